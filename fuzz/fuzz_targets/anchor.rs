@@ -1,4 +1,4 @@
-//! An anchor from bytes nobody vouches for: as read, and as a body under a right header. What decodes must survive encoding
+//! An anchor from untrusted bytes: as read, and as a body under a right header. A decoded anchor must survive encoding
 //! and decoding again.
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Records of the catalog, their keys, and blocks of the data volume: bytes that nobody vouches for. What decodes must
-//! survive encoding and decoding again, which `catalog_record` asserts.
+//! Untrusted records of the catalog, their keys, and blocks of the data volume. A decoded record must survive encoding
+//! and decoding again, which `catalog_record` asserts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,12 +1,12 @@
-//! A batch of the catalog's journal whose digest holds: keys, values and counts nobody vouches for. What decodes must survive
-//! encoding and decoding again.
+//! A batch of the catalog's journal with a right digest: untrusted keys, values and counts. A decoded batch must
+//! survive encoding and decoding again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use stele_catalog::embedded::journal::{Position, decode, encode};
 
 const ID: [u8; 16] = *b"a catalog's name";
-/// Bytes before the changes, and those of them that the digest covers.
+/// Number of bytes before the changes; below, the number of them that the digest covers.
 const HEADER: usize = 128;
 const DIGESTED: usize = 80;
 

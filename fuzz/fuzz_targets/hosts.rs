@@ -1,5 +1,5 @@
-//! What hosts that measure together read of each other: `stele lab serve` of whoever asks, and who asks of each host. Lines are
-//! the same however they come, and what they say is usable or refused.
+//! The messages between hosts that measure together: those that `stele lab serve` reads, and those that the caller
+//! reads from each host. Lines parse the same in any pieces, and their contents are usable or refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use stele_lab::hosts::wire::{Ask, LINE_MAX, Lines, STRANGER_MAX, Say, is_proof, 
 use stele_lab::hosts::{HostRecord, merged};
 use stele_lab::live::target::Target;
 
-/// All values before the first line that is none.
+/// All values before the first invalid line.
 fn read<T: DeserializeOwned>(bytes: &[u8], line_max: usize, step: usize) -> Vec<T> {
     let (mut lines, mut found) = (Lines::new(line_max), Vec::new());
     for part in bytes.chunks(step) {
@@ -24,7 +24,7 @@ fn read<T: DeserializeOwned>(bytes: &[u8], line_max: usize, step: usize) -> Vec<
     found
 }
 
-/// In pieces and in one.
+/// Reads in pieces and in one, and compares.
 fn both<T: DeserializeOwned + PartialEq + std::fmt::Debug>(bytes: &[u8], line_max: usize, step: usize) -> Vec<T> {
     let pieces = read(bytes, line_max, step);
     assert_eq!(pieces, read(bytes, line_max, bytes.len().max(1)), "in pieces of {step}");
@@ -37,7 +37,7 @@ fn asked(ask: Ask) {
             let right = text.eq_ignore_ascii_case(&proof(b"a secret of hosts", "nonce"));
             assert_eq!(is_proof(b"a secret of hosts", "nonce", &text), right);
         }
-        // As a host does, short of opening what is named.
+        // As a host does, without opening the named target.
         Ask::Open { job, destroy } => {
             if let Ok(cells) = job.cells() {
                 drop(job.opening(&cells, destroy));

@@ -1,5 +1,6 @@
-//! The laboratory's readers of bytes nobody vouches for: jobs, the files of other tools, traces, results with all that is made of them,
-//! and an NBD server's greeting and replies. What they take must be usable, and what they refuse must not end the process.
+//! The laboratory's readers of untrusted bytes: jobs, the files of other tools, traces, results with everything made of
+//! them, and an NBD server's greeting and replies. Accepted input must be usable, and refused input must not end the
+//! process.
 #![no_main]
 
 use std::io::{self, Read, Write};
@@ -18,7 +19,7 @@ use stele_lab::{abba, record, report};
 use stele_papers::import::{self, Origin};
 use stele_papers::{export, pdf};
 
-/// Says what it was given, and forgets what it is told.
+/// Sends the given bytes, and discards its input.
 struct Server<'a>(&'a [u8]);
 
 impl Read for Server<'_> {
@@ -36,7 +37,7 @@ impl Write for Server<'_> {
     }
 }
 
-/// A job that was taken says what it is again, and can be taken again.
+/// An accepted job can be written out and read again.
 fn job(job: &Job) {
     if let Ok(cells) = job.cells() {
         for cell in cells.iter().take(100) {
@@ -60,8 +61,8 @@ fn results(bytes: &[u8]) {
     (export::iometer(&recorded), export::csv(&recorded), abba::of(&recorded));
 }
 
-/// A trace of one file or of two is read to its end or to an error, in the order of its times, and each access of it has a place where
-/// all of them are to have one.
+/// A trace of one file or of two is read to its end or to an error, in the order of its times. Each access has a place
+/// if all must have one.
 fn trace(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let formats = [Format::Blktrace, Format::Fio, Format::Spc, Format::Msr];
@@ -88,7 +89,7 @@ fn trace(bytes: &[u8]) {
 
 fn replies(bytes: &[u8]) {
     let Ok((client, mut server)) = UnixStream::pair() else { return };
-    // More than a socket takes at once would wait for a reader.
+    // More bytes than a socket takes at once would wait for a reader.
     let bytes = &bytes[..bytes.len().min(4096)];
     if server.write_all(bytes).is_err() || server.shutdown(Shutdown::Write).is_err() {
         return;

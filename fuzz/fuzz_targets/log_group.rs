@@ -1,4 +1,4 @@
-//! A group of the log whose checksums hold and whose header lies: counts, lengths and records nobody vouches for.
+//! A group of the log with right checksums and a lying header: untrusted counts, lengths and records.
 #![no_main]
 
 use bytes::Bytes;

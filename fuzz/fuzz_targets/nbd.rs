@@ -1,5 +1,5 @@
-//! Both phases of NBD from bytes nobody vouches for: a handshake, and a session of each form of replies on a read-only
-//! volume, which no bytes may change.
+//! Both phases of NBD from untrusted bytes: a handshake, and a session of each form of replies on a read-only volume,
+//! which no bytes may change.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use stele_block::{Access, Directory, Disk, Export, Limits, Peer, Protocol};
 use stele_ground::{Bytes, Instant};
 use stele_media::{Done, Drive, Geometry, Guest, Handle, MemoryDrive, Op, Port, Priority, Request};
 
-/// Answers at once, and takes no change.
+/// Answers at once, and accepts no change.
 struct Still(Mutex<MemoryDrive>);
 
 impl Port for Still {
@@ -34,7 +34,7 @@ impl Port for Still {
     }
 }
 
-/// Says what it was given, in pieces, and forgets what it is told.
+/// Sends the given bytes in pieces, and discards its input.
 struct Wire(VecDeque<u8>, usize);
 
 impl Read for Wire {

@@ -1,4 +1,5 @@
-//! Pages of the table's directory: a chunk and an index page of any content. A chunk must come back as it was.
+//! Pages of the table's directory: a chunk and an index page of any content. A chunk must survive encoding and
+//! decoding.
 #![no_main]
 
 use bytes::Bytes;

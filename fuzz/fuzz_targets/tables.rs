@@ -1,5 +1,5 @@
-//! What the pages of a checkpoint hold: the root, descriptions of volumes, rows, slot entries, maps. What decodes must
-//! survive encoding and decoding again, which `inspect` asserts.
+//! The pages of a checkpoint: the root, descriptions of volumes, rows, slot entries, maps. A decoded page must survive
+//! encoding and decoding again, which `inspect` asserts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

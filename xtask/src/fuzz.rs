@@ -1,5 +1,5 @@
-//! `./x fuzz`: the targets under `fuzz/`, laid out for cargo-fuzz, built here without it: the coverage pass is
-//! switched on by flags the stable compiler takes. Memory checks are not needed where there is no unsafe code.
+//! `./x fuzz`: the targets under `fuzz/`, laid out for cargo-fuzz, but built without it: flags of the stable compiler
+//! switch the coverage pass on. Memory checks are unnecessary, since the code has no unsafe blocks.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use crate::step::{self, Outcome};
 use crate::{cargo, hand_over};
 
-/// What cargo-fuzz passes, without a sanitizer.
+/// The flags of cargo-fuzz, without a sanitizer.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions";
@@ -15,7 +15,7 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 /// Building for a named triple keeps the flags off build scripts and procedural macros.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
-/// The profile of the tests' few seconds.
+/// The profile for the short runs of the tests.
 const BRIEF: &str = "brief";
 
 pub fn run(root: &Path, target: Option<&str>, seconds: u64) -> ExitCode {
@@ -38,7 +38,7 @@ pub fn run(root: &Path, target: Option<&str>, seconds: u64) -> ExitCode {
     }
 }
 
-/// Every target for a few seconds each: what the tests do.
+/// Runs every target for a few seconds, as a step of the tests.
 pub fn briefly(root: &Path) -> Outcome {
     if !Command::new("c++").arg("--version").output().is_ok_and(|output| output.status.success()) {
         let shown =
@@ -54,7 +54,7 @@ pub fn briefly(root: &Path) -> Outcome {
         Err(reason) => Outcome::of(false, vec![reason]),
     };
     let mut sum = Outcome::default();
-    // Each takes one processor for its seconds.
+    // Each target takes one processor for its time.
     for pair in targets(root).chunks(2) {
         let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
             let threads: Vec<_> = pair.iter().map(|target| scope.spawn(|| try_out(target))).collect();
@@ -75,7 +75,7 @@ fn build(root: &Path, profile: &str) -> Command {
     build
 }
 
-/// The built target with its collected inputs, and where to put an input that breaks it.
+/// The built target with its collected inputs, and the path for an input that breaks it.
 fn program(root: &Path, profile: &str, target: &str) -> Result<Command, String> {
     let corpus = root.join("fuzz/corpus").join(target);
     let found = root.join("fuzz/artifacts").join(target);

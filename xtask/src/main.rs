@@ -1,7 +1,7 @@
-//! What people and CI do with this repository, on one command each: `./x test`, `./x demo`, `./x bench`.
+//! The daily work of people and CI on this repository, one command each: `./x test`, `./x demo`, `./x bench`.
 //!
-//! Depends on nothing but the argument parser and what writes a package, so that it builds in seconds; everything heavy is a
-//! cargo it starts.
+//! It depends only on the argument parser and the package writer, so that it builds in seconds. It starts cargo for
+//! everything heavy.
 
 mod fuzz;
 mod mutants;
@@ -26,81 +26,82 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Everything that is tested; the same in CI. Ends with 'N passed, N failed'.
+    /// Run all tests, as CI does. Ends with 'N passed, N failed'.
     #[command(after_help = "Examples:\n  ./x test\n  ./x test fmt clippy tidy")]
     Test {
-        /// Only these steps, of: fmt, tidy, clippy, unit, seeds, crashes, kills, fuzz, documents.
+        /// Only these steps: fmt, tidy, clippy, unit, seeds, crashes, kills, fuzz, documents.
         steps: Vec<String>,
     },
-    /// Whether everything compiles, tests too: seconds after a small change.
+    /// Compile everything, including tests: seconds after a small change.
     Check,
-    /// The tests of one crate, or those whose names contain a word, built quickly: for daily work.
+    /// Run the tests of one crate, or those whose names contain a word, with the quick profile for daily work.
     #[command(after_help = "Examples:\n  ./x t array\n  ./x t array write\n  ./x t stele --test command")]
     T {
         /// A folder under crates/, or xtask.
         #[arg(value_name = "CRATE")]
         name: String,
-        /// What the names of tests contain, and what else cargo test takes.
+        /// A word of the tests' names, and further arguments of cargo test.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
-    /// The main job on real input, shown step by step. Ends with 'demo: ok'.
+    /// Run the main job on real input, step by step. Ends with 'demo: ok'.
     #[command(disable_help_flag = true)]
     Demo {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
-    /// Figures beside the peer or limit they are judged by: ./x bench codes.
+    /// Measure figures beside the peer or limit of the same run: ./x bench codes.
     #[command(disable_help_flag = true)]
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
-    /// Simulated machines under faults, seed after seed; a failing one prints the command that replays it.
+    /// Run simulated machines under faults, seed after seed; a failing one prints the command that replays it.
     #[command(disable_help_flag = true)]
     Soak {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
-    /// Takes each protection of the array away in turn and shows which tests notice; one that none misses is a hole.
+    /// Remove each protection of the array in turn and show which tests fail. A protection that no test misses is a
+    /// gap.
     #[command(after_help = "Examples:\n  ./x mutants\n  ./x mutants --first\n  ./x mutants LogFlush ReadDigest")]
     Mutants {
-        /// Only these; leave out for all.
+        /// Only these protections [default: all].
         names: Vec<String>,
-        /// Whoever notices first is enough: faster, and the table says nothing of the others.
+        /// Stop at the first test that fails: faster, but the table does not show the others.
         #[arg(long)]
         first: bool,
     },
-    /// Changes the array's code in small ways, one at a time, and shows which changes no test notices.
+    /// Change the array's code in small ways, one at a time, and show which changes no test notices.
     #[command(disable_help_flag = true)]
     Mutate {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
-    /// Random bytes, steered by coverage, into a parser of stored bytes.
+    /// Feed random bytes, steered by coverage, to a parser of stored bytes.
     #[command(after_help = "Examples:\n  ./x fuzz\n  ./x fuzz label --seconds 600")]
     Fuzz {
-        /// What to fuzz; leave out for a list.
+        /// The target [default: list the targets].
         target: Option<String>,
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// A Debian package and a tarball, under target/package.
+    /// Build a Debian package and a tarball, under target/package.
     #[command(after_help = "Examples:\n  ./x package\n  sudo ./x package --check")]
     Package {
-        /// Install, start, upgrade and remove the package as well, on an overlay of this machine; takes root.
+        /// Also install, start, upgrade and remove the package, on an overlay of this machine; takes root.
         #[arg(long)]
         check: bool,
-        /// The check's second half, within namespaces.
+        /// The second half of the check, inside the namespaces.
         #[arg(long, hide = true, num_args = 2)]
         inside: Option<Vec<PathBuf>>,
     },
-    /// A pool of the formats of today in one compressed file, for tests of later versions.
+    /// Write a pool of today's formats into one compressed file, for tests of later versions.
     #[command(after_help = "Example:\n  ./x fixture crates/stele/tests/formats/pool-2.tar.xz")]
     Fixture { file: PathBuf },
-    /// Formats every file.
+    /// Format every file.
     Fmt,
-    /// The house rules that no compiler knows.
+    /// Check the house rules that no compiler knows.
     Tidy,
 }
 
@@ -142,27 +143,27 @@ fn main() -> ExitCode {
     }
 }
 
-/// The cargo this was started by.
+/// The cargo that started this program.
 fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Tests of the workspace, built as `./x test` builds them: another choice of packages would build all of them anew, with
-/// other features of their libraries. Without the demonstration, which has no tests.
+/// Tests of the workspace, built as `./x test` builds them: another choice of packages would rebuild all with other
+/// features. The demonstration is left out, since it has no tests.
 fn tests() -> Command {
     let mut command = cargo();
     command.args(["test", "--locked", "--release", "--workspace", "--exclude", "stele-demo"]);
     command
 }
 
-/// The repository: cargo tells where the manifest of what it runs is.
+/// The repository: cargo gives the path of the manifest.
 fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     manifest.and_then(|xtask| xtask.parent().map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
 }
 
-/// Builds a crate's binary, and `stele` beside it for those that start it, and becomes the former. Cargo tells of its
-/// progress on standard error, so that a first build of minutes does not look like a hang.
+/// Builds a crate's binary, and `stele` beside it for crates that start it, and then becomes that binary. Cargo reports
+/// its progress on standard error, so that a first build of minutes does not look like a hang.
 fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     let first = rest.first().and_then(|first| first.to_str()).unwrap_or_default();
     let starts_servers = package == "stele-demo" || ["s3", "block", "--drives"].contains(&first);
@@ -172,7 +173,7 @@ fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     if !built.is_ok_and(|status| status.success()) {
         return ExitCode::FAILURE;
     }
-    // This one was built in the same place. `cargo run` would build what both need with other features, once more.
+    // This binary was built in the same place. `cargo run` would rebuild the shared parts with other features.
     match std::env::current_exe() {
         Ok(own) => {
             let mut command = Command::new(own.with_file_name(package));
@@ -189,7 +190,7 @@ fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// `./x soak --block SECONDS`: the proofs of the block face for as long, each, that the tests run for seconds.
+/// `./x soak --block SECONDS`: runs each proof of the block frontend for this time; the tests run them for seconds.
 fn prove_block(rest: &[OsString]) -> ExitCode {
     let seconds = rest.get(1).and_then(|text| text.to_str()?.parse::<u64>().ok());
     let (Some(seconds), true) = (seconds, rest.len() == 2) else {
@@ -200,7 +201,7 @@ fn prove_block(rest: &[OsString]) -> ExitCode {
     hand_over(tests().args(test).env("STELE_BLOCK_SECONDS", seconds.to_string()))
 }
 
-/// `./x soak --admin [SECONDS]`: histories of the administrator for as long, or until one breaks a promise.
+/// `./x soak --admin [SECONDS]`: runs histories of the administrator for this time, or until one breaks a promise.
 fn prove_admin(rest: &[OsString]) -> ExitCode {
     let numbers: Option<Vec<u64>> = rest.iter().skip(1).map(|text| text.to_str()?.parse().ok()).collect();
     let (seconds, first) = match numbers.as_deref() {
@@ -218,7 +219,7 @@ fn prove_admin(rest: &[OsString]) -> ExitCode {
     )
 }
 
-/// `./x soak --days [N [SEED]] [--json]`: so many days of an operator on real processes, or until one brings a surprise.
+/// `./x soak --days [N [SEED]] [--json]`: runs this many days of an operator on real processes, or until one fails.
 fn live_days(rest: &[OsString]) -> ExitCode {
     let (json, rest): (Vec<&OsString>, Vec<&OsString>) = rest.iter().skip(1).partition(|word| *word == "--json");
     let numbers: Option<Vec<u64>> = rest.iter().map(|text| text.to_str()?.parse().ok()).collect();

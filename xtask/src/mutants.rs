@@ -1,6 +1,6 @@
 //! `./x mutants`: the mutation gate. The array has a switch for each protection that keeps records: a flush, a digest
-//! check, a fence, a generation check, a redo image. Each is switched off in turn; the array's own tests, the crashes of
-//! short workloads and the seeds of the simulated world are run; and at least one of them must go red.
+//! check, a fence, a generation check, a redo image. The gate switches each off in turn. It then runs the array's own
+//! tests, the crashes of short workloads and the seeds of the simulated world. At least one of them must fail.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -9,15 +9,15 @@ use std::time::Instant;
 use crate::cargo;
 use crate::step::{lasted, lines_of};
 
-/// The array's own tests, and those of its time in the simulated world; each with its crate's folder.
+/// The array's own tests, and those of its time in the simulated world; each with its crate's directory.
 const SUITES: [(&str, &[&str]); 2] = [
     ("crates/array", &["--package", "stele-array", "--lib"]),
     ("crates/sim", &["--package", "stele-sim", "--test", "hospital", "--test", "rebuild", "--test", "histories"]),
 ];
 const SWITCHES: &str = "crates/array/src/model/mutation.rs";
-/// Seeds tried until one fails.
+/// Number of seeds tried until one fails.
 const SEEDS: &str = "200";
-/// Seconds after which a detector without a verdict counts as red.
+/// Seconds after which a detector without a verdict counts as failed.
 const PATIENCE: &str = "900";
 const TABLE: &str = "docs/mutants.md";
 const HEAD: &str = "\
@@ -40,7 +40,7 @@ a test of the array has failed.
 ";
 const CRASHES: [&str; 5] = ["--enumerate", "--outcomes", "8", "--stride", "3"];
 
-/// What noticed that a protection is gone.
+/// The detectors that noticed a missing protection.
 #[derive(Default)]
 struct Caught {
     tests: Vec<String>,
@@ -48,7 +48,7 @@ struct Caught {
     seed: Option<String>,
 }
 
-/// `first`: of each protection, whoever notices first is enough; the others are not asked.
+/// `first`: for each protection, stop at the first detector that notices.
 pub fn run(root: &Path, chosen: &[String], first: bool) -> ExitCode {
     let known = match names(root) {
         Ok(known) => known,
@@ -116,9 +116,9 @@ fn names(root: &Path) -> Result<Vec<String>, String> {
     Ok(lines.filter_map(|line| line.strip_suffix(',')).map(str::to_owned).collect())
 }
 
-/// The programs that hunt, built once: what is edited meanwhile is not hunted with.
+/// The detectors, built once, so that later edits do not affect them.
 struct Detectors {
-    /// Each with the folder it runs in.
+    /// Each with its working directory.
     tests: Vec<(PathBuf, PathBuf)>,
     world: PathBuf,
 }
@@ -185,7 +185,7 @@ impl Detectors {
         Ok(caught)
     }
 
-    /// The first line in which the world says that something failed.
+    /// The first line in which the simulated world reports a failure.
     fn red(&self, arguments: &[&str], name: Option<&str>) -> Result<Option<String>, String> {
         let mut world = patient(&self.world);
         world.args(arguments);
@@ -203,7 +203,7 @@ impl Detectors {
     }
 }
 
-/// A program that is ended when it hangs, as some do that lack a protection.
+/// A program that is killed when it hangs, as some do without a protection.
 fn patient(program: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", PATIENCE]).arg(program);

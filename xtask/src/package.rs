@@ -1,7 +1,7 @@
 //! `./x package`: a Debian package and a tarball of `stele`, under `target/package`. Both hold the same files.
 //!
-//! The same commit gives the same bytes where the compiler is the same: files are in order, and dated by the commit.
-//! `./x package --check` installs, starts, upgrades and removes the package as well; `check` says how.
+//! The same commit and compiler give the same bytes: files are in order, and have the date of the commit. `./x package
+//! --check` installs, starts, upgrades and removes the package as well; see `check`.
 
 mod archive;
 mod check;
@@ -16,7 +16,7 @@ use crate::cargo;
 
 type Done<T> = Result<T, String>;
 
-/// What is built.
+/// The built package.
 pub struct Built {
     pub deb: PathBuf,
     pub tarball: PathBuf,
@@ -60,7 +60,7 @@ fn build(root: &Path) -> Done<Built> {
     let binary = folder.join("stele");
     let built = root.join("target/release/stele");
     fs::copy(&built, &binary).map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
-    // Names of functions stay, so that a panic's places can be read.
+    // Keep the names of functions, so that the places of a panic are readable.
     run_to_end(Command::new("strip").arg("--strip-debug").arg(&binary))?;
     let said = output(Command::new(&binary).arg("--version"))?;
     if !said.contains(&commit) {
@@ -84,14 +84,14 @@ fn build(root: &Path) -> Done<Built> {
     Ok(Built { deb, tarball: whole, version, commit })
 }
 
-/// The commit in short; with a mark where what is built is not all in it.
+/// The short commit, with a mark if the tree has uncommitted changes.
 fn commit(root: &Path) -> Done<String> {
     let short = output(Command::new("git").current_dir(root).args(["rev-parse", "--short=12", "HEAD"]))?;
     let changed = output(Command::new("git").current_dir(root).args(["status", "--porcelain"]))?;
     Ok(if changed.is_empty() { short } else { format!("{short}-changed") })
 }
 
-/// Of the workspace.
+/// The version of the workspace.
 fn version(root: &Path) -> Done<String> {
     let manifest = read(&root.join("Cargo.toml"))?;
     let line = manifest.lines().find_map(|line| line.strip_prefix("version = \""));
@@ -131,7 +131,7 @@ fn entries(root: &Path, folder: &Path) -> Done<Vec<Entry>> {
     Ok(all)
 }
 
-/// The package: what it is, what happens around it, and its files.
+/// The package: its description, its scripts, and its files.
 fn debian(root: &Path, entries: &[Entry], version: &str, architecture: &str, date: u64) -> Done<Vec<u8>> {
     let ours = root.join("contrib/package");
     let size = entries.iter().map(|entry| entry.bytes.len().div_ceil(1024)).sum::<usize>();
@@ -168,7 +168,7 @@ fn run_to_end(command: &mut Command) -> Done<()> {
     if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", command.get_program().display())) }
 }
 
-/// What a command prints, without the last line break.
+/// The output of a command, without the last line break.
 fn output(command: &mut Command) -> Done<String> {
     let output =
         command.output().map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;

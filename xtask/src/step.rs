@@ -1,44 +1,44 @@
-//! Running one step of a suite: what it printed, how many tests passed and failed, how long it took.
+//! Runs one step of a suite: its output, the numbers of passed and failed tests, its duration.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Outcome {
     pub passed: u64,
     pub failed: u64,
-    /// What a person needs to see, when something failed.
+    /// The output that a person needs to see after a failure.
     pub shown: Vec<String>,
 }
 
 impl Outcome {
-    /// Of a step that is one test.
+    /// The result of a step that is one test.
     pub fn of(passed: bool, shown: Vec<String>) -> Outcome {
         Outcome { passed: u64::from(passed), failed: u64::from(!passed), shown }
     }
 
-    /// With what came of another part of the same step.
+    /// Adds the result of another part of the same step.
     pub fn and(mut self, other: Outcome) -> Outcome {
         self.shown.extend(other.shown);
         Outcome { passed: self.passed + other.passed, failed: self.failed + other.failed, shown: self.shown }
     }
 }
 
-/// Lines shown of a step that failed.
+/// Largest number of lines shown of a failed step.
 const SHOWN_MAX: usize = 300;
 
-/// Runs a step and prints one line about it, below what failed.
+/// Runs a step and prints one line about it, after the failures.
 pub fn take(name: &str, work: impl FnOnce() -> Outcome) -> Outcome {
     let start = Instant::now();
     print!("{name:<10} ");
-    // A line not yet ended shows what is being waited for.
+    // The unfinished line shows the step in progress.
     std::io::stdout().flush().ok();
     let outcome = work();
     let verdict = if outcome.failed == 0 { "ok" } else { "FAILED" };
     println!("{verdict:<7} {:>8}  {} passed, {} failed", lasted(start.elapsed()), outcome.passed, outcome.failed);
-    // What failed is told at the end, what it began with at the beginning.
+    // The end names the failures, and the beginning their start.
     let left_out = outcome.shown.len().saturating_sub(SHOWN_MAX);
     let first = if left_out > 0 { SHOWN_MAX / 3 } else { outcome.shown.len() };
     let (head, tail) = outcome.shown.split_at(first);
@@ -50,7 +50,7 @@ pub fn take(name: &str, work: impl FnOnce() -> Outcome) -> Outcome {
     outcome
 }
 
-/// A command that either succeeds or does not.
+/// A step that is a single command.
 pub fn command(command: &mut Command) -> Outcome {
     let mut lines = Vec::new();
     match lines_of(command, |line| lines.push(line)) {
@@ -60,20 +60,20 @@ pub fn command(command: &mut Command) -> Outcome {
     }
 }
 
-/// `cargo test`: counts the tests, shows only what failed.
+/// `cargo test`: counts the tests, and shows only the failures.
 pub fn tests(command: &mut Command) -> Outcome {
     let mut tally = Tally::default();
     let ended = lines_of(command, |line| tally.line(line));
     tally.end(ended)
 }
 
-/// Calls `each` with every line of both outputs in the order they were written; whether the command succeeded.
+/// Calls `each` with every line of both outputs in the order of writing. Returns whether the command succeeded.
 pub fn lines_of(command: &mut Command, mut each: impl FnMut(String)) -> Result<bool, String> {
     let program = command.get_program().display().to_string();
     let cannot = |reason: std::io::Error| format!("cannot run {program}: {reason}");
     let (reader, writer) = std::io::pipe().map_err(cannot)?;
     let mut child = command.stdout(writer.try_clone().map_err(cannot)?).stderr(writer).spawn().map_err(cannot)?;
-    // The command holds the writing ends; the pipe does not end before they are dropped.
+    // The command holds the writing ends; the pipe ends only when they are dropped.
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     for line in BufReader::new(reader).split(b'\n') {
         each(String::from_utf8_lossy(&line.map_err(cannot)?).into_owned());
@@ -85,7 +85,7 @@ pub fn lines_of(command: &mut Command, mut each: impl FnMut(String)) -> Result<b
 #[derive(Default)]
 struct Tally {
     outcome: Outcome,
-    /// Since the last test program began.
+    /// Lines since the last test program began.
     lines: Vec<String>,
 }
 
@@ -114,7 +114,7 @@ impl Tally {
     fn end(mut self, ended: Result<bool, String>) -> Outcome {
         match ended {
             Ok(true) => {}
-            // A test program that crashed, or a build that failed, has no result line.
+            // A crashed test program or a failed build has no result line.
             Ok(false) if self.outcome.failed == 0 => {
                 self.outcome.failed = 1;
                 self.outcome.shown.append(&mut self.lines);

@@ -7,16 +7,16 @@ use std::time::Instant;
 use crate::step::{self, Outcome};
 use crate::{cargo, fuzz, tidy};
 
-/// Seeds of the simulated world in one run of the tests.
+/// Number of seeds of the simulated world in one run of the tests.
 const SEEDS: &str = "300";
-/// Times that a process at work on file drives is killed.
+/// Number of kills of a process at work on file drives.
 const KILLS: &str = "200";
 
-/// Where steps work.
+/// The directories and the state of the steps.
 struct Site<'a> {
     root: &'a Path,
-    /// The unit tests have just built every program. Built alone they would be built again, with other features of what
-    /// they are made of.
+    /// Whether the unit tests have just built every program. Built alone, the programs would be rebuilt with other
+    /// features of their libraries.
     built: bool,
 }
 
@@ -24,7 +24,7 @@ impl Site<'_> {
     /// The simulated world.
     fn world(&self) -> Command {
         let mut world = self.world_as_built();
-        // Memory that a seed gave back is what the next one asks for: a quarter of the time is saved by keeping it.
+        // A seed needs the memory that the previous one released; keeping it saves a quarter of the time.
         world.env("MIMALLOC_PURGE_DELAY", "-1");
         world
     }
@@ -53,10 +53,10 @@ const STEPS: &[(&str, Work)] = &[
         let workspace = ["clippy", "--quiet", "--locked", "--release", "--workspace", "--all-targets"];
         step::command(cargo().args(workspace).args(["--", "-D", "warnings"]))
     }),
-    // Real clients (S3 libraries and tools) are driven from these tests too, and say so where a client is absent.
+    // These tests also drive real clients (S3 libraries and tools), and say so if a client is missing.
     ("unit", |_| units()),
     ("seeds", |site| seeds(&mut site.world())),
-    // Every crash point of every short workload, and of each so many outcomes; `./x soak --enumerate` tries all.
+    // Every crash point of every short workload, with eight outcomes each; `./x soak --enumerate` tries all outcomes.
     ("crashes", |site| step::command(site.world().args(["--enumerate", "--outcomes", "8"]))),
     ("kills", |site| kills(site.root, &mut site.world())),
     ("fuzz", |site| fuzz::briefly(site.root)),
@@ -73,8 +73,8 @@ const STEPS: &[(&str, Work)] = &[
     }),
 ];
 
-/// Examples are left out, which clippy has looked at: each would have an archive built into it again. So is the
-/// demonstration, which has no tests, and alone needs the largest of all libraries.
+/// Runs the unit tests. Examples are left out, since clippy checks them and each would rebuild the archive. The
+/// demonstration is left out too: it has no tests, and it alone needs the largest library.
 fn units() -> Outcome {
     let of = |which: &[&str]| step::tests(crate::tests().arg("--no-fail-fast").args(which));
     of(&["--lib", "--bins", "--tests"]).and(of(&["--doc"]))
@@ -91,7 +91,7 @@ pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
     let mut site = Site { root, built: false };
     for (name, work) in STEPS.iter().filter(|(name, _)| chosen.is_empty() || chosen.iter().any(|c| c == name)) {
         let outcome = step::take(name, || work(&site));
-        // No test runs before everything is built, so one that passed says that it is.
+        // Tests run only after everything is built, so a passed test shows that it is.
         site.built |= *name == "unit" && outcome.passed > 0;
         passed += outcome.passed;
         failed += outcome.failed;
@@ -101,7 +101,7 @@ pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Each kill counts as a test.
+/// Runs the kills; each counts as a test.
 fn kills(root: &Path, command: &mut Command) -> Outcome {
     let scratch = root.join("target/tmp");
     if let Err(error) = std::fs::create_dir_all(&scratch) {
@@ -112,7 +112,7 @@ fn kills(root: &Path, command: &mut Command) -> Outcome {
     Outcome { passed, ..outcome }
 }
 
-/// Each seed counts as a test; a seed that fails ends the run with the command that replays it.
+/// Runs the seeds; each counts as a test. A failing seed ends the run with the command that replays it.
 fn seeds(command: &mut Command) -> Outcome {
     let outcome = step::command(command.args(["--seeds", SEEDS]));
     let passed = if outcome.failed == 0 { SEEDS.parse().unwrap_or(1) } else { 0 };

@@ -1,8 +1,8 @@
-//! House rules that neither the compiler nor clippy knows: where `unsafe` may be, which crate and which folder may use which,
-//! how long a file may grow, which words and names do not occur, what tests may not do, that documents name only what
-//! exists, and how they are written.
+//! House rules that neither the compiler nor clippy knows. They cover the places of `unsafe`, the imports between
+//! crates and between folders, the length of files, forbidden words and names, and forbidden actions of tests.
+//! Documents must name only existing things, and keep the rules of prose.
 //!
-//! A fault is one line: place, what is wrong, what to do.
+//! A fault is one line: the place, the problem, and the next step.
 
 mod documents;
 mod floors;
@@ -15,7 +15,7 @@ use std::process::Command;
 
 pub use documents::commands;
 
-/// Every fault that can be seen without building anything.
+/// Every fault that is visible without a build.
 pub fn check(root: &Path) -> Vec<String> {
     let files = tracked(root);
     if files.is_empty() {
@@ -25,7 +25,7 @@ pub fn check(root: &Path) -> Vec<String> {
     for path in &files {
         let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
         let name = path.to_string_lossy();
-        // The rules themselves spell out what they forbid.
+        // The rules themselves contain the words that they forbid.
         if name.ends_with(".rs") && !name.starts_with("xtask/src/tidy") {
             source::check(&name, &text, &mut faults);
             folders::check(&name, &text, &mut faults);
@@ -41,7 +41,7 @@ pub fn check(root: &Path) -> Vec<String> {
     faults
 }
 
-/// What git tracks, or would track after `git add`.
+/// The files that git tracks, or would track after `git add`.
 fn tracked(root: &Path) -> Vec<PathBuf> {
     let listed = Command::new("git")
         .current_dir(root)

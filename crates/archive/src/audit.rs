@@ -1,118 +1,31 @@
-//! The audit log: every change and every refusal, each record chained to the one before.
+//! The audit log: a record of every change and every refusal. Each record is chained to the one before it.
 
-use std::fmt;
-
-use std::sync::Arc;
-
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use minicbor::{Decode, Encode};
-use serde::{Deserialize, Serialize};
-use stele_catalog::{Receipt, Template, Transaction};
-
-use crate::Archive;
-use crate::checksum::to_hex;
-use crate::error::{ArchiveError, Result};
-use crate::principal::{Actor, Caller, Role};
-use crate::record::audit::AuditRow;
-use crate::record::settings::AUDIT_HEAD;
-use crate::record::{AUDIT, REVOKED, SETTINGS, decode, encode};
-use crate::seal::{derive, open_note, seal_note, wrong_key};
-use crate::store::{Foundation, Store};
-use crate::time::Timestamp;
-use crate::version::VersionId;
-
+pub(crate) mod chain;
 mod refusals;
 pub(crate) mod sealing;
 pub(crate) mod verify;
 
-pub(crate) use refusals::Refusals;
+use std::sync::Arc;
 
-/// Bytes of the texts of one record: of a name, of an S3 key, and of a reason or detail. What callers send can be longer; a
-/// record says how long it was.
+use serde::{Deserialize, Serialize};
+use stele_catalog::{Receipt, Template, Transaction};
+
+use crate::model::action::Action;
+use crate::model::checksum::to_hex;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::{Actor, Caller, Role};
+use crate::model::time::Timestamp;
+use crate::model::version::VersionId;
+use crate::record::audit::AuditRow;
+use crate::record::settings::AUDIT_HEAD;
+use crate::record::{AUDIT, REVOKED, SETTINGS, encode};
+use crate::store::Store;
+
+/// Limits in bytes on the texts of one record: a name, an S3 key, a reason or detail. A longer text is cut, and the
+/// record states its length.
 const NAME_MAX: usize = 256;
 const KEY_MAX: usize = 1024;
 const TEXT_MAX: usize = 4096;
-
-/// What was done or refused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
-#[cbor(index_only)]
-pub enum Action {
-    #[n(0)]
-    CreateStore,
-    #[n(1)]
-    OpenStore,
-    #[n(2)]
-    CreateBucket,
-    #[n(3)]
-    ChangeBucket,
-    #[n(4)]
-    DeleteBucket,
-    #[n(5)]
-    PutObject,
-    #[n(6)]
-    DeleteObject,
-    #[n(7)]
-    AddDeleteMarker,
-    #[n(8)]
-    SetRetention,
-    #[n(9)]
-    SetLegalHold,
-    #[n(10)]
-    SetTags,
-    #[n(11)]
-    CreateUpload,
-    #[n(12)]
-    PutPart,
-    #[n(13)]
-    CompleteUpload,
-    #[n(14)]
-    AbortUpload,
-    #[n(15)]
-    CreateAccessKey,
-    #[n(16)]
-    RevokeAccessKey,
-    #[n(17)]
-    Expire,
-    #[n(18)]
-    Dispose,
-    #[n(19)]
-    ClockAlarm,
-    #[n(20)]
-    ClockAccept,
-    #[n(21)]
-    ExportMasterKey,
-    #[n(22)]
-    Rebuild,
-    #[n(23)]
-    Read,
-    #[n(24)]
-    List,
-    #[n(25)]
-    Audit,
-    /// Something a frontend refused; `detail` says what.
-    #[n(26)]
-    Face,
-    #[n(27)]
-    Protect,
-    /// Something an operator did to what the store stands on: drives, volumes, quorum; `detail` says what.
-    #[n(28)]
-    Administer,
-    /// One officer's consent to what another one asked for, or that it was refused or is void.
-    #[n(29)]
-    Approve,
-    /// Refusals that were counted, and not recorded one by one.
-    #[n(30)]
-    Summary,
-    /// An access key may do less.
-    #[n(31)]
-    NarrowAccessKey,
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
-    }
-}
 
 /// One record, for people and for export.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -126,14 +39,15 @@ pub struct AuditRecord {
     pub bucket: Option<String>,
     pub key: Option<String>,
     pub version: Option<String>,
-    /// None: it was done. Otherwise why it was refused.
+    /// None: the action took place. Otherwise the reason of the refusal.
     pub refused: Option<String>,
     pub detail: Option<String>,
-    /// The chain's end after this record, hexadecimal.
+    /// The link of this record in the hash chain, in hexadecimal.
     pub link: String,
 }
 
-/// The end of the log at some moment, signed. Kept elsewhere, it proves later that nothing before it was cut or changed.
+/// The end of the log at some moment, signed. A copy kept elsewhere proves later that no earlier record was cut or
+/// changed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SignedHead {
     pub store: String,
@@ -146,38 +60,38 @@ pub struct SignedHead {
     pub signature: String,
 }
 
-/// How a head that was kept elsewhere stands to the log.
+/// How the log compares with a head that was kept elsewhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HeadVerdict {
     /// The log contains it.
     Contained,
-    /// It is of records that a rebuild since said are lost.
+    /// The head counts records that a later rebuild of the catalog lost.
     Lost,
-    /// It was signed when the log had more records: the store was set back since.
+    /// The head counts more records than the log has: the store was set back since.
     Newer { theirs: u64, ours: u64 },
-    /// The log is another at that record.
+    /// The log has another link at that record.
     Other { records: u64 },
-    /// It was not signed by this store.
+    /// This store did not sign it.
     Foreign(String),
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AuditVerdict {
     pub records: u64,
     pub checkpoints: u64,
     /// The anchor's record count, if one was given and matched.
     pub anchored: Option<u64>,
-    /// Empty: no edit and no gap. Otherwise what and where.
+    /// Each edit and each gap, with its place. Empty: the log is whole.
     pub findings: Vec<String>,
 }
 
-/// What an audit record will say.
+/// The content of an audit record.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     actor: Actor,
-    /// What a key may do as often as it likes, as no administrator or officer: it uses half of the catalog's reserve at most, so
-    /// that the key can still be revoked.
+    /// A user's key may cause such records without limit. They use at most half of the catalog's reserve, so that the
+    /// key can still be revoked. Administrators and officers may use all of it.
     of_user: bool,
     origin: Option<Arc<str>>,
     action: Action,
@@ -228,6 +142,18 @@ impl Event {
         self
     }
 
+    pub fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    /// Puts a text before the detail.
+    pub fn prefix_detail(&mut self, text: String) {
+        self.detail = Some(match self.detail.take() {
+            Some(detail) => format!("{text}; {detail}"),
+            None => text,
+        });
+    }
+
     fn row(self, time: Timestamp) -> AuditRow {
         let within = |text: Option<String>, limit| text.map(|text| bounded(text, limit));
         AuditRow {
@@ -245,10 +171,10 @@ impl Event {
 }
 
 impl Store {
-    /// Adds the record of an event to a transaction: they take place together or not at all.
+    /// Adds the record of an event to a transaction. Both take effect together or not at all.
     pub fn with_record(&self, transaction: Transaction, event: Event) -> Transaction {
         let transaction = match &event.actor {
-            // In the transaction itself, so that nothing a key does takes place after its revocation.
+            // A precondition of the same transaction: no change of a key takes effect after its revocation.
             Actor::Key(id) if event.refused.is_none() => transaction.absent(REVOKED, id.clone()),
             _ => transaction,
         };
@@ -257,17 +183,17 @@ impl Store {
         transaction.append((SETTINGS, AUDIT_HEAD), AUDIT, Template::new().number(), Template::new().bytes(row))
     }
 
-    /// Commits a transaction together with the record of its event. The catalog's commit is the flush behind whatever is
-    /// acknowledged on its strength.
+    /// Commits a transaction together with the record of its event. This commit is the flush behind the caller's
+    /// acknowledgement.
     pub async fn record(&self, transaction: Transaction, event: Event) -> Result<Receipt> {
-        Ok(self.catalog.commit(self.with_record(transaction, event)).await?)
+        Ok(self.catalog().commit(self.with_record(transaction, event)).await?)
     }
 
-    /// Passes a result on; a refusal is recorded first. If even the record cannot be written, the refusal stands.
+    /// Passes a result on. A refusal is recorded first. It stands even where its record cannot be written.
     pub async fn audited<T>(&self, result: Result<T>, event: impl FnOnce() -> Event) -> Result<T> {
         let Err(error) = result else { return result };
         let (error, event) = match error {
-            // What a key had under way when it was revoked met the record of that.
+            // A change that was under way when its key was revoked fails on the revocation's row.
             ArchiveError::Conflict(_) => {
                 let event = event();
                 (self.revoked(&event.actor).err().unwrap_or(error), Some(event))
@@ -276,7 +202,7 @@ impl Store {
             error => (error, None),
         };
         if let Some(event) = event
-            && !self.read_only
+            && !self.is_read_only()
             && is_refusal(&error)
             && let Err(failure) = self.record_refusal(event.refused(error.to_string())).await
         {
@@ -289,13 +215,14 @@ impl Store {
     pub(crate) fn revoked(&self, actor: &Actor) -> Result<()> {
         let Actor::Key(id) = actor else { return Ok(()) };
         match self.snapshot()?.get(REVOKED, id.as_bytes())? {
-            Some(_) => Err(ArchiveError::Denied(format!("access key {id} was revoked before this was done"))),
+            Some(_) => Err(ArchiveError::Denied(format!("access key {id} was revoked before the request took effect"))),
             None => Ok(()),
         }
     }
 }
 
-/// Refused on grounds of right, retention or rule, as opposed to not found, malformed or impossible just now.
+/// Whether the error refuses by right, retention or rule. Missing, malformed and temporarily impossible are no
+/// refusals.
 fn is_refusal(error: &ArchiveError) -> bool {
     matches!(
         error,
@@ -310,7 +237,7 @@ fn is_refusal(error: &ArchiveError) -> bool {
     )
 }
 
-/// A text of at most `limit` bytes, and then how long it was.
+/// A text of at most `limit` bytes, followed by the original length if it was cut.
 fn bounded(mut text: String, limit: usize) -> String {
     if text.len() <= limit {
         return text;
@@ -319,33 +246,6 @@ fn bounded(mut text: String, limit: usize) -> String {
     text.truncate(text.floor_char_boundary(limit));
     text.push_str(&format!("... ({length} bytes)"));
     text
-}
-
-/// The key that signs heads of the audit log.
-pub(crate) struct Signing(Ed25519KeyPair);
-
-impl Signing {
-    /// A new key, sealed for the identity record.
-    pub fn generate(foundation: &Foundation, store: &[u8; 16]) -> Vec<u8> {
-        let seed = crate::seal::random_secret(&*foundation.surroundings);
-        let key = derive(&foundation.master.0, "signing", store);
-        seal_note(&*foundation.surroundings, &key, store, seed.as_ref())
-    }
-
-    pub fn open(foundation: &Foundation, store: &[u8; 16], sealed: &[u8]) -> Result<Signing> {
-        let key = derive(&foundation.master.0, "signing", store);
-        let seed = open_note(&key, store, sealed).map_err(|_| wrong_key("the signing key"))?;
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| wrong_key("the signing key"))?;
-        Ok(Signing(pair))
-    }
-
-    pub fn public(&self) -> &[u8] {
-        self.0.public_key().as_ref()
-    }
-
-    pub fn sign(&self, message: &[u8]) -> Vec<u8> {
-        self.0.sign(message).as_ref().to_vec()
-    }
 }
 
 impl AuditRecord {

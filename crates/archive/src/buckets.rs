@@ -1,153 +1,30 @@
-//! Making, changing and removing buckets.
+//! Creating, changing and deleting buckets.
 //!
-//! All buckets are kept in memory, as their rows stand in the catalog; a transaction that depends on a bucket requires
-//! its row to be exactly that, so a change that slips in between refuses it.
+//! All buckets are in memory, as their rows are in the catalog. A transaction that depends on a bucket requires its
+//! row to be unchanged, so a concurrent change makes it fail.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
-
-use bytes::Bytes;
 use stele_catalog::transaction::counter;
-use stele_catalog::{CatalogError, Direction, KeyRange, Transaction};
+use stele_catalog::{Direction, KeyRange, Transaction};
 
-use crate::Archive;
-use crate::audit::{Action, Event};
-use crate::bucket::{
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::bucket::check_tags;
+use crate::model::bucket::{
     BucketChange, BucketInfo, NewBucket, ObjectLock, Protection, Usage, Versioning, check_bucket_name,
 };
-use crate::committing::{Committing, Proof};
-use crate::error::{ArchiveError, Result};
-use crate::key_locks::KeyLock;
-use crate::multipart::Upload;
-use crate::principal::{Access, Caller, Role};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::{Caller, Role};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
-use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, encode, keys};
-use crate::restating::Doubted;
-use crate::seal::{SealingKey, Secret, derive, random_secret, wrong_key};
-use crate::space::header::Kind;
-use crate::store::{MasterKey, Store};
-use crate::version::Tags;
+use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, keys};
+use crate::seal::{SealingKey, derive, random_secret};
+use crate::state::buckets::Bucket;
+use crate::state::compensations::NoteSubject;
+use crate::state::key_locks::KeyLock;
+use crate::store::Archive;
+use crate::store::uploads::Upload;
 
 const TAGS_MAX: usize = 50;
-
-/// A bucket as its row stands, with its keys unwrapped.
-pub(crate) struct Bucket {
-    pub number: u32,
-    pub row: BucketRow,
-    /// The row as stored.
-    pub raw: Bytes,
-    pub key: Secret,
-    /// Seals the notes of its versions.
-    pub note_key: Secret,
-    /// Wraps the keys of its objects.
-    pub wrap: SealingKey,
-}
-
-#[derive(Default)]
-pub(crate) struct Buckets(RwLock<Known>);
-
-#[derive(Default)]
-struct Known {
-    /// Deleted ones apart.
-    by_name: BTreeMap<String, Arc<Bucket>>,
-    /// Deleted ones too.
-    by_number: BTreeMap<u32, Arc<Bucket>>,
-}
-
-impl Bucket {
-    pub fn open(master: &MasterKey, number: u32, row: BucketRow, raw: Bytes) -> Result<Bucket> {
-        let key = SealingKey::new(&derive(&master.0, "buckets", &[]))
-            .unwrap(&number.to_be_bytes(), &row.wrapped)
-            .map_err(|_| wrong_key(&format!("the key of bucket `{}`", row.name)))?;
-        let note_key = derive(&key, "notes", &[]);
-        let wrap = SealingKey::new(&derive(&key, "objects", &[]));
-        Ok(Bucket { number, row, raw, key, note_key, wrap })
-    }
-
-    pub fn name(&self) -> &str {
-        &self.row.name
-    }
-
-    pub fn versioned(&self) -> bool {
-        self.row.versioning == Versioning::Enabled
-    }
-
-    fn usage_key(&self, kind: u8) -> Bytes {
-        usage_key(self.number, kind)
-    }
-
-    /// Counts what is added or taken away, within the quota where something is added.
-    pub fn count(&self, mut transaction: Transaction, versions: i64, bytes: i64) -> Transaction {
-        let limits = [(b'v', versions, self.row.quota.versions), (b'b', bytes, self.row.quota.bytes)];
-        for (kind, amount, limit) in limits {
-            let key = self.usage_key(kind);
-            if amount > 0
-                && let Some(limit) = limit
-            {
-                let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_sub(amount);
-                transaction = transaction.within(USAGE, key.clone(), i64::MIN, most);
-            }
-            if amount != 0 {
-                transaction = transaction.add(USAGE, key, amount);
-            }
-        }
-        transaction
-    }
-}
-
-fn usage_key(bucket: u32, kind: u8) -> Bytes {
-    let mut key = bucket.to_be_bytes().to_vec();
-    key.push(kind);
-    key.into()
-}
-
-impl Buckets {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Known> {
-        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    pub fn load(&self, master: &MasterKey, key: &[u8], value: &[u8]) -> Result<()> {
-        let row: BucketRow = decode(BUCKETS, key, value)?;
-        let number = key.try_into().map(u32::from_be_bytes).unwrap_or_default();
-        self.insert(Bucket::open(master, number, row, Bytes::copy_from_slice(value))?);
-        Ok(())
-    }
-
-    pub fn insert(&self, bucket: Bucket) -> Arc<Bucket> {
-        let bucket = Arc::new(bucket);
-        let mut known = self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if bucket.row.deleted.is_some() {
-            known.by_name.retain(|_, other| other.number != bucket.number);
-        } else {
-            known.by_name.insert(bucket.row.name.clone(), Arc::clone(&bucket));
-        }
-        known.by_number.insert(bucket.number, Arc::clone(&bucket));
-        bucket
-    }
-
-    pub fn by_name(&self, name: &str) -> Result<Arc<Bucket>> {
-        self.read().by_name.get(name).cloned().ok_or_else(|| ArchiveError::NoSuchBucket(name.into()))
-    }
-
-    /// Deleted ones too.
-    pub fn by_number(&self, number: u32) -> Option<Arc<Bucket>> {
-        self.read().by_number.get(&number).cloned()
-    }
-
-    pub fn all(&self) -> Vec<Arc<Bucket>> {
-        self.read().by_name.values().cloned().collect()
-    }
-
-    pub fn even_deleted(&self) -> Vec<Arc<Bucket>> {
-        self.read().by_number.values().cloned().collect()
-    }
-
-    /// `above`: numbers up to this one may be those of buckets that a rebuild did not find.
-    fn next_number(&self, above: u32) -> u32 {
-        self.read().by_number.keys().next_back().map_or(1, |last| last + 1).max(above.saturating_add(1))
-    }
-}
 
 impl Archive {
     pub async fn create_bucket(&self, caller: &Caller, name: &str, new: NewBucket) -> Result<BucketInfo> {
@@ -166,13 +43,13 @@ impl Archive {
             .then_some(ObjectLock { default: new.default_retention });
         check_lock(lock.as_ref())?;
         let buckets_lock = store.lock(0, "").await?;
-        if let Ok(there) = store.buckets.by_name(name) {
+        if let Ok(there) = store.buckets().by_name(name) {
             let own = there.row.owner == caller.actor;
             return Err(ArchiveError::BucketExists { name: name.into(), own });
         }
-        let number = store.buckets.next_number(store.doubt().map_or(0, |doubt| doubt.buckets));
-        let key = random_secret(&*store.surroundings);
-        let wrap = SealingKey::new(&derive(&store.master.0, "buckets", &[]));
+        let number = store.buckets().next_number(store.doubt().map_or(0, |doubt| doubt.buckets));
+        let key = random_secret(store.surroundings());
+        let wrap = SealingKey::new(&derive(&store.master().0, "buckets", &[]));
         let row = BucketRow {
             name: name.into(),
             created: store.wall(),
@@ -189,17 +66,19 @@ impl Archive {
             quota: new.quota,
             anonymous: new.anonymous,
             tags: new.tags,
-            wrapped: wrap.wrap(&*store.surroundings, &number.to_be_bytes(), &key).to_vec(),
+            wrapped: wrap.wrap(store.surroundings(), &number.to_be_bytes(), &key).to_vec(),
             deleted: None,
             change: 0,
             note: Place::default(),
+            share: None,
         };
         let event = Event::new(caller, Action::CreateBucket).bucket(name);
         let absent = Transaction::new().absent(BUCKETS, keys::short(number));
         self.write_bucket(number, row, absent, event, buckets_lock).await
     }
 
-    /// Notes the row, commits it together with the event, and makes it known. Under the buckets' lock.
+    /// Notes the row, commits it together with the event, and updates the buckets in memory. The caller holds the
+    /// buckets' lock.
     async fn write_bucket(
         &self,
         number: u32,
@@ -209,11 +88,11 @@ impl Archive {
         buckets_lock: KeyLock,
     ) -> Result<BucketInfo> {
         let answer = self.store().write_bucket(number, row, transaction, Some(event), buckets_lock).await?;
-        self.store().noted(Doubted::Bucket(number), answer).await
+        self.store().compensated(NoteSubject::Bucket(number), answer).await
     }
 
-    /// Refused while it holds a version or delete marker. Its unfinished uploads go with it: nothing in them was acknowledged
-    /// as an object, so nothing in them can be retained.
+    /// Deletes a bucket. Refused while it holds a version or a delete marker. Its unfinished uploads are aborted:
+    /// none of their content was acknowledged as an object, so none of it can be retained.
     pub async fn delete_bucket(&self, caller: &Caller, name: &str) -> Result<()> {
         let store = &self.store();
         let result = self.try_delete_bucket(caller, name).await;
@@ -225,9 +104,10 @@ impl Archive {
         self.abort_uploads_of(caller, name).await?;
         let buckets_lock = store.lock(0, "").await?;
         store.writable()?;
-        let bucket = store.buckets.by_name(name)?;
+        let bucket = store.buckets().by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
-        store.undoubted(&bucket).map_err(ArchiveError::InvalidState)?;
+        bucket.reached_through(caller)?;
+        store.check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         let snapshot = store.snapshot()?;
         for table in [VERSIONS, UPLOADS] {
@@ -249,14 +129,14 @@ impl Archive {
         }
     }
 
-    /// Aborts the unfinished uploads of a bucket that can be deleted otherwise. One begun meanwhile refuses the deletion; one
-    /// completed meanwhile is a version, and does too. A crash in between leaves the bucket with fewer uploads.
+    /// Aborts the unfinished uploads of a bucket that could otherwise be deleted. An upload begun or completed
+    /// meanwhile makes the deletion fail. A crash in between leaves the bucket with fewer uploads.
     async fn abort_uploads_of(&self, caller: &Caller, name: &str) -> Result<()> {
         let store = &self.store();
         store.writable()?;
-        let bucket = store.buckets.by_name(name)?;
+        let bucket = store.buckets().by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
-        store.undoubted(&bucket).map_err(ArchiveError::InvalidState)?;
+        store.check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         loop {
             let snapshot = store.snapshot()?;
@@ -277,12 +157,12 @@ impl Archive {
 
     /// The buckets that the caller may see, by name.
     pub async fn list_buckets(&self, caller: &Caller) -> Result<Vec<BucketInfo>> {
-        let buckets = self.store().buckets.all();
+        let buckets = self.store().buckets().all();
         Ok(buckets.iter().filter(|bucket| may_see(caller, bucket)).map(|bucket| bucket.row.info()).collect())
     }
 
     pub async fn bucket(&self, caller: &Caller, name: &str) -> Result<BucketInfo> {
-        let bucket = self.store().buckets.by_name(name)?;
+        let bucket = self.store().buckets().by_name(name)?;
         let allowed = if may_see(caller, &bucket) {
             Ok(bucket.row.info())
         } else {
@@ -302,7 +182,7 @@ impl Archive {
         let store = &self.store();
         let buckets_lock = store.lock(0, "").await?;
         store.writable()?;
-        let bucket = store.buckets.by_name(name)?;
+        let bucket = store.buckets().by_name(name)?;
         let roles: &[Role] = match change {
             BucketChange::ObjectLock(_) | BucketChange::Protection(_) | BucketChange::Expiry(_) => {
                 &[Role::RetentionOfficer]
@@ -316,13 +196,24 @@ impl Archive {
         if row == bucket.row {
             return Ok(row.info());
         }
-        let unchanged = Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone());
+        let mut unchanged = Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone());
+        if row.is_share() != bucket.row.is_share() {
+            // Keys that exist already could be no path of a tree.
+            let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
+            let snapshot = store.snapshot()?;
+            for table in [VERSIONS, UPLOADS] {
+                if !snapshot.range(table, &inside, 1, Direction::Forward)?.is_empty() {
+                    return Err(ArchiveError::BucketNotEmpty(name.into()));
+                }
+                unchanged = unchanged.empty(table, inside.clone());
+            }
+        }
         self.write_bucket(bucket.number, row, unchanged, event, buckets_lock).await
     }
 
     pub async fn usage(&self, caller: &Caller, name: &str) -> Result<Usage> {
         self.bucket(caller, name).await?;
-        let bucket = self.store().buckets.by_name(name)?;
+        let bucket = self.store().buckets().by_name(name)?;
         let snapshot = self.store().snapshot()?;
         let count = |kind| -> Result<u64> {
             let value = counter(snapshot.get(USAGE, &bucket.usage_key(kind))?.as_deref())?;
@@ -332,7 +223,7 @@ impl Archive {
     }
 }
 
-/// The only place where a bucket's settings change, and where a weakening is refused.
+/// The only place where a bucket's settings change. A weakening is refused here.
 fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
     match change {
         BucketChange::Versioning(versioning) => {
@@ -376,6 +267,7 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
             check_tags(&tags, TAGS_MAX)?;
             row.tags = tags;
         }
+        BucketChange::Share => row.share = Some(true),
     }
     Ok(())
 }
@@ -389,23 +281,6 @@ fn check_lock(lock: Option<&ObjectLock>) -> Result<()> {
     }
 }
 
-/// The rules of AWS: keys of 1 to 128 characters, values up to 256.
-pub(crate) fn check_tags(tags: &Tags, most: usize) -> Result<()> {
-    let refuse = |message: String| Err(ArchiveError::InvalidArgument(message));
-    if tags.len() > most {
-        return refuse(format!("{} tags, at most {most} are allowed", tags.len()));
-    }
-    for (key, value) in tags {
-        if key.is_empty() || key.chars().count() > 128 || value.chars().count() > 256 {
-            return refuse(format!("tag `{key}`: a key has 1 to 128 characters, a value at most 256"));
-        }
-        if key.starts_with("aws:") {
-            return refuse(format!("tag `{key}`: keys that begin with `aws:` are reserved"));
-        }
-    }
-    Ok(())
-}
-
 fn may_see(caller: &Caller, bucket: &Bucket) -> bool {
     let roles = [Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor];
     roles.iter().any(|role| caller.has(*role))
@@ -414,62 +289,4 @@ fn may_see(caller: &Caller, bucket: &Bucket) -> bool {
             .grants
             .iter()
             .any(|grant| caller.has(Role::User) && grant.bucket.as_deref().is_none_or(|name| name == bucket.name()))
-}
-
-impl Bucket {
-    /// Refuses what neither the caller's grants nor the bucket's openness to everyone allow.
-    pub fn authorize(&self, caller: &Caller, access: Access, prefix: &str) -> Result<()> {
-        use crate::bucket::AnonymousAccess::{Read, ReadAndList};
-        let open =
-            matches!((access, self.row.anonymous), (Access::Read, Read | ReadAndList) | (Access::List, ReadAndList));
-        if open || caller.granted(access, self.name(), prefix) {
-            return Ok(());
-        }
-        Err(ArchiveError::Denied(format!(
-            "{} may not {} `{}/{prefix}`: no grant covers it",
-            caller.actor,
-            format!("{access:?}").to_lowercase(),
-            self.name()
-        )))
-    }
-}
-
-impl Store {
-    /// The outer result is of the note, the inner of the commit behind it.
-    pub(crate) async fn write_bucket(
-        self: &Arc<Store>,
-        number: u32,
-        mut row: BucketRow,
-        mut transaction: Transaction,
-        event: Option<Event>,
-        buckets_lock: KeyLock,
-    ) -> Result<std::result::Result<BucketInfo, CatalogError>> {
-        row.change += 1;
-        let writing = self.segments.begin();
-        let before = row.note;
-        row.note = self.note_within(Some(&writing), true, Kind::Bucket, None, number.into(), &row).await?;
-        let raw = encode(&row);
-        let bucket = Bucket::open(&self.master, number, row, raw.clone())?;
-        let info = bucket.row.info();
-        let record_key = keys::short(number);
-        transaction = transaction.put(BUCKETS, record_key.clone(), raw.clone());
-        if let Some(event) = event {
-            transaction = self.with_record(transaction, event);
-        }
-        let proof = Proof { table: BUCKETS, key: record_key, value: Some(raw) };
-        let committing = Committing::new(self, proof).writing(writing).lock(buckets_lock).after(move |store| {
-            store.segments.add_live(bucket.row.note);
-            store.segments.drop_live(before);
-            store.buckets.insert(bucket);
-            None
-        });
-        Ok(committing.commit(transaction).await.map(|_| info))
-    }
-
-    /// The bucket, if the caller may do this to keys with this prefix.
-    pub fn authorized(&self, caller: &Caller, access: Access, bucket: &str, prefix: &str) -> Result<Arc<Bucket>> {
-        let bucket = self.buckets.by_name(bucket)?;
-        bucket.authorize(caller, access, prefix)?;
-        Ok(bucket)
-    }
 }

@@ -1,6 +1,8 @@
-//! A bounded cache in two generations: what is used moves to the young one; when that is full, the old one goes.
+//! A bounded cache in two generations. A used value moves to the young generation. When the young one is full, the
+//! old one is dropped.
 //!
-//! At most the limit's weight is held. A value in steady use is never lost; one used once goes after one generation.
+//! The weights of all values add up to at most the limit. A value in steady use stays; a value used once is dropped
+//! after one generation.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -13,7 +15,7 @@ pub(crate) struct Cache<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone> Cache<K, V> {
-    /// Weights add up to at most `limit`; 0 keeps nothing.
+    /// `limit`: the greatest sum of weights. 0 keeps nothing.
     pub fn new(limit: usize) -> Cache<K, V> {
         Cache { young: BTreeMap::new(), old: BTreeMap::new(), weight: 0, half: limit / 2 }
     }

@@ -1,9 +1,9 @@
-//! Catalog records and headers of the data volume for people and for fuzzers: whatever the bytes are, an answer.
+//! Catalog records and headers of the data volume as text, for operators and for fuzzers. No input makes it panic.
 
 use minicbor::{Decode, Encode};
 use stele_catalog::Table;
 
-use crate::error::{ArchiveError, Result};
+use crate::model::error::{ArchiveError, Result};
 use crate::record::access_key::AccessKeyRow;
 use crate::record::audit::{AuditRow, CheckpointRow, SealedRow};
 use crate::record::bucket::BucketRow;
@@ -47,7 +47,7 @@ pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
     }
 }
 
-/// What decodes must survive encoding and decoding again.
+/// Decodes a record and checks that encoding it preserves it.
 fn show<T>(table: u16, key: &[u8], value: &[u8]) -> Result<String>
 where
     T: Encode<()> + for<'b> Decode<'b, ()> + PartialEq + std::fmt::Debug,
@@ -61,7 +61,7 @@ where
 /// The format of the store on a data volume that this code writes.
 pub const STORE_FORMAT: u32 = crate::space::superblock::FORMAT;
 
-/// What a copy of the data volume's superblock says: its format and the bytes of a segment. None: it is no copy.
+/// The format and the segment size of a copy of the superblock. None: the block is no copy.
 pub fn store_format(block: &[u8]) -> Option<(u32, u32)> {
     Some((Superblock::format(block)?, crate::space::header::u32_at(block, 12)))
 }
@@ -71,7 +71,7 @@ pub fn segment_format(block: &[u8]) -> Option<u32> {
     SegmentHeader::format(block)
 }
 
-/// The start of a block of the data volume as text, if it is the start of anything.
+/// The start of a block of the data volume as text, if any known structure begins there.
 pub fn volume_block(bytes: &[u8]) -> Option<String> {
     let incarnation = bytes.get(56..64).map_or(0, |bytes| u64_at(bytes, 0));
     Superblock::decode(bytes)
@@ -84,7 +84,7 @@ pub fn volume_block(bytes: &[u8]) -> Option<String> {
         .or_else(|| Entry::decode(bytes).map(|entry| format!("key entry of object {}", entry.object)))
 }
 
-/// The S3 key in a record key of tables 3, 7 and 12, with its bucket and number.
+/// The bucket, the S3 key and the number in a record key of tables 3, 7 and 12.
 pub fn record_key(key: &[u8]) -> Result<(u32, String, u64)> {
     record::keys::split(key)
 }

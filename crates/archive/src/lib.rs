@@ -1,81 +1,69 @@
 //! Floor 3: the archive. One store of immutable versions, under retention that no frontend can weaken.
 //!
-//! Faces translate; what is allowed is decided here. Content lies in segments of authenticated frames on a data
-//! volume, the index in a catalog, and everything in the catalog that matters can be had again from the volume.
+//! Frontends translate requests; the archive decides what is allowed. Content lies in segments of authenticated
+//! frames on a data volume, the index in a catalog. Everything in the catalog that matters can be rebuilt from the
+//! volume.
+//!
+//! Each folder imports only from those before it in this list: `model` (types of the interface), `cache`, `seal`
+//! (encryption), `record` (rows of the catalog), `space` (the data volume), `state` (shared memory), `store` (the
+//! parts put together, commits and notes), `audit`, `changes` (of noted rows), `retention`, `removal`, `access`
+//! (keys), `buckets`, `objects`, `upkeep` (background work), `opening`, `rebuild`, `inspect`.
 
-pub mod access_keys;
-mod affected;
-pub mod approval;
-pub mod audit;
-pub mod background;
-mod body;
-pub mod bucket;
-pub mod buckets;
+mod access;
+mod audit;
+mod buckets;
 mod cache;
-pub mod checksum;
-mod clock;
-mod committing;
-pub mod copy;
-pub mod deletion;
-mod disposal;
-pub mod doubt;
-pub mod error;
-mod gate;
-pub mod get;
-mod growth;
+mod changes;
 pub mod inspect;
-mod install;
-mod key_locks;
-pub mod list;
-mod lookup;
-pub mod multipart;
-pub mod mutation;
-mod numbers;
+mod model;
+mod objects;
 mod opening;
-mod pairing;
-pub mod principal;
-pub mod put;
-pub mod rebuild;
-mod reclaim;
+mod rebuild;
 mod record;
-mod restating;
-pub mod retention;
-mod room;
-pub mod scrub;
+mod removal;
+mod retention;
 mod seal;
 mod space;
+mod state;
 pub mod store;
-pub mod tags;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-pub mod time;
-pub mod version;
+mod upkeep;
 
-pub use affected::Affected;
-pub use approval::RequestInfo;
-pub use audit::{Action, AuditRecord, AuditVerdict, HeadVerdict, SignedHead};
-pub use background::{Alarm, AlarmKind, ClockStatus, SpaceStatus, StepReport};
-pub use bucket::{
+pub use audit::{AuditRecord, AuditVerdict, HeadVerdict, SignedHead};
+pub use model::action::Action;
+pub use model::alarm::{Alarm, AlarmKind};
+pub use model::bucket::{
     AnonymousAccess, BucketChange, BucketInfo, DefaultRetention, ExpiryAction, NewBucket, ObjectLock, Period,
     Protection, Quota, Usage, Versioning,
 };
-pub use checksum::{Algorithm, Checksum, ChecksumKind, Expected};
-pub use copy::{Copied, CopyRequest, CopySource};
-pub use deletion::{DeleteRequest, Deleted};
-pub use error::{ArchiveError, Result};
-pub use get::{ByteRange, GetRequest, ObjectReader, PartInfo, ReadCondition};
-pub use list::{ListPage, ListRequest, ListVersionsRequest, VersionsPage};
-pub use multipart::{
+pub use model::checksum::{Algorithm, Checksum, ChecksumKind, Expected};
+pub use model::error::{ArchiveError, Result};
+pub use model::mutation;
+pub use model::pairing::Paired;
+pub use model::principal::{Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role};
+pub use model::secrets::{CustomerKey, MasterKey};
+pub use model::time::{Reading, Surroundings, Timestamp};
+pub use model::version::{ETag, Metadata, ObjectInfo, PartInfo, Retention, RetentionMode, Tags, VersionId};
+pub use objects::copy::{Copied, CopyRequest, CopySource};
+pub use objects::deletion::{DeleteRequest, Deleted};
+pub use objects::get::{ByteRange, GetRequest, ObjectReader, ReadCondition};
+pub use objects::list::{ListPage, ListRequest, ListVersionsRequest, VersionsPage};
+pub use objects::multipart;
+pub use objects::multipart::{
     CompleteRequest, CompletedPart, ListUploadsRequest, NewUpload, PartRequest, UploadInfo, UploadsPage,
 };
-pub use pairing::Paired;
-pub use principal::{Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role};
-pub use put::{ObjectWriter, PutRequest, WriteCondition};
+pub use objects::put::{ObjectWriter, PutRequest, WriteCondition};
 pub use rebuild::{Filled, Rebuild, RebuildReport};
-pub use retention::Why;
-pub use scrub::{ScrubCursor, ScrubPlace, ScrubReport};
-pub use store::{Archive, CustomerKey, Foundation, Guard, MasterKey, NoGuard, Options};
-pub use time::{Reading, Surroundings, Timestamp};
-pub use version::{ETag, Metadata, ObjectInfo, Retention, RetentionMode, Tags, VersionId};
+pub use retention::approval::RequestInfo;
+pub use retention::clock::ClockStatus;
+pub use retention::why::Why;
+pub use store::Archive;
+pub use store::foundation::{Foundation, Guard, NoGuard, Options};
+pub use store::gateway::Records;
+pub use upkeep::affected::Affected;
+pub use upkeep::background::StepReport;
+pub use upkeep::scrub::{ScrubCursor, ScrubPlace, ScrubReport};
+pub use upkeep::status::SpaceStatus;

@@ -1,127 +1,54 @@
-//! Making a store, opening it, closing it.
+//! Opening a store.
 //!
-//! Opening reads what is small: settings, buckets, segments, and the disposals left undone; never all versions. Where the
-//! store was not closed in order, the open segment is walked to find its end.
+//! An opening reads small tables only: settings, buckets, segments, and the disposals that were left. It never reads
+//! all versions. Where the store was not closed in order, it walks the open segments to find their ends.
+
+mod closing;
+mod creation;
+mod pairing;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use stele_catalog::{Catalog, Direction, Head, KeyRange, Transaction};
-use tokio::sync::RwLock;
 
-use crate::audit::{Action, Event, Signing};
-use crate::background::{Alarm, Work};
-use crate::buckets::Buckets;
-use crate::cache::Cache;
-use crate::clock::ComplianceClock;
-use crate::error::{ArchiveError, Result};
-use crate::gate::Gate;
-use crate::key_locks::KeyLocks;
-use crate::numbers::Numbers;
-use crate::pairing::{self, Paired};
-use crate::principal::Caller;
-use crate::record::audit::SealedRow;
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::pairing::Paired;
+use crate::model::principal::Caller;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::settings::{
-    AUDIT_HEAD, AUDIT_SEALED, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, Pairing, ReservedRow, SLOTS,
+    AUDIT_HEAD, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, Pairing, ReservedRow, SLOTS,
 };
-use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch, keys};
-use crate::room::Room;
-use crate::space::appender::Appender;
-use crate::space::frames::FRAME;
-use crate::space::keytable::KeyTable;
-use crate::space::segments::Segments;
-use crate::space::superblock::{FORMAT, Superblock, newer, segments_on};
+use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch};
+use crate::space::superblock::{FORMAT, Superblock, newer};
 use crate::space::walk::Walk;
-use crate::store::{Archive, Foundation, Options, Store, locked};
+use crate::state::buckets::Buckets;
+use crate::state::clock::ComplianceClock;
+use crate::store::foundation::{Foundation, Options};
+use crate::store::gate::Gate;
+use crate::store::scan::scan;
+use crate::store::{Archive, CatalogState, Store};
 
-/// Numbers and key slots that a crash may skip.
-const NUMBERS_STEP: u64 = 1 << 20;
-const SLOTS_STEP: u64 = 4096;
-/// Free key slots taken up at an opening; more wait for the next one.
+/// Free key slots loaded at an opening. The rest is loaded at later openings.
 pub(crate) const FREE_SLOTS_PAGE: usize = 65_536;
-const PAGE: usize = 1000;
 
 impl Archive {
-    /// Makes a new store on an empty catalog and volume. Refuses where one is already. The wall clock becomes the
-    /// compliance clock: the caller has had the operator confirm it.
-    pub async fn create(foundation: Foundation, options: Options) -> Result<Archive> {
-        let size = options.segment.0;
-        if !size.is_power_of_two() || !(256 << 10..=1 << 30).contains(&size) {
-            return Err(ArchiveError::InvalidRequest("a segment is a power of two from 256 KiB to 1 GiB".into()));
-        }
-        let count = segments_on(foundation.data.geometry().size.0, size as u32);
-        if count < 4 {
-            return Err(ArchiveError::InvalidRequest(format!(
-                "the data volume has room for {count} segments of {}, at least 4 are needed; make it larger",
-                options.segment
-            )));
-        }
-        if Superblock::read(&foundation.data).await?.is_some() {
-            return Err(ArchiveError::InvalidState("the data volume holds a store already; open it".into()));
-        }
-        let snapshot = foundation.catalog.snapshot()?;
-        if snapshot.get(SETTINGS, IDENTITY)?.is_some() {
-            return Err(ArchiveError::InvalidState("the catalog belongs to a store already; open it".into()));
-        }
-        drop(snapshot);
-        let now = foundation.surroundings.now();
-        let mut id = [0; 16];
-        foundation.surroundings.entropy(&mut id);
-        // The key table's first part may hold anything a former use left there.
-        let table = u64::from(size as u32);
-        foundation.data.zero(0, table).await?;
-        foundation.data.flush().await?;
-        let superblock = Superblock {
-            store: id,
-            segment: size as u32,
-            created: now.wall,
-            fingerprint: Superblock::fingerprint(&foundation.master, &id),
-            witness: None,
-        };
-        let identity = IdentityRow {
-            store: id,
-            created: now.wall,
-            format: FORMAT,
-            signing: Signing::generate(&foundation, &id),
-            clean: true,
-            rebuilt: None,
-            pairing: None,
-            next: None,
-            replaces: None,
-            doubt: None,
-            gaps: None,
-        };
-        let clock = ComplianceClock::start(now).row();
-        // The catalog first: a superblock without its catalog could not be told from a lost one.
-        let signing = Signing::open(&foundation, &id, &identity.signing)?;
-        let transaction = Transaction::new()
-            .absent(SETTINGS, IDENTITY)
-            .put(SETTINGS, IDENTITY, encode(&identity))
-            .put(SETTINGS, CLOCK, encode(&clock))
-            .put(SETTINGS, AUDIT_SEALED, encode(&SealedRow::first(&signing, &id)));
-        foundation.catalog.commit(transaction).await?;
-        superblock.write(&foundation.data).await?;
-        let archive = Archive::open(foundation, options).await?;
-        let store = &archive.store();
-        let event = Event::new(&Caller::system("store"), Action::CreateStore)
-            .detail(format!("compliance time starts at {}", now.wall));
-        store.record(Transaction::new().with_reserve(), event).await?;
-        Ok(archive)
-    }
-
     pub async fn open(foundation: Foundation, options: Options) -> Result<Archive> {
         Archive::open_from(foundation, options, From::Start).await
     }
 
-    /// Opens a store for writing that answers reads only, since what it stands on could not be written when it was opened.
-    /// Every clone may write from here on. Where this fails, all stays as it was, and it can be tried again.
+    /// Opens a store for writing that answers reads only, because its catalog or its data volume could not be written
+    /// at the opening. Every clone can write from then on. A failure changes nothing, and the call can be repeated.
     pub async fn open_again(&self, foundation: Foundation, options: Options) -> Result<()> {
-        if !self.store().read_only || options.read_only {
-            return Err(ArchiveError::InvalidState("only a store that is open for reading is opened again".into()));
+        if !self.store().is_read_only() || options.read_only {
+            return Err(ArchiveError::InvalidState(
+                "only a store that is open for reading only can be opened again".into(),
+            ));
         }
         let opened = Archive::open_from(foundation, options, From::Reading).await?;
-        self.become_one(opened);
+        self.switch_to(opened);
         Ok(())
     }
 
@@ -129,7 +56,7 @@ impl Archive {
         let superblock = checked_superblock(&foundation).await?;
         let gate = Gate::new(Arc::clone(&foundation.catalog));
         let catalog: Arc<dyn Catalog> = Arc::clone(&gate) as Arc<dyn Catalog>;
-        let mut found = Found::read(&foundation, &superblock, &*catalog, &options)?;
+        let mut found = CatalogState::read(&foundation, &superblock, &*catalog, &options)?;
         let beginning = Beginning {
             clean: std::mem::replace(&mut found.identity.clean, false),
             next: pairing::following(&foundation, &found.identity, &superblock),
@@ -137,7 +64,7 @@ impl Archive {
             retained: found.retained,
             identity: found.identity.clone(),
         };
-        let store = found.into_store(foundation, superblock, gate, &options)?;
+        let store = Store::new(foundation, superblock, gate, found, &options)?;
         let archive = Archive::of(store);
         if !options.read_only {
             archive.begin(beginning, from).await?;
@@ -145,22 +72,15 @@ impl Archive {
         Ok(archive)
     }
 
-    /// What a store that may be written does before it serves: it is paired with its data volume, its copies are mended, and
-    /// what the last life left undone is finished; then the opening is recorded.
+    /// The start-up of a store for writing, phase by phase. The store serves nothing before the last phase is over.
     async fn begin(&self, beginning: Beginning, from: From) -> Result<()> {
         let store = &self.store();
         let Beginning { clean, next, head, retained, mut identity } = beginning;
         store.pair(&mut identity, next, head).await?;
-        let superblock = *locked(&store.superblock);
-        match superblock.mend(&store.volume).await {
-            Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
-                tracing::warn!("a copy of the superblock could not be written: {error}");
-            }
-            mended => mended?,
-        }
+        store.mend_superblock().await?;
         match from {
-            From::Start => self.resume_segments(clean).await?,
-            From::Reading => self.leave_segments(),
+            From::Start => store.resume_segments(clean).await?,
+            From::Reading => store.leave_segments(),
         }
         store.load_free_slots()?;
         store.finish_left_disposals().await?;
@@ -168,125 +88,103 @@ impl Archive {
             drop(store.ensure_protected().await?);
         }
         (identity.pairing, identity.next, identity.replaces) = (Some(next), None, None);
-        *locked(&store.identity) = identity.clone();
-        let event = Event::new(&Caller::system("store"), Action::OpenStore)
-            .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
-        // The clock too: how long the store was closed counts from what is stored.
-        let clock = locked(&store.clock).row();
-        let transaction = Transaction::new()
-            .put(SETTINGS, IDENTITY, encode(&identity))
-            .put(SETTINGS, CLOCK, encode(&clock))
-            .with_reserve();
-        store.record(transaction, event).await?;
-        let mut alarms: Vec<Alarm> = store.alarm_clock().await?.into_iter().collect();
-        alarms.extend(store.seal_step().await?.1);
-        locked(&store.work.unreported).append(&mut alarms);
+        store.record_opening(identity, clean).await?;
+        store.raise_alarms().await?;
         store.note_identity().await
     }
+}
 
-    /// Leaves every open segment as it is: an attempt to open the store that failed may have writes under way there still.
-    fn leave_segments(&self) {
-        let store = self.store();
-        let open = store.segments.rows().into_iter().filter(|(_, row)| row.usage == SegmentUse::Open);
-        for (number, _) in open {
-            store.segments.change(number, |row| {
-                row.usage = SegmentUse::Sealed;
-                row.used = store.segments.size - crate::space::BLOCK;
-            });
+impl Store {
+    /// Writes a copy of the superblock that is missing or damaged. A volume that takes no writes keeps the other
+    /// copy.
+    async fn mend_superblock(&self) -> Result<()> {
+        match self.witnessing().superblock().mend(self.volume()).await {
+            Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
+                tracing::warn!("a copy of the superblock could not be written: {error}");
+                Ok(())
+            }
+            mended => mended,
         }
     }
 
-    /// Goes on in the open segment with the most in it; seals any other.
+    /// Commits the identity together with the record of the opening.
+    async fn record_opening(&self, identity: IdentityRow, clean: bool) -> Result<()> {
+        let event = Event::new(&Caller::system("store"), Action::OpenStore)
+            .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
+        // With the clock: the time for which the store was closed counts from the stored row.
+        let transaction = Transaction::new()
+            .put(SETTINGS, IDENTITY, encode(&identity))
+            .put(SETTINGS, CLOCK, encode(&self.clock_row()))
+            .with_reserve();
+        self.identity().step(|known| *known = identity);
+        self.record(transaction, event).await.map(drop)
+    }
+
+    /// Keeps the alarms of the opening for the first step to report: of the clock, and of the audit log's end.
+    async fn raise_alarms(&self) -> Result<()> {
+        let clock = self.alarm_clock().await?;
+        let (_, audit) = self.seal_step().await?;
+        self.upkeep().report_later(clock.into_iter().chain(audit).collect());
+        Ok(())
+    }
+
+    /// Seals every open segment unused: an earlier attempt to open the store may still have writes under way there.
+    fn leave_segments(&self) {
+        let open = self.segments().rows().into_iter().filter(|(_, row)| row.usage == SegmentUse::Open);
+        for (number, _) in open {
+            self.segments().seal(number, self.segments().size - crate::space::BLOCK);
+        }
+    }
+
+    /// Continues in the fullest open segment, and seals the others.
     async fn resume_segments(&self, clean: bool) -> Result<()> {
-        let store = &self.store();
         let mut open = Vec::new();
-        for (number, row) in store.segments.rows() {
+        for (number, row) in self.segments().rows() {
             if row.usage != SegmentUse::Open {
                 continue;
             }
-            let used = if clean {
-                row.used
-            } else {
-                let start = store.segments.start(number);
-                let mut walk = Walk::new(store.volume.clone(), start, store.segments.size, row.incarnation);
-                let mut used = crate::space::BLOCK;
-                while let Some((at, header)) = walk.next().await? {
-                    used = at + header.length();
-                }
-                if !walk.unreadable.is_empty() {
-                    // What cannot be read may hold records, which may reach beyond it: nothing more goes into this segment.
-                    store.segments.change(number, |row| {
-                        row.usage = SegmentUse::Sealed;
-                        row.used = store.segments.size - crate::space::BLOCK;
-                    });
-                    continue;
-                }
-                used
+            let used = if clean { Some(row.used) } else { self.find_end(number, row.incarnation).await? };
+            let Some(used) = used else {
+                // Records may lie in the unreadable place and reach beyond it: nothing more is appended to this
+                // segment.
+                self.segments().seal(number, self.segments().size - crate::space::BLOCK);
+                continue;
             };
             open.push((used, number, row.incarnation));
         }
         open.sort_unstable();
         let resumed = open.pop();
         for (used, number, ..) in open {
-            store.segments.change(number, |row| {
-                row.usage = SegmentUse::Sealed;
-                row.used = used;
-            });
+            self.segments().seal(number, used);
         }
         if let Some((used, number, incarnation)) = resumed {
-            store.appender.resume(number, incarnation, used);
+            self.appender().resume(number, incarnation, used);
         }
         Ok(())
     }
 
-    /// Writes what is kept in memory for the next opening. Without it the next opening takes a little longer. Whatever is
-    /// still under way, or follows, is refused: nothing is acknowledged that the next opening would not find.
-    pub async fn close(&self) -> Result<()> {
-        let store = &self.store();
-        if store.read_only {
-            return Ok(());
+    /// The end of the records in an open segment. None: a place in it cannot be read.
+    async fn find_end(&self, number: u32, incarnation: u64) -> Result<Option<u32>> {
+        let start = self.segments().start(number);
+        let mut walk = Walk::new(self.volume().clone(), start, self.segments().size, incarnation);
+        let mut used = crate::space::BLOCK;
+        while let Some((at, header)) = walk.next().await? {
+            used = at + header.length();
         }
-        store.compliance_now();
-        store.summarise_refusals(true).await;
-        store.seal_step().await?;
-        store.note_audit_end().await?;
-        store.renew_witness(true).await?;
-        // First the place where records go, then the catalog: what got a place before may still be committed before the end
-        // is recorded, and lies before the tail.
-        let tail = store.appender.close();
-        let last = || {
-            if let Some((number, tail)) = tail {
-                store.segments.change(number, |row| row.used = tail);
-            }
-            let mut identity = locked(&store.identity).clone();
-            identity.clean = true;
-            let clock = locked(&store.clock).row();
-            let mut transaction = Transaction::new().with_reserve().put(SETTINGS, IDENTITY, encode(&identity)).put(
-                SETTINGS,
-                CLOCK,
-                encode(&clock),
-            );
-            transaction = store.keys.settle(store.numbers.settle(transaction));
-            for (number, row) in store.segments.take_dirty() {
-                transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));
-            }
-            transaction
-        };
-        store.gate.close(last).await?;
-        Ok(())
+        Ok(walk.unreadable.is_empty().then_some(used))
     }
 }
 
-/// What a store is opened from.
+/// The state of the process at an opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum From {
-    /// A start: nothing of an earlier life is under way.
+    /// Nothing of an earlier opening is under way.
     Start,
-    /// One that answers reads only, in the same process.
+    /// The same process has the store open for reading only.
     Reading,
 }
 
-/// What an opening that may write goes on from.
+/// The starting point of an opening for writing.
 struct Beginning {
     clean: bool,
     next: Pairing,
@@ -296,32 +194,19 @@ struct Beginning {
     identity: IdentityRow,
 }
 
-/// What the catalog says of the store, all of it small.
-struct Found {
-    identity: IdentityRow,
-    paired: Paired,
-    numbered: u64,
-    slotted: u64,
-    clock: ComplianceClock,
-    segments: BTreeMap<u32, SegmentRow>,
-    /// Parts of the key table, in order.
-    parts: Vec<u32>,
-    buckets: Buckets,
-    retained: bool,
-}
-
-impl Found {
+impl CatalogState {
+    /// Reads the small tables. Refuses a catalog that does not belong to the data volume, except for reading only.
     fn read(
         foundation: &Foundation,
         superblock: &Superblock,
         catalog: &dyn Catalog,
         options: &Options,
-    ) -> Result<Found> {
+    ) -> Result<CatalogState> {
         let snapshot = catalog.snapshot()?;
         let Some(identity) = fetch::<IdentityRow>(&*snapshot, SETTINGS, IDENTITY)? else {
             return Err(ArchiveError::damaged(
                 "the catalog",
-                "it holds no store, but the data volume does; `stele catalog rebuild` recovers it",
+                "it holds no store, although the data volume does; `stele catalog rebuild` recovers it",
             ));
         };
         if identity.format > FORMAT {
@@ -345,79 +230,21 @@ impl Found {
         scan(catalog, BUCKETS, |key, value| buckets.load(&foundation.master, key, value))?;
         let any =
             |table| -> Result<bool> { Ok(!snapshot.range(table, &KeyRange::all(), 1, Direction::Forward)?.is_empty()) };
-        Ok(Found {
-            numbered: reserved(NUMBERS)?,
-            slotted: reserved(SLOTS)?,
+        Ok(CatalogState {
+            numbers_below: reserved(NUMBERS)?,
+            slots_below: reserved(SLOTS)?,
             clock: ComplianceClock::resume(&clock, foundation.surroundings.now()),
             segments,
-            parts,
+            key_parts: parts,
             buckets,
             retained: any(RETAINED)? || any(HOLDS)?,
             identity,
             paired,
         })
     }
-
-    fn into_store(
-        self,
-        foundation: Foundation,
-        superblock: Superblock,
-        gate: Arc<Gate>,
-        options: &Options,
-    ) -> Result<Store> {
-        let catalog: Arc<dyn Catalog> = Arc::clone(&gate) as Arc<dyn Catalog>;
-        let (id, volume) = (superblock.store, foundation.data.clone());
-        let count = segments_on(volume.geometry().size.0, superblock.segment);
-        let segments = Arc::new(Segments::new(superblock.segment, count, self.segments));
-        let numbers = Arc::new(Numbers::new(Arc::clone(&catalog), NUMBERS, NUMBERS_STEP, self.numbered, 1));
-        let fresh = Numbers::new(Arc::clone(&catalog), SLOTS, SLOTS_STEP, self.slotted, 0);
-        let appender =
-            Appender::new(volume.clone(), Arc::clone(&catalog), Arc::clone(&segments), Arc::clone(&numbers), id);
-        let keys = KeyTable::new(
-            volume.clone(),
-            Arc::clone(&catalog),
-            Arc::clone(&segments),
-            Arc::clone(&numbers),
-            fresh,
-            id,
-            self.parts,
-        );
-        let signing = Signing::open(&foundation, &id, &self.identity.signing)?;
-        Ok(Store {
-            catalog,
-            gate,
-            volume,
-            surroundings: foundation.surroundings,
-            guard: foundation.guard,
-            master: foundation.master,
-            id,
-            segments,
-            numbers,
-            appender,
-            keys,
-            buckets: self.buckets,
-            access: Mutex::new(Cache::new(1024)),
-            clock: Mutex::new(self.clock),
-            signing,
-            room: Room::new(options.in_flight.0),
-            object_keys: Mutex::new(Cache::new(options.key_cache)),
-            frames: Mutex::new(Cache::new(usize::try_from(options.frame_cache.0).unwrap_or(0))),
-            pieces: Mutex::new(Cache::new(usize::try_from(options.piece_cache.0).unwrap_or(0))),
-            protected: RwLock::new(false),
-            locks: KeyLocks::new(),
-            lanes: stele_digests::Lanes::fastest(),
-            piece_frames: (superblock.segment as usize / (8 * FRAME)).clamp(1, 16),
-            identity: Mutex::new(self.identity),
-            superblock: Mutex::new(superblock),
-            paired: self.paired,
-            work: Work::default(),
-            read_only: options.read_only,
-            without: options.without,
-        })
-    }
 }
 
-/// The data volume's superblock, and only where the master key is the store's.
+/// The superblock of the data volume, if the master key is the store's.
 async fn checked_superblock(foundation: &Foundation) -> Result<Superblock> {
     let Some(superblock) = Superblock::read(&foundation.data).await? else {
         return Err(ArchiveError::InvalidState("the data volume holds no store; create one".into()));
@@ -428,7 +255,7 @@ async fn checked_superblock(foundation: &Foundation) -> Result<Superblock> {
     }
 }
 
-/// All segments, and which of them are the parts of the key table, in order.
+/// All segments, and the segments of the key table in order.
 fn read_segments(catalog: &dyn Catalog) -> Result<(BTreeMap<u32, SegmentRow>, Vec<u32>)> {
     let mut rows = BTreeMap::new();
     let mut parts = BTreeMap::from([(0, 0)]);
@@ -453,31 +280,11 @@ fn read_segments(catalog: &dyn Catalog) -> Result<(BTreeMap<u32, SegmentRow>, Ve
 }
 
 impl Store {
-    /// Slots that were used and destroyed, for use again.
+    /// Loads key slots that were destroyed and can be used again.
     pub(crate) fn load_free_slots(&self) -> Result<()> {
         let rows = self.snapshot()?.range(FREE_SLOTS, &KeyRange::all(), FREE_SLOTS_PAGE, Direction::Forward)?;
         let slots = rows.iter().filter_map(|(key, _)| Some(u64::from_be_bytes(key.as_ref().try_into().ok()?)));
-        self.keys.offer(slots);
+        self.keys().offer(slots);
         Ok(())
-    }
-}
-
-/// Every record of a table, in order.
-pub(crate) fn scan(
-    catalog: &dyn Catalog,
-    table: stele_catalog::Table,
-    mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
-) -> Result<()> {
-    let snapshot = catalog.snapshot()?;
-    let mut range = KeyRange::all();
-    loop {
-        let records = snapshot.range(table, &range, PAGE, Direction::Forward)?;
-        for (key, value) in &records {
-            each(key, value)?;
-        }
-        match records.last() {
-            Some((key, _)) if records.len() == PAGE => range = KeyRange::all().after(key.clone()),
-            _ => return Ok(()),
-        }
     }
 }

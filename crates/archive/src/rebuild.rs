@@ -1,20 +1,23 @@
 //! Rebuilding the catalog from the data volume alone.
 //!
-//! The volume says everything that matters twice: frames and notes in segments, and in the key table which objects exist.
-//! Every note of a thing carries a rising sequence number; the highest counts. A version exists if its entry in the
-//! key table does. Between its key and note and its commit, a write may thus come back that was never acknowledged,
-//! and so may, between its commit and the end of its key, a removal that was never acknowledged be undone: of what is in
-//! doubt nothing is lost. What cannot be read is reported by place, and nothing is invented in its stead.
+//! The volume has all facts that matter: frames and notes in segments, and the existing objects in the key table.
+//! Every note carries a rising sequence number; of several notes of one thing the highest counts. A version exists if
+//! its entry in the key table does.
 //!
-//! Where something cannot be read that may hold a note, the newest readable note of a thing is not proven to be its newest.
-//! A rebuild refuses then, unless losses are accepted; if they are, all that exists is held (see `doubt`). What a crash tore
-//! is no loss: it was never acknowledged, and it is readable, unlike what the drives have lost.
+//! A crash between a note and its commit can thus bring back a write that was never acknowledged. A crash between a
+//! removal's commit and the destruction of its key can undo that removal, which was not acknowledged either. In both
+//! cases data is kept rather than lost. Unreadable places are reported, and nothing is guessed in their stead.
 //!
-//! A rebuild has two halves. The first fills an empty catalog with everything but the store's identity, so that a catalog
-//! that was not finished is never taken for one; the second checks it and writes the identity. Nothing on the data volume
-//! changes before the rebuilt catalog is opened.
+//! An unreadable place may hold a note. Then the newest readable note of a thing is not proven to be its newest. A
+//! rebuild refuses such a volume unless losses are accepted; in that case everything that exists is held (see
+//! `retention::doubt`). A record that a crash tore is no loss: it was never acknowledged, and unlike bytes that
+//! drives lost it is readable.
 //!
-//! Memory: an index of all versions, pieces and entries. This is not a path for every day.
+//! A rebuild has two halves. The first fills an empty catalog with everything except the store's identity, so an
+//! unfinished catalog is never taken for a finished one. The second verifies it and writes the identity. Nothing on
+//! the data volume changes before the rebuilt catalog is opened.
+//!
+//! Memory: an index of all versions, pieces and entries. A rebuild is a rare operation.
 
 mod survey;
 mod versions;
@@ -27,14 +30,13 @@ use serde::{Deserialize, Serialize};
 use stele_catalog::{Catalog, Head, Transaction};
 use stele_media::Handle;
 
-use self::survey::Survey;
-use self::write::write;
-use crate::audit::{Action, Event, SignedHead};
-use crate::buckets::Bucket;
-use crate::error::{ArchiveError, Result};
-use crate::mutation::Mutation;
-use crate::opening::scan;
-use crate::principal::Caller;
+use crate::audit::chain::walk_links;
+use crate::audit::{Event, SignedHead};
+use crate::model::action::Action;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::mutation::Mutation;
+use crate::model::principal::Caller;
+use crate::model::secrets::MasterKey;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::bucket::BucketRow;
 use crate::record::settings::{AUDIT_HEAD, IDENTITY, IdentityRow};
@@ -42,9 +44,15 @@ use crate::record::version::VersionRow;
 use crate::record::{ACCESS_KEYS, BUCKETS, SETTINGS, VERSIONS, decode, encode};
 use crate::seal::derive;
 use crate::space::superblock::Superblock;
-use crate::store::{Archive, Foundation, MasterKey, Options};
+use crate::state::buckets::Bucket;
+use crate::store::Archive;
+use crate::store::foundation::{Foundation, Options};
+use crate::store::scan::scan;
 
-/// What a rebuild found.
+use self::survey::Survey;
+use self::write::write;
+
+/// The result of a rebuild.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RebuildReport {
     pub segments: u64,
@@ -54,35 +62,35 @@ pub struct RebuildReport {
     pub delete_markers: u64,
     pub access_keys: u64,
     pub audit_records: u64,
-    /// Entries in the key table to which no readable version belongs: uploads under way, writes never acknowledged, or
-    /// versions whose note is damaged. Their entries stay.
+    /// Entries of the key table without a readable version: uploads under way, writes never acknowledged, or versions
+    /// whose note is damaged. The entries stay.
     pub unclaimed_keys: u64,
-    /// What could not be read or is incomplete, and where.
+    /// Unreadable and incomplete things, with their places.
     pub findings: Vec<String>,
-    /// Those of them that may have held the latest state of something.
+    /// The findings that may have held the latest state of something.
     #[serde(default)]
     pub losses: Vec<String>,
 }
 
-/// How a rebuild is asked for.
+/// The options of a rebuild.
 #[derive(Clone, Default, Debug)]
 pub struct Rebuild {
-    /// Go on although something cannot be read, and hold all that exists under the matter `rebuild`.
+    /// Continue in spite of unreadable places, and hold everything that exists under the matter `rebuild`.
     pub accept_losses: bool,
-    /// Heads of the audit log that were kept elsewhere: they tell how far it reached.
+    /// Heads of the audit log that were kept elsewhere. They show how far the log reached.
     pub heads: Vec<SignedHead>,
-    /// What the caller knows to be lost.
+    /// Losses that the caller knows of.
     pub losses: Vec<String>,
 }
 
-/// A catalog that has everything but the store's identity.
+/// A catalog with everything except the store's identity.
 pub struct Filled {
     identity: IdentityRow,
     pub report: RebuildReport,
 }
 
-/// What a rebuild stands on: a store on the data volume, and the key that opens it.
-async fn ground(data: &Handle, master: &MasterKey) -> Result<Superblock> {
+/// The superblock of the store on the data volume, if the key is its master key.
+async fn read_superblock(data: &Handle, master: &MasterKey) -> Result<Superblock> {
     let Some(superblock) = Superblock::read(data).await? else {
         return Err(ArchiveError::InvalidState("the data volume holds no store".into()));
     };
@@ -93,15 +101,15 @@ async fn ground(data: &Handle, master: &MasterKey) -> Result<Superblock> {
 }
 
 impl Archive {
-    /// Whether a rebuild could begin: to be asked before any catalog is wiped for it.
+    /// Whether a rebuild could begin. Asked before any catalog is wiped for it.
     pub async fn can_rebuild(data: &Handle, master: &MasterKey) -> Result<()> {
-        ground(data, master).await.map(drop)
+        read_superblock(data, master).await.map(drop)
     }
 
-    /// Whether the data volume takes the pairing with a new catalog, which is the last thing a rebuild writes: to be asked
-    /// before the first. Its superblock is written as it is.
+    /// Whether the data volume takes the pairing with a new catalog, which is the last write of a rebuild. Asked
+    /// before the first one. Writes the superblock unchanged.
     pub async fn can_pair(data: &Handle, master: &MasterKey) -> Result<()> {
-        ground(data, master).await?.write_somewhere(data).await
+        read_superblock(data, master).await?.write_somewhere(data).await
     }
 
     /// Fills an empty catalog from the data volume and opens the store. Refuses where something cannot be read.
@@ -110,9 +118,9 @@ impl Archive {
         filled.adopt(foundation, options).await
     }
 
-    /// The first half: everything but the identity.
+    /// The first half: everything except the identity.
     pub async fn fill(foundation: &Foundation, options: &Options, rebuild: Rebuild) -> Result<Filled> {
-        let superblock = ground(&foundation.data, &foundation.master).await?;
+        let superblock = read_superblock(&foundation.data, &foundation.master).await?;
         if foundation.catalog.snapshot()?.get(SETTINGS, IDENTITY)?.is_some() {
             return Err(ArchiveError::InvalidState(
                 "the catalog is not empty; move it away first, a rebuild writes a new one".into(),
@@ -122,16 +130,16 @@ impl Archive {
         survey.headers(&foundation.data, &superblock).await?;
         survey.key_table(&foundation.data, &superblock).await?;
         let note_key = derive(&foundation.master.0, "notes", &superblock.store);
-        // Buckets first: their keys open the notes of versions.
+        // Buckets first, since their keys open the notes of versions.
         survey.walk(&foundation.data, &superblock, &note_key, None).await?;
-        survey.name_buckets(foundation.surroundings.now().wall);
+        survey.rename_duplicate_buckets(foundation.surroundings.now().wall);
         let mut buckets = BTreeMap::new();
         for (number, (_, row, _)) in &survey.buckets {
             let bucket = Bucket::open(&foundation.master, *number, row.clone(), Bytes::new())?;
             buckets.insert(*number, bucket);
         }
         survey.walk(&foundation.data, &superblock, &note_key, Some(&buckets)).await?;
-        survey.miss_pieces();
+        survey.report_missing_pieces();
         survey.losses.extend(rebuild.losses);
         let reached = survey.reached(foundation, &superblock, &rebuild.heads)?;
         if survey.without.has(Mutation::Losses) {
@@ -142,7 +150,7 @@ impl Archive {
             return Err(ArchiveError::damaged(
                 "the data volume",
                 format!(
-                    "{} places cannot be read, so the latest retention of what is stored is not proven; the first: {}",
+                    "{} places cannot be read, so the latest retention of the stored versions is not proven; the first: {}",
                     survey.losses.len(),
                     first.join("; ")
                 ),
@@ -153,12 +161,12 @@ impl Archive {
 }
 
 impl Filled {
-    /// Whether a rebuild began to fill this catalog and did not finish it, or did not even begin.
+    /// Whether this catalog is empty, or a rebuild began to fill it and did not finish.
     pub fn is_unfinished(catalog: &dyn Catalog) -> Result<bool> {
         Ok(catalog.snapshot()?.get(SETTINGS, IDENTITY)?.is_none())
     }
 
-    /// Whether the catalog, read anew, holds what was found: to be asked before anything depends on it.
+    /// Verifies that the catalog, when read again, holds the found records. Asked before anything depends on it.
     pub fn check(&self, catalog: &dyn Catalog) -> Result<()> {
         let mut counts = [0u64; 3];
         scan(catalog, VERSIONS, |key, value| decode::<VersionRow>(VERSIONS, key, value).map(|_| counts[0] += 1))?;
@@ -170,7 +178,7 @@ impl Filled {
         let expected = [report.versions + report.delete_markers, report.buckets, report.access_keys];
         let mut end = Head::default();
         let snapshot = catalog.snapshot()?;
-        crate::pairing::walk_links(&*snapshot, (0, end.link), |count, link| {
+        walk_links(&*snapshot, (0, end.link), |count, link| {
             end = Head { count, link: *link };
             true
         })?;
@@ -188,7 +196,7 @@ impl Filled {
         Ok(())
     }
 
-    /// The second half: the catalog becomes the store's, and is opened.
+    /// The second half: the catalog becomes the store's, and the store is opened.
     pub async fn adopt(self, foundation: Foundation, options: Options) -> Result<(Archive, RebuildReport)> {
         self.check(&*foundation.catalog)?;
         let identity = Transaction::new().put(SETTINGS, IDENTITY, encode(&self.identity));

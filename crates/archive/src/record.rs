@@ -1,14 +1,7 @@
-//! What the catalog holds: one file per record type, each a CBOR array of numbered fields.
+//! The rows of the catalog: one file for each type, each row a CBOR array of numbered fields.
 //!
-//! Fields are only ever added at the end, optional; readers skip what they do not know. A record that does not
-//! decode is damage, named by table and key, never a guess. FORMAT/archive.md lists them.
-
-use bytes::Bytes;
-use minicbor::{Decode, Encode};
-use stele_catalog::{Snapshot, Table};
-
-use crate::checksum::to_hex;
-use crate::error::{ArchiveError, Result};
+//! New fields are added at the end and are optional; readers skip unknown fields. A row that does not decode is
+//! damage and is reported by table and key. FORMAT/archive.md lists the rows.
 
 pub(crate) mod access_key;
 pub(crate) mod audit;
@@ -23,6 +16,13 @@ pub(crate) mod settings;
 pub(crate) mod tombstone;
 pub(crate) mod upload;
 pub(crate) mod version;
+
+use bytes::Bytes;
+use minicbor::{Decode, Encode};
+use stele_catalog::{Snapshot, Table};
+
+use crate::model::checksum::to_hex;
+use crate::model::error::{ArchiveError, Result};
 
 /// Store-wide records by name: see [`settings`].
 pub(crate) const SETTINGS: Table = Table(1);
@@ -56,13 +56,13 @@ pub(crate) const RETAINED: Table = Table(14);
 pub(crate) const HOLDS: Table = Table(15);
 /// Key slot whose entry is destroyed and may be used again: empty.
 pub(crate) const FREE_SLOTS: Table = Table(16);
-/// Key slot whose entry is to be destroyed, and what else is to be cleared away: [`disposal::DisposalRow`].
+/// Key slot whose entry is to be destroyed, and rows to be cleared: [`disposal::DisposalRow`].
 pub(crate) const DISPOSALS: Table = Table(17);
 /// Object with content of more than one piece: its version or upload, a [`version::Owner`].
 pub(crate) const OBJECTS: Table = Table(18);
-/// Access key id that is revoked: empty. What a key changes requires that it has none.
+/// Access key id that is revoked: empty. Every change by a key requires that it has no such row.
 pub(crate) const REVOKED: Table = Table(19);
-/// Id of what one officer asked for and another one is to approve: [`request::RequestRow`].
+/// Id of a request that waits for another officer's approval: [`request::RequestRow`].
 pub(crate) const REQUESTS: Table = Table(20);
 
 pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {

@@ -1,14 +1,14 @@
-//! Keys and sealing. Every key but the master is random or derived; every sealed thing is AES-256-GCM.
+//! Encryption. Every key except the master key is random or derived; everything sealed is AES-256-GCM.
 //!
-//! A nonce is never used twice with one key: keys of streams and notes are derived from 128 fresh random bits
-//! each, so that even a store set back to an earlier state cannot repeat one, and frames within a stream
-//! count up. Wrapped keys carry a random nonce of their own.
+//! No nonce is used twice with one key. The keys of streams and notes are derived from 128 fresh random bits each, so
+//! even a store that was set back cannot repeat one; frames within a stream count up. Wrapped keys have a random
+//! nonce of their own.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
-use crate::error::{ArchiveError, Result};
-use crate::time::Surroundings;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::time::Surroundings;
 
 pub(crate) type Secret = Zeroizing<[u8; 32]>;
 /// 128 random bits that make a derived key unique.
@@ -21,7 +21,7 @@ pub(crate) const WRAPPED: usize = NONCE_LEN + 32 + TAG;
 /// A key ready for use.
 pub(crate) struct SealingKey(LessSafeKey);
 
-/// Something sealed did not open: wrong key, wrong place, or changed.
+/// A sealed value did not open: wrong key, wrong place, or changed bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NotAuthentic;
 
@@ -50,7 +50,7 @@ impl SealingKey {
         SealingKey(LessSafeKey::new(unbound))
     }
 
-    /// Seals in place; the tag comes back apart. `number` must be new for this key.
+    /// Seals in place and returns the tag. `number` must be new for this key.
     pub fn seal(&self, number: u64, bound: &[u8], data: &mut [u8]) -> [u8; TAG] {
         let tag = self
             .0
@@ -61,7 +61,7 @@ impl SealingKey {
         bytes
     }
 
-    /// Opens in place what `seal` made; on failure the data is worthless.
+    /// Opens in place. If it fails, the data is unusable.
     pub fn open(&self, number: u64, bound: &[u8], data: &mut [u8], tag: &[u8; TAG]) -> Result<(), NotAuthentic> {
         self.0
             .open_in_place_separate_tag(counted(number), Aad::from(bound), tag, data)
@@ -69,7 +69,7 @@ impl SealingKey {
             .map_err(|_| NotAuthentic)
     }
 
-    /// Wraps a key, bound to what it is for.
+    /// Wraps a key and binds it to its use.
     pub fn wrap(&self, surroundings: &dyn Surroundings, bound: &[u8], secret: &[u8; 32]) -> [u8; WRAPPED] {
         let mut wrapped = [0; WRAPPED];
         let (nonce, rest) = wrapped.split_at_mut(NONCE_LEN);
@@ -94,7 +94,7 @@ impl SealingKey {
     }
 }
 
-/// Seals a small record under a key derived for it alone: salt, sealed bytes, tag.
+/// Seals a small record under a key derived for it alone. The result is salt, sealed bytes and tag.
 pub(crate) fn seal_note(surroundings: &dyn Surroundings, key: &[u8; 32], bound: &[u8], note: &[u8]) -> Vec<u8> {
     let salt = random_salt(surroundings);
     let mut sealed = Vec::with_capacity(salt.len() + note.len() + TAG);

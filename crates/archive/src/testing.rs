@@ -7,7 +7,7 @@ use stele_ground::{Bytes, Dice, Instant};
 use stele_media::memory::MemoryDrive;
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, Op, Port, Priority, Request};
 
-use crate::time::{Reading, Surroundings, Timestamp};
+use crate::model::time::{Reading, Surroundings, Timestamp};
 
 /// Surroundings that repeat.
 pub(crate) struct Stage {
@@ -31,7 +31,7 @@ impl Stage {
         state.1.wall = Timestamp(state.1.wall.0 + milliseconds);
     }
 
-    /// Somebody sets the wall clock.
+    /// Sets the wall clock, as an administrator can.
     pub fn set_wall(&self, wall: Timestamp) {
         self.state().1.wall = wall;
     }
@@ -259,7 +259,7 @@ impl Bench {
     }
 }
 
-/// Lets work through at once, or, closed, one by one when told: whoever waits for it can be dropped in between.
+/// Lets work through at once. Closed, it lets work through one by one when told, so that a test can drop a waiting request.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<Mutex<GateState>>);
 

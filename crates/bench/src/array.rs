@@ -1,7 +1,7 @@
-//! The array in process on memory drives, one thread: what the pool itself costs, with no device behind it.
+//! The array in this process on memory drives, with one thread: the cost of the pool itself, without a device.
 //!
-//! The limit for sequential writes is what cannot be left out: copying the stripe to its drives (the memory drive's own
-//! copy), coding it, and taking its digests, measured alone in the same run.
+//! The limit for sequential writes is the work that is always needed: copying the stripe to its drives (the memory
+//! drive's own copy), coding it, and computing its digests. It is measured alone in the same run.
 
 mod loops;
 mod small;
@@ -65,7 +65,7 @@ impl Rig {
         }
     }
 
-    /// One round of the event loop; what the pool answers goes to `answers`.
+    /// One round of the event loop; the pool's answers go to `answers`.
     fn turn(&mut self, answers: &mut Vec<Action>) {
         self.pool.run(Instant(self.begin.elapsed().as_nanos() as u64 + 1));
         self.pool.actions(&mut self.actions);
@@ -125,7 +125,8 @@ impl Rig {
         }
     }
 
-    /// Keeps `depth` operations under way until `count` have finished; `make` builds each, from a recycled one if any.
+    /// Keeps `depth` operations under way until `count` have finished; `make` builds each, from a recycled one if there
+    /// is one.
     fn drive(
         &mut self,
         volume: VolumeId,
@@ -207,7 +208,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     loops::run(bench, &random_bytes(16 * MIB as usize))
 }
 
-/// Microseconds of CPU that one call of `work` takes for each of `count` operations.
+/// Microseconds of CPU time for each of `count` operations in one call of `work`.
 fn cpu_each(count: u64, work: impl FnOnce() -> Result<f64, String>) -> Result<f64, String> {
     let before = Usage::own().cpu_nanoseconds;
     work()?;

@@ -1,13 +1,14 @@
-//! Block devices over NBD and iSCSI, against nbdkit's memory plugin, qemu-nbd and tgt in the same run: the same client (fio), unix socket and
-//! TCP on the loopback, everything in memory.
+//! Block devices over NBD and iSCSI, against nbdkit's memory plugin, qemu-nbd and tgt in the same run. All use the same
+//! client (fio), a Unix socket and TCP on the loopback, and keep everything in memory.
 //!
-//! Stele serves a volume of 1 GiB on file drives in /dev/shm, two copies of every block, every block verified against its digest
-//! when it comes from a drive; its cache holds the volume, as the peers' memory holds theirs. What is judged is the server's
-//! CPU an operation, since fio itself takes most of the time on a small machine. Writes are counted with what follows them:
-//! six times the dirty limit is written, and the CPU counts until nothing is dirty any more.
+//! Stele serves a volume of 1 GiB on file drives in /dev/shm, with two copies of every block. It verifies every block
+//! from a drive against its digest. Its cache holds the volume, as the peers' memory holds theirs. The server's CPU
+//! time for each operation is judged, since fio itself takes most of the time on a small machine. Writes are counted
+//! with their consequences: the bench writes six times the dirty limit, and CPU time counts until no block is dirty any
+//! more.
 //!
-//! The rounds of Stele and its peers alternate; medians are shown, and of Stele's the spread. A whole run writes
-//! `docs/block.md`, with the tables of the paper "fc8-end-to-end" beside.
+//! The rounds of Stele and its peers alternate. The medians are shown, and Stele's spread. A whole run writes
+//! `docs/block.md`, with the tables of the paper "fc8-end-to-end" beside it.
 
 mod client;
 mod iscsi;
@@ -24,9 +25,9 @@ use servers::{Nbdkit, QemuNbd, Stele};
 const RATE: Unit = Unit::more("IOPS");
 const STREAM: Unit = Unit::more("MB/s");
 const CPU: Unit = Unit::less("us/op");
-/// How long a round of fio takes that is not bounded by what it writes.
+/// Duration of a round of fio that is not limited by an amount to write.
 const ROUND: Duration = Duration::from_secs(1);
-/// Rounds taken at most; one more is thrown away.
+/// Largest number of rounds counted; one more is thrown away.
 const ROUNDS_MAX: u32 = 3;
 
 /// One workload of the table.
@@ -34,9 +35,9 @@ struct Case {
     transport: &'static str,
     name: &'static str,
     load: Load,
-    /// nbdkit's server CPU an operation, divided by ours, at least.
+    /// Smallest ratio of nbdkit's server CPU for an operation to ours.
     cpu_target: Option<f64>,
-    /// Our rate, divided by the best peer's, at least.
+    /// Smallest ratio of our rate to the best peer's.
     rate_target: Option<f64>,
 }
 
@@ -73,7 +74,7 @@ const CASES: &[Case] = &[
     case("tcp", "256 KiB write", Load::large("write").total("1g")),
 ];
 
-/// What the paper's first table has beside the 50/50 mixes above; Stele alone, two jobs.
+/// The workloads of the paper's first table besides the 50/50 mixes above; Stele alone, two jobs.
 const PAPER: &[(&str, Load)] = &[
     ("50/50 at 1 KiB, 2 jobs", Load::small("randrw", "1k").jobs(2)),
     ("50/50 at 2 KiB, 2 jobs", Load::small("randrw", "2k").jobs(2)),
@@ -128,7 +129,7 @@ fn beside_peers(bench: &mut Bench, page: &mut Page, stele: &Stele, transport: &'
         Trio { stele, nbdkit: &Nbdkit::start(stele.dir(), transport)?, qemu: &QemuNbd::start(stele.dir(), transport)? };
     for url in [stele.url(transport), trio.nbdkit.url.clone(), trio.qemu.url.clone()] {
         client::fill(&url)?;
-        // What the fill left out of a cache is in it after one look at everything.
+        // A full read brings into the cache what the fill left out.
         client::copy(&url)?;
     }
     stele.settle()?;
@@ -150,7 +151,7 @@ struct Trio<'a> {
 }
 
 impl Trio<'_> {
-    /// A figure of each, in turns; the first round warms up and is thrown away.
+    /// Figures of all three, in turns; the first round warms up and is thrown away.
     fn rounds(
         &self,
         rounds: u32,
@@ -183,7 +184,7 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// What a round did, and the server's microseconds an operation, until what it wrote is on the drives.
+/// The result of a round, and the server's microseconds for each operation, until the written data is on the drives.
 fn measured(load: &Load, url: &str, process: u32, stele: Option<&Stele>) -> Result<(Ran, f64), String> {
     let begun = cpu_time(process);
     let ran = client::run(url, load)?;
@@ -267,7 +268,7 @@ fn duplex(
             Ok(reader.join().map_err(|_| "the reader died".to_owned())??.megabytes)
         })
     })?;
-    // In the order of `rounds`: the three of them again and again, the first three thrown away.
+    // In the order of `rounds`: the three servers in turns; the first three are thrown away.
     let wrote = |side: usize| -> Vec<f64> { writes.iter().copied().skip(3 + side).step_by(3).collect() };
     let sum =
         |side: usize| -> Vec<f64> { reads[side].iter().zip(wrote(side)).map(|(read, wrote)| read + wrote).collect() };
@@ -282,7 +283,7 @@ fn duplex(
 
 const LATENCY: &str = "4 KiB read at depth 1";
 
-/// One request at a time, beside the least that two threads need to wake each other with as many bytes.
+/// One request at a time, beside the least time that two threads need to wake each other with as many bytes.
 fn latency(bench: &mut Bench, page: &mut Page, trio: &Trio<'_>, transport: &str) -> Result<(), String> {
     let name = format!("{transport} {LATENCY}");
     if !bench.wants(&name) {

@@ -1,8 +1,8 @@
 //! The embedded catalog alone: commits, reads, and reopening after `kill -9`.
 //!
-//! A commit is what a PUT makes of it: a version of 220 bytes under a key of 60, the object's current version, a key
-//! record, two counters, and an audit record appended to the hash chain. File means one file drive behind io_uring; what
-//! a mirrored volume adds is the array's to show. Every commit is durable when it is counted.
+//! A commit has the contents of a PUT's: a version of 220 bytes under a key of 60, the object's current version, a key
+//! record, two counters, and an audit record appended to the hash chain. "File" means one file drive behind io_uring;
+//! the array's bench shows the additional cost of a mirrored volume. Every counted commit is durable.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -26,10 +26,10 @@ const KEYS: Table = Table(3);
 const COUNTERS: Table = Table(4);
 const AUDIT: Table = Table(5);
 
-/// Versions in the case that reopens, and the figure it is held against.
+/// Number of versions in the reopening case, and below the figure to compare with.
 const MANY: u64 = 10_000_000;
 const REOPEN_MAX_SECONDS: f64 = 10.0;
-/// How long a round commits.
+/// Duration of the commits in a round.
 const ROUND: Duration = Duration::from_millis(700);
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
@@ -40,7 +40,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     reopen(bench)
 }
 
-/// A directory of this run, removed with it.
+/// A directory of this run, which is removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -103,7 +103,7 @@ fn commits(bench: &mut Bench, place: &str) -> Result<(), String> {
     };
     format(&volume, &Format { id: [1; 16], journal: None }).map_err(words)?;
     let catalog = Arc::new(EmbeddedCatalog::open(&volume, Options::default()).map_err(words)?);
-    // The limit: the same batch of one transaction, forced with nothing around it.
+    // The limit: the same batch of one transaction, forced without any other work.
     let probe = file(&scratch.0.join("probe"), 64 * MIB, Space::Written)?;
     let block =
         Buffer::copy_of(&journal::encode(&[0; 16], &Position::first(&[0; 16]), 1, &Default::default()).0).freeze();
@@ -132,7 +132,7 @@ fn commits(bench: &mut Bench, place: &str) -> Result<(), String> {
                         }
                     });
                 }
-                // Threads that have ended no longer show their time, so it is read before they do.
+                // Ended threads no longer show their time, so read it before they end.
                 std::thread::sleep(ROUND * 9 / 10);
                 cpu += Usage::own().cpu_nanoseconds - before;
                 counted += catalog.status().commits - status.commits;
@@ -156,7 +156,7 @@ fn commits(bench: &mut Bench, place: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Forced writes a second by so many threads, each waiting for its own.
+/// Forced writes a second by this many threads, each waiting for its own.
 fn forced(probe: &Handle, block: &Shared, committers: u64) -> f64 {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..committers)
@@ -191,7 +191,7 @@ fn reads(bench: &mut Bench) -> Result<(), String> {
     for number in 0..10_000 {
         catalog.commit(put(COUNT + number)).wait().map_err(words)?;
     }
-    // Everything into the cache.
+    // Read everything into the cache.
     let (view, mut range) = (catalog.snapshot().map_err(words)?, KeyRange::all());
     loop {
         let records = view.range(VERSIONS, &range, 1000, Direction::Forward).map_err(words)?;
@@ -243,7 +243,7 @@ fn reopen(bench: &mut Bench) -> Result<(), String> {
     let mut next = MANY;
     let case = bench.case(name, Unit::less("s")).against("gate", REOPEN_MAX_SECONDS).target(1.0);
     case.run(|| {
-        // Another process commits until it is killed in the middle of it.
+        // Another process commits until it is killed in the middle of a commit.
         let program = std::env::current_exe().map_err(words)?;
         let mut child = Command::new(program)
             .args([CHILD, &path.to_string_lossy(), &next.to_string()])
@@ -278,10 +278,10 @@ fn reopen(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// The argument by which this program is told to be the process that is killed.
+/// The argument that makes this program the process to kill.
 pub const CHILD: &str = "catalog-child";
 
-/// Commits for ever; says once, after three seconds, which number was acknowledged.
+/// Commits for ever; prints once, after three seconds, the acknowledged number.
 pub fn child(path: &str, first: &str) -> Result<(), String> {
     let first: u64 = first.parse().map_err(words)?;
     let volume = file(Path::new(path), 0, Space::Sparse)?;

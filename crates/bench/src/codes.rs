@@ -1,5 +1,5 @@
-//! Parity, reconstruction and digests on one thread, beside ISA-L in the same run (its general `ec_encode_data` and its
-//! RAID-6 kernel `pq_gen`), or beside copying where ISA-L is not installed. GB/s count data strips, not parity.
+//! Parity, reconstruction and digests on one thread. ISA-L runs beside it (its general `ec_encode_data` and its RAID-6
+//! kernel `pq_gen`), or copying if ISA-L is not installed. GB/s count data strips, not parity.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::harness::{Bench, Unit, rate};
 
 const GIGABYTES: Unit = Unit::more("GB/s");
 const ROUND: Duration = Duration::from_millis(60);
-/// More than any last-level cache of the machines we know.
+/// Larger than any last-level cache of the machines we know.
 const COLD_BYTES: usize = 512 << 20;
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
@@ -85,7 +85,7 @@ fn beside_raid6(bench: &mut Bench, isal: Isal, code: Code, strip: usize) -> Resu
         })
 }
 
-/// Reading the first k strips of those left. The peer is given the same factors, as its own inversion would find.
+/// Reads the first k of the remaining strips. The peer gets the same factors, as its own inversion would find.
 fn decode(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize, lost: Strips) -> Result<(), String> {
     let (k, m) = (code.data(), code.tolerates());
     let plan = Coder::new(code).plan(Strips::all(k + m).without(lost), lost).ok_or("too many strips lost")?;
@@ -99,7 +99,7 @@ fn decode(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize, lost:
     };
     match peer {
         Some(isal) => {
-            // Any nonzero factors cost it the same.
+            // All nonzero factors cost it the same.
             let tables = isal.tables(k, &vec![0x53; lost.len() * k]);
             let theirs = || Ok(isal_rate(isal, &tables, &sources, &mut other[..lost.len()]));
             case.beside("ISA-L ec_encode_data", theirs).run(ours)
@@ -108,7 +108,7 @@ fn decode(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize, lost:
     }
 }
 
-/// Stripe after stripe through more memory than the caches hold.
+/// Encodes stripe after stripe, over more memory than the caches hold.
 fn cold(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize) -> Result<(), String> {
     let name = format!("encode {code} {} from memory", size(strip));
     if !bench.wants(&name) {
@@ -140,7 +140,7 @@ fn cold(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize) -> Resu
     }
 }
 
-/// A small write: one strip's block changes, all parity follows.
+/// A small write: one strip's block changes, and all parity follows.
 fn update(bench: &mut Bench, code: Code, block: usize) -> Result<(), String> {
     let coder = Coder::new(code);
     let (data, mut parity, _) = strips(code, block);
@@ -177,7 +177,7 @@ fn gigabytes(bytes: usize, work: impl FnMut()) -> f64 {
     rate(ROUND, work) * bytes as f64 / 1e9
 }
 
-/// k data strips with something in them, and m parity strips twice.
+/// k data strips with content, and m parity strips twice.
 fn strips(code: Code, length: usize) -> (Vec<Buffer>, Vec<Buffer>, Vec<Buffer>) {
     let filled = |strip: usize| {
         let mut buffer = Buffer::zeroed(length);

@@ -1,4 +1,4 @@
-//! Cases, rounds taken in turns, medians, and the two ways to print them. See the crate's opening comment for how to add a case.
+//! Cases, rounds in turns, medians, and the two forms of output. The crate's opening comment shows how to add a case.
 
 mod report;
 
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 pub use report::Row;
 
-/// What the command line asked for.
+/// The options of the command line.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Words that must all occur in a case's name.
+    /// Words that a case's name must contain.
     pub pattern: String,
     pub json: bool,
     pub rounds: u32,
 }
 
-/// One bench while it runs.
+/// A bench in progress.
 #[derive(Debug)]
 pub struct Bench {
     pub name: &'static str,
@@ -24,14 +24,14 @@ pub struct Bench {
     missed: usize,
 }
 
-/// What a figure counts, and which way is better.
+/// The unit of a figure, and its better direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit {
     pub name: &'static str,
     more_is_better: bool,
 }
 
-/// A case being described; nothing is measured before [`Case::run`].
+/// The description of a case; [`Case::run`] measures it.
 pub struct Case<'a> {
     bench: &'a mut Bench,
     name: String,
@@ -49,12 +49,12 @@ enum Peer<'a> {
 }
 
 impl Unit {
-    /// More is better: rates.
+    /// A unit in which more is better: rates.
     pub const fn more(name: &'static str) -> Unit {
         Unit { name, more_is_better: true }
     }
 
-    /// Less is better: times, CPU, memory.
+    /// A unit in which less is better: times, CPU, memory.
     #[allow(dead_code)] // For benches that measure CPU or memory.
     pub const fn less(name: &'static str) -> Unit {
         Unit { name, more_is_better: false }
@@ -66,12 +66,12 @@ impl Bench {
         Bench { name, options, rows: 0, missed: 0 }
     }
 
-    /// Whether `--case` lets this case through; ask before a costly set-up.
+    /// Whether `--case` selects this case; ask before a costly set-up.
     pub fn wants(&self, case: &str) -> bool {
         self.options.pattern.split_whitespace().all(|word| case.contains(word))
     }
 
-    /// No case is left out.
+    /// Whether no case is left out.
     pub fn is_whole(&self) -> bool {
         self.options.pattern.trim().is_empty()
     }
@@ -80,7 +80,7 @@ impl Bench {
         Case { bench: self, name: name.into(), unit, target: None, peer: Peer::None }
     }
 
-    /// Reports a figure that was taken beside another case: no rounds, no spread.
+    /// Reports a figure that another case produced: without rounds and spread.
     #[allow(dead_code)] // For benches that start servers.
     pub fn figure(&mut self, name: &str, unit: Unit, value: f64, reference: Option<(&str, f64)>, target: Option<f64>) {
         if self.wants(name) {
@@ -89,7 +89,7 @@ impl Bench {
         }
     }
 
-    /// As `figure`, of several rounds.
+    /// Like `figure`, for several rounds.
     pub fn figures(
         &mut self,
         name: &str,
@@ -104,19 +104,20 @@ impl Bench {
         }
     }
 
-    /// Rounds taken of each case.
+    /// Number of rounds of each case.
     pub fn rounds(&self) -> u32 {
         self.options.rounds
     }
 
-    /// A line for people, not shown with `--json`: what a table must say to be honest (durability, cache, signing).
+    /// A line for people, not shown with `--json`: the conditions that an honest table must name (durability, cache,
+    /// signing).
     pub fn note(&self, text: &str) {
         if !self.options.json {
             println!("  {text}");
         }
     }
 
-    /// How many targets were missed.
+    /// Number of missed targets.
     pub fn finish(self) -> usize {
         if self.rows == 0 {
             eprintln!("bench: no case of {} has all the words '{}'", self.name, self.options.pattern);
@@ -152,33 +153,33 @@ impl Bench {
 }
 
 impl<'a> Case<'a> {
-    /// The ratio to reach.
+    /// Sets the ratio to reach.
     pub fn target(mut self, ratio: f64) -> Case<'a> {
         self.target = Some(ratio);
         self
     }
 
-    /// A peer or limit measured in this run, its rounds between ours.
+    /// Adds a peer or limit measured in this run; its rounds alternate with ours.
     pub fn beside(mut self, name: impl Into<String>, round: impl FnMut() -> Result<f64, String> + 'a) -> Case<'a> {
         self.peer = Peer::Measured(name.into(), Box::new(round));
         self
     }
 
-    /// A figure taken elsewhere; the name says where.
+    /// Adds a figure from another place, which the name must give.
     #[allow(dead_code)] // For peers that are not on every machine.
     pub fn against(mut self, name: impl Into<String>, value: f64) -> Case<'a> {
         self.peer = Peer::Known(name.into(), value);
         self
     }
 
-    /// Measures and reports, unless `--case` leaves this case out.
+    /// Measures and reports the case, unless `--case` leaves it out.
     pub fn run(mut self, mut round: impl FnMut() -> Result<f64, String>) -> Result<(), String> {
         if !self.bench.wants(&self.name) {
             return Ok(());
         }
         let rounds = self.bench.options.rounds as usize;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        // The first of each fills caches and tables and is not counted.
+        // The first round of each fills caches and tables, and is not counted.
         for count in 0..=rounds {
             let value = round().map_err(|reason| format!("{}: {reason}", self.name))?;
             let peer = match &mut self.peer {
@@ -200,7 +201,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Calls `work` for about `wanted` and returns calls a second. The clock is read once a batch.
+/// Calls `work` for about the time `wanted`; returns calls a second. The clock is read once a batch.
 pub fn rate(wanted: Duration, mut work: impl FnMut()) -> f64 {
     let (start, mut calls, mut batch) = (Instant::now(), 0u64, 1u64);
     loop {

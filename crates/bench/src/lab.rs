@@ -1,5 +1,6 @@
-//! What the laboratory's generator costs, beside fio on the same target in the same run: processor time of the process for each
-//! access, that of the whole machine (kernel workers hide some), and accesses a second. Histograms are always on.
+//! The cost of the laboratory's generator, beside fio on the same target in the same run. It is the processor time of
+//! the process for each access, that of the whole machine (kernel workers hide some), and accesses a second. Histograms
+//! are always on.
 
 mod agreement;
 mod corpus;
@@ -18,8 +19,8 @@ use ran::{Asked, Ran, fio, live};
 
 const SIZE: u64 = 512 * MIB;
 
-/// fio as it comes, and as it costs least: no time-stamps but one, accesses started and taken in batches, registered files
-/// and buffers. One access at a time is cheapest by plain system calls, there as here.
+/// fio with its default and with its cheapest settings: a single time-stamp, accesses started and collected in batches,
+/// registered files and buffers. Single accesses are cheapest with plain system calls, in both tools.
 const BEST_NULL: &[&str] = &["--gtod_reduce=1"];
 const BEST_RING: &[&str] = &[
     "--gtod_reduce=1",
@@ -35,7 +36,7 @@ struct Case {
     depth: u32,
     engine: &'static str,
     best: &'static [&'static str],
-    /// Against fio's best, in processor time: 1 is as good.
+    /// Processor time relative to fio's best; 1 is equal.
     goal: f64,
 }
 
@@ -76,7 +77,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// The targets, gone when dropped.
+/// The target files, removed when dropped.
 struct Files(Vec<PathBuf>);
 
 impl Drop for Files {
@@ -142,7 +143,7 @@ fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {
     let ready = target.open(opening, &mut |_, _| true).map_err(|error| error.to_string())?;
     let direct = case.target == Place::Disk;
     let asked = Asked { engine: case.engine, direct, depth: case.depth, ..Asked::RANDOM_READ };
-    // Batches as fio's best settings have them, and none, as fio has by itself.
+    // With batches, as in fio's best settings, and without, as in fio's default.
     let batched = (case.depth >= 32).then_some(Asked { batch: 32, ..asked });
     let [mut cheap, mut plain, mut their_cheap, mut their_plain] = [const { Vec::new() }; 4];
     for round in 0..=bench.rounds() {
@@ -153,7 +154,7 @@ fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {
             fio(&asked, path, case.best)?,
             fio(&asked, path, &[])?,
         ];
-        // The first of each warms up.
+        // The first round of each warms up.
         if round > 0 {
             for (kept, ran) in [&mut cheap, &mut plain, &mut their_cheap, &mut their_plain].into_iter().zip(all) {
                 kept.push(ran);

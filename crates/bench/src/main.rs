@@ -1,8 +1,9 @@
-//! `./x bench NAME [--case PATTERN] [--json]`: figures beside the peer or limit they are judged by, from one run.
+//! `./x bench NAME [--case PATTERN] [--json]`: figures beside the peer or limit of the same run.
 //!
 //! # To add a bench or a case
 //!
-//! A bench is a module here with `pub fn run(bench: &mut Bench) -> Result<(), String>`, listed in [`BENCHES`]. In it, for each case:
+//! A bench is a module here with `pub fn run(bench: &mut Bench) -> Result<(), String>`, listed in [`BENCHES`]. For each
+//! case it contains:
 //!
 //! ```ignore
 //! // Skips the costly set-up when --case leaves this case out.
@@ -18,9 +19,9 @@
 //! ```
 //!
 //! A round returns `Result<f64, String>` and should take 50 ms to a few seconds. One round of each is thrown away, then
-//! `--rounds` of each are taken in turns; shown are the medians, their ratio (above 1: we are better, whichever way the unit
-//! counts) and the spread of ours, (max - min) / median. Figures that fall out of the same work (CPU, memory) are reported
-//! with [`Bench::figure`]. [`process::Usage`] reads a process's CPU time and peak memory. `rate` times a closure.
+//! `--rounds` of each are taken in turns. The report shows the medians, their ratio (above 1: we are better, in either
+//! direction of the unit) and the spread of ours, (max - min) / median. [`Bench::figure`] reports further figures of
+//! the same work (CPU, memory). [`process::Usage`] reads a process's CPU time and peak memory. `rate` times a closure.
 
 mod array;
 mod block;
@@ -39,13 +40,13 @@ use clap::Parser;
 
 use harness::{Bench, Options};
 
-/// With the system's allocator a small write takes half as much processor time again.
+/// With the system's allocator a small write takes 50 % more processor time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 type Run = fn(&mut Bench) -> Result<(), String>;
 
-/// Name, what it measures, how.
+/// Name, subject, and function.
 const BENCHES: &[(&str, &str, Run)] = &[
     ("array", "the pool on memory drives: streams and small blocks", array::run),
     ("block", "a volume over NBD and iSCSI: server CPU and rates beside nbdkit, qemu-nbd and tgt", block::run),
@@ -64,7 +65,7 @@ const BENCHES: &[(&str, &str, Run)] = &[
     after_help = "Examples:\n  ./x bench codes\n  ./x bench codes --case '8+2 64 KiB' --json"
 )]
 struct Arguments {
-    /// What to measure; leave out for a list.
+    /// The bench to run [default: list the benches].
     name: Option<String>,
     /// Only cases whose name contains every word of PATTERN.
     #[arg(long, value_name = "PATTERN")]
@@ -72,10 +73,10 @@ struct Arguments {
     /// One JSON object a line instead of a table.
     #[arg(long)]
     json: bool,
-    /// Rounds taken of each case.
+    /// Number of rounds of each case.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Exit with 1 when a target is missed.
+    /// Exit with 1 if a target is missed.
     #[arg(long)]
     check: bool,
 }

@@ -1,4 +1,4 @@
-//! What a process has used and what machine this is, from /proc. Figures are 0 where /proc does not tell.
+//! Resources of a process, and the machine's description, from /proc. Figures are 0 if /proc does not give them.
 
 use std::fs;
 
@@ -6,15 +6,15 @@ use std::fs;
 #[derive(Clone, Copy, Default, Debug)]
 #[allow(dead_code)] // Read by the benches that start servers.
 pub struct Usage {
-    /// Nanoseconds on a CPU, user and kernel, of all threads that are alive.
+    /// Nanoseconds of CPU time, user and kernel, over all living threads.
     pub cpu_nanoseconds: u64,
-    /// The most memory resident so far, in bytes.
+    /// Largest resident memory so far, in bytes.
     pub resident_peak_bytes: u64,
 }
 
 #[allow(dead_code)]
 impl Usage {
-    /// Of this process.
+    /// The usage of this process.
     pub fn own() -> Usage {
         Usage::of(std::process::id())
     }

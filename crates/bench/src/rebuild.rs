@@ -1,9 +1,9 @@
-//! How long a rebuild lasts and how much is critical after two losses, against the number of drives: the real array on
-//! modelled hard drives in virtual time, the same digits on every run. A whole run also writes `docs/rebuild.md`.
+//! The duration of a rebuild and the critical share after two losses, against the number of drives: the real array on
+//! modelled hard drives in virtual time, with the same digits in every run. A whole run also writes `docs/rebuild.md`.
 //!
-//! Contents are zeros, so that only time is simulated at scale. The drives are small, so that hundreds fit into memory: the
-//! published drive with fewer cylinders, its arm as slow over the whole stroke. Nothing is scaled up from what was measured;
-//! a row with twice as much on each drive shows how far the time goes with the content.
+//! Contents are zeros, so that only time is simulated at scale. The drives are small, so that hundreds fit into memory:
+//! the published drive with fewer cylinders, whose arm takes the same time over the whole stroke. No figure is scaled
+//! up from a measured one. A row with twice the content on each drive shows how the time grows with the content.
 
 use stele_array::{DriveHealth, OpenOptions, PoolStatus};
 use stele_ground::{Bytes, Dice, Duration, MIB};
@@ -14,13 +14,13 @@ use stele_sim::clinic::{Clinic, Ward};
 use crate::harness::{Bench, Unit};
 
 const PAGE: &str = "docs/rebuild.md";
-/// What the volume takes of each drive.
+/// Bytes of the volume on each drive.
 const HELD: u64 = 64 * MIB;
 const DRIVE: u64 = 256 * MIB;
 const STRIP: u64 = 64 << 10;
 /// Drives of a shelf.
 const SHELF: usize = 12;
-/// Drives, and how often `HELD`.
+/// Number of drives, and multiples of `HELD`.
 const CASES: [(usize, u64); 5] = [(12, 1), (24, 1), (58, 1), (116, 1), (24, 2)];
 
 fn drive(mut dice: Dice) -> Box<dyn Model> {
@@ -32,7 +32,7 @@ struct Figures {
     one: Duration,
     critical: Duration,
     two: Duration,
-    /// Stripes that lost two strips, of all.
+    /// Share of stripes that lost two strips.
     share: f64,
     /// Bytes of strips on one drive.
     held: f64,
@@ -63,7 +63,7 @@ fn measure(drives: usize, held: u64) -> Result<Figures, String> {
     clinic.machine.attach(0);
     let well = |status: &PoolStatus| status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy);
     clinic.until(Duration::from_secs(1), most, |status| well(status) && whole(status))?;
-    // Two drives at once, of different shelves where there are several.
+    // Two drives at once, from different shelves if there are several.
     let other = if drives > SHELF { SHELF + 1 } else { 1 };
     clinic.machine.detach(0);
     clinic.machine.detach(other);
@@ -82,7 +82,7 @@ fn measure(drives: usize, held: u64) -> Result<Figures, String> {
     Ok(Figures { one, critical, two, share, held })
 }
 
-/// Whole stripes of zeros over all of the volume.
+/// Writes whole stripes of zeros over the whole volume.
 fn fill(clinic: &mut Clinic, drives: usize, held: u64) -> Result<(), String> {
     let stripe = 8 * STRIP;
     let stripes = drives as u64 * held / (10 * STRIP);
@@ -101,7 +101,7 @@ fn fill(clinic: &mut Clinic, drives: usize, held: u64) -> Result<(), String> {
     clinic.command(stele_array::Command::Checkpoint).map(drop)
 }
 
-/// Stripes of which two given drives hold strips, of all, if every set of ten drives were as likely.
+/// The share of stripes with strips on both of two given drives, if every set of ten drives were equally likely.
 fn even_share(drives: usize) -> f64 {
     10.0 * 9.0 / (drives * (drives - 1)) as f64
 }

@@ -1,12 +1,12 @@
 //! S3 over TCP on one machine: 8 clients, each with one connection kept open, against `stele up` on file drives.
 //!
-//! The clients are this process and the server is another, so that the server's CPU is its own: user and kernel time of
-//! the server process, divided by the operations. Every payload is signed with its SHA-256 (hashed once, beforehand, by
-//! the client; verified by the server), and the server makes MD5, CRC64NVME and BLAKE3 of it besides. PUTs are durable
-//! on 8+2 and encrypted; every PUT makes a new key. GETs read a working set that is cached, as it was for the peers.
+//! The clients are this process and the server is another, so that the server's CPU time is its own: user and kernel
+//! time of the server process, divided by the operations. Every payload is signed with its SHA-256, which the client
+//! hashes once beforehand and the server verifies. The server also computes MD5, CRC64NVME and BLAKE3. PUTs are durable
+//! on 8+2 and encrypted; every PUT makes a new key. GETs read a cached working set, as with the peers.
 //!
-//! The peers are quoted from the reference machine (2 vCPU EPYC Zen 5 guest): they were built from source, which a bench
-//! must not do. A ratio against them means something only on that machine.
+//! The peers' figures come from the reference machine (2 vCPU EPYC Zen 5 guest), since a bench must not build them from
+//! source. A ratio to them is meaningful only on that machine.
 
 mod client;
 mod server;
@@ -28,12 +28,12 @@ const RATE: Unit = Unit::more("objects/s");
 const CPU: Unit = Unit::less("us/object");
 const MEMORY: Unit = Unit::less("MiB");
 
-/// One size and direction: the peer's figures, and how much better we mean to be.
+/// One size and direction: the peer's figures, and our target ratios.
 struct Case {
     put: bool,
     name: &'static str,
     size: usize,
-    /// Objects of the working set of a GET.
+    /// Number of objects in the working set of a GET.
     objects: usize,
     /// MinIO, durable, on 4 directories: objects a second, and microseconds of server CPU for each.
     peer_rate: f64,
@@ -88,7 +88,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     server.stop()
 }
 
-/// Fills the store with small objects, kills the server, and times it from its start until it is ready to serve.
+/// Fills the store with small objects, kills the server, and measures the time from its start until it is ready.
 fn opening(bench: &mut Bench, server: &mut Server, mut number: u32) -> Result<(), String> {
     if !bench.wants(OPENING) {
         return Ok(());
@@ -110,7 +110,7 @@ fn opening(bench: &mut Bench, server: &mut Server, mut number: u32) -> Result<()
     })
 }
 
-/// Objects in the store that is opened.
+/// Number of objects in the opened store.
 const MANY: u64 = 100_000;
 const OPENING: &str = "opening 100,000 objects after kill -9";
 
@@ -153,7 +153,7 @@ fn measure(bench: &mut Bench, server: &Server, case: &Case, number: &mut u32) ->
         operations.set(operations.get() + done);
         Ok(done as f64 / elapsed.as_secs_f64())
     };
-    // The figure of CPU falls out of the same rounds, so these must be taken even if only it is wanted.
+    // The CPU figure comes from the same rounds, so these are needed even if only it is selected.
     if bench.wants(&case.title()) {
         bench
             .case(case.title(), RATE)
@@ -169,7 +169,7 @@ fn measure(bench: &mut Bench, server: &Server, case: &Case, number: &mut u32) ->
     Ok(())
 }
 
-/// All clients at once until the deadline; the number of operations done.
+/// Runs all clients until the deadline; returns the number of completed operations.
 fn together(clients: &mut [Client], work: &Work<'_>, deadline: Instant) -> Result<u64, String> {
     std::thread::scope(|scope| {
         let running: Vec<_> = clients

@@ -1,4 +1,5 @@
-//! What connections do, for operators: totals since each was made; whoever shows rates subtracts two looks.
+//! Counters of connections, for operators: totals since each connection began. A reader computes rates from two
+//! samples.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use stele_media::{MediaError, Op};
 
-/// Counts of one connection, added to on the reactor and read anywhere.
+/// Counters of one connection, changed on the reactor and read from any thread.
 #[derive(Default)]
 pub struct Counters {
     pub reads: AtomicU64,
@@ -18,7 +19,7 @@ pub struct Counters {
     /// Trims, zeroings, cache and status requests.
     pub others: AtomicU64,
     pub errors: AtomicU64,
-    /// Requests under way.
+    /// Requests under way now.
     pub queue: AtomicU64,
 }
 
@@ -47,13 +48,13 @@ impl Counters {
     }
 }
 
-/// A connection as an operator sees it.
+/// A connection, for an operator.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ConnectionView {
     pub id: u64,
     pub export: String,
     pub protocol: super::Protocol,
-    /// Address, or user of the unix socket.
+    /// Address, or user of the Unix socket.
     pub peer: String,
     pub tls: bool,
     pub read_only: bool,
@@ -80,7 +81,7 @@ struct Listed {
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Connections {
-    /// Lists a connection and returns its number; none where there are so many already.
+    /// Lists a connection and returns its number; `None` at the limit of `most` connections.
     pub fn enter(&self, peer: &super::Peer, counters: &Arc<Counters>, most: u32) -> Option<u64> {
         let mut listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if listed.len() >= most as usize {
@@ -91,7 +92,7 @@ impl Connections {
         Some(id)
     }
 
-    /// Says how to wake it, now that it lives somewhere.
+    /// Registers the waker of a connection that now runs on a reactor.
     pub fn settle(&self, id: u64, waker: stele_media::Waker) {
         if let Some(listed) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&id) {
             listed.waker = Some(waker);

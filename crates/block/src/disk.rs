@@ -1,11 +1,12 @@
-//! The command path of every protocol: one connection's way to its volume.
+//! The command path of every protocol: one connection's access to its volume.
 //!
-//! An operation travels with its buffers to whoever drives the volume, and comes back with them into the connection's own
-//! queue, which wakes it. On the volume's reactor that is two short uncontended locks; nothing is copied.
+//! An operation travels with its buffers to the owner of the volume, and returns with them into the connection's own
+//! queue, which wakes the connection. On the volume's reactor that takes two short uncontended locks; nothing is
+//! copied.
 //!
-//! Limits: those of [`crate::Limits`], which the session asks [`Disk::has_room`] about before it reads a request's data. When
-//! the volume itself says `Retry` (its mailbox is full), the operation is kept and submitted again after
-//! [`RETRY_AFTER`]; the client never sees it.
+//! Limits: those of [`crate::Limits`]. The session checks [`Disk::has_room`] before it reads a request's data. If the
+//! volume answers `Retry` (its mailbox is full), the operation is kept and submitted again after [`RETRY_AFTER`]; the
+//! client does not notice.
 
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,28 +18,28 @@ use stele_media::{Completion, Geometry, MediaError, MediaFault, Op, Priority, Wa
 use crate::share::Share;
 use crate::{Counters, Peer, Target};
 
-/// How long an operation waits that found the volume's queue full.
+/// Pause of an operation that found the volume's queue full.
 pub const RETRY_AFTER: Duration = Duration::from_millis(1);
 
-/// After so many tries the client is told: about half a minute.
+/// Number of attempts after which the client gets an error: about half a minute.
 const TRIES_MAX: u32 = 30_000;
-/// What a request weighs that moves no data.
+/// Weight of a request that moves no data.
 const LEAST_WEIGHT: u64 = 512;
 
-/// What comes back beside the completion; a volume that dies answers with another operation than it was asked.
+/// Returned beside the completion; a volume that dies may answer with another operation.
 #[derive(Clone, Copy)]
 struct Ticket {
     weight: u64,
     tries: u32,
-    /// A write that is there after a crash as a whole or not at all.
+    /// An atomic write: after a crash it is there completely or not at all.
     whole: bool,
 }
 
-/// Where completions arrive, from the volume's thread.
+/// The queue into which the volume's thread puts completions.
 #[derive(Default)]
 struct Inbox(Mutex<Vec<(Ticket, Completion)>>);
 
-/// One connection's way to its volume.
+/// One connection's access to its volume.
 pub struct Disk {
     target: Arc<Target>,
     share: Share,
@@ -47,23 +48,23 @@ pub struct Disk {
     local: bool,
     waker: Waker,
     inbox: Arc<Inbox>,
-    /// Told to come again.
+    /// Operations to submit again.
     held: Vec<(u64, Op, Ticket)>,
     held_until: Option<Instant>,
     arrived: Vec<(Ticket, Completion)>,
 }
 
-/// Why a connection is not served.
+/// The reason why a connection is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Denied {
-    /// By the export's access rules; the text is for the server's log.
+    /// The export's access rules refuse it; the text is for the server's log.
     Access(String),
-    /// There are as many connections as the export may have.
+    /// The export has its largest number of connections.
     Crowded,
 }
 
 impl Disk {
-    /// Checks the access rules and takes a place among the export's connections.
+    /// Checks the access rules and counts the connection among those of the export.
     pub fn open(target: &Arc<Target>, peer: &Peer) -> Result<Disk, Denied> {
         target.export.access.admit(peer).map_err(Denied::Access)?;
         let counters = Arc::new(Counters::default());
@@ -93,12 +94,12 @@ impl Disk {
         &self.target
     }
 
-    /// Whether the peer is at the other end of a unix socket.
+    /// Whether the peer uses a Unix socket.
     pub fn is_local(&self) -> bool {
         self.local
     }
 
-    /// Of now: a volume may grow.
+    /// The present geometry: a volume may grow.
     pub fn geometry(&self) -> Geometry {
         self.target.handle.geometry()
     }
@@ -107,42 +108,42 @@ impl Disk {
         self.target.export.read_only
     }
 
-    /// Whether a request that moves so many bytes may begin.
+    /// Whether a request that moves this many bytes may begin.
     pub fn has_room(&self, bytes: u64) -> bool {
         self.share.has_room(bytes)
     }
 
-    /// Requests under way.
+    /// Number of requests under way.
     pub fn under_way(&self) -> u32 {
         self.share.requests()
     }
 
-    /// This connection's part of a turn's work.
+    /// This connection's share of a turn's work.
     pub fn part_of(&self, quantum: u64) -> u64 {
         self.share.part_of(quantum)
     }
 
-    /// Takes room for a payload that is still arriving: it holds memory before there is an operation.
+    /// Reserves memory for a payload that is still arriving, before there is an operation.
     pub fn reserve(&mut self, bytes: u64) {
         self.share.take(bytes);
     }
 
-    /// Gives it back, when the operation begins or the payload does not come.
+    /// Returns the reservation when the operation begins, or when the payload does not come.
     pub fn release(&mut self, bytes: u64) {
         self.share.give_back(bytes);
     }
 
-    /// So many bytes of replies wait for the peer now.
+    /// Records the bytes of replies that the peer has not taken yet.
     pub fn note_untaken(&mut self, bytes: u64) {
         self.share.note_untaken(bytes);
     }
 
-    /// Begins an operation. Writes to a read-only export are refused here, whatever the protocol thought.
+    /// Begins an operation. A write to a read-only export is refused here, independently of the protocol.
     pub fn submit(&mut self, tag: u64, op: Op) {
         self.begin(tag, op, false);
     }
 
-    /// As `submit`, for a write that the volume keeps whole over a crash (`Handle::submit_whole`).
+    /// Like `submit`, for an atomic write (`Handle::submit_whole`).
     pub fn submit_whole(&mut self, tag: u64, op: Op) {
         self.begin(tag, op, true);
     }
@@ -159,7 +160,7 @@ impl Disk {
         self.hand_over(tag, op, ticket);
     }
 
-    /// Moves what has finished. `now` is for operations that wait for room in the volume's queue.
+    /// Moves the finished operations. `now` serves operations that wait for space in the volume's queue.
     pub fn reap(&mut self, now: Instant, into: &mut Vec<Completion>) {
         if self.held_until.is_some_and(|at| at <= now) {
             self.held_until = None;
@@ -181,7 +182,7 @@ impl Disk {
         self.counters.queue.store(u64::from(self.share.requests()), Relaxed);
     }
 
-    /// When operations that wait for room want to be tried again.
+    /// The time of the next attempt for operations that wait for space.
     pub fn next_event(&self) -> Option<Instant> {
         self.held_until
     }

@@ -1,4 +1,4 @@
-//! What is exported, under which name, and to whom: the record an operator makes and a server keeps.
+//! Exports: the volume, its name, and its access rules. An operator makes the record and the server keeps it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::iscsi::Terms;
 
-/// Longest name of an export: what NBD allows, with room for the rest of a request.
+/// Longest name of an export in bytes: within the limit of NBD, with room for the rest of a request.
 pub const NAME_MAX: usize = 255;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -27,10 +27,10 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A volume that hosts may reach. One volume may have several.
+/// An exported volume. One volume may have several exports.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Export {
-    /// What clients ask for; unique within its protocol.
+    /// The name that clients ask for; unique within its protocol.
     pub name: String,
     pub volume: String,
     pub protocol: Protocol,
@@ -38,38 +38,38 @@ pub struct Export {
     pub read_only: bool,
     #[serde(default)]
     pub access: Access,
-    /// Of iSCSI alone.
+    /// For iSCSI only.
     #[serde(default, skip_serializing_if = "Terms::is_plain")]
     pub iscsi: Terms,
 }
 
-/// Who may connect. Everything that is given must hold.
+/// Access rules. A client must satisfy all that are given.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Access {
-    /// Networks of TCP clients; empty: every address that reaches the listener. Clients of the unix socket are let in by
-    /// the socket's own mode.
+    /// Networks of TCP clients; empty: every address that reaches the listener. The mode of the Unix socket decides
+    /// about its clients.
     pub networks: Vec<Network>,
-    /// Only over TLS.
+    /// Accept TLS only.
     pub tls: bool,
-    /// SHA-256 of client certificates, of which one must be shown; empty: none is asked for.
+    /// SHA-256 of client certificates, one of which the client must present; empty: no certificate is required.
     pub certificates: Vec<Fingerprint>,
 }
 
-/// Who is at the other end, as far as the transport knows.
+/// The peer, as far as the transport knows it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Peer {
-    /// None: a unix socket.
+    /// `None` for a Unix socket.
     pub address: Option<IpAddr>,
-    /// As shown to operators: `10.0.0.7:51234`, `uid 1000`.
+    /// As displayed to operators: `10.0.0.7:51234`, `uid 1000`.
     pub name: String,
     pub tls: bool,
-    /// Of the certificate the client proved to own.
+    /// The fingerprint of the certificate that the client proved to own.
     pub certificate: Option<Fingerprint>,
 }
 
 impl Peer {
-    /// Who shares in a volume as one: connections of one initiator are not several.
+    /// The unit that shares a volume: all connections of one initiator count as one.
     pub fn initiator(&self) -> String {
         match (&self.certificate, self.address) {
             (Some(certificate), _) => certificate.to_string(),
@@ -80,7 +80,7 @@ impl Peer {
 }
 
 impl Access {
-    /// Whether the peer may connect; otherwise why not, in words for the server's log.
+    /// Whether the peer may connect; otherwise the reason, for the server's log.
     pub fn admit(&self, peer: &Peer) -> Result<(), String> {
         if let Some(address) = peer.address
             && !self.networks.is_empty()
@@ -102,7 +102,7 @@ impl Access {
     }
 }
 
-/// An address with the length of its prefix: `10.1.0.0/16`, `fd00::/8`, or one address.
+/// An address with the length of its prefix, for example `10.1.0.0/16` or `fd00::/8`, or a single address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Network {
     address: IpAddr,
@@ -149,7 +149,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// SHA-256 of a certificate as sent (DER): what `openssl x509 -fingerprint -sha256` prints.
+/// SHA-256 of a certificate as sent (DER): the value that `openssl x509 -fingerprint -sha256` prints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint(pub [u8; 32]);
 
@@ -189,7 +189,7 @@ macro_rules! as_text {
 }
 as_text!(Network, Fingerprint);
 
-/// The name rule of exports: printable, no spaces, at most [`NAME_MAX`] bytes.
+/// The rule for names of exports: printable, no spaces, at most [`NAME_MAX`] bytes.
 pub fn check_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | '?' | '#' | '%');
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {

@@ -1,9 +1,9 @@
-//! iSCSI (RFC 7143): login, sessions, and the transport of SCSI commands; what the commands mean is in [`crate::scsi`].
+//! iSCSI (RFC 7143): login, sessions, and the transport of SCSI commands. [`crate::scsi`] implements the commands.
 //!
-//! All of it is state machines over bytes: [`Login`] until a session is agreed on, [`Discovery`] for those who only ask
-//! what there is, and [`Connection`] for a connection of a session. Connections of a target share a [`Shared`]: its unit,
-//! its sessions, their order of commands. [`Session`] is the guest that lives on the volume's reactor and moves the bytes.
-//! Error recovery level 0: what goes wrong on a connection ends it, and the initiator comes again.
+//! All parts are state machines over bytes: [`Login`] until a session is agreed on, [`Discovery`] for discovery
+//! sessions, and [`Connection`] for a connection of a normal session. The connections of a target share a [`Shared`]:
+//! its unit, its sessions, and the order of their commands. [`Session`] is the guest on the volume's reactor that moves
+//! the bytes. Error recovery level 0: an error on a connection ends it, and the initiator connects again.
 
 pub mod chap;
 pub mod connection;
@@ -30,10 +30,10 @@ pub use login::{Agreed, Door, Doors, Login, Next};
 pub use node::{Keeper, Node};
 pub use shared::Shared;
 
-/// The port that IANA gave it.
+/// The port assigned by IANA.
 pub const PORT: u16 = 3260;
 
-/// The rule of iSCSI names (RFC 7143, 4.2.7.1), as far as it can be checked.
+/// The rule for iSCSI names (RFC 7143, 4.2.7.1), as far as it can be checked.
 pub fn check_target(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".:-".contains(c);
     let kind = ["iqn.", "eui.", "naa."].iter().any(|kind| name.starts_with(kind));

@@ -1,12 +1,12 @@
-//! Floor 4, the block frontend: volumes as network block devices. It stands on [`stele_media`] alone and never knows whether
-//! a volume is an array's or a piece of memory.
+//! Floor 4, the block frontend: volumes as network block devices. It depends on [`stele_media`] alone, and does not
+//! know whether a volume belongs to an array or to memory.
 //!
-//! No socket is opened here: whoever accepts a connection hands over a [`Stream`]. A connection is a
-//! [`stele_media::Guest`]: it lives on the reactor that owns the volume, reads as many requests as have arrived with one
-//! call, hands them to the volume, and sends as many answers as are there with one call.
+//! This crate opens no socket: the server accepts a connection and hands over a [`Stream`]. A connection is a
+//! [`stele_media::Guest`] on the reactor that owns the volume. With one call each, it reads all requests that have
+//! arrived, and sends all answers that are ready.
 //!
-//! The command path of all protocols is [`Disk`]: buffers are owned and travel with the operation, and are copied only
-//! between the socket and themselves.
+//! The command path of all protocols is [`Disk`]. Buffers are owned and travel with the operation; data is copied only
+//! between the socket and the buffers.
 
 pub mod counters;
 pub mod disk;

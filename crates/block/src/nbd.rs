@@ -1,8 +1,8 @@
 //! NBD: the handshake that names an export, and the session that serves it.
 //!
-//! The handshake is a state machine over bytes ([`Handshake`]); whoever accepted the connection moves the bytes, limits the
-//! time, and starts TLS when asked to. What it agreed on ([`Agreed`]) begins a [`Session`], which lives on the
-//! volume's reactor. `SEMANTICS/block.md` says what is promised; the protocol is the one of the NBD project's `proto.md`.
+//! The handshake is a state machine over bytes ([`Handshake`]). The server that accepted the connection moves the
+//! bytes, limits the time, and starts TLS on request. The result ([`Agreed`]) begins a [`Session`] on the volume's
+//! reactor. `SEMANTICS/block.md` states the promises; the protocol is that of the NBD project's `proto.md`.
 
 pub mod context;
 pub mod handshake;
@@ -20,7 +20,7 @@ pub use context::Context;
 pub use handshake::{Agreed, Handshake, Step, Tls};
 pub use session::Session;
 
-/// The port that IANA gave it.
+/// The port assigned by IANA.
 pub const PORT: u16 = 10809;
 /// Largest payload of one request, as announced.
 pub const PAYLOAD_MAX: u32 = 32 << 20;

@@ -1,8 +1,8 @@
-//! The SCSI half of the iSCSI frontend: what a logical unit answers to a command (SPC-5, SBC-4), without a transport.
+//! The SCSI half of the iSCSI frontend: a logical unit's answers to commands (SPC-5, SBC-4), without a transport.
 //!
 //! A [`Unit`] is synchronous: a command begins, asks for operations of the drive one after another, and ends in a
-//! [`Reply`]. It never waits, reads no clock and does no I/O, so one thread can carry any number of units, and a test
-//! can put any completion at any moment.
+//! [`Reply`]. It never waits, reads no clock and does no I/O. One thread can therefore carry any number of units, and a
+//! test can place any completion at any moment.
 
 mod attention;
 mod cdb;
@@ -34,7 +34,7 @@ pub use reply::{Reply, Status};
 pub use sense::Sense;
 pub use unit::{NexusId, Port, Profile, Reset, Unit, UnitId};
 
-/// The opcodes that are understood, for tests.
+/// The supported opcodes, for tests.
 #[cfg(test)]
 pub fn opcodes_listed() -> Vec<u8> {
     opcodes::OPCODES.iter().map(|entry| entry.opcode).collect()

@@ -1,10 +1,9 @@
-//! How much of a volume's bandwidth of memory a connection may hold, so that memory is bounded and no initiator starves
-//! another.
+//! The share of a volume's memory that a connection may hold. It bounds the memory, and no initiator starves another.
 //!
-//! What is under way on a volume, whoever asked for it, and the replies that wait to be taken, are bounded in bytes and divided
-//! evenly among the initiators that are connected; an initiator's connections share its part. An initiator that has nothing under way may always begin one request,
-//! so that a request larger than the part still goes. At the limit a connection stops reading its socket, and the client's own
-//! window does the rest.
+//! The limit counts the bytes under way on a volume, and the replies that wait for the peer. It is divided evenly among
+//! the connected initiators, and an initiator's connections share its part. An initiator without a request under way
+//! may always begin one, so that a request larger than the part is still served. At the limit a connection stops
+//! reading its socket, and the client's own window stops it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Limits of one volume and of each of its connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Bytes under way on a volume, of all its connections.
+    /// Bytes under way on a volume, over all its connections.
     pub volume_bytes: u64,
-    /// Bytes and requests under way on one connection.
+    /// Bytes under way on one connection; below, requests.
     pub connection_bytes: u64,
     pub connection_requests: u32,
-    /// Connections to one export.
+    /// Largest number of connections to one export.
     pub connections: u32,
 }
 
@@ -28,7 +27,7 @@ impl Default for Limits {
     }
 }
 
-/// What initiators share of one volume.
+/// The state that initiators share for one volume.
 #[derive(Default)]
 pub struct Pot {
     initiators: Mutex<BTreeMap<String, Arc<Initiator>>>,
@@ -41,7 +40,7 @@ struct Initiator {
     connections: AtomicU64,
 }
 
-/// A connection's part in its volume. Dropped, it is given back.
+/// A connection's part in its volume. Dropping it returns the part.
 pub struct Share {
     pot: Arc<Pot>,
     name: String,
@@ -49,7 +48,7 @@ pub struct Share {
     limits: Limits,
     bytes: u64,
     requests: u32,
-    /// Of the bytes: replies that the peer has not taken.
+    /// The part of the bytes that are replies not taken by the peer.
     untaken: u64,
 }
 
@@ -71,7 +70,7 @@ impl Share {
         }
     }
 
-    /// Whether a request of so many bytes may begin now.
+    /// Whether a request of this many bytes may begin now.
     pub fn has_room(&self, bytes: u64) -> bool {
         let initiator = self.initiator.bytes.load(Relaxed);
         if initiator == 0 {
@@ -94,8 +93,8 @@ impl Share {
         self.initiator.bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// So many bytes of replies wait for the peer now. They hold memory although their requests are done: a peer that asks and
-    /// takes nothing comes to its limit.
+    /// Records the bytes of replies that wait for the peer. They hold memory although their requests are done: a peer
+    /// that asks and takes nothing reaches its limit.
     pub fn note_untaken(&mut self, bytes: u64) {
         if bytes != self.untaken {
             self.bytes = self.bytes - self.untaken + bytes;
@@ -105,12 +104,12 @@ impl Share {
         }
     }
 
-    /// Requests under way.
+    /// Number of requests under way.
     pub fn requests(&self) -> u32 {
         self.requests
     }
 
-    /// A turn's worth of work, divided among the connections of one initiator: more connections are not more turns.
+    /// A turn's work, divided among the connections of one initiator: more connections get no more turns.
     pub fn part_of(&self, quantum: u64) -> u64 {
         (quantum / self.initiator.connections.load(Relaxed).max(1)).max(1)
     }

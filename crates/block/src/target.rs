@@ -1,4 +1,4 @@
-//! Exports being served, by protocol and name.
+//! Exports that are being served, by protocol and name.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::counters::Connections;
 use crate::share::Pot;
 use crate::{ConnectionView, Export, Limits, Protocol};
 
-/// An export with the volume behind it.
+/// An export with its volume.
 pub struct Target {
     pub export: Export,
     pub handle: Handle,
@@ -29,12 +29,12 @@ impl Target {
         self.withdrawn.load(Ordering::Acquire)
     }
 
-    /// Snapshots of the volume, against which changes can be asked for.
+    /// Snapshots of the volume, for queries of changes.
     pub fn snapshots(&self) -> Vec<(String, VolumeId)> {
         self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says which there are now.
+    /// Sets the present snapshots.
     pub fn note_snapshots(&self, snapshots: Vec<(String, VolumeId)>) {
         *self.snapshots.lock().unwrap_or_else(PoisonError::into_inner) = snapshots;
     }
@@ -43,7 +43,7 @@ impl Target {
         self.connections.list(&self.export)
     }
 
-    /// Whether connections of it are left.
+    /// Whether it still has connections.
     pub fn is_used(&self) -> bool {
         self.connections.count() > 0
     }
@@ -66,7 +66,7 @@ struct Served {
 }
 
 impl Directory {
-    /// Begins to serve an export. The same name served before is withdrawn: its connections end.
+    /// Starts to serve an export. An export with the same name is withdrawn first: its connections end.
     pub fn serve(&self, export: Export, handle: Handle, limits: Limits) -> Arc<Target> {
         let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pot = Arc::clone(served.pots.entry(export.volume.clone()).or_default());
@@ -86,14 +86,14 @@ impl Directory {
         target
     }
 
-    /// Ends an export and its connections. False where there is none.
+    /// Ends an export and its connections. Returns false if there is none.
     pub fn withdraw(&self, protocol: Protocol, name: &str) -> bool {
         let removed =
             self.0.lock().unwrap_or_else(PoisonError::into_inner).targets.remove(&(protocol, name.to_owned()));
         removed.inspect(|target| target.withdraw()).is_some()
     }
 
-    /// Ends all of them, when the server stops; their connections end when what is under way is answered.
+    /// Ends all exports when the server stops; their connections end when the requests under way are answered.
     pub fn withdraw_all(&self) -> Vec<Arc<Target>> {
         let targets = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).targets);
         targets.into_values().inspect(|target| target.withdraw()).collect()
@@ -104,7 +104,7 @@ impl Directory {
         served.targets.get(&(protocol, name.to_owned())).cloned()
     }
 
-    /// In the order of their names.
+    /// All exports in the order of their names.
     pub fn list(&self, protocol: Option<Protocol>) -> Vec<Arc<Target>> {
         let served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = |target: &&Arc<Target>| protocol.is_none_or(|protocol| target.export.protocol == protocol);

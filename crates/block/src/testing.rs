@@ -1,4 +1,4 @@
-//! For the suites of the protocols: a volume that answers at once, and a pipe in the place of a socket.
+//! For the suites of the protocols: a volume that answers at once, and a pipe in place of a socket.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -10,16 +10,16 @@ use stele_media::{Done, Drive, Geometry, Handle, MediaError, MemoryDrive, Op, Po
 
 use crate::{Access, Export, Protocol};
 
-/// A memory drive behind a port that carries out each operation as it is submitted, and remembers what was asked.
+/// A memory drive behind a port that carries out each operation on submission, and records it.
 #[derive(Clone)]
 pub struct Volume(Arc<Mutex<State>>);
 
 pub struct State {
     pub drive: MemoryDrive,
     pub asked: Vec<String>,
-    /// What the next operations answer instead of being carried out.
+    /// Errors that the next operations return instead of being carried out.
     pub failures: VecDeque<MediaError>,
-    /// Operations are kept instead of carried out.
+    /// Whether operations are held instead of carried out.
     pub hold: bool,
     held: Vec<(Op, Done)>,
     pub size: Option<u64>,
@@ -49,7 +49,7 @@ impl Volume {
         self.with(|state| std::mem::take(&mut state.asked))
     }
 
-    /// Carries out what was kept.
+    /// Carries out the held operations.
     pub fn let_go(&self) {
         let held = self.with(|state| {
             state.hold = false;
@@ -122,7 +122,7 @@ struct Way {
     closed: bool,
 }
 
-/// One end of a pair: what one writes the other reads, up to a limit that is not read yet.
+/// One end of a pair: each end reads the other's writes, up to a limit of unread bytes.
 pub struct Pipe {
     from: Arc<Mutex<Way>>,
     to: Arc<Mutex<Way>>,

@@ -1,4 +1,4 @@
-//! What can go wrong with a catalog, by what the caller can do about it.
+//! The errors of a catalog, by the caller's possible reaction.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use crate::catalog::Record;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CatalogError {
-    /// A precondition did not hold: nothing changed. Read again and decide anew.
+    /// A precondition did not hold: nothing changed. Read again and decide again.
     Failed(Failure),
-    /// The transaction itself is wrong: a key or value too long, a counter that would overflow.
+    /// The transaction itself is wrong: a key or value is too long, or a counter would overflow.
     Invalid(String),
-    /// No room for ordinary transactions. Reads, and transactions that may use the reserve, still work.
+    /// No space for ordinary transactions. Reads, and transactions that may use the reserve, still work.
     Full(String),
     /// The queue is at its limit: nothing changed. Try again later.
     Busy,
-    /// What is stored does not verify. Names the place; restore, or rebuild from the data volume.
+    /// Stored data does not verify. The text names the place. Restore it, or rebuild from the data volume.
     Damaged(String),
-    /// A later version of this code wrote it: nothing is damaged, and nothing of it is to be replaced.
+    /// A later version of this code wrote it. It is not damaged and must not be replaced.
     Newer(String),
-    /// The store has stopped, and whether this transaction took place is known only after it is opened again.
+    /// The store has stopped. Only the next opening shows whether this transaction took place.
     Stopped(String),
 }
 
-/// Which precondition did not hold, and what was there instead.
+/// The precondition that did not hold, and the record found instead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The index among the transaction's preconditions.

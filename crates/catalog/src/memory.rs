@@ -1,7 +1,7 @@
-//! The dull twin: one ordered map, one lock, every mutation done in place and undone on refusal.
+//! The simple twin: one ordered map, one lock, every mutation done in place and undone on refusal.
 //!
-//! It keeps nothing over a restart. A snapshot shares the map; the next commit copies it if one is still
-//! held. What is right here by being obvious, every other catalog is compared with.
+//! It keeps nothing over a restart. A snapshot shares the map, and the next commit copies the map if a snapshot is
+//! still held. Its simplicity makes it evidently right, so every other catalog is compared with it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -29,7 +29,7 @@ struct State {
     commit: u64,
 }
 
-/// What a key held before a mutation touched it.
+/// The value of a key before a mutation changed it.
 type Undo = ((Table, Bytes), Option<Bytes>);
 
 impl MemoryCatalog {

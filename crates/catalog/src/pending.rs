@@ -1,4 +1,4 @@
-//! An answer on its way: a future for whoever awaits, a blocking wait for whoever does not.
+//! An answer on its way: a future for async callers, a blocking wait for others.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,22 +12,22 @@ use crate::CatalogError;
 
 type Answer<T> = Result<T, CatalogError>;
 
-/// The answer to work that is already under way; dropping it does not call the work back.
+/// The answer to work that is already under way; dropping it does not cancel the work.
 #[must_use = "an answer nobody looks at may be an error"]
 pub struct Pending<T>(State<T>);
 
 enum State<T> {
     Ready(Option<Answer<T>>),
     Waiting(oneshot::Receiver<Answer<T>>),
-    /// Whatever a catalog beyond this machine needs to await.
+    /// The future of a catalog on another machine.
     Future(Pin<Box<dyn Future<Output = Answer<T>> + Send>>),
 }
 
-/// Where the answer is given.
+/// The sender of the answer.
 pub struct Answerer<T>(oneshot::Sender<Answer<T>>);
 
 impl<T> Answerer<T> {
-    /// Nobody waiting any more is no error.
+    /// A dropped receiver is no error.
     pub fn answer(self, answer: Answer<T>) {
         drop(self.0.send(answer));
     }
@@ -47,7 +47,7 @@ impl<T> Pending<T> {
         (Answerer(sender), Pending(State::Waiting(receiver)))
     }
 
-    /// Blocks this thread until the answer is there. Not for async callers: they await.
+    /// Blocks this thread until the answer arrives. Async callers must await instead.
     pub fn wait(mut self) -> Answer<T> {
         struct Unpark(Thread);
         impl Wake for Unpark {
@@ -66,7 +66,7 @@ impl<T> Pending<T> {
     }
 }
 
-// Nothing inside is pinned in place: the future, where there is one, is boxed.
+// Nothing inside is pinned in place: a future inside is boxed.
 impl<T> Unpin for Pending<T> {}
 
 impl<T> Future for Pending<T> {

@@ -4,7 +4,7 @@ use std::ops::{Bound, RangeBounds};
 
 use bytes::Bytes;
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Direction {
     #[default]
@@ -25,12 +25,12 @@ impl KeyRange {
         KeyRange { low: Bound::Unbounded, high: Bound::Unbounded }
     }
 
-    /// Keys from `low` on, up to and without `high`.
+    /// Keys from `low` up to, but not including, `high`.
     pub fn between(low: impl Into<Bytes>, high: impl Into<Bytes>) -> KeyRange {
         KeyRange { low: Bound::Included(low.into()), high: Bound::Excluded(high.into()) }
     }
 
-    /// Keys that start with `prefix`; an empty prefix is every key.
+    /// Keys that start with `prefix`; an empty prefix covers every key.
     pub fn prefix(prefix: impl Into<Bytes>) -> KeyRange {
         let prefix = prefix.into();
         let high = match prefix.iter().rposition(|byte| *byte != 0xFF) {
@@ -44,25 +44,25 @@ impl KeyRange {
         KeyRange { low: Bound::Included(prefix), high }
     }
 
-    /// The same range, from behind `key` on: the next page of a forward scan.
+    /// The same range, restricted to keys after `key`: the next page of a forward scan.
     pub fn after(mut self, key: impl Into<Bytes>) -> KeyRange {
         self.low = Bound::Excluded(key.into());
         self
     }
 
-    /// The same range, from `key` on, `key` included.
+    /// The same range, restricted to `key` and the keys after it.
     pub fn from(mut self, key: impl Into<Bytes>) -> KeyRange {
         self.low = Bound::Included(key.into());
         self
     }
 
-    /// The same range, up to and without `key`: the next page of a backward scan.
+    /// The same range, restricted to keys before `key`: the next page of a backward scan.
     pub fn below(mut self, key: impl Into<Bytes>) -> KeyRange {
         self.high = Bound::Excluded(key.into());
         self
     }
 
-    /// Whether no key can be in it. Ordered maps refuse such bounds with a panic, so it is asked first.
+    /// Whether the range can contain no key. Ordered maps panic on such bounds, so callers check this first.
     pub fn is_void(&self) -> bool {
         match (&self.low, &self.high) {
             (Bound::Unbounded, Bound::Excluded(high)) => high.is_empty(),

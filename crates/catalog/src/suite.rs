@@ -1,5 +1,5 @@
-//! The suite that every catalog passes, in or out of this crate: whatever it stores, it must answer as the
-//! map does. Call [`suite`] from a test with a function that makes an empty catalog.
+//! The suite that every catalog passes, in this crate or another: whatever it stores, its answers must equal the map's.
+//! Call [`suite`] from a test with a function that makes an empty catalog.
 
 use bytes::Bytes;
 use stele_ground::Dice;
@@ -13,7 +13,7 @@ use crate::{
 const A: Table = Table(1);
 const B: Table = Table(2);
 
-/// Everything; panics with what differs.
+/// Runs all checks; panics with the first difference.
 pub fn suite<C: Catalog>(make: impl Fn() -> C) {
     preconditions_say_what_was_there(&make());
     a_refused_transaction_leaves_no_trace(&make());
@@ -208,7 +208,7 @@ fn the_limits_hold(catalog: &impl Catalog) {
     );
 }
 
-/// Threads that append to one log and take turns on one record lose nothing and see each other.
+/// Threads append to one log and take turns on one record: they lose nothing and see each other's changes.
 fn many_committers(catalog: &impl Catalog) {
     const THREADS: u64 = 8;
     const EACH: u64 = 50;
@@ -223,7 +223,7 @@ fn many_committers(catalog: &impl Catalog) {
                             .append((A, "head"), B, Template::new().number(), Template::new().previous())
                             .put(A, [thread.to_be_bytes(), at.to_be_bytes()].concat(), ""),
                     );
-                    // Optimistic: read, decide, commit on condition, again if somebody was faster.
+                    // Optimistic: read, decide, commit on condition, and repeat if another thread was faster.
                     loop {
                         let seen = view(catalog).get(A, b"turn").expect("the turn is read").expect("the turn is there");
                         let next = u64::from_be_bytes(seen[..].try_into().expect("eight bytes")) + 1;
@@ -251,7 +251,7 @@ fn many_committers(catalog: &impl Catalog) {
     assert_eq!(Head::decode(head.as_deref()), Ok(Head { count: total, link: previous }));
 }
 
-/// A transaction drawn at random, over few keys, so that they meet.
+/// A random transaction over few keys, so that transactions conflict.
 pub fn draw(dice: &mut Dice) -> Transaction {
     fn key(dice: &mut Dice) -> Bytes {
         let mut key = vec![b'a' + dice.below(4) as u8; dice.below(3) as usize];
@@ -298,7 +298,7 @@ pub fn draw(dice: &mut Dice) -> Transaction {
     transaction
 }
 
-/// Panics where the two show different records.
+/// Panics if the two show different records.
 pub fn same(view: &dyn Snapshot, twin: &dyn Snapshot) {
     assert_eq!(view.commit_number(), twin.commit_number());
     for table in (0..6).map(Table) {
@@ -310,7 +310,7 @@ pub fn same(view: &dyn Snapshot, twin: &dyn Snapshot) {
     }
 }
 
-/// The same up to the words of a message.
+/// Whether the answers are equal, apart from the wording of a message.
 pub fn alike(answer: &Result<Receipt, CatalogError>, expected: &Result<Receipt, CatalogError>) -> bool {
     match (answer, expected) {
         (Err(CatalogError::Invalid(_)), Err(CatalogError::Invalid(_))) => true,

@@ -1,8 +1,8 @@
-//! Transactions as values: what must hold, what shall change, and what came of it.
+//! Transactions as values: preconditions, mutations, and outcomes.
 //!
-//! All preconditions are judged against the state before the transaction; then the mutations apply in
-//! their order, each seeing those before it. Everything is deterministic, so any store that starts from
-//! the same records and takes the same transactions ends with the same records.
+//! All preconditions are checked against the state before the transaction. The mutations then apply in their order, and
+//! each sees the ones before it. Everything is deterministic: any two stores that start from the same records and take
+//! the same transactions end with the same records.
 
 mod codec;
 
@@ -10,22 +10,22 @@ use bytes::Bytes;
 
 use crate::{CatalogError, KeyRange};
 
-/// The longest key, in bytes. An S3 key has 1024, and a bucket, a version and escaping go with it.
+/// The longest key, in bytes. An S3 key has 1024; a bucket, a version and escaping come on top.
 pub const KEY_MAX: usize = 4096;
 /// The longest value, in bytes. The part list of a multipart object of 10,000 parts is the largest record.
 pub const VALUE_MAX: usize = 2 << 20;
-/// Keys, values and pieces of one transaction, in bytes, and no more than 16,384 mutations.
+/// Largest size of one transaction in bytes: its keys, values and pieces. Below, its largest number of mutations.
 pub const TRANSACTION_MAX: usize = 4 << 20;
 pub(crate) const STEPS_MAX: usize = 16_384;
 
-/// A table's number. Which record type lives in which table is the caller's affair. `u16::MAX` is reserved.
+/// A table's number. The caller decides which record type a table holds. `u16::MAX` is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Table(pub u16);
 
 /// The end of a hash chain after a record: see [`link`].
 pub type Link = [u8; 32];
 
-/// What must hold before anything changes.
+/// A condition that must hold before anything changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Precondition {
     /// No record at the key.
@@ -34,15 +34,15 @@ pub enum Precondition {
     Present { table: Table, key: Bytes },
     /// Exactly this value at the key.
     Equals { table: Table, key: Bytes, value: Bytes },
-    /// A value at the key with this BLAKE3, for callers that keep no copy.
+    /// A value at the key with this BLAKE3, for callers that keep no copy of the value.
     Digest { table: Table, key: Bytes, digest: [u8; 32] },
-    /// A counter at the key (absent counts as 0) from `least` to `most`, both included.
+    /// A counter at the key (an absent one counts as 0) from `least` to `most`, both included.
     Within { table: Table, key: Bytes, least: i64, most: i64 },
     /// No record in the range.
     Empty { table: Table, range: KeyRange },
 }
 
-/// What changes.
+/// A change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mutation {
     Put {
@@ -50,12 +50,12 @@ pub enum Mutation {
         key: Bytes,
         value: Bytes,
     },
-    /// Deleting what is absent is no error.
+    /// Deletes a record; an absent record is no error.
     Delete {
         table: Table,
         key: Bytes,
     },
-    /// Adds to a counter: 8 bytes, big-endian, two's complement; absent counts as 0. An overflow refuses the
+    /// Adds to a counter: 8 bytes, big-endian, two's complement; an absent one counts as 0. An overflow refuses the
     /// whole transaction. See [`counter`].
     Add {
         table: Table,
@@ -63,9 +63,9 @@ pub enum Mutation {
         amount: i64,
     },
     /// Takes the next number of the sequence whose [`Head`] is at `(head_table, head_key)`, fills it into both
-    /// templates, and puts the result. Numbers start at 1, without gaps, in commit order. The head also carries
-    /// the hash chain over the records, so that concurrent transactions each append a chained record
-    /// within one group commit without knowing of each other.
+    /// templates, and puts the result. Numbers start at 1, without gaps, in commit order. The head also carries the
+    /// hash chain over the records. Concurrent transactions in one group commit can thus each append a chained record
+    /// without knowing of each other.
     Append {
         head_table: Table,
         head_key: Bytes,
@@ -81,7 +81,7 @@ pub enum Piece {
     Bytes(Bytes),
     /// The number, 8 bytes big-endian, so that keys sort by it.
     Number,
-    /// The link of the record before this one, 32 bytes; zeros in the first record.
+    /// The link of the previous record, 32 bytes; zeros in the first record.
     Previous,
 }
 
@@ -89,37 +89,38 @@ pub enum Piece {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Template(pub Vec<Piece>);
 
-/// The end of a sequence: how many records it has had, and the link of the last one.
-/// Stored as 40 bytes: the count, big-endian, and the link.
+/// The end of a sequence: the number of its records, and the link of the last one. Stored as 40 bytes: the count,
+/// big-endian, and the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Head {
     pub count: u64,
     pub link: Link,
 }
 
-/// A transaction: all of it happens, or none.
+/// A transaction: all of its changes happen, or none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Transaction {
     pub preconditions: Vec<Precondition>,
     pub mutations: Vec<Mutation>,
-    /// What it may use of the space kept for deleting and for audit records when the volume is full.
+    /// The part of the reserve that it may use when the volume is full. The reserve is kept for deletes and audit
+    /// records.
     pub reserve: Reserve,
 }
 
-/// What a transaction may use of the space that ordinary ones leave alone.
+/// The part of the reserve that a transaction may use; ordinary transactions leave the reserve alone.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Reserve {
     #[default]
     None,
-    /// Half of it: what many may do as often as they like leaves the other half to those who must be able to stop them.
+    /// Half of it: frequent transactions of many clients leave the other half for the transactions that can stop them.
     Half,
     All,
 }
 
-/// A transaction that is durable.
+/// The receipt of a durable transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Receipt {
-    /// Its place in the order of all transactions of this catalog; rises, survives restarts.
+    /// Its place in the order of all transactions of this catalog; it increases and survives restarts.
     pub commit: u64,
     /// One outcome for each mutation, in order.
     pub outcomes: Vec<Outcome>,
@@ -132,15 +133,15 @@ pub enum Outcome {
     Counter(i64),
     Appended {
         number: u64,
-        /// The key as written.
+        /// The key that was written.
         key: Bytes,
-        /// The chain's end after this record.
+        /// The end of the chain after this record.
         link: Link,
     },
 }
 
 impl Receipt {
-    /// The numbers that the transaction's appends were given, in order.
+    /// The numbers given to the transaction's appends, in order.
     pub fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Appended { number, .. } => Some(*number),
@@ -149,15 +150,15 @@ impl Receipt {
     }
 }
 
-/// The link of record `number` with `value` as stored: BLAKE3 of the previous link, the number
-/// (8 bytes, big-endian) and the value. A verifier walks the records and must arrive at the head.
+/// The link of record `number` with the stored `value`: BLAKE3 of the previous link, the number (8 bytes, big-endian)
+/// and the value. A verifier walks the records and must arrive at the head.
 pub fn link(previous: &Link, number: u64, value: &[u8]) -> Link {
     let mut hasher = blake3::Hasher::new();
     hasher.update(previous).update(&number.to_be_bytes()).update(value);
     *hasher.finalize().as_bytes()
 }
 
-/// A counter's value as it is stored; an absent record is 0.
+/// Decodes a stored counter; an absent record is 0.
 pub fn counter(value: Option<&[u8]>) -> Result<i64, CatalogError> {
     match value {
         None => Ok(0),
@@ -175,7 +176,7 @@ impl Head {
         bytes.into()
     }
 
-    /// The head as stored; an absent record is the start of a sequence.
+    /// Decodes a stored head; an absent record is the start of a sequence.
     pub fn decode(value: Option<&[u8]>) -> Result<Head, CatalogError> {
         let Some(value) = value else { return Ok(Head::default()) };
         let parts = value.split_first_chunk::<8>().and_then(|(count, link)| Some((count, link.try_into().ok()?)));
@@ -221,7 +222,7 @@ impl Template {
         filled.into()
     }
 
-    /// Bytes when filled.
+    /// Its length once filled, in bytes.
     pub fn length(&self) -> usize {
         self.0
             .iter()
@@ -239,13 +240,13 @@ impl Transaction {
         Transaction::default()
     }
 
-    /// Lets the transaction use the reserve: for deletes and for what must be recorded even when full.
+    /// Lets the transaction use the reserve: for deletes, and for records that are due even when the volume is full.
     pub fn with_reserve(mut self) -> Transaction {
         self.reserve = Reserve::All;
         self
     }
 
-    /// Lets it use half of the reserve at most, where it might use all of it.
+    /// Limits the transaction to half of the reserve, if it could use all of it.
     pub fn within_half_reserve(mut self) -> Transaction {
         self.reserve = self.reserve.min(Reserve::Half);
         self
@@ -301,7 +302,7 @@ impl Transaction {
         self.change(Mutation::Append { head_table: head.0, head_key: head.1.into(), table, key, value })
     }
 
-    /// Keys, values and pieces, in bytes; what queues are limited by.
+    /// Bytes of keys, values and pieces; limits of queues count them.
     pub fn size(&self) -> usize {
         let preconditions = self.preconditions.iter().map(|precondition| match precondition {
             Precondition::Equals { key, value, .. } => key.len() + value.len(),
@@ -319,7 +320,7 @@ impl Transaction {
         preconditions.chain(mutations).sum()
     }
 
-    /// Refuses what is beyond the limits before anything looks at it.
+    /// Checks the limits before any other use of the transaction.
     pub fn validate(&self) -> Result<(), CatalogError> {
         let steps = self.preconditions.len() + self.mutations.len();
         if steps > STEPS_MAX {

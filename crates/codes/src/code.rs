@@ -1,4 +1,4 @@
-//! The shape of a code, as it is named, stored and shown.
+//! The parameters of a code: its name, its stored form and its display.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ pub struct Code {
     parity: u8,
 }
 
-/// Why a text names no code.
+/// The error for a text that names no code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NoSuchCode(String);
 
@@ -23,22 +23,22 @@ impl Code {
         if data >= 2 && data <= 16 && parity >= 1 && parity <= 3 { Some(Code { data, parity }) } else { None }
     }
 
-    /// From the two stored bytes.
+    /// The code of two stored bytes.
     pub const fn from_parts(data: u8, parity: u8) -> Option<Code> {
         if data == 1 { Code::mirror(parity.saturating_add(1)) } else { Code::parity(data, parity) }
     }
 
-    /// k: strips that carry data.
+    /// k: the number of data strips.
     pub const fn data(self) -> usize {
         self.data as usize
     }
 
-    /// m: strips that may be lost.
+    /// m: the number of strips that may be lost.
     pub const fn tolerates(self) -> usize {
         self.parity as usize
     }
 
-    /// Strips in all.
+    /// The number of all strips.
     pub const fn width(self) -> usize {
         self.data as usize + self.parity as usize
     }

@@ -1,13 +1,13 @@
-//! A code put to work: parity from data, parity after a small write, lost strips from surviving ones.
+//! A coder for one code: parity from data, parity after a small write, lost strips from surviving ones.
 //!
 //! The parity of strips d0 to d(k-1) is, over GF(2^8) with 0x11D,
 //! `P = sum d(i)`, `Q = sum 2^i d(i)`, `R = sum 4^i d(i)`: RAID-6's own P and Q, and ISA-L's `gf_gen_rs_matrix`.
 //! Any three columns of 1, x, x^2 with distinct x are independent (Vandermonde), and so are any one or two under any
-//! choice of rows, so every loss of up to m strips can be undone; the tests try them all.
+//! choice of rows. Every loss of up to m strips can therefore be repaired; the tests try them all.
 //! A mirror is the same with one data strip: every row is 1, and the copies are copied.
 //!
-//! Everything is a pure function of its arguments. Wrong numbers of strips or unequal lengths are mistakes of the caller
-//! and panic; nothing here depends on what the bytes are.
+//! Everything is a pure function of its arguments. A wrong number of strips or unequal lengths are errors of the caller
+//! and panic. No decision depends on the values of the bytes.
 
 use crate::code::Code;
 use crate::field::power;
@@ -19,12 +19,12 @@ use crate::plan::{Plan, Strips};
 pub struct Coder {
     code: Code,
     kernel: Kernel,
-    /// For codes that are not mirrors.
+    /// Used by codes that are not mirrors.
     rows: Rows,
 }
 
 impl Coder {
-    /// With the fastest kernel of this processor.
+    /// A coder with the fastest kernel of this processor.
     pub fn new(code: Code) -> Coder {
         Coder::with_kernel(code, Kernel::best())
     }
@@ -62,8 +62,8 @@ impl Coder {
         }
     }
 
-    /// Brings the m parity strips from data strip `strip` being `old` to its being `new`. Works on whole strips or on the
-    /// same range of bytes of each.
+    /// Updates the m parity strips after data strip `strip` changed from `old` to `new`. Works on whole strips, or on
+    /// the same range of bytes of each.
     ///
     /// # Panics
     /// Unless `strip` is below k and there are m parity strips, all of one length.
@@ -80,8 +80,8 @@ impl Coder {
         self.kernel.accumulate(&rows, &[old, new], parity);
     }
 
-    /// How to compute the strips `wanted` from those in `present`, or nothing when too few are present. Takes well under a
-    /// microsecond; keep it to use for many stripes with the same strips lost.
+    /// A plan to compute the strips `wanted` from those in `present`; `None` if too few are present. It takes well
+    /// under a microsecond. Keep the plan for all stripes with the same lost strips.
     ///
     /// # Panics
     /// If a wanted strip is present or is not a strip of this code.
@@ -89,8 +89,8 @@ impl Coder {
         Plan::new(self.code, self.kernel, present, wanted)
     }
 
-    /// Computes the strips of `wanted` into `outputs`, in rising order of strip, from whichever strips are given. False,
-    /// with nothing written, when fewer than k are given.
+    /// Computes the strips of `wanted` into `outputs`, in rising order, from the given strips. Returns false and writes
+    /// nothing if fewer than k strips are given.
     ///
     /// # Panics
     /// Unless `strips` has one entry for each strip of the code, all lengths agree, and no wanted strip is given.

@@ -1,7 +1,7 @@
 //! The field GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11D), in which 2 generates every
 //! nonzero element. Addition is exclusive or. The tables are computed by the compiler.
 
-/// The product; the definition the tables come from and the dull twin the kernels are tested against.
+/// The product. The tables are computed from it, and the tests compare the kernels with it.
 pub const fn multiply(left: u8, right: u8) -> u8 {
     let mut product = 0u8;
     let mut power = left;
@@ -32,7 +32,7 @@ pub const fn power(base: u8, exponent: usize) -> u8 {
     result
 }
 
-/// The element whose product with `value` is 1, or nothing for zero.
+/// The element whose product with `value` is 1; `None` for zero.
 pub const fn inverse(value: u8) -> Option<u8> {
     // The nonzero elements form a group of order 255, so the inverse is the 254th power.
     if value == 0 { None } else { Some(power(value, 254)) }

@@ -1,8 +1,8 @@
-//! Linear combinations of strips: the one operation that encoding, small writes and reconstruction are made of.
+//! Linear combinations of strips: the single operation below encoding, small writes and reconstruction.
 //!
-//! Three kernels compute the same bytes: portable, AVX2 (byte shuffles) and AVX-512 with GFNI (one affine
-//! instruction a product). The fastest the processor has is picked at run time; tests pick by name.
-//! Each loads a data byte once for all outputs. Aliasing is impossible: outputs are exclusive borrows.
+//! Three kernels compute the same bytes: portable, AVX2 (byte shuffles) and AVX-512 with GFNI (one affine instruction a
+//! product). The fastest kernel of the processor is chosen at run time; tests choose by name. Each loads a data byte
+//! once for all outputs. Aliasing is impossible: outputs are exclusive borrows.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -13,12 +13,12 @@ mod portable;
 use std::fmt;
 use std::str::FromStr;
 
-/// The most strips a combination reads.
+/// Largest number of strips that a combination reads.
 pub const SOURCES_MAX: usize = 16;
-/// The most strips a combination writes.
+/// Largest number of strips that a combination writes.
 pub const OUTPUTS_MAX: usize = 3;
 
-/// A way to compute on this processor.
+/// A kernel of this processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kernel(Kind);
 
@@ -29,7 +29,7 @@ enum Kind {
     Gfni,
 }
 
-/// Why a kernel cannot be had.
+/// The reason why a kernel is not available.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NoSuchKernel {
     /// No kernel has this name.
@@ -47,7 +47,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// All zero.
+    /// Rows of zeros.
     pub fn new(outputs: usize, sources: usize) -> Rows {
         assert!(
             outputs <= OUTPUTS_MAX && sources <= SOURCES_MAX,
@@ -73,12 +73,12 @@ impl Rows {
 }
 
 impl Kernel {
-    /// The fastest this processor runs.
+    /// The fastest kernel of this processor.
     pub fn best() -> Kernel {
         *Kernel::available().last().unwrap_or(&Kernel(Kind::Portable))
     }
 
-    /// Every kernel this processor runs, slowest first.
+    /// Every kernel of this processor, slowest first.
     pub fn available() -> Vec<Kernel> {
         [Kind::Portable, Kind::Avx2, Kind::Gfni].into_iter().filter(|kind| kind.runs_here()).map(Kernel).collect()
     }

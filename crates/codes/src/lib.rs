@@ -1,7 +1,7 @@
 //! Floor 1: erasure codes as pure functions over strips of equal length.
 //!
-//! A code has `data` strips and `parity` strips and survives the loss of any `parity` of them. A mirror is a
-//! code with one data strip whose parity strips are copies, so that nothing above tells the two apart.
+//! A code has `data` strips and `parity` strips, and tolerates the loss of any `parity` of them. A mirror is a code
+//! with one data strip whose parity strips are copies, so that the array need not distinguish the two.
 //! The stored bytes are specified in `FORMAT/codes.md`.
 
 pub mod code;

@@ -1,8 +1,8 @@
-//! Which strips to read, and with which factors, to get lost strips back.
+//! Decides which strips to read, and with which factors, to reconstruct lost strips.
 //!
-//! With e data strips absent, e of the present parity strips are equations in them. Solving those takes the inverse of an
-//! e by e matrix, e at most 3, whatever k is; the solution is folded into one row of factors for each wanted strip, so that
-//! running a plan reads every source once, like encoding.
+//! With e absent data strips, e of the present parity strips serve as equations. Solving them takes the inverse of an e
+//! by e matrix, with e at most 3 for every k. The solution is folded into one row of factors for each wanted strip.
+//! Running a plan therefore reads every source once, like encoding.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ use crate::kernel::{Kernel, OUTPUTS_MAX, Rows};
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Strips(u32);
 
-/// A reconstruction, ready to be run on any number of stripes.
+/// A reconstruction that can run on any number of stripes.
 #[derive(Clone, Debug)]
 pub struct Plan {
     kernel: Kernel,
     sources: Strips,
     wanted: Strips,
-    /// Nothing when the wanted strips are copies of the one source.
+    /// `None` if the wanted strips are copies of the single source.
     rows: Option<Rows>,
 }
 
@@ -36,7 +36,7 @@ impl Strips {
         numbers.into_iter().fold(Strips::NONE, Strips::with)
     }
 
-    /// 0 to `count` - 1.
+    /// The strips 0 to `count` - 1.
     pub fn all(count: usize) -> Strips {
         Strips::of(0..count)
     }
@@ -62,7 +62,7 @@ impl Strips {
         self.0 == 0
     }
 
-    /// In rising order.
+    /// The strips in rising order.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..32).filter(move |&strip| self.contains(strip))
     }
@@ -100,12 +100,12 @@ impl Plan {
         Some(Plan { kernel, sources, wanted, rows: Some(rows) })
     }
 
-    /// The strips to read: k of those present.
+    /// The strips to read: k of the present ones.
     pub fn sources(&self) -> Strips {
         self.sources
     }
 
-    /// The strips it computes.
+    /// The strips that it computes.
     pub fn wanted(&self) -> Strips {
         self.wanted
     }
@@ -130,7 +130,7 @@ impl Plan {
 fn factor(code: Code, wanted: usize, source: usize, absent: &[usize], equations: &[usize], solution: &Square) -> u8 {
     let k = code.data();
     // Absent data strip absent[row] is the sum over equations of solution[row][equation] times (the parity plus the
-    // contributions of the data that is present).
+    // contributions of the present data).
     let within = |row: usize| {
         equations.iter().enumerate().fold(0, |sum, (equation, &parity)| {
             let share = if source < k { coefficient(parity - k, source) } else { u8::from(source == parity) };
@@ -161,7 +161,7 @@ fn invert(code: Code, absent: &[usize], equations: &[usize]) -> Square {
         right[row][row] = 1;
     }
     for pivot in 0..size {
-        // Vandermonde: some row has a nonzero entry here, or the code would not survive this loss.
+        // Vandermonde: some row has a nonzero entry here; otherwise the code would not tolerate this loss.
         let found = (pivot..size).find(|&row| left[row][pivot] != 0).expect("the matrix of the code is invertible");
         left.swap(pivot, found);
         right.swap(pivot, found);

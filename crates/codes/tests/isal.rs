@@ -1,4 +1,4 @@
-//! Byte for byte the parity of ISA-L, and its reconstruction of our strips. Says so and passes where ISA-L is absent.
+//! Compares parity and reconstruction byte for byte with ISA-L. Says so and passes if ISA-L is missing.
 
 use stele_codes::{Code, Coder, Kernel, Strips};
 use stele_ground::dice::Dice;

@@ -1,4 +1,4 @@
-//! Storing and reading through the AWS SDK, eight at a time.
+//! Stores and reads through the AWS SDK, eight requests at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::server::Server;
 use crate::tree::{Item, sha256};
 
 pub const BUCKET: &str = "records";
-/// Requests under way at once.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 8;
-/// Files from here on go up in parts of this size.
+/// Files of this size or more are uploaded in parts of this size.
 const PART: u64 = 8 << 20;
 
-/// What was acknowledged: key to version and SHA-256.
+/// The acknowledged versions: key to version, SHA-256 and length.
 pub type Stored = BTreeMap<String, (String, [u8; 32], u64)>;
 
 /// A step's bytes, count and time.
@@ -58,7 +58,7 @@ where
     format!("{what}: {}", DisplayErrorContext(&error))
 }
 
-/// A bucket with Object Lock, whose versions are kept for a day under COMPLIANCE unless said otherwise.
+/// Makes a bucket with Object Lock. Its versions are kept for a day under COMPLIANCE by default.
 pub async fn make_bucket(client: &Client) -> Outcome<()> {
     client
         .create_bucket()
@@ -148,7 +148,7 @@ pub async fn store_all(client: &Client, items: &[Item], stored: &mut Stored) -> 
     Ok(pace)
 }
 
-/// Reads every version back and compares its SHA-256 with that of the file as it was read from disk.
+/// Reads every version back, and compares its SHA-256 with that of the file on disk.
 pub async fn read_all(client: &Client, stored: &Stored) -> Outcome<Pace> {
     let begun = Instant::now();
     let mut pace = Pace::default();
@@ -173,13 +173,13 @@ pub async fn read_all(client: &Client, stored: &Stored) -> Outcome<Pace> {
     Ok(pace)
 }
 
-/// What the server said when it refused.
+/// The server's text for a refusal.
 pub struct Refusal {
     pub tried: &'static str,
     pub answer: String,
 }
 
-/// Tries what must be refused; succeeding is the failure.
+/// Tries requests that must be refused; a success is an error.
 pub async fn try_forbidden(client: &Client, stored: &Stored) -> Outcome<Vec<Refusal>> {
     let (key, (version, ..)) = stored.iter().next().ok_or("nothing is stored")?;
     let deleted = client.delete_object().bucket(BUCKET).key(key).version_id(version).send().await;
@@ -224,7 +224,7 @@ where
     }
 }
 
-/// Begins an upload that will not end, in the background. Dropping the handle ends the client's side.
+/// Starts an upload in the background that will not end. Dropping the handle ends the client's side.
 pub fn begin_upload(client: &Client, key: &'static str, length: usize) -> tokio::task::JoinHandle<Result<(), String>> {
     let client = client.clone();
     let mut bytes = vec![0; length];

@@ -1,7 +1,7 @@
-//! `./x demo`: the main job of Stele on real files, in front of your eyes.
+//! `./x demo`: the main job of Stele on real files, shown step by step.
 //!
-//! It starts the `stele` command as a user would, speaks to it through the AWS SDK over HTTP, and damages the
-//! files that are its drives. Every step must hold, or it ends with what did not and exit code 1.
+//! It starts the `stele` command as a user would, uses it through the AWS SDK over HTTP, and damages the files that are
+//! its drives. If a step fails, it ends with the reason and exit code 1.
 
 mod archive;
 mod damage;
@@ -18,18 +18,18 @@ use clap::Parser;
 #[derive(Parser, Debug)]
 #[command(name = "./x demo")]
 pub struct Arguments {
-    /// Files to archive [default: this repository and what cargo has downloaded]
+    /// Files to archive [default: this repository and cargo's downloads]
     #[arg(long, value_name = "DIR")]
     from: Vec<PathBuf>,
     /// Data directory [default: a new one under the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Leave the data directory and the server's log behind
+    /// Keep the data directory and the server's log
     #[arg(long)]
     keep: bool,
 }
 
-/// Why the demonstration stopped.
+/// The reason why the demonstration stopped.
 pub type Outcome<T> = Result<T, String>;
 
 fn main() -> ExitCode {

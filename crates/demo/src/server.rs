@@ -19,7 +19,7 @@ pub struct Server {
     pub secret_key: String,
 }
 
-/// How long a start may take before the demonstration gives up.
+/// Time limit for a start.
 const START_MAX: Duration = Duration::from_secs(60);
 
 impl Server {
@@ -42,7 +42,7 @@ impl Server {
         })
     }
 
-    /// `stele up --json`, until it says that it is ready.
+    /// Runs `stele up --json` until it is ready.
     pub async fn start(&mut self) -> Outcome<()> {
         let log = std::fs::OpenOptions::new()
             .create(true)
@@ -87,7 +87,7 @@ impl Server {
             .map_err(|error| format!("the server said '{line}', which is no JSON: {error}"))?;
         let text = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
         self.endpoint = text("endpoint").ok_or_else(|| format!("the server named no endpoint: {line}"))?;
-        // The key is told once, at the first start, in a file of its owner's.
+        // The server gives the key once, at the first start, in a private file.
         if let Some(file) = text("key_file") {
             let key = std::fs::read_to_string(&file).map_err(|error| format!("{file} cannot be read: {error}"))?;
             let key: Value = serde_json::from_str(&key).map_err(|error| format!("{file} is no JSON: {error}"))?;
@@ -98,13 +98,13 @@ impl Server {
         Ok(())
     }
 
-    /// `kill -9`.
+    /// Kills the server, like `kill -9`.
     pub async fn kill(&mut self) -> Outcome<()> {
         let mut child = self.child.take().ok_or("the server is not running")?;
         child.kill().await.map_err(|error| format!("cannot kill the server: {error}"))
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Asks the server to stop, and waits for its end.
     pub async fn stop(&mut self) -> Outcome<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         let pid = child.id().ok_or("the server has already ended")?;

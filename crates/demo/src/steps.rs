@@ -10,9 +10,9 @@ use crate::archive::{self, Pace, Refusal, Stored};
 use crate::server::Server;
 use crate::{Arguments, Outcome, damage, tree};
 
-/// The upload that is cut off: long enough to be looked at and killed in the middle.
+/// The interrupted upload: long enough to be observed and killed in the middle.
 const CUT_OFF: (&str, usize) = ("cut-off/never-acknowledged.bin", 192 << 20);
-/// So much of it must have been written to the pool before the kill.
+/// Bytes of it that must be written to the pool before the kill.
 const CUT_OFF_AFTER: u64 = 8 << 20;
 
 /// One line of the table at the end.
@@ -130,7 +130,7 @@ async fn walk(arguments: &Arguments, dir: &Path, server: &mut Server) -> Outcome
     ))
 }
 
-/// Kills the server while an upload is under way: how long the next start took, and what had been written by then.
+/// Kills the server during an upload. Returns the duration of the next start, and the bytes written before the kill.
 async fn cut_off(client: &aws_sdk_s3::Client, server: &mut Server) -> Outcome<(Duration, u64)> {
     let before = written(server).await?;
     let upload = archive::begin_upload(client, CUT_OFF.0, CUT_OFF.1);
@@ -160,7 +160,7 @@ async fn written(server: &Server) -> Outcome<u64> {
 }
 
 async fn repair(dir: &Path, server: &mut Server, stored: &Stored, lines: &mut Vec<Line>) -> Outcome<Pace> {
-    // A restart, so that no cache answers for the damaged drive.
+    // Restart the server, so that no cache answers for the damaged drive.
     server.stop().await?;
     let places = damage::flip_bytes(&dir.join("drives/e2-0.img"))?;
     server.start().await?;

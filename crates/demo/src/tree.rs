@@ -1,4 +1,4 @@
-//! The files to archive: what they are called, how long they are, and their SHA-256 as read from disk.
+//! The files to archive: their names, their lengths, and their SHA-256 as read from disk.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,7 @@ fn descend(dir: &Path, prefix: &str, items: &mut Vec<Item>) -> Outcome<()> {
     Ok(())
 }
 
-/// The default roots that exist: the repository around the working directory, cargo's downloads, and the program itself.
+/// The existing default roots: the repository around the working directory, cargo's downloads, and the program itself.
 pub fn default_roots() -> Vec<(String, PathBuf)> {
     let home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)

@@ -1,22 +1,22 @@
 //! The compression function of MD5 (RFC 1321), over one stream and over several side by side.
 //!
-//! A step of MD5 waits for the step before it, so that one stream leaves most of a core idle: lanes fill it with other
-//! streams. The better of AVX-512 and AVX2 that the processor has is picked at run time. Where it has neither there
-//! are no lanes, and every stream is compressed by itself.
+//! A step of MD5 waits for the previous step, so that one stream leaves most of a core idle: lanes fill it with other
+//! streams. The better one of AVX-512 and AVX2 is chosen at run time. A processor with neither has no lanes, and
+//! compresses every stream by itself.
 
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod vectors;
 
-/// Bytes that a compression takes in.
+/// Bytes of one compression.
 pub const BLOCK: usize = 64;
 
-/// The four words that a stream's blocks are folded into.
+/// The four words of a stream's state.
 pub type State = [u32; 4];
 
 pub const START: State = [0x6745_2301, 0xEFCD_AB89, 0x98BA_DCFE, 0x1032_5476];
 
-/// What each step adds: the whole part of 2^32 |sin(step + 1)|.
+/// The constant of each step: the whole part of 2^32 |sin(step + 1)|.
 const SINES: [u32; 64] = [
     0xD76A_A478,
     0xE8C7_B756,
@@ -84,29 +84,29 @@ const SINES: [u32; 64] = [
     0xEB86_D391,
 ];
 
-/// A way to compress several streams side by side.
+/// A way to compress several streams in parallel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kernel {
     /// One stream after another.
     Scalar,
     /// Eight lanes.
     Avx2,
-    /// Sixteen lanes; the eight of AVX2 where those suffice.
+    /// Sixteen lanes, or the eight of AVX2 if those suffice.
     Avx512,
 }
 
 impl Kernel {
-    /// The fastest this processor runs.
+    /// The fastest kernel of this processor.
     pub fn best() -> Kernel {
         Kernel::available().last().copied().unwrap_or(Kernel::Scalar)
     }
 
-    /// Every kernel this processor runs, slowest first.
+    /// Every kernel of this processor, slowest first.
     pub fn available() -> Vec<Kernel> {
         [Kernel::Scalar, Kernel::Avx2, Kernel::Avx512].into_iter().filter(|kernel| kernel.runs_here()).collect()
     }
 
-    /// Streams that it compresses at once.
+    /// Number of streams compressed at once.
     pub fn lanes(self) -> usize {
         match self {
             Kernel::Scalar => 1,
@@ -137,7 +137,7 @@ impl Kernel {
         assert!(states.len() == streams.len() && states.len() <= self.lanes(), "a lane for each stream");
         assert!(streams.iter().all(|stream| stream.len() >= count * BLOCK), "{count} blocks of each stream");
         match (self, states) {
-            // Half of the lanes of AVX-512 take longer than all of AVX2's.
+            // AVX-512 with half of its lanes takes longer than AVX2 with all of its lanes.
             #[cfg(target_arch = "x86_64")]
             (Kernel::Avx512, states) if states.len() > 8 => vectors::avx512(states, streams, count),
             #[cfg(target_arch = "x86_64")]

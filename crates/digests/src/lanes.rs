@@ -1,12 +1,13 @@
-//! The streams of a store side by side, hashed by whichever of them has gathered enough.
+//! The streams of a store in parallel lanes. The stream that has gathered enough data hashes for all.
 //!
-//! Two locks. The one on the streams is held for a step: to push a chunk, to take every backlog out, to put the states
-//! back. The one on the work is held while hashing, is taken before the other and never within it. A state is out
-//! of its stream only while somebody has the work lock. Neither lock is poisoned by a panic: what is behind them is whole
-//! between steps.
+//! There are two locks. The lock on the streams is held for a step: to push a chunk, to take out every backlog, to put
+//! the states back. The lock on the work is held while hashing; a thread takes it before the other lock, and never
+//! within it. A state is out of its stream only while a thread holds the work lock. A panic poisons neither lock, since
+//! their data is consistent between steps.
 //!
-//! Limits: a stream gathers at most `BACKLOG_MAX` bytes and one chunk, and as much again while somebody hashes those. Whoever
-//! reaches that while others are at work waits for them, and goes on at once if they hashed its backlog too.
+//! Limits: a stream gathers at most `BACKLOG_MAX` bytes and one chunk, and as much again while a thread hashes those. A
+//! thread that reaches the limit while another hashes waits for it, and continues at once if its own backlog was hashed
+//! too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,7 +20,7 @@ use crate::stream::Md5State;
 
 const WEIGHT_MIN: usize = 4 << 10;
 
-/// What all streams of a store share.
+/// The state that all streams of a store share.
 pub struct Lanes {
     kernel: Kernel,
     streams: Mutex<Streams>,
@@ -33,23 +34,23 @@ struct Streams {
 }
 
 struct Entry {
-    /// None while somebody works on it.
+    /// `None` while a thread works on it.
     progress: Option<Progress>,
     chunks: VecDeque<Bytes>,
-    /// What the chunks weigh.
+    /// The sum of the chunks' weights.
     backlog: usize,
 }
 
-/// How far a stream has been hashed.
+/// The position of the hashing in a stream.
 struct Progress {
     state: Md5State,
-    /// The chunk in work; its bytes from `from` to `to` are whole blocks that are not folded in yet.
+    /// The present chunk; its bytes from `from` to `to` are whole blocks that are not hashed yet.
     chunk: Bytes,
     from: usize,
     to: usize,
 }
 
-/// A stream taken out to be worked on.
+/// A stream taken out for work.
 struct Job {
     number: u64,
     progress: Progress,
@@ -57,12 +58,12 @@ struct Job {
 }
 
 impl Lanes {
-    /// Bytes that a stream gathers before it is hashed.
+    /// Number of bytes that a stream gathers before it is hashed.
     pub const BACKLOG_MAX: usize = 256 << 10;
-    /// Bytes that may stay gathered when a full stream was hashed: it has more than the others, and would go on alone.
+    /// Largest rest of a full stream after hashing: it has more than the others, and would continue alone.
     const KEPT_MAX: usize = Lanes::BACKLOG_MAX / 2;
 
-    /// In the fastest way that this processor knows.
+    /// Lanes with the fastest kernel of this processor.
     pub fn fastest() -> Arc<Lanes> {
         Lanes::with_kernel(Kernel::best())
     }
@@ -71,7 +72,7 @@ impl Lanes {
         Arc::new(Lanes { kernel, streams: Mutex::default(), work: Mutex::new(()) })
     }
 
-    /// Streams that have entered and neither finished nor been dropped.
+    /// Number of streams that have entered and neither finished nor been dropped.
     pub fn streams(&self) -> usize {
         self.locked().entries.len()
     }
@@ -84,7 +85,7 @@ impl Lanes {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a stream in with its first chunks; answers its number.
+    /// Admits a stream with its first chunks; returns its number.
     pub(crate) fn enter(&self, chunks: VecDeque<Bytes>) -> u64 {
         let backlog = chunks.iter().map(weight).sum();
         let progress = Some(Progress { state: Md5State::new(), chunk: Bytes::new(), from: 0, to: 0 });
@@ -111,7 +112,7 @@ impl Lanes {
         }
     }
 
-    /// Hashes what is left of the stream and lets it go.
+    /// Hashes the rest of the stream and removes it.
     pub(crate) fn leave(&self, number: u64) -> Md5State {
         let working = self.working();
         self.work(&working, number, 0);
@@ -120,17 +121,18 @@ impl Lanes {
         entry.progress.expect("nobody else is at work").state
     }
 
-    /// Dropped unfinished. Whoever works on it finds it gone.
+    /// Removes an unfinished stream. A thread that works on it notices that it is gone.
     pub(crate) fn forget(&self, number: u64) {
         let entry = self.locked().entries.remove(&number);
-        // Its chunks are freed outside the lock.
+        // The chunks are freed outside the lock.
         drop(entry);
     }
 
-    /// Hashes what has been gathered, side by side, at least until no more than `kept` bytes of this stream's are left.
+    /// Hashes the gathered data of all streams in parallel, at least until this stream has no more than `kept` bytes
+    /// left.
     fn work(&self, _working: &MutexGuard<'_, ()>, own: u64, kept: usize) {
         let mut streams = self.locked();
-        // Whoever worked meanwhile may have done all of it.
+        // Another thread may have done all of it meanwhile.
         let Some(first) = streams.entries.get_mut(&own).and_then(|entry| entry.taken_out(own)) else { return };
         let mut jobs = vec![first];
         if self.kernel.lanes() > 1 {
@@ -150,7 +152,7 @@ impl Lanes {
     }
 }
 
-/// What a chunk counts for: its own length is the lesser part of a short one, of which a slow client sends many.
+/// The weight of a chunk: a short chunk costs more than its own length, and a slow client sends many of them.
 pub(crate) fn weight(chunk: &Bytes) -> usize {
     chunk.len().max(WEIGHT_MIN)
 }
@@ -160,7 +162,7 @@ impl Entry {
         !self.chunks.is_empty() || self.progress.as_ref().is_some_and(|progress| progress.from < progress.to)
     }
 
-    /// If there is something to hash.
+    /// Takes the stream out for work, if it has data to hash.
     fn taken_out(&mut self, number: u64) -> Option<Job> {
         if !self.is_waiting() {
             return None;
@@ -169,7 +171,7 @@ impl Entry {
         Some(Job { number, progress: self.progress.take()?, chunks: std::mem::take(&mut self.chunks) })
     }
 
-    /// What came meanwhile goes behind what is left.
+    /// Puts a job back; chunks that arrived meanwhile follow its rest.
     fn put_back(&mut self, job: Job) {
         self.backlog += job.chunks.iter().map(weight).sum::<usize>();
         let came = std::mem::replace(&mut self.chunks, job.chunks);
@@ -179,12 +181,12 @@ impl Entry {
 }
 
 impl Job {
-    /// What whole blocks and chunks not begun weigh.
+    /// The weight of the whole blocks and of the chunks not begun.
     fn left(&self) -> usize {
         self.progress.to - self.progress.from + self.chunks.iter().map(weight).sum::<usize>()
     }
 
-    /// Goes on to the next chunk that has whole blocks, as long as there are any.
+    /// Advances to the next chunk with whole blocks; returns false if there is none.
     fn goes_on(&mut self) -> bool {
         let progress = &mut self.progress;
         while progress.from == progress.to {
@@ -199,8 +201,8 @@ impl Job {
     }
 }
 
-/// Hashes until the first job has no more than `kept` bytes left; the others as far as they come along, and longer while
-/// they fill the lanes.
+/// Hashes until the first job has no more than `kept` bytes left. The other jobs are hashed along with it, and longer
+/// while they fill the lanes.
 fn hash(kernel: Kernel, jobs: &mut [Job], kept: usize) {
     let mut active: Vec<usize> = Vec::with_capacity(kernel.lanes());
     let mut next = 0;
@@ -214,7 +216,7 @@ fn hash(kernel: Kernel, jobs: &mut [Job], kept: usize) {
             next += 1;
         }
         most = most.max(active.len());
-        // What is left would run with most lanes idle: it waits until there is more beside it.
+        // The rest would run with most lanes idle: it waits until there are more streams.
         let own = jobs[0].left() > kept;
         if !own && (active.len() < 2 || 2 * active.len() <= most) {
             return;

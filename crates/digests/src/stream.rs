@@ -8,10 +8,10 @@ use bytes::Bytes;
 use crate::kernel::{BLOCK, Kernel, START, State};
 use crate::lanes::{Lanes, weight};
 
-/// Streams up to this long never enter the lanes: gathering them costs more than it spares.
+/// Streams of up to this length never enter the lanes: gathering them costs more than it saves.
 pub const DIRECT_MAX: usize = 64 << 10;
 
-/// The MD5 of what has been hashed so far: whole blocks are folded in, what is left of one waits.
+/// The MD5 of the data hashed so far: whole blocks are hashed, and the rest of a block waits.
 #[derive(Clone)]
 pub struct Md5State {
     pub state: State,
@@ -24,7 +24,7 @@ impl Md5State {
         Md5State { state: START, rest: [0; BLOCK], length: 0 }
     }
 
-    /// Takes what completes a block begun earlier and hashes that block; answers what is left of `data`.
+    /// Completes and hashes a block begun earlier; returns the rest of `data`.
     fn complete<'a>(&mut self, data: &'a [u8]) -> &'a [u8] {
         let held = self.held();
         if held == 0 {
@@ -39,8 +39,8 @@ impl Md5State {
         left
     }
 
-    /// Takes in the ends of `data` that are not whole blocks, and answers those between, which count as hashed: the
-    /// caller folds them into `state` before anything else comes.
+    /// Takes the parts of `data` that are not whole blocks, and returns the range of whole blocks between them. That
+    /// range counts as hashed: the caller folds it into `state` before any further data.
     pub fn begin(&mut self, data: &[u8]) -> std::ops::Range<usize> {
         let left = self.complete(data);
         let from = data.len() - left.len();
@@ -59,7 +59,7 @@ impl Md5State {
         Kernel::Scalar.compress(std::slice::from_mut(&mut self.state), &[&data[blocks]], count);
     }
 
-    /// Bytes of a block begun.
+    /// Number of bytes in the block begun.
     fn held(&self) -> usize {
         (self.length % BLOCK as u64) as usize
     }
@@ -80,13 +80,13 @@ impl Md5State {
     }
 }
 
-/// A content on its way through the lanes. It holds on to the chunks it was given until they are hashed: at most
-/// [`Lanes::BACKLOG_MAX`] bytes of them and the chunk that went beyond.
+/// A content on its way through the lanes. It keeps its chunks until they are hashed: at most [`Lanes::BACKLOG_MAX`]
+/// bytes and the chunk that exceeded the limit.
 pub struct Md5Stream {
     lanes: Arc<Lanes>,
-    /// Before the stream is long enough for the lanes.
+    /// Chunks gathered before the stream is long enough for the lanes.
     first: VecDeque<Bytes>,
-    /// What those weigh.
+    /// Their weight.
     gathered: usize,
     number: Option<u64>,
 }
@@ -96,7 +96,7 @@ impl Md5Stream {
         Md5Stream { lanes: Arc::clone(lanes), first: VecDeque::new(), gathered: 0, number: None }
     }
 
-    /// Takes the next bytes, in chunks of any size. Hashes what all streams have gathered if this one has gathered enough.
+    /// Adds the next bytes, in chunks of any size. Hashes the data of all streams if this one has gathered enough.
     pub fn push(&mut self, chunk: Bytes) {
         if chunk.is_empty() {
             return;
@@ -111,7 +111,7 @@ impl Md5Stream {
         }
     }
 
-    /// The MD5 of everything pushed.
+    /// The MD5 of all pushed bytes.
     pub fn finish(mut self) -> [u8; 16] {
         match self.number.take() {
             Some(number) => self.lanes.leave(number).finish(),

@@ -7,13 +7,18 @@
 pub mod error;
 pub mod files;
 pub mod fuse;
+pub mod locks;
 pub mod memory;
 pub mod model;
+pub mod nfs;
 pub mod permission;
+mod rules;
 pub mod samba;
+pub mod share;
 pub mod suite;
 
 pub use error::{FileError, Result};
 pub use files::{Changed, Creation, Data, DirectoryEntry, Entry, Files, Listing, Node, Removal, Space, Stability};
 pub use memory::MemoryFiles;
 pub use model::{Access, Attributes, Caller, Changes, Inode, Kind, Moment, SetTime};
+pub use share::Share;

@@ -5,7 +5,6 @@
 //! cut would. It knows no retention.
 
 mod content;
-mod rules;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -14,13 +13,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use self::rules::{STICKY, changed, mode_after_write};
 use self::tree::{Body, ROOT, Record, Tree};
-use crate::model::{NAME_MAX, SIZE_MAX};
-use crate::permission::{granted, may_read, may_read_content, may_write, may_write_content, owns};
+use crate::model::SIZE_MAX;
+use crate::permission::{granted, may_read, may_read_content, may_write_content};
+use crate::rules::{changed, check_extended_name, may_extend, mode_after_write};
 use crate::{
-    Access, Attributes, Caller, Changed, Changes, Creation, Data, Entry, FileError, Files, Inode, Kind, Listing,
-    Moment, Node, Removal, Result, Space, Stability,
+    Access, Attributes, Caller, Changed, Changes, Creation, Data, Entry, FileError, Files, Inode, Listing, Moment,
+    Node, Removal, Result, Space, Stability,
 };
 
 /// The most bytes that names and values of one file's extended attributes take.
@@ -155,13 +154,7 @@ impl Tree {
         let record = self.file_mut(inode)?;
         let before = record.attributes();
         check_extended_name(name)?;
-        match before.kind {
-            Kind::File => {}
-            Kind::Directory if before.mode & STICKY != 0 => owns(caller, &before)?,
-            Kind::Directory => {}
-            _ => return Err(FileError::NotOwner),
-        }
-        may_write(caller, &before)?;
+        may_extend(caller, &before)?;
         let exists = record.extended.contains_key(name);
         match (&value, must_exist) {
             (None, _) | (_, Some(true)) if !exists => return Err(FileError::NoAttribute),
@@ -191,16 +184,6 @@ fn content_of(record: &mut Record) -> Result<&mut content::Content> {
         Body::File(content) => Ok(content),
         Body::Directory(_) => Err(FileError::IsDirectory),
         _ => Err(FileError::Invalid("only a regular file has content".into())),
-    }
-}
-
-fn check_extended_name(name: &[u8]) -> Result<()> {
-    match name.strip_prefix(b"user.") {
-        None => Err(FileError::NotSupported),
-        Some([]) => Err(FileError::Invalid("an extended attribute has a name behind 'user.'".into())),
-        Some(_) if name.len() > NAME_MAX => Err(FileError::TooManyAttributes),
-        Some(_) if name.contains(&0) => Err(FileError::Invalid("a name has no zero byte".into())),
-        Some(_) => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Dates in UTC, from and to seconds since 1970-01-01T00:00:00Z.
 //!
-//! Years have four digits: what lies behind 9999-12-31T23:59:59Z is shown as that second, and what is no date is none.
+//! Years have four digits: a time after 9999-12-31T23:59:59Z is shown as that second, and an invalid text is no date.
 
 use time::{Date, Month, OffsetDateTime, Time};
 
@@ -24,17 +24,17 @@ pub fn stamp(seconds: u64) -> String {
     moment(seconds).replace(['-', ':'], "")
 }
 
-/// The seconds of what `moment` writes; none for anything else.
+/// Parses the form of `moment`; `None` for any other text.
 pub fn parse_moment(text: &str) -> Option<u64> {
     parse(text, *b"dddd-dd-ddTdd:dd:ddZ")
 }
 
-/// The seconds of what `stamp` writes; none for anything else.
+/// Parses the form of `stamp`; `None` for any other text.
 pub fn parse_stamp(text: &str) -> Option<u64> {
     parse(text, *b"ddddddddTddddddZ")
 }
 
-/// `shape`: a `d` for each digit, fourteen in all; everything else stands for itself.
+/// `shape`: a `d` for each digit, fourteen in all; all other characters must match exactly.
 fn parse<const N: usize>(text: &str, shape: [u8; N]) -> Option<u64> {
     let bytes: [u8; N] = text.as_bytes().try_into().ok()?;
     let mut digits = [0; 14];

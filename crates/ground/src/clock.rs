@@ -1,4 +1,4 @@
-//! The clock as a value. Core code is handed the time; only the drivers read a clock.
+//! The clock as a value. Core code receives the time as an argument; only the drivers read a clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -1,5 +1,5 @@
-//! Seeded dice: the only source of chance below the drivers. xoshiro256** seeded by splitmix64
-//! (Blackman and Vigna, 2018), so that a seed means the same run on every machine.
+//! Seeded dice: the only source of random numbers below the drivers. xoshiro256** seeded by splitmix64 (Blackman and
+//! Vigna, 2018), so that a seed gives the same run on every machine.
 
 /// A repeatable stream of numbers. Not for secrets.
 #[derive(Clone, Debug)]
@@ -57,17 +57,17 @@ impl Dice {
         }
     }
 
-    /// An independent stream; what one part draws does not move another's.
+    /// An independent stream: draws from one do not change the other's.
     pub fn fork(&mut self) -> Dice {
         Dice::new(self.roll())
     }
 
-    /// One element, or none of an empty slice.
+    /// A random element; `None` for an empty slice.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         if items.is_empty() { None } else { items.get(self.below(items.len() as u64) as usize) }
     }
 
-    /// Fisher and Yates.
+    /// A random permutation, by Fisher and Yates.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {
             items.swap(at, self.below(at as u64 + 1) as usize);

@@ -1,9 +1,9 @@
-//! Digests of what is stored. A caller binds one to a place by mixing in a context (pool, slot, strip, block, generation), so
-//! that right bytes in a wrong place do not verify.
+//! Digests of stored data. A caller binds a digest to a place by mixing in a context (pool, slot, strip, block,
+//! generation), so that right bytes in a wrong place do not verify.
 //!
-//! What a host writes is told apart by [`fingerprint`], never by a CRC: blocks of file systems, databases and test programs hold
-//! a CRC-32C of their own head, and then all versions of the block have the same CRC-32C. An older content that a drive still
-//! holds would verify. Our own structures, which nobody else fills, have CRC-32C.
+//! A host's data is identified by [`fingerprint`], never by a CRC. Blocks of file systems, databases and test programs
+//! contain a CRC-32C of their own header. All versions of such a block have the same CRC-32C, so an older content on a
+//! drive would verify. Our own structures, whose content only Stele writes, have CRC-32C.
 
 use crc_fast::CrcAlgorithm;
 use twox_hash::XxHash3_64;
@@ -13,8 +13,8 @@ pub fn crc32c(data: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, data) as u32
 }
 
-/// XXH3-64 of `data`, without a seed: as fast as a CRC, and not linear, so that no checksum inside the data cancels a change.
-/// It is no cryptographic digest: who wants two contents with the same fingerprint can make them.
+/// XXH3-64 of `data`, without a seed: as fast as a CRC, and not linear, so that no checksum inside the data cancels a
+/// change. It is not cryptographic: an attacker can make two contents with the same fingerprint.
 pub fn fingerprint(data: &[u8]) -> u64 {
     XxHash3_64::oneshot(data)
 }
@@ -25,7 +25,7 @@ pub fn bound(data: &[u8], context: u64) -> u32 {
     bind(crc32c(data), context)
 }
 
-/// As `bound`, of data whose CRC-32C is known.
+/// Like `bound`, for data with a known CRC-32C.
 pub fn bind(crc: u32, context: u64) -> u32 {
     crc ^ mix(context)
 }

@@ -1,12 +1,12 @@
-//! Text that others chose, made safe to show on a terminal or to write into a log.
+//! Makes untrusted text safe to show on a terminal or to write into a log.
 //!
-//! A name with a line break forges lines of a listing, an escape sequence reaches the terminal, and marks of writing
-//! direction show words in another order than they have. [`Shown`] writes such characters as `\n`, `\u{1b}` and the like, so
-//! that one value stays in its place on one line. It is for people: where the exact bytes matter, JSON has them.
+//! A name with a line break forges lines of a listing, an escape sequence controls the terminal, and direction marks
+//! show words in another order. [`Shown`] writes such characters as `\n`, `\u{1b}` and the like, so that one value
+//! stays in its place on one line. It is for people; JSON carries the exact bytes.
 
 use std::fmt;
 
-/// A text as people may see it. What is shown twice looks as if it were shown once.
+/// A text that is safe to display. Applying it twice gives the same text as once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shown<'a>(pub &'a str);
 
@@ -31,8 +31,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// A character that does something instead of being seen: controls, line separators, marks of writing direction, and what has
-/// no width.
+/// Whether a character acts on the display instead of being visible: controls, line separators, direction marks, and
+/// characters without width.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -49,7 +49,7 @@ pub fn is_unsafe(c: char) -> bool {
         )
 }
 
-/// The text as people may see it.
+/// The text in a form that is safe to display.
 pub fn shown(text: &str) -> String {
     Shown(text).to_string()
 }

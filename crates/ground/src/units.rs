@@ -21,7 +21,7 @@ pub struct Bytes(pub u64);
 pub struct BlockIndex(pub u64);
 
 impl Bytes {
-    /// Whole blocks that fit.
+    /// The number of whole blocks that fit.
     pub fn blocks(self) -> u64 {
         self.0 / BLOCK as u64
     }
@@ -37,7 +37,7 @@ impl Bytes {
             "m" | "mib" => MIB,
             "g" | "gib" => GIB,
             "t" | "tib" => GIB * 1024,
-            // As drives are sold.
+            // Decimal units, as drives are sold.
             "kb" => 1000,
             "mb" => 1_000_000,
             "gb" => 1_000_000_000,
@@ -87,7 +87,7 @@ impl Mul<u64> for Bytes {
     }
 }
 
-/// For people: `512 B`, `64 KiB`, `1.5 GiB`.
+/// The form for people: `512 B`, `64 KiB`, `1.5 GiB`.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMES: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -1,7 +1,7 @@
-//! Intel's ISA-L, opened at run time where it is installed (Debian: `libisal2`): the oracle the codes are compared with
-//! byte by byte in tests, and the peer they are measured against. Never part of the product.
+//! Intel's ISA-L, opened at run time if it is installed (Debian: `libisal2`). Tests compare the codes with it byte by
+//! byte, and benchmarks measure against it. It is never part of the product.
 //!
-//! A crate of its own so that the foreign calls are in one place and no product crate may use them.
+//! It is a crate of its own so that the foreign calls are in one place and no product crate uses them.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_uchar, c_void};
@@ -31,7 +31,7 @@ pub struct Tables {
 }
 
 impl Isal {
-    /// The library, or why it cannot be had and what to install.
+    /// Loads the library, or returns the reason and the package to install.
     pub fn load() -> Result<Isal, String> {
         let absent = || "ISA-L (libisal.so.2) is not installed; on Debian: apt-get install libisal2".to_owned();
         // SAFETY: the name is a C string; ISA-L runs no code on loading but its own dispatch.
@@ -64,7 +64,7 @@ impl Isal {
         matrix
     }
 
-    /// `gf_invert_matrix`, or nothing when the matrix is singular.
+    /// `gf_invert_matrix`, or `None` if the matrix is singular.
     pub fn invert(&self, matrix: &[u8], size: usize) -> Option<Vec<u8>> {
         assert_eq!(matrix.len(), size * size);
         let (mut input, mut output) = (matrix.to_vec(), vec![0; size * size]);

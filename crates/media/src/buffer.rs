@@ -1,7 +1,7 @@
 //! Owned, page-aligned memory that travels with an operation and comes back with its completion.
 //!
-//! A [`Buffer`] is unique and writable: reads fill it. Frozen, it becomes [`Shared`]: immutable,
-//! cheap to clone and slice, so that one block can be on its way to four drives uncopied.
+//! A [`Buffer`] has one owner and is writable: reads fill it. Freezing it gives a [`Shared`]: immutable, cheap to clone
+//! and to slice, so that one block can be on its way to four drives without a copy.
 
 use std::fmt;
 use std::mem;
@@ -26,7 +26,7 @@ struct Page([u8; BLOCK]);
 pub struct Buffer {
     pages: Vec<Page>,
     length: usize,
-    /// Where the pages go when the buffer is dropped; none: back to the allocator.
+    /// The pool that takes the pages back when the buffer is dropped; `None`: the allocator.
     home: Option<Arc<pool::Shelves>>,
 }
 
@@ -40,7 +40,8 @@ impl Buffer {
         pool::process().take_zeroed(length)
     }
 
-    /// `length` bytes left over from an earlier use: for who overwrites all of them. It spares the clearing.
+    /// A buffer of `length` bytes left over from an earlier use, for a caller that overwrites all of them. It spares
+    /// the clearing.
     pub fn stale(length: usize) -> Buffer {
         pool::process().take(length)
     }
@@ -57,13 +58,13 @@ impl Buffer {
         self.pages.len() * BLOCK
     }
 
-    /// Sets the length, which must fit the capacity; bytes beyond the former length are what they were.
+    /// Sets the length, which must fit the capacity. Bytes beyond the former length keep their content.
     pub fn set_length(&mut self, length: usize) {
         assert!(length <= self.capacity(), "a buffer of {} bytes cannot hold {length}", self.capacity());
         self.length = length;
     }
 
-    /// Gives up the right to write in exchange for cheap sharing. No copy.
+    /// Makes the buffer immutable, so that it can be shared. No copy.
     pub fn freeze(self) -> Shared {
         Shared::from_owner(self)
     }

@@ -1,5 +1,5 @@
-//! The suite that every drive passes: memory, files, simulated drives, volumes of the array, whatever is put
-//! behind the [`Drive`] trait. A table of checks, each on a fresh drive and under a seed, against a dull twin.
+//! The suite that every drive passes: memory, files, simulated drives, volumes of the array, and every other
+//! implementation of [`Drive`]. A table of checks runs each on a fresh drive under a seed, against a simple twin.
 //!
 //! A failed check panics with its name, the drive's name and the seed that repeats it.
 //!
@@ -26,12 +26,13 @@ mod probe;
 
 pub use probe::Probe;
 
-/// A drive under test, and what the suite may do around it. It must be at least 4 MiB, fresh and never written.
+/// A drive under test, and the actions that the suite may take on it. It must be at least 4 MiB, fresh and never
+/// written.
 pub trait Subject {
     fn drive(&mut self) -> &mut dyn Drive;
 
-    /// Called when operations are in flight and nothing is there to reap: lets something happen and says the time
-    /// for the next `reap`. The default suits drives that know their next event and drives served by the system.
+    /// Called when operations are in flight and none is finished: makes progress, and returns the time for the next
+    /// `reap`. The default suits drives that know their next event, and drives that the system serves.
     fn wait(&mut self) -> Instant {
         match self.drive().next_event() {
             Some(at) => at,
@@ -42,40 +43,40 @@ pub trait Subject {
         }
     }
 
-    /// Takes power away at this instant and brings the drive back, without the operations in flight (none of them
-    /// completes any more). False where that cannot be done: then the checks of durability are left out.
+    /// Cuts the power at this instant and brings the drive back without the operations in flight, none of which
+    /// completes. Returns false if that is impossible; the suite then skips the checks of durability.
     fn cut_power(&mut self) -> bool {
         false
     }
 
-    /// True where discarded space reads as zeros; else it may read as anything.
+    /// Whether discarded space reads as zeros; otherwise it may read as anything.
     fn discard_zeroes(&self) -> bool {
         true
     }
 
-    /// False where only the hardware below can promise that a read beside a write sees whole blocks.
+    /// Whether a read during a write sees whole blocks. False if only the hardware below can promise that.
     fn whole_blocks(&self) -> bool {
         true
     }
 
-    /// Operations the drive takes at once without answering `Retry`.
+    /// Number of operations that the drive takes at once without answering `Retry`.
     fn depth(&self) -> usize {
         64
     }
 }
 
-/// One check: what it claims, and how it is tried.
+/// One check: its claim, and its procedure.
 pub struct Check {
     pub claim: &'static str,
     pub run: fn(&mut Probe),
 }
 
-/// Every check, in the order they run: the plain ones first, since a drive that fails them fails all.
+/// All checks in running order. The plain ones come first, since a drive that fails them fails all.
 pub fn checks() -> &'static [Check] {
     checks::CHECKS
 }
 
-/// Runs the whole suite. `make` gives a fresh drive, seeded if it has dice of its own, as often as it is asked.
+/// Runs the whole suite. `make` returns a fresh drive for each call, with the given seed for its dice, if it has any.
 pub fn check(name: &str, seed: u64, make: &mut dyn FnMut(u64) -> Box<dyn Subject>) {
     for (index, check) in checks().iter().enumerate() {
         let seed = seed.wrapping_mul(1_000).wrapping_add(index as u64);

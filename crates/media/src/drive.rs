@@ -1,10 +1,10 @@
-//! The drive trait: submit, reap, and what a drive says about itself.
+//! The drive trait: submit, reap, and the geometry of a drive.
 
 use stele_ground::{Bytes, Instant};
 
 use crate::{Completion, MediaError, MediaFault, Op, Request};
 
-/// What a drive says about itself.
+/// Size and block of a drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     /// Bytes that can be addressed; a multiple of `block`.
@@ -14,16 +14,17 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The refusals that every drive shares: `Invalid` for an operation that is empty, misaligned or out of range, or a view.
+    /// The refusals common to all drives: `Invalid` for a view, and for an operation that is empty, misaligned or out
+    /// of range.
     pub fn admit(&self, op: &Op) -> Result<(), MediaError> {
         if matches!(op, Op::View { .. }) {
-            let text = "a drive has nothing to show: it reads into the buffer of who asks";
+            let text = "a drive has no memory to show: it reads into the caller's buffer";
             return Err(MediaError::new(MediaFault::Invalid, text));
         }
         self.admit_range(op)
     }
 
-    /// As `admit`, for what answers views too.
+    /// Like `admit`, for drives that answer views.
     pub fn admit_range(&self, op: &Op) -> Result<(), MediaError> {
         let Some((at, length)) = op.range() else { return Ok(()) };
         let Bytes(block) = self.block;
@@ -54,24 +55,24 @@ impl Geometry {
 ///
 /// Every conforming drive, whatever it is made of:
 /// - completes each request exactly once, in any order, with the operation and its buffers;
-/// - answers a request that is empty, out of range or misaligned (see [`Geometry::admit`]) with `Invalid` and touches nothing;
-/// - returns from a read what the last completed write to each block left, or, for blocks of a write in
-///   flight, either content a block at a time;
-/// - keeps over a power cut everything a completed flush or `fua` write promised (see [`crate::Op`]), and of
+/// - answers an empty, misaligned or out-of-range request (see [`Geometry::admit`]) with `Invalid` and changes nothing;
+/// - returns from a read the content of the last completed write to each block, or, for each block of a write
+///   in flight, either its old or its new content;
+/// - keeps over a power cut all data that a completed flush or `fua` write promised (see [`crate::Op`]), and of
 ///   the rest any subset, torn at sector boundaries.
 pub trait Drive {
     fn geometry(&self) -> Geometry;
 
-    /// Hands over one request. It may be held back until `reap` or `kick`.
+    /// Takes one request. The drive may hold it back until `reap` or `kick`.
     fn submit(&mut self, request: Request);
 
-    /// Starts what `submit` held back; one call after a batch of submits. A drive that starts at once ignores it.
+    /// Starts the requests that `submit` held back; called once after a batch. A drive that starts at once ignores it.
     fn kick(&mut self) {}
 
     /// Moves finished operations to `finished`. Never waits.
     fn reap(&mut self, now: Instant, finished: &mut Vec<Completion>);
 
-    /// The time at which `reap` will have something, where the drive knows (simulated drives do).
+    /// The time of the next completion, if the drive knows it (simulated drives do).
     fn next_event(&self) -> Option<Instant> {
         None
     }

@@ -1,22 +1,22 @@
-//! What can go wrong with a drive, by what the caller can do about it.
+//! The errors of a drive, by the caller's possible reaction.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The kinds of failure, by the answer they ask for.
+/// The kinds of failure, by the reaction they need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MediaFault {
-    /// Passing: the same request may succeed later.
+    /// Temporary: the same request may succeed later.
     Retry,
-    /// The place cannot be read, or fails its digest beyond what redundancy repairs. Rewriting may cure a drive.
+    /// The place is unreadable, or fails its digest beyond what redundancy repairs. A rewrite may repair it.
     Damaged,
-    /// No room: nothing was stored. Reads and deletes still work.
+    /// No space: nothing was stored. Reads and deletes still work.
     Full,
     /// Not allowed here: read-only, protected, fenced.
     Refused,
     /// The request itself is wrong: out of range, misaligned.
     Invalid,
-    /// The drive is gone or has failed whole; every further request will fail too.
+    /// The drive is gone or has failed as a whole; every further request will fail too.
     Gone,
 }
 

@@ -1,6 +1,6 @@
-//! A drive that goes wrong by plan: wraps any drive and lies, errs, damages, delays and forgets as the
-//! [`FaultPlan`] decides. What it does to stored data it does beside the drive (see [`Damage`]), so that it also works
-//! over files; what befalls whole drives (power, unplugging, images) is done to the drive inside.
+//! A drive with planned faults. It wraps any drive; [`FaultPlan`] decides when it lies, fails, damages, delays and
+//! forgets. It keeps damage to stored data beside the drive (see [`Damage`]), so that it also works over files. Faults
+//! of whole drives (power, unplugging, images) are applied to the inner drive.
 
 mod damage;
 mod plan;
@@ -14,16 +14,16 @@ pub use plan::{Class, Decider, FaultKind, FaultPlan, FaultRecord, Permit, Propos
 
 use crate::{Completion, Drive, Geometry, MediaError, MediaFault, Op, Request, Shared};
 
-/// How much longer a slow operation takes.
+/// Additional time of a slow operation.
 const SLOWNESS: Duration = Duration::from_millis(20);
 
 /// The longest cluster of sectors that becomes unreadable at once, in bytes.
 const CLUSTER_MAX: u64 = 64 << 10;
 
-/// What was done to an operation on its way down, to be undone or completed on its way up.
+/// The change made to an operation on its way down, to be undone or completed on its way up.
 #[derive(Debug)]
 enum Trick {
-    /// Give back the operation as it was asked: where, and what.
+    /// Return the operation as it was requested: its place and its data.
     Restore {
         at: u64,
         data: Option<Vec<Shared>>,
@@ -40,16 +40,16 @@ pub struct Faulty<D> {
     decider: Decider,
     damage: Damage,
     tricks: BTreeMap<u64, Trick>,
-    /// Answers kept back until their time.
+    /// Answers held back until their time.
     held: BTreeMap<(Instant, u64), Completion>,
     stuck: Vec<Completion>,
     ready: Vec<Completion>,
     reaped: Vec<Completion>,
     order: u64,
     clock: Instant,
-    /// Added to every operation of a limping drive.
+    /// Additional time of every operation on a limping drive.
     limp: Duration,
-    /// What a drive that was pulled says, where that is not `Gone`.
+    /// The error of a drive that was pulled, if it is not `Gone`.
     pulled: Option<MediaFault>,
     refuses_writes: bool,
 }
@@ -89,7 +89,7 @@ impl<D: Drive> Faulty<D> {
         &self.damage
     }
 
-    /// Damages what is stored, now: `BitFlip`, `ByteFlip` or `LatentError`, if the permit allows it.
+    /// Damages stored data now: `BitFlip`, `ByteFlip` or `LatentError`, if the permit allows it.
     pub fn injure(&mut self, kind: FaultKind, at: u64, length: u64) -> bool {
         if !self.decider.permits(kind, at, length) {
             return false;
@@ -105,7 +105,7 @@ impl<D: Drive> Faulty<D> {
         true
     }
 
-    /// From now on every operation takes this much longer; none for a healthy drive.
+    /// From now on every operation takes this much longer; zero for a healthy drive.
     pub fn limp(&mut self, extra: Duration) {
         self.limp = extra;
     }
@@ -114,7 +114,7 @@ impl<D: Drive> Faulty<D> {
         self.limp.0 > 0
     }
 
-    /// Whether from now on every write and flush fails, while reads still work.
+    /// Sets whether every write and flush fails from now on, while reads still work.
     pub fn refuse_writes(&mut self, refuses: bool) {
         self.refuses_writes = refuses;
     }
@@ -123,17 +123,17 @@ impl<D: Drive> Faulty<D> {
         self.refuses_writes
     }
 
-    /// Answers that were stuck come back now.
+    /// Returns the answers that were stuck.
     pub fn release(&mut self) {
         self.ready.append(&mut self.stuck);
     }
 
-    /// Operations that will not be answered until released.
+    /// Number of operations without an answer until `release`.
     pub fn stuck(&self) -> usize {
         self.stuck.len()
     }
 
-    /// The process that waited for answers is gone (or the power is): forgets what was under way. Damage stays.
+    /// Forgets the operations under way, after a crash of the process or a power cut. Damage stays.
     pub fn forget(&mut self) {
         self.tricks.clear();
         self.held.clear();
@@ -141,7 +141,7 @@ impl<D: Drive> Faulty<D> {
         self.ready.clear();
     }
 
-    /// The medium was replaced whole: damage is gone with it.
+    /// Removes all damage: the whole medium was replaced.
     pub fn heal(&mut self) {
         self.damage.heal_all();
     }
@@ -150,7 +150,7 @@ impl<D: Drive> Faulty<D> {
         self.ready.push(Completion { tag: request.tag, op: request.op, result });
     }
 
-    /// Does what the plan wants to this operation, if it is permitted; else passes it on.
+    /// Applies a fault to this operation if the permit allows it; otherwise passes the operation on.
     fn befall(&mut self, kind: FaultKind, mut request: Request) {
         let (at, length) = request.op.range().unwrap_or((0, 0));
         if self.inner.geometry().admit(&request.op).is_err() {
@@ -228,7 +228,7 @@ impl<D: Drive> Faulty<D> {
         }
     }
 
-    /// Somewhere on the same drive: near by half of the time, else anywhere.
+    /// Another place on the same drive: near by half of the time, otherwise anywhere.
     fn other_place(&mut self, at: u64, length: u64) -> u64 {
         let geometry = self.inner.geometry();
         let places = (geometry.size.0.saturating_sub(length)) / geometry.block.0 + 1;
@@ -242,7 +242,7 @@ impl<D: Drive> Faulty<D> {
         other.min(places - 1) * geometry.block.0
     }
 
-    /// Lets only the beginning or the end of a write happen.
+    /// Carries out only the beginning or the end of a write.
     fn tear(&mut self, mut request: Request, at: u64, length: u64, fails: bool) {
         let Op::Write { at: place, data, .. } = &mut request.op else {
             let error = MediaError::new(MediaFault::Retry, "the drive could not write this time");
@@ -265,7 +265,7 @@ impl<D: Drive> Faulty<D> {
     }
 
     fn finish(&mut self, mut completion: Completion, now: Instant) {
-        // What reached the medium healed it: at the place it really went to.
+        // A completed write heals the medium at the place that it really went to.
         if completion.result.is_ok()
             && let Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } = &completion.op
             && let Some((at, length)) = completion.op.range()
@@ -305,7 +305,7 @@ impl<D: Drive> Faulty<D> {
             Some(Trick::HoldForever) => return self.stuck.push(completion),
             None => {}
         }
-        // Nobody waits for a drive that is gone, however slow it was.
+        // The error of a gone drive comes without delay, however slow the drive was.
         let gone = matches!(&completion.result, Err(error) if error.fault == MediaFault::Gone);
         if gone && let Some(fault) = self.pulled {
             completion.result = Err(MediaError::new(fault, "the drive was pulled"));
@@ -320,19 +320,19 @@ impl<D: Drive> Faulty<D> {
 }
 
 impl Faulty<crate::simulated::SimulatedDrive> {
-    /// Lets time pass before a submit; see the simulated drive.
+    /// Advances the time before a submit; see the simulated drive.
     pub fn advance(&mut self, now: Instant) {
         self.clock = self.clock.max(now);
         self.inner.advance(now);
     }
 
-    /// The power goes and comes back.
+    /// Cuts the power and restores it.
     pub fn power_cut(&mut self, dice: &mut Dice) {
         self.inner.power_cut(dice);
         self.forget();
     }
 
-    /// The drive is taken away; what is stuck or held comes back as gone with the rest.
+    /// Removes the drive. Stuck and held operations fail as gone with the rest.
     pub fn unplug(&mut self) {
         self.inner.unplug();
         let held = std::mem::take(&mut self.held).into_values();
@@ -347,14 +347,14 @@ impl Faulty<crate::simulated::SimulatedDrive> {
 }
 
 impl Faulty<crate::simulated::SimulatedDrive> {
-    /// The drive is pulled out, and the driver does not say so: whatever is under way and whatever comes later fails,
-    /// as this.
+    /// Pulls the drive out without a notice of the driver: all operations under way and all later ones fail with this
+    /// fault.
     pub fn pull(&mut self, fault: MediaFault) {
         self.pulled = Some(fault);
         self.unplug();
     }
 
-    /// The drive is there again.
+    /// Returns the drive.
     pub fn plug(&mut self) {
         self.pulled = None;
         self.inner.plug();

@@ -1,9 +1,9 @@
-//! A file or block device opened as a drive: created or opened, locked against a second opener, and asked what
-//! it can do. The transfers themselves are the ring's.
+//! A file or block device opened as a drive: created or opened, locked against a second opener, and queried for its
+//! abilities. The ring carries out the transfers.
 //!
-//! Failure model: everything the system reports is passed on with path and offset (see [`fault_of`]). What it does
-//! not report (rot, lost and misdirected writes) is for the digests of the floor above. A flush that failed once
-//! marks the drive as failed, since the system may answer the next flush with success although the pages are lost.
+//! Failure model: every error of the system is passed on with path and offset (see [`fault_of`]). The digests of the
+//! array detect faults that the system does not report (rot, lost and misdirected writes). A failed flush marks the
+//! drive as failed, since the system may report success for the next flush although the pages are lost.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,40 +21,40 @@ mod lock;
 pub(crate) use fault::failure;
 pub use fault::fault_of;
 
-/// How a new file gets its space.
+/// The allocation of a new file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Space {
-    /// None at first: the file grows as it is written, and may meet a full file system.
+    /// No allocation at first: the file grows as it is written, and may meet a full file system.
     Sparse,
-    /// Reserved, so that the file system cannot run full under the drive. The first write to a place still changes the
-    /// file's map, so that the flush behind it waits for the file system's journal.
+    /// Allocated, so that the file system cannot run full under the drive. The first write to a place still changes the
+    /// file's map; the flush after it waits for the file system's journal.
     Reserved,
-    /// Written with zeros once: the slowest to create, and steady from the first write on.
+    /// Written with zeros: the slowest to create, and steady from the first write on.
     Written,
 }
 
-/// Who may use it beside us.
+/// The kind of access, and the other users that it tolerates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Reads and writes; nobody else may hold it, and a block device must not be mounted or otherwise in use.
+    /// Reads and writes. No other process may hold it, and a block device must not be mounted or otherwise in use.
     Exclusive,
-    /// Reads only; other readers may hold it, no writer.
+    /// Reads only. Other readers may hold it, but no writer.
     ReadOnly,
-    /// Reads only, whoever else writes: for a look from outside. What it sees may change under it.
+    /// Reads only, without regard to other writers, for a look from outside. The content may change under it.
     Peek,
 }
 
-/// How the ring carries out its operations.
+/// The way in which the ring carries out operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// On the reactor's own thread: the file lies in memory, so that nothing waits. (io_uring would hand each
-    /// operation to a kernel thread, which costs more than the copy.)
+    /// On the reactor's own thread: the file lies in memory, so nothing waits. (io_uring would hand each operation to a
+    /// kernel thread, which costs more than the copy.)
     Inline,
-    /// By io_uring, or by threads where that is refused.
+    /// With io_uring, or with threads if io_uring is refused.
     Ring,
 }
 
-/// An open, locked file or device. It becomes a drive when it is attached to a ring.
+/// An open, locked file or device. Attaching it to a ring makes it a drive.
 #[derive(Debug)]
 pub struct DriveFile {
     file: File,
@@ -63,10 +63,10 @@ pub struct DriveFile {
     access: Access,
     device: bool,
     way: Way,
-    /// Whether transfers pass by the page cache, and the alignment of memory that they then need.
+    /// Whether transfers bypass the page cache, and the memory alignment that they then need.
     direct: bool,
     memory_alignment: usize,
-    /// What the file system turned out not to support is not tried again.
+    /// The abilities of the file system. An ability that proved missing is not tried again.
     pub(crate) can: Abilities,
     failed: AtomicBool,
 }
@@ -78,18 +78,18 @@ pub(crate) struct Abilities {
     pub durable_write: AtomicBool,
 }
 
-/// The offset and length of files that pretend to be drives: fits every file system and every device below.
+/// The unit of offsets and lengths for files as drives: suits every file system and every device below.
 const FILE_BLOCK: u64 = BLOCK as u64;
-/// How long the lock of a process that has died may linger: the kernel lets go of its last operations by and by, and on a machine
-/// whose processors are all busy that has taken more than five seconds.
+/// Largest time to wait for the lock of a dead process. The kernel finishes the last operations of a dead process
+/// gradually. On a machine with all processors busy, that has taken more than five seconds.
 const LINGER_MAX: Duration = Duration::from_secs(20);
 
-/// The same for a device, where a holder cannot be told from a mount.
+/// The same limit for a device, where a holder cannot be told from a mount.
 const DEVICE_LINGER_MAX: Duration = Duration::from_secs(1);
 
 impl DriveFile {
-    /// Creates a file of `size`, rounded down to whole blocks, that exists even if power fails right after.
-    /// Refuses a path that exists.
+    /// Creates a file of `size`, rounded down to whole blocks. The file survives a power cut right after. Refuses an
+    /// existing path.
     pub fn create(path: impl AsRef<Path>, size: Bytes, space: Space) -> Result<DriveFile, MediaError> {
         let path = path.as_ref();
         let size = Bytes(size.0 - size.0 % FILE_BLOCK);
@@ -107,7 +107,7 @@ impl DriveFile {
         })?;
         let made = fill(&file, size, space).and_then(|()| sync_parent(path));
         if let Err(error) = made {
-            // What could not get its space must not look like a drive.
+            // A file without its space must not look like a drive.
             let _ = std::fs::remove_file(path);
             return Err(failure(path, &format!("cannot get its {size}"), &error));
         }
@@ -181,7 +181,7 @@ impl DriveFile {
         self.way
     }
 
-    /// Whether memory at this address, in a piece of this length, can be transferred as it is.
+    /// Whether memory at this address and of this length can be transferred without a copy.
     pub(crate) fn takes(&self, piece: &[u8]) -> bool {
         !self.direct
             || (piece.as_ptr().addr().is_multiple_of(self.memory_alignment)
@@ -203,12 +203,12 @@ impl DriveFile {
 
 impl Drop for DriveFile {
     fn drop(&mut self) {
-        // Closing would release it too, but a ring that is being torn down may keep the file open for a while.
+        // Closing would release it too, but a ring in its teardown may keep the file open for a while.
         let _ = self.file.unlock();
     }
 }
 
-/// Opens past the page cache where the file system allows; the second value says whether.
+/// Opens with a bypass of the page cache if the file system allows it; the second value tells.
 fn open_file(path: &Path, access: Access, device: bool) -> Result<(File, bool), MediaError> {
     let write = access == Access::Exclusive;
     let in_use = if device && write { libc::O_EXCL } else { 0 };
@@ -238,7 +238,8 @@ fn open_file(path: &Path, access: Access, device: bool) -> Result<(File, bool), 
         failure(path, "cannot be opened", &error)
     };
     match open(libc::O_DIRECT) {
-        // Newer kernels accept the flag on tmpfs, where there is nothing to pass by. A device's own node lies on one.
+        // Newer kernels accept the flag on tmpfs, which has no page cache to bypass. The node of a device lies on
+        // tmpfs, too.
         Ok(file) => {
             let direct = device || !system::in_memory(&file);
             Ok((file, direct))
@@ -269,19 +270,19 @@ fn fill(file: &File, size: Bytes, space: Space) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A file's name is durable once its directory is.
+/// Makes the directory durable, and thereby the file's name.
 fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()
 }
 
-/// Whether a durable write is better asked for in one operation (RWF_DSYNC) than as a write and an fdatasync. It is
-/// where the device writes through or has forced unit access. Elsewhere the kernel completes an unbuffered durable write
-/// from a work queue, which on a busy machine measured five to ten times slower than the two operations
-/// (`drive_rates`, depth 1, io_uring on virtio and ext4; on threads there is no difference).
+/// Whether one durable write (RWF_DSYNC) is faster than a write and an fdatasync. It is, if the device writes through
+/// or has forced unit access. Otherwise the kernel completes an unbuffered durable write from a work queue. On a busy
+/// machine that measured five to ten times slower than the two operations (`drive_rates`, depth 1, io_uring on virtio
+/// and ext4; on threads there is no difference).
 fn durable_writes_pay(device: u64) -> bool {
     let place = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
-    // A partition has its queue one level up.
+    // The queue of a partition is one level up.
     let ask = |name: &str| {
         let read = |queue: &str| std::fs::read_to_string(format!("{place}/{queue}/{name}"));
         read("queue").or_else(|_| read("../queue")).unwrap_or_default()

@@ -1,10 +1,10 @@
-//! Guests of a reactor: sessions of a face that live on the thread of the drives they use, so that an operation
-//! needs no other thread to be woken. A guest owns a descriptor (a socket) and is given turns.
+//! Guests of a reactor: sessions of a frontend that run on the thread of the drives they use, so that an operation
+//! needs no other thread to wake up. A guest owns a descriptor (a socket) and is given turns.
 //!
-//! Rules: a turn never blocks and does a bounded amount of work; guests that have something to do take turns in the order in
-//! which they came to have it. A guest is woken by its descriptor, by its [`Waker`] from any thread, or by the time.
+//! Rules: a turn never blocks and does a bounded amount of work. Ready guests take turns in the order in which they
+//! became ready. A guest becomes ready by its descriptor, by its [`Waker`] from any thread, or at a requested time.
 //!
-//! Limit: [`GUESTS_MAX`] guests; one more is turned away, which closes its descriptor.
+//! Limit: [`GUESTS_MAX`] guests. A further guest is dropped, which closes its descriptor.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -17,49 +17,49 @@ use crate::Ring;
 use crate::mailbox::Mailbox;
 use crate::system::EventFd;
 
-/// Guests of one reactor.
+/// Largest number of guests of one reactor.
 pub const GUESTS_MAX: usize = 4096;
 
-/// What a guest wants when its turn is over.
+/// The requests of a guest at the end of its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Wish {
-    /// A turn when the descriptor can be read.
+    /// A turn when the descriptor is readable.
     pub read: bool,
-    /// A turn when the descriptor can be written.
+    /// A turn when the descriptor is writable.
     pub write: bool,
-    /// A turn as soon as all others have had theirs.
+    /// A turn after all other ready guests.
     pub again: bool,
     /// A turn at this time.
     pub at: Option<Instant>,
-    /// No turn ever: the guest is dropped.
+    /// No further turn: the guest is dropped.
     pub leave: bool,
 }
 
-/// Something that lives on a reactor.
+/// A session that runs on a reactor.
 pub trait Guest: Send {
-    /// What is watched for it; it stays open and the same for as long as the guest lives.
+    /// The descriptor to watch; it stays open and the same for the whole life of the guest.
     fn descriptor(&self) -> RawFd;
 
     /// Called once, before the first turn.
     fn settle(&mut self, waker: Waker);
 
-    /// May be called without a reason.
+    /// Takes a turn; may be called without a reason.
     fn turn(&mut self, now: Instant) -> Wish;
 }
 
-/// Asks for a turn, from any thread. Cheap when one is asked for already.
+/// Asks for a turn, from any thread. Cheap if a request is pending already.
 #[derive(Clone)]
 pub struct Waker(Arc<Call>);
 
 struct Call {
     key: usize,
     called: AtomicBool,
-    /// None: nobody listens; for guests that a test drives by hand.
+    /// `None` has no receiver: for guests that a test drives by hand.
     calls: Option<Arc<Mailbox<usize>>>,
 }
 
 impl Waker {
-    /// For a guest that is given its turns by hand.
+    /// For a guest that a test drives by hand.
     pub fn idle() -> Waker {
         Waker(Arc::new(Call { key: 0, called: AtomicBool::new(false), calls: None }))
     }
@@ -69,23 +69,23 @@ impl Waker {
             return;
         }
         if let Some(calls) = &self.0.calls {
-            // Closed: the reactor has ended, and its guests with it.
+            // A closed mailbox means that the reactor has ended, and its guests with it.
             let _ = calls.post(self.0.key);
         }
     }
 }
 
 struct Room {
-    /// None: the guest has left, and the polls of its descriptor are not back yet.
+    /// `None`: the guest has left, and the polls of its descriptor have not returned yet.
     guest: Option<Box<dyn Guest>>,
     call: Arc<Call>,
-    /// Polls under way, for reading and for writing.
+    /// Whether polls are under way, for reading and for writing.
     watched: [bool; 2],
     queued: bool,
     at: Option<Instant>,
 }
 
-/// The guests of one reactor, who shares its ring and its bell with them.
+/// The guests of one reactor, which shares its ring and its bell with them.
 pub struct Lodge {
     rooms: Vec<Option<Room>>,
     free: Vec<usize>,
@@ -93,7 +93,7 @@ pub struct Lodge {
     queue: VecDeque<usize>,
     called: Vec<usize>,
     ready: Vec<u64>,
-    /// No guest wants a turn by the time before this.
+    /// No guest asked for a turn at a time before this one.
     earliest: Option<Instant>,
 }
 
@@ -110,7 +110,7 @@ impl Lodge {
         }
     }
 
-    /// Takes a guest in and gives it a turn soon. At the limit it is dropped.
+    /// Admits a guest and gives it a turn soon. At the limit the guest is dropped.
     pub fn arrive(&mut self, mut guest: Box<dyn Guest>) {
         let key = match self.free.pop() {
             Some(key) => key,
@@ -129,7 +129,7 @@ impl Lodge {
         self.queue.push_back(key);
     }
 
-    /// Gives one turn to each guest that has something to do. False if none had.
+    /// Gives one turn to each ready guest. Returns false if none was ready.
     pub fn run(&mut self, now: Instant, ring: &Ring) -> bool {
         self.gather(now, ring);
         let turns = self.queue.len();
@@ -140,12 +140,12 @@ impl Lodge {
         turns > 0
     }
 
-    /// When a guest wants a turn by the time alone, or earlier: a guest may have changed its mind.
+    /// The earliest requested time, or an earlier one: a guest may have withdrawn its request.
     pub fn next_event(&self) -> Option<Instant> {
         self.earliest
     }
 
-    /// As [`Mailbox::fall_asleep`]; false also while guests wait for a turn.
+    /// Like [`Mailbox::fall_asleep`]; also returns false while guests wait for a turn.
     pub fn fall_asleep(&self) -> bool {
         self.queue.is_empty() && self.calls.fall_asleep()
     }
@@ -203,7 +203,7 @@ impl Lodge {
         let Some(Some(room)) = self.rooms.get_mut(key) else { return };
         let Some(guest) = &mut room.guest else { return };
         room.queued = false;
-        // Before the turn: whoever wakes it during the turn asks for another one.
+        // Clear before the turn: a wake-up during the turn asks for another one.
         room.call.called.store(false, Ordering::Release);
         let wish = guest.turn(now);
         room.at = wish.at;

@@ -1,7 +1,7 @@
-//! How other threads hand work to a reactor: a bounded queue, emptied in batches, and a wake-up that is sent only
-//! when the reactor sleeps.
+//! The queue by which other threads hand work to a reactor. It is bounded and emptied in batches, and it wakes the
+//! reactor only when the reactor sleeps.
 //!
-//! Limit: the number of items given at creation. At it `post` gives the item back, and the poster says `Retry`.
+//! Limit: the number of items given at creation. At the limit `post` returns the item, and the poster answers `Retry`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,18 +12,18 @@ use stele_ground::Duration;
 
 use crate::system::EventFd;
 
-/// Why an item came back.
+/// The reason why an item came back.
 #[derive(Debug)]
 pub enum Refused<T> {
-    /// The limit is reached; later there may be room.
+    /// The limit is reached; there may be room later.
     Full(T),
-    /// Nobody will empty it any more.
+    /// The reactor no longer empties the queue.
     Closed(T),
 }
 
 pub struct Mailbox<T> {
     queue: Mutex<Queue<T>>,
-    /// The queue's length as last seen by whoever changed it, to look without locking.
+    /// The queue's length after its last change, readable without a lock.
     length: AtomicUsize,
     sleeping: AtomicBool,
     bell: Arc<EventFd>,
@@ -40,7 +40,7 @@ impl<T> Mailbox<T> {
         Ok(Mailbox::with_bell(limit, Arc::new(EventFd::new()?)))
     }
 
-    /// For a reactor with several mailboxes and one bell.
+    /// A mailbox for a reactor with several mailboxes and one bell.
     pub fn with_bell(limit: usize, bell: Arc<EventFd>) -> Mailbox<T> {
         Mailbox {
             queue: Mutex::new(Queue { items: VecDeque::with_capacity(limit.min(1024)), closed: false }),
@@ -51,7 +51,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// What becomes readable when a sleeping reactor has mail. Whoever waits for it clears it.
+    /// The descriptor that becomes readable when a sleeping reactor has items. The waiting thread clears it.
     pub fn bell(&self) -> &Arc<EventFd> {
         &self.bell
     }
@@ -75,14 +75,15 @@ impl<T> Mailbox<T> {
 
     /// Wakes the reactor if it sleeps.
     pub fn wake(&self) {
-        // Looking first keeps the line shared between posters while the reactor is awake. The order is safe: the
-        // reactor sets the flag before it locks the queue to look once more, and a poster looks after it unlocked.
+        // Loading first keeps the cache line shared between posters while the reactor is awake. The order is safe: the
+        // reactor sets the flag before it locks the queue for its last look, and a poster checks the flag after it has
+        // unlocked the queue.
         if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
             self.bell.signal();
         }
     }
 
-    /// Moves up to `most` items, oldest first. For the reactor.
+    /// Moves up to `most` items, oldest first. Called by the reactor.
     pub fn take(&self, most: usize, into: &mut Vec<T>) {
         if most == 0 || self.is_empty() {
             return;
@@ -93,13 +94,13 @@ impl<T> Mailbox<T> {
         self.length.store(queue.items.len(), Ordering::Release);
     }
 
-    /// A look without a lock: may be a moment old.
+    /// Reads the length without a lock; the answer may be slightly old.
     pub fn is_empty(&self) -> bool {
         self.length.load(Ordering::Acquire) == 0
     }
 
-    /// The reactor is about to sleep. False: something is there, or the mailbox is closed; do not sleep.
-    /// After true, `woken` must follow the sleep.
+    /// Announces that the reactor is about to sleep. Returns false if there is an item or the mailbox is closed: do not
+    /// sleep. After true, `woken` must follow the sleep.
     pub fn fall_asleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +111,8 @@ impl<T> Mailbox<T> {
         asleep
     }
 
-    /// The reactor is awake; posters need not ring. (A poster may be about to: then the next sleep is a short one.)
+    /// The reactor is awake, so posters need not ring. (A poster may already be about to ring: the next sleep is then
+    /// short.)
     pub fn woken(&self) {
         self.sleeping.store(false, Ordering::SeqCst);
     }
@@ -123,7 +125,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Takes no more items; what is in stays to be taken.
+    /// Takes no more items; queued items can still be taken.
     pub fn close(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.wake();

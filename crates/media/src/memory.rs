@@ -1,8 +1,8 @@
-//! A drive made of memory: for tests, benchmarks and throw-away pools. Sparse: space that was never written owns
-//! no memory. Every operation is carried out as it is submitted and handed back by the next `reap`.
+//! A drive in memory, for tests, benchmarks and temporary pools. It is sparse: space that was never written takes no
+//! memory. It carries out every operation on submission, and returns it with the next `reap`.
 //!
-//! Failure model: none of its own. A plain memory drive is durable at once (as far as memory is); one made with
-//! [`MemoryDrive::volatile`] keeps what is not flushed only until [`MemoryDrive::cut_power`].
+//! Failure model: none of its own. A plain memory drive is durable at once (as far as memory is).
+//! [`MemoryDrive::volatile`] makes one that keeps unflushed data only until [`MemoryDrive::cut_power`].
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use stele_ground::{BLOCK, Bytes, Instant, KIB};
 
 use crate::{Buffer, Completion, Drive, Extent, ExtentState, Geometry, Op, Request};
 
-/// The unit of allocation: 64 pages, so that one word says which of them were written.
+/// The unit of allocation: 64 pages, so that one word marks the written pages.
 const CHUNK: u64 = 256 * KIB;
 const PAGE: u64 = BLOCK as u64;
 
 struct Chunk {
     bytes: Box<[u8]>,
-    /// Bit n: page n was written since it was last zeroed. The others read as zeros and are zeros.
+    /// Bit n: page n was written since it was last zeroed. All other pages are zeros.
     written: u64,
 }
 
@@ -24,7 +24,7 @@ pub struct MemoryDrive {
     geometry: Geometry,
     chunks: Vec<Option<Chunk>>,
     finished: Vec<Completion>,
-    /// Pages with content that a power cut would undo, with what they return to; none on a plain drive.
+    /// Pages that a power cut would undo, with their durable content; `None` on a plain drive.
     undo: Option<BTreeMap<u64, Option<Box<[u8]>>>>,
 }
 
@@ -34,7 +34,7 @@ impl MemoryDrive {
         MemoryDrive::with_block(size, Bytes(PAGE))
     }
 
-    /// As `new`, with blocks of 512 or 4096 bytes.
+    /// Like `new`, with blocks of 512 or 4096 bytes.
     pub fn with_block(size: Bytes, block: Bytes) -> MemoryDrive {
         assert!(block.0 == 512 || block.0 == PAGE, "a drive's block is 512 or 4096 bytes, not {}", block.0);
         let size = Bytes(size.0 - size.0 % block.0);
@@ -43,18 +43,18 @@ impl MemoryDrive {
         MemoryDrive { geometry: Geometry { size, block }, chunks, finished: Vec::new(), undo: None }
     }
 
-    /// As `new`, but what no flush or fua write covered is lost by `cut_power`: the worst that a real drive's
-    /// cache may do, and nothing in between. (Torn and reordered writes are the simulated drive's business.)
+    /// Like `new`, but `cut_power` loses all data that no flush or fua write covered: the worst case of a real drive's
+    /// cache. (The simulated drive models torn and reordered writes.)
     pub fn volatile(size: Bytes) -> MemoryDrive {
         MemoryDrive { undo: Some(BTreeMap::new()), ..MemoryDrive::new(size) }
     }
 
-    /// Owns all memory and touches it, so that a benchmark does not measure page faults.
+    /// Allocates and touches all memory, so that a benchmark does not measure page faults.
     pub fn preallocate(&mut self) {
         for chunk in &mut self.chunks {
             let chunk = chunk.get_or_insert_with(Chunk::new);
             for page in chunk.bytes.chunks_mut(BLOCK) {
-                // Zero over zero; the black box keeps the store, which brings the page in.
+                // Write zero over zero. The black box keeps the store, which brings the page in.
                 if let Some(first) = std::hint::black_box(page).first_mut() {
                     *first = std::hint::black_box(0);
                 }
@@ -62,7 +62,7 @@ impl MemoryDrive {
         }
     }
 
-    /// Power goes away and comes back: what was not promised is gone, and so are operations not yet reaped.
+    /// Cuts the power and restores it: unpromised data is lost, and so are operations not yet reaped.
     pub fn cut_power(&mut self) {
         self.finished.clear();
         for (page, image) in self.undo.as_mut().map(std::mem::take).unwrap_or_default() {
@@ -98,7 +98,7 @@ impl MemoryDrive {
             let Some(chunk) = slot else { continue };
             let end = inside + piece.len();
             chunk.bytes[inside..end].fill(0);
-            // Pages cleared only in part stay listed as data.
+            // Partly cleared pages stay listed as data.
             chunk.written &= !pages(inside.div_ceil(BLOCK) * BLOCK, end / BLOCK * BLOCK);
             if chunk.written == 0 {
                 *slot = None;
@@ -106,7 +106,7 @@ impl MemoryDrive {
         }
     }
 
-    /// Keeps the durable image of pages about to change.
+    /// Saves the durable content of pages about to change.
     fn remember(&mut self, at: u64, length: u64) {
         let Some(mut undo) = self.undo.take() else { return };
         for page in at / PAGE..(at + length).div_ceil(PAGE) {
@@ -174,7 +174,7 @@ impl Drive for MemoryDrive {
                 }
                 Op::Flush => self.undo.iter_mut().for_each(BTreeMap::clear),
                 Op::Extents { at, length, extents, .. } => self.extents(*at, *length, extents),
-                // In pages, as from a cache.
+                // Split into pages, as a cache would.
                 Op::View { at, length, pieces } => {
                     let mut whole = Buffer::stale(*length as usize);
                     self.load(*at, &mut whole);
@@ -194,12 +194,12 @@ impl Drive for MemoryDrive {
 
 impl Chunk {
     fn new() -> Chunk {
-        // From the allocator's zero pages: untouched memory costs nothing.
+        // Memory from the allocator's zero pages: untouched memory costs nothing.
         Chunk { bytes: vec![0; CHUNK as usize].into_boxed_slice(), written: 0 }
     }
 }
 
-/// Writes durable content into the images that a power cut would bring back.
+/// Writes durable content into the saved pages that a power cut would restore.
 fn amend(undo: &mut BTreeMap<u64, Option<Box<[u8]>>>, size: u64, at: u64, piece: &[u8]) {
     let end = at + piece.len() as u64;
     for (page, image) in undo.range_mut(at / PAGE..end.div_ceil(PAGE)) {
@@ -211,7 +211,7 @@ fn amend(undo: &mut BTreeMap<u64, Option<Box<[u8]>>>, size: u64, at: u64, piece:
     }
 }
 
-/// The parts of a range by chunk: its number, the offset inside it, and which bytes of the range fall there.
+/// The parts of a range by chunk: the chunk's number, the offset inside it, and the bytes of the range in it.
 fn spans(at: u64, length: u64) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,35 +1,35 @@
-//! Requests and completions. Buffers are owned by whoever holds the operation at the time.
+//! Requests and completions. The present holder of an operation owns its buffers.
 
 use stele_ground::{Instant, VolumeId};
 
 use crate::{Buffer, MediaError, Shared};
 
-/// What is asked of a drive. Offsets and lengths are bytes, multiples of the drive's block.
+/// A request to a drive. Offsets and lengths are bytes, multiples of the drive's block.
 #[derive(Debug)]
 pub enum Op {
-    /// Fills the whole buffer from `at`. Never-written space reads as zeros.
+    /// Fills the whole buffer from `at`. Space that was never written reads as zeros.
     Read { at: u64, buffer: Buffer },
-    /// As a read, of memory that whoever answers has already: immutable pieces that are the range one after another. Volumes
-    /// answer it, so that what they hold is sent uncopied, and memory drives; others refuse it as `Invalid`.
+    /// Reads without a copy: returns immutable pieces of the drive's own memory, which form the range one after
+    /// another. Volumes and memory drives answer it; other drives refuse it as `Invalid`.
     View { at: u64, length: u64, pieces: Vec<Shared> },
-    /// Writes the pieces one after another from `at`. With `fua`, it completes only when this write itself is
-    /// durable; without, it is durable once a flush submitted after its completion completes.
+    /// Writes the pieces one after another from `at`. With `fua`, it completes only when this write is durable.
+    /// Without, it is durable once a flush completes that was submitted after the write's completion.
     Write { at: u64, data: Vec<Shared>, fua: bool },
-    /// As a write of `length` zeros; may free space.
+    /// Like a write of `length` zeros; may free space.
     Zero { at: u64, length: u64 },
-    /// Completes when every write that had completed before the flush was submitted is durable.
-    /// It promises nothing about writes still in flight at that moment.
+    /// Completes when every write is durable that had completed before the flush was submitted. It promises nothing
+    /// about writes in flight at that moment.
     Flush,
-    /// The content is no longer wanted: later reads return zeros, or on a plain drive anything.
+    /// Discards the content: later reads return zeros, or on a plain drive anything.
     Discard { at: u64, length: u64 },
-    /// Lists the state of the range into `extents`, in order, without gaps, neighbours of one state joined. With `since`, the
-    /// number of a snapshot of the volume, only what was written after it counts: what shows through from the snapshot is a
-    /// hole. A snapshot that is none of the volume's hides nothing, and all is data. Drives without snapshots ignore it.
+    /// Lists the state of the range into `extents`, in order, without gaps, with equal neighbours joined. `since` names
+    /// a snapshot of the volume: only data written after it counts, and older data is listed as a hole. A snapshot of
+    /// another volume hides nothing, and the whole range is data. Drives without snapshots ignore `since`.
     Extents { at: u64, length: u64, since: Option<VolumeId>, extents: Vec<Extent> },
 }
 
 impl Op {
-    /// Where and how many bytes it touches; none for a flush.
+    /// The offset and length that it touches; `None` for a flush.
     pub fn range(&self) -> Option<(u64, u64)> {
         match self {
             Op::Read { at, buffer } => Some((*at, buffer.len() as u64)),
@@ -51,7 +51,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Adds `next` to a list, joined with the last where the states are equal.
+    /// Adds `next` to a list; joins it with the last extent if their states are equal.
     pub fn append(extents: &mut Vec<Extent>, next: Extent) {
         match extents.last_mut() {
             Some(last) if last.state == next.state => last.length += next.length,
@@ -64,16 +64,16 @@ impl Extent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtentState {
     Data,
-    /// Reads as zeros and owns its space.
+    /// Reads as zeros and occupies space.
     Zero,
-    /// Reads as zeros and owns no space.
+    /// Reads as zeros and occupies no space.
     Hole,
 }
 
-/// Who waits for it. Lower comes first where a drive or array must choose.
+/// The urgency of a request. Lower comes first if a drive or array must choose.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub enum Priority {
-    /// An acknowledgement hangs on it: log writes and flushes.
+    /// An acknowledgement depends on it: log writes and flushes.
     Urgent,
     #[default]
     Host,
@@ -89,7 +89,7 @@ pub struct Request {
     pub tag: u64,
     pub op: Op,
     pub priority: Priority,
-    /// After this a late answer is worthless; a drive may then fail it with `Retry`. It is a hint.
+    /// A later answer is worthless; a drive may then fail the request with `Retry`. It is a hint.
     pub deadline: Option<Instant>,
 }
 

@@ -1,5 +1,5 @@
-//! A port is the far end of a drive that somebody else drives: a volume served by a reactor thread, or by
-//! the simulated world. Many holders may submit at once; each waits for its own answer, async or blocking.
+//! A port is the far end of a drive that another thread serves: a volume on a reactor thread, or a drive of the
+//! simulated world. Many holders may submit at once. Each waits for its own answer, async or blocking.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -15,27 +15,28 @@ pub type Done = Box<dyn FnOnce(Op, Result<(), MediaError>) + Send>;
 /// Called at most once, before [`Done`] and on the same thread. It must not block.
 pub type Ordered = Box<dyn FnOnce() + Send>;
 
-/// Names what several ports have in common if the writes of all of them become durable in one order: a pool's log.
+/// Identifies a group of ports whose writes all become durable in one order: the ports of a pool's log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order(pub u64);
 
-/// Where operations for a drive on another thread (or in the world) go.
+/// Accepts operations for a drive on another thread, or in the simulated world.
 pub trait Port: Send + Sync + 'static {
     fn geometry(&self) -> Geometry;
 
-    /// Queues the operation. Its own queue limit is stated by each port; at the limit it answers `Retry`.
+    /// Queues the operation. Each port states its own queue limit; at the limit it answers `Retry`.
     fn submit(&self, op: Op, priority: Priority, done: Done);
 
-    /// The order that this port's writes share with those of other ports, if there is one.
+    /// The order that this port's writes share with those of other ports, if any.
     fn order(&self) -> Option<Order> {
         None
     }
 
-    /// As `submit`, for a write that another is to follow. `ordered` is called when the write has its place in the port's
-    /// order: whatever is submitted after that, to any port of the same order, becomes durable only if this write does, is
-    /// there after a crash only if this write is, and fails if this write fails yet. A write that fails before is not
-    /// ordered. It may wait a moment for the one that follows, so as to become durable together with it. Whoever promises
-    /// the write itself waits for `done`. A port without an order calls `ordered` when the write is as durable as `done` says.
+    /// Like `submit`, for a write that another write is to follow. `ordered` is called when the write has its place in
+    /// the port's order. Every later submission to a port of the same order then depends on this write. It becomes
+    /// durable only if this write does, survives a crash only if this write does, and fails if this write still fails.
+    /// A write that fails earlier is not ordered. The write may wait a moment for its follower, to become durable
+    /// together with it. A caller that acknowledges the write itself waits for `done`. A port without an order calls
+    /// `ordered` when the write is as durable as `done` promises.
     fn submit_ordered(&self, op: Op, priority: Priority, ordered: Ordered, done: Done) {
         let done = Box::new(move |op, result: Result<(), MediaError>| {
             if result.is_ok() {
@@ -46,32 +47,32 @@ pub trait Port: Send + Sync + 'static {
         self.submit(op, priority, done);
     }
 
-    /// Bytes of the longest write that `submit_whole` takes, a multiple of 4096; 0: it takes none.
+    /// Length in bytes of the longest write that `submit_whole` takes, a multiple of 4096; 0 if it takes none.
     fn whole_max(&self) -> Bytes {
         Bytes(0)
     }
 
-    /// As `submit`, for a write of whole blocks of 4096 bytes that is there after a crash as a whole or not at all. Readers
-    /// beside it may still see a part of it, unless whoever asks for both keeps them apart.
+    /// Like `submit`, for an atomic write of blocks of 4096 bytes: after a crash it is there completely or not at all.
+    /// A concurrent reader may still see a part of it; a caller that needs isolation must provide it.
     fn submit_whole(&self, op: Op, _priority: Priority, done: Done) {
         let message = "this drive promises no write to be whole after a crash; write without that";
         done(op, Err(MediaError::new(MediaFault::Invalid, message)));
     }
 
-    /// Called in a loop by a blocked caller. A world that runs on the caller's own thread makes one step of
-    /// progress and returns true; a port served by another thread returns false and the caller sleeps.
+    /// Called in a loop by a blocked caller. A world that runs on the caller's own thread makes one step of progress
+    /// and returns true. A port served by another thread returns false, and the caller sleeps.
     fn pump(&self) -> bool {
         false
     }
 }
 
-/// A port, shared, with the verbs spelled out.
+/// A shared port, with one method for each operation.
 #[derive(Clone)]
 pub struct Handle(Arc<dyn Port>);
 
 type Finished = (Op, Result<(), MediaError>);
 
-/// Where a blocked caller waits for its answer.
+/// The place where a blocked caller waits for its answer.
 #[derive(Default)]
 struct Slot {
     answer: Mutex<Answer>,
@@ -83,11 +84,11 @@ enum Answer {
     #[default]
     Awaited,
     Here(Finished),
-    /// The port dropped the operation unanswered: its server died.
+    /// The port dropped the operation without an answer, because its server died.
     Lost,
 }
 
-/// Fills the slot, also when it is dropped without an answer.
+/// Fills the slot, even if it is dropped without an answer.
 struct Fill(Arc<Slot>);
 
 impl Fill {
@@ -228,8 +229,8 @@ impl Handle {
     }
 }
 
-/// The other direction: a drive again, over a handle, for one owner who wants to poll. So arrays stack, and
-/// the suite that tests drives tests whatever is behind a port.
+/// The opposite of a port: a drive over a handle, for one owner that polls. Arrays can thus stand on volumes, and the
+/// suite for drives can test every port.
 pub struct Remote {
     handle: Handle,
     finished: Arc<Mutex<Vec<Completion>>>,

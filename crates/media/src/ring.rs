@@ -1,13 +1,13 @@
-//! One ring per thread drives many files and devices: submissions of all of them go to the kernel in one call,
-//! completions of all come back in one place, and the thread sleeps in one place.
+//! One ring per thread drives many files and devices. All their submissions go to the kernel in one call, all their
+//! completions arrive in one place, and the thread sleeps in one place.
 //!
-//! How an operation is carried out is decided by file: by io_uring (past the page cache, with registered files)
-//! where the kernel allows it, else by a few threads with the same plan; on file systems in memory by the reactor's
-//! own thread, since there nothing waits. What a file system lacks (zeroing a range, punching holes, durable
-//! writes) is found out at first use and replaced.
+//! The file decides how an operation is carried out. io_uring does it (without the page cache, with registered files)
+//! if the kernel allows that. Otherwise a few threads follow the same plan. On file systems in memory the reactor's own
+//! thread does it, since there nothing waits. The first use detects abilities that a file system lacks (zeroing a
+//! range, punching holes, durable writes), and the plan replaces them.
 //!
-//! Limits: [`IN_FLIGHT_MAX`] operations in the kernel; [`WAITING_MAX`] more wait here, the most urgent first; beyond
-//! that they are answered with `Retry`. Dropping a drive or the ring waits for what is in flight.
+//! Limits: [`IN_FLIGHT_MAX`] operations in the kernel. [`WAITING_MAX`] more wait here, the most urgent first. Further
+//! operations are answered with `Retry`. Dropping a drive or the ring waits for the operations in flight.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ pub use uring::IN_FLIGHT_MAX;
 use uring::Uring;
 use workers::{Finished, Workers};
 
-/// Operations that wait for a place in the kernel.
+/// Largest number of operations that wait for a place in the kernel.
 pub const WAITING_MAX: usize = 16 * 1024;
 const PRIORITIES: usize = 5;
 /// Memory kept for copies of misaligned data.
@@ -40,32 +40,32 @@ const BOUNCE_KEPT_MAX: Bytes = Bytes(8 << 20);
 /// Whether a ring may use io_uring.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Engine {
-    /// io_uring where it is allowed.
+    /// io_uring if it is allowed.
     #[default]
     Best,
     /// Threads only, as if io_uring were refused.
     Threads,
 }
 
-/// The files of one thread. Clones are the same ring; it stays on its thread.
+/// The files of one thread. Clones share the ring, which stays on its thread.
 #[derive(Clone)]
 pub struct Ring(Rc<RefCell<Core>>);
 
 struct Core {
     bell: Arc<EventFd>,
-    // Before the files: their operations end first.
+    // Declared before the files, so that its operations end first.
     uring: Option<Uring>,
     workers: Workers,
     files: Vec<Option<Arc<DriveFile>>>,
     waiting: [VecDeque<Work>; PRIORITIES],
     waiting_count: usize,
-    /// Of each slot, waiting and under way.
+    /// Operations of each slot, waiting and under way.
     outstanding: Vec<usize>,
     with_workers: usize,
     collected: Vec<Finished>,
     finished: Vec<(usize, Completion)>,
     buffers: BufferPool,
-    /// Descriptors of guests that threads watch for, since there is no ring: token, descriptor, whether for writing.
+    /// Descriptors of guests that threads watch if there is no io_uring: token, descriptor, whether for writing.
     watches: Vec<(u64, RawFd, bool)>,
     ready: Vec<u64>,
 }
@@ -78,7 +78,7 @@ pub struct FileDrive {
 }
 
 impl Ring {
-    /// A ring that `bell` wakes from its sleep. Where io_uring is refused it falls back to threads, and says so once.
+    /// A ring that `bell` wakes from its sleep. If io_uring is refused, it uses threads and logs that once.
     pub fn new(bell: Arc<EventFd>, engine: Engine) -> Ring {
         let uring = match engine {
             Engine::Threads => None,
@@ -102,7 +102,7 @@ impl Ring {
         })))
     }
 
-    /// Makes a drive of the file. Slots count from 0 and are used again.
+    /// Makes a drive of the file. Slots count from 0 and are reused.
     pub fn attach(&self, file: DriveFile) -> FileDrive {
         let mut core = self.0.borrow_mut();
         let file = Arc::new(file);
@@ -119,7 +119,7 @@ impl Ring {
         FileDrive { core: Rc::clone(&self.0), slot, file }
     }
 
-    /// Starts what the drives' `submit` held back: one call for all of them.
+    /// Starts the operations that the drives' `submit` held back, in one call for all of them.
     pub fn kick(&self) {
         self.0.borrow_mut().kick();
     }
@@ -131,12 +131,13 @@ impl Ring {
         finished.append(&mut core.finished);
     }
 
-    /// Sleeps until an operation is finished, the bell rings, or the time is over (none: without end).
+    /// Sleeps until an operation is finished, the bell rings, or the time is over (`None`: without limit).
     pub fn wait(&self, timeout: Option<Duration>) {
         self.0.borrow_mut().wait(timeout);
     }
 
-    /// Tells once, by `token`, when the descriptor can be read, or written. It must stay open until then or until `unwatch`.
+    /// Reports `token` once when the descriptor is readable, or writable. It must stay open until then or until
+    /// `unwatch`.
     pub(crate) fn watch(&self, token: u64, descriptor: RawFd, writing: bool) {
         let mut core = self.0.borrow_mut();
         match &mut core.uring {
@@ -145,7 +146,7 @@ impl Ring {
         }
     }
 
-    /// Ends a watch early; its token is told all the same, once.
+    /// Ends a watch early; its token is still reported once.
     pub(crate) fn unwatch(&self, token: u64) {
         let mut core = self.0.borrow_mut();
         match &mut core.uring {
@@ -157,7 +158,7 @@ impl Ring {
         }
     }
 
-    /// Moves the tokens of watched descriptors that are ready. It collects completions too, which stay to be reaped.
+    /// Moves the tokens of ready descriptors. It also collects completions, which stay to be reaped.
     pub(crate) fn reap_ready(&self, ready: &mut Vec<u64>) {
         let mut core = self.0.borrow_mut();
         core.collect();
@@ -167,13 +168,13 @@ impl Ring {
         ready.append(&mut core.ready);
     }
 
-    /// Operations accepted and not yet reaped.
+    /// Number of operations accepted and not yet reaped.
     pub fn outstanding(&self) -> usize {
         let core = self.0.borrow();
         core.outstanding.iter().sum::<usize>() + core.finished.len()
     }
 
-    /// For status: how operations on ordinary files are carried out.
+    /// For status: the engine that carries out operations on ordinary files.
     pub fn engine(&self) -> &'static str {
         if self.0.borrow().uring.is_some() { "io_uring" } else { "threads" }
     }
@@ -283,14 +284,14 @@ impl Core {
         }
     }
 
-    /// Of watches without a ring: which are ready now.
+    /// Without io_uring: finds the watched descriptors that are ready now.
     fn look(&mut self) {
         self.bell.wait_beside(Some(Duration(0)), &mut self.watches, &mut self.ready);
     }
 }
 
 impl FileDrive {
-    /// The number under which [`Ring::reap`] reports its completions.
+    /// The number under which [`Ring::reap`] reports this drive's completions.
     pub fn slot(&self) -> usize {
         self.slot
     }
@@ -340,7 +341,7 @@ impl Drop for FileDrive {
 }
 
 impl Core {
-    /// As `wait`, but whatever other drives have finished meanwhile does not end it at once.
+    /// Like `wait`, but completions of other drives do not end it at once.
     fn wait_busy(&mut self) {
         match &mut self.uring {
             Some(uring) => uring.wait(Some(Duration::from_millis(1))),

@@ -1,8 +1,8 @@
 //! Serves one drive on a thread of its own, so that many threads and tasks can use it through a [`Handle`].
 //!
-//! Limits: [`MAILBOX_MAX`] operations wait, [`IN_FLIGHT_MAX`] are with the drive; beyond them `submit` answers
-//! `Retry` at once, on the caller's thread. When the last handle is dropped, what was accepted is still carried out,
-//! then the thread ends and the drive is dropped before the drop of the handle returns.
+//! Limits: [`MAILBOX_MAX`] operations wait, and the drive has [`IN_FLIGHT_MAX`]. Beyond them `submit` answers `Retry`
+//! at once, on the caller's thread. Dropping the last handle still carries out all accepted operations. The thread then
+//! ends and drops the drive before the drop of the handle returns.
 
 use std::io;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::{
     Priority, Request, Ring,
 };
 
-/// Operations that wait in the mailbox.
+/// Largest number of operations in the mailbox.
 pub const MAILBOX_MAX: usize = 4096;
-/// Operations handed to the drive and not yet finished.
+/// Largest number of operations handed to the drive and not yet finished.
 pub const IN_FLIGHT_MAX: usize = 1024;
 
 struct Job {
@@ -34,12 +34,12 @@ struct Served {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How the thread of a drive passes the time while the drive works. It must return when the bell rings, and clear it.
+/// The thread's wait while the drive works. It must return when the bell rings, and clear it.
 pub(crate) trait Idle {
     fn idle(&mut self, bell: &EventFd, timeout: Option<Duration>);
 }
 
-/// For drives that are only polled: gives the processor away and comes back.
+/// For drives that are only polled: yields the processor and returns.
 struct Polled;
 
 impl Idle for Polled {
@@ -48,7 +48,7 @@ impl Idle for Polled {
     }
 }
 
-/// Serves a drive that needs only to be polled: one made of memory, or a wrapper.
+/// Serves a drive that only needs polling: one in memory, or a wrapper.
 pub fn serve<D: Drive + Send + 'static>(drive: D) -> io::Result<Handle> {
     start("stele-drive", move |_| Ok((drive, Polled))).map_err(|error| match error {
         Start::System(error) => error,
@@ -118,7 +118,7 @@ where
     }
 }
 
-/// Closes the mailbox however the thread ends, so that nobody waits for an answer that cannot come.
+/// Closes the mailbox however the thread ends, so that no caller waits for an answer that cannot come.
 struct Closing<'a>(&'a Mailbox<Job>);
 
 impl Drop for Closing<'_> {
@@ -134,7 +134,7 @@ impl Drop for Closing<'_> {
 
 fn run<D: Drive, I: Idle>(mailbox: &Mailbox<Job>, mut drive: D, mut idle: I) {
     let closing = Closing(mailbox);
-    // Tags are places in this table.
+    // A tag is an index into this table.
     let mut waiting: Vec<Option<Done>> = Vec::new();
     let mut free: Vec<usize> = Vec::new();
     let mut jobs: Vec<Job> = Vec::new();
@@ -203,7 +203,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.mailbox.close();
         let Some(thread) = self.thread.take() else { return };
-        // A completion may hold the last handle: the thread cannot wait for itself, and ends right after.
+        // A completion may hold the last handle. The thread cannot wait for itself; it ends right after.
         if thread.thread().id() != std::thread::current().id() {
             let _ = thread.join();
         }

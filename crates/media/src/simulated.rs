@@ -1,10 +1,10 @@
-//! A drive made of memory and virtual time, for proof: it keeps exactly what a drive promises and not a byte more.
+//! A drive in memory and virtual time, for proofs: it keeps exactly the promises of a drive and not a byte more.
 //!
-//! Writes become visible when they complete and durable by a flush or `fua`. A power cut leaves of everything
-//! else any subset, torn at 512 or 4096 bytes, earlier versions included, in any order. Commands in service overlap and
-//! complete out of order, as long as its [`Model`] says. It never fails on its own: wrap it in
-//! [`crate::faulty::Faulty`] for that. What happens to a whole drive (unplugging, rolling back to an
-//! image, cloning, flips at rest) is called by whoever owns it.
+//! Writes become visible when they complete, and durable by a flush or `fua`. A power cut leaves any subset of all
+//! other writes, torn at 512 or 4096 bytes, in any order, earlier versions included. Commands in service overlap and
+//! complete out of order; each takes the time that its [`Model`] gives. The drive never fails on its own:
+//! [`crate::faulty::Faulty`] adds faults. Its owner calls the events of a whole drive: unplugging, a rollback to an
+//! image, cloning, flips at rest.
 //!
 //! Time is a value: the owner calls [`SimulatedDrive::advance`] (or `reap`) with the time before it submits.
 
@@ -27,12 +27,12 @@ pub use platter::{Page, Platter, SECTOR};
 use crate::{Buffer, Completion, Drive, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request, Shared};
 use cache::{Cache, pages_of};
 
-/// Commands waiting in the drive; one more is answered with `Retry`.
+/// Largest number of commands that wait in the drive; a further one is answered with `Retry`.
 pub const WAITING_MAX: usize = 65_536;
 
 struct Serving {
     request: Request,
-    /// For a flush: what it covers, fixed when it was submitted.
+    /// For a flush: the writes that it covers, fixed at its submission.
     mark: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct SimulatedDrive {
     model: Box<dyn Model>,
     clock: Instant,
     waiting: VecDeque<Serving>,
-    /// By the time of completion, ties in order of service.
+    /// Commands by their time of completion; ties are in order of service.
     serving: BTreeMap<(Instant, u64), Serving>,
     served: u64,
     finished: Vec<Completion>,
@@ -57,7 +57,7 @@ impl SimulatedDrive {
         SimulatedDrive::holding(Platter::default(), geometry, tear, model)
     }
 
-    /// A drive that holds an image from before.
+    /// A drive that holds an earlier image.
     pub fn holding(platter: Platter, geometry: Geometry, tear: Bytes, model: Box<dyn Model>) -> SimulatedDrive {
         assert!(tear.0 == SECTOR as u64 || tear.0 == BLOCK as u64, "drives tear at 512 or 4096 bytes");
         SimulatedDrive {
@@ -74,7 +74,7 @@ impl SimulatedDrive {
         }
     }
 
-    /// Lets time pass: what is done by `now` is carried out, what waited is begun at its own time.
+    /// Advances the time: completes the commands that are done by `now`, and starts waiting ones at their own times.
     pub fn advance(&mut self, now: Instant) {
         loop {
             self.begin();
@@ -149,8 +149,8 @@ impl SimulatedDrive {
         extents
     }
 
-    /// What a power cut now could leave, commands in service included as writes that may or may not have reached the
-    /// medium. Call before [`SimulatedDrive::power_cut_choosing`]; commands in flight are dropped by it.
+    /// The possible results of a power cut now. Commands in service count as writes that may or may not have reached
+    /// the medium. Call this before [`SimulatedDrive::power_cut_choosing`], which drops the commands in flight.
     pub fn prepare_power_cut(&mut self) -> Vec<Unsettled> {
         for (_, serving) in std::mem::take(&mut self.serving) {
             match &serving.request.op {
@@ -167,13 +167,13 @@ impl SimulatedDrive {
         self.cache.unsettled()
     }
 
-    /// The power goes: every command in flight is forgotten, and each unsettled place keeps what `choose` says.
+    /// Cuts the power: forgets every command in flight; `choose` selects the content of each unsettled place.
     pub fn power_cut_choosing(&mut self, choose: impl FnMut(Unsettled) -> usize) {
         self.prepare_power_cut();
         self.cache.cut(&mut self.platter, choose);
     }
 
-    /// What the medium would hold if the power went and each unsettled place kept what `choose` says. Call
+    /// The medium after a power cut in which `choose` selects the content of each unsettled place. Call
     /// [`SimulatedDrive::prepare_power_cut`] first, so that commands in service are among them.
     pub fn after_power_cut(&self, choose: impl FnMut(Unsettled) -> usize) -> Platter {
         let mut platter = self.platter.clone();
@@ -181,15 +181,15 @@ impl SimulatedDrive {
         platter
     }
 
-    /// The power goes, as cruelly as the dice say.
+    /// Cuts the power; the dice decide how much of the cache is lost.
     pub fn power_cut(&mut self, dice: &mut Dice) -> Cut {
         let cut = Cut::drawn(dice);
         self.power_cut_choosing(|place| cut.choose(dice, place));
         cut
     }
 
-    /// Takes the drive away: everything in flight comes back as `Gone`, and so does everything later. It keeps its
-    /// power, so its cache too; follow with a power cut where that is meant.
+    /// Removes the drive: all operations in flight and all later ones fail as `Gone`. It keeps its power and therefore
+    /// its cache. Add a power cut to lose the cache.
     pub fn unplug(&mut self) {
         self.plugged = false;
         let serving = std::mem::take(&mut self.serving);
@@ -206,12 +206,12 @@ impl SimulatedDrive {
         self.plugged
     }
 
-    /// Makes everything that was applied durable, honestly, whatever was said about earlier flushes.
+    /// Makes all applied writes durable, whatever earlier flushes claimed.
     pub fn settle(&mut self) {
         self.cache.flush(&mut self.platter, u64::MAX);
     }
 
-    /// The host died but the power stayed: what was in flight is carried out, in time, and answered to nobody.
+    /// The host died but the power stayed: commands in flight are carried out in time, and their answers are dropped.
     pub fn orphan(&mut self) {
         while let Some((&(at, _), _)) = self.serving.first_key_value() {
             self.advance(at);
@@ -219,30 +219,30 @@ impl SimulatedDrive {
         self.finished.clear();
     }
 
-    /// Commands not yet answered.
+    /// Number of commands not yet answered.
     pub fn in_flight(&self) -> usize {
         self.waiting.len() + self.serving.len() + self.finished.len()
     }
 
-    /// What is durable now.
+    /// The durable content.
     pub fn platter(&self) -> &Platter {
         &self.platter
     }
 
-    /// What a reader sees now: the durable content with everything cached over it.
+    /// The content that a reader sees: the durable content with the cache over it.
     pub fn image(&self) -> Platter {
         let mut platter = self.platter.clone();
         self.cache.clone().flush(&mut platter, u64::MAX);
         platter
     }
 
-    /// The medium is now this image, and the cache empty: a roll-back, a clone, a swap.
+    /// Replaces the medium by this image and empties the cache: a rollback, a clone, a swap.
     pub fn restore(&mut self, image: Platter) {
         self.platter = image;
         self.power_cut_choosing(|_| 0);
     }
 
-    /// Inverts bits of one stored byte, as decay at rest does. A cached newer version hides it.
+    /// Inverts bits of one stored byte, like decay at rest. A cached newer version hides it.
     pub fn flip(&mut self, at: u64, bits: u8) {
         let index = at / BLOCK as u64;
         let mut content = platter::bytes_of(&self.platter.page(index));

@@ -1,5 +1,5 @@
-//! The few system calls that the standard library does not offer, each behind a safe function.
-//! With the ring's driver the only place in this crate where unsafe code is allowed.
+//! The few system calls that the standard library lacks, each behind a safe function. Besides the ring's driver, only
+//! this file of the crate may contain unsafe code.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -20,7 +20,7 @@ pub fn now() -> Instant {
     Instant(ORIGIN.elapsed().as_nanos() as u64)
 }
 
-/// Bytes that an unprivileged process may still take on the file system of `path`.
+/// Bytes that an unprivileged process may still allocate on the file system of `path`.
 pub fn free_space(path: &std::path::Path) -> io::Result<stele_ground::Bytes> {
     use std::os::unix::ffi::OsStrExt;
     let path = CString::new(path.as_os_str().as_bytes())?;
@@ -34,7 +34,7 @@ pub fn free_space(path: &std::path::Path) -> io::Result<stele_ground::Bytes> {
     Ok(stele_ground::Bytes(found.f_bavail.saturating_mul(found.f_frsize)))
 }
 
-/// Whether something keeps the system's clock right, as the kernel says; none where it does not say.
+/// Whether the kernel reports a synchronised clock; `None` if it reports nothing.
 pub fn clock_is_synchronised() -> Option<bool> {
     let mut found = MaybeUninit::<libc::timex>::zeroed();
     // SAFETY: zeros are a valid timex that changes nothing, and the call fills the struct that is alive during it.
@@ -44,7 +44,7 @@ pub fn clock_is_synchronised() -> Option<bool> {
     }
 }
 
-/// The two parts of a device's number.
+/// The parts of a device number.
 pub fn major(device: u64) -> u64 {
     u64::from(libc::major(device))
 }
@@ -53,7 +53,7 @@ pub fn minor(device: u64) -> u64 {
     u64::from(libc::minor(device))
 }
 
-/// From now on no file or folder that this process makes may be written by others than its owner, unless it says so.
+/// From now on, files and directories of this process are writable by their owner only, unless it sets their mode.
 pub fn withhold_writing() {
     // SAFETY: sets a number of the process, which every call answers; there is nothing that can fail.
     unsafe {
@@ -62,7 +62,7 @@ pub fn withhold_writing() {
     }
 }
 
-/// An eventfd: any thread writes to wake the one that waits for it to become readable.
+/// An eventfd: a write by any thread wakes the thread that waits for it to become readable.
 pub struct EventFd(File);
 
 impl EventFd {
@@ -72,13 +72,13 @@ impl EventFd {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(EventFd(unsafe { File::from_raw_fd(fd) }))
     }
 
     /// Makes it readable.
     pub fn signal(&self) {
-        // It fails only when the counter is full, and then it is readable already.
+        // It fails only when the counter is full; the descriptor is then readable already.
         let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 
@@ -87,7 +87,7 @@ impl EventFd {
         let _ = (&self.0).read(&mut [0; 8]);
     }
 
-    /// Sleeps until it is readable or the time is over (none: without end), and clears it. It may return early.
+    /// Sleeps until it is readable or the time is over (`None`: without limit), and clears it. It may return early.
     pub fn wait(&self, timeout: Option<Duration>) {
         let mut poll = libc::pollfd { fd: self.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let time = timeout.map(timespec);
@@ -98,8 +98,8 @@ impl EventFd {
         }
     }
 
-    /// As `wait`, and for descriptors beside it, given with a token and whether for writing: those that are ready (or broken)
-    /// are taken out of `watches`, and their tokens put into `ready`.
+    /// Like `wait`, but also waits for other descriptors, each with a token and a flag for writing. Ready (or broken)
+    /// descriptors leave `watches`, and their tokens go into `ready`.
     pub fn wait_beside(&self, timeout: Option<Duration>, watches: &mut Vec<(u64, RawFd, bool)>, ready: &mut Vec<u64>) {
         let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut polls = vec![poll(self.as_raw_fd(), libc::POLLIN)];
@@ -139,8 +139,8 @@ fn timespec(span: Duration) -> libc::timespec {
     }
 }
 
-/// What the kernel says about unbuffered access to a file: alignment of memory, and of offsets and lengths.
-/// None where it does not say or unbuffered access is refused.
+/// The kernel's requirements for unbuffered access to a file: alignment of memory, and of offsets and lengths. `None`
+/// if the kernel reports none or refuses unbuffered access.
 pub fn direct_alignment(file: &File) -> Option<(usize, u64)> {
     let mut found = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor, which `file` keeps open; `found` has room for
@@ -165,12 +165,12 @@ pub fn in_memory(file: &File) -> bool {
     result == 0 && (kind == libc::TMPFS_MAGIC || kind == RAMFS_MAGIC)
 }
 
-/// Bytes of a block device.
+/// The size of a block device in bytes.
 pub fn device_size(mut device: &File) -> io::Result<u64> {
     device.seek(SeekFrom::End(0))
 }
 
-/// An extended attribute of the file. None where it has none of that name, or the file system keeps none.
+/// An extended attribute of the file. `None` if the file lacks it, or the file system does not support attributes.
 pub fn attribute(file: &File, name: &str) -> Option<String> {
     let name = CString::new(name).ok()?;
     let mut value = vec![0u8; 256];
@@ -187,7 +187,7 @@ pub fn set_attribute(file: &File, name: &str, value: &str) -> io::Result<()> {
     check(unsafe { libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
-/// Takes an attribute away; one that is not there is no error.
+/// Removes an attribute; a missing one is no error.
 pub fn clear_attribute(file: &File, name: &str) -> io::Result<()> {
     let name = CString::new(name)?;
     // SAFETY: the name ends in NUL and lives during the call.
@@ -205,7 +205,7 @@ pub fn sector_size(device: &File) -> io::Result<u64> {
     Ok(size as u64)
 }
 
-/// Tells a block device that a range is no longer wanted.
+/// Tells a block device that a range is unused.
 pub fn discard_device(device: &File, at: u64, length: u64) -> io::Result<()> {
     const BLKDISCARD: u64 = 0x1277;
     let range = [at, length];
@@ -213,14 +213,14 @@ pub fn discard_device(device: &File, at: u64, length: u64) -> io::Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), BLKDISCARD as _, range.as_ptr()) })
 }
 
-/// `mode` is of the FALLOC_FL family.
+/// Runs fallocate; `mode` is one of the FALLOC_FL flags.
 pub fn allocate(file: &File, mode: i32, at: u64, length: u64) -> io::Result<()> {
     // SAFETY: takes integers only.
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, at as libc::off_t, length as libc::off_t) })
 }
 
-/// Writes the slices one after another at an offset; returns how many bytes went. With `durable`, those bytes are
-/// durable when it returns. More than 1024 slices are cut off, as a short write.
+/// Writes the slices one after another at an offset, and returns the number of bytes written. With `durable`, those
+/// bytes are durable when it returns. More than 1024 slices give a short write.
 pub fn write_vectored(file: &File, slices: &[IoSlice], at: u64, durable: bool) -> io::Result<u64> {
     let slices = &slices[..slices.len().min(IOVECS_MAX)];
     let flags = if durable { libc::RWF_DSYNC } else { 0 };
@@ -232,10 +232,10 @@ pub fn write_vectored(file: &File, slices: &[IoSlice], at: u64, durable: bool) -
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(written as u64) }
 }
 
-/// The next offset from `at` on that holds data (`data` true) or is a hole; none behind the last data.
+/// The next offset from `at` on that holds data (`data` true) or is a hole; `None` after the last data.
 pub fn seek(file: &File, at: u64, data: bool) -> io::Result<Option<u64>> {
     let whence = if data { libc::SEEK_DATA } else { libc::SEEK_HOLE };
-    // SAFETY: takes integers only. The file's own position is used by nobody.
+    // SAFETY: takes integers only. No code uses the file's own position.
     let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
     if found >= 0 {
         return Ok(Some(found as u64));
@@ -244,8 +244,8 @@ pub fn seek(file: &File, at: u64, data: bool) -> io::Result<Option<u64>> {
     if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
 }
 
-/// Bytes that were sent over a unix socket and that the other end has not read, as the kernel accounts for them: more than the
-/// bytes alone. None where the descriptor is no such socket, or the kernel does not say.
+/// Bytes that were sent over a Unix socket and that the peer has not read, as the kernel accounts for them: more than
+/// the payload alone. `None` if the descriptor is no such socket, or the kernel does not report it.
 pub fn unread_by_peer(socket: RawFd) -> Option<u64> {
     let mut count: libc::c_int = 0;
     // SAFETY: SIOCOUTQ, which is TIOCOUTQ, stores one int through its argument; a descriptor that is none is an error.

@@ -8,7 +8,7 @@ use crate::place;
 use crate::sites::Site;
 use crate::tree::Detectors;
 
-/// Where most of the time of the array's tests goes: these are asked last.
+/// The slowest of the array's tests: they run last.
 const SLOW: [&str; 14] = [
     "drives::label::agreement::model",
     "pool::tests::agreement",
@@ -25,10 +25,11 @@ const SLOW: [&str; 14] = [
     "hosts::ahead::tests",
     "durable::table::tests",
 ];
-/// Seconds after which tests without a verdict count as red: a mutant that hangs is noticed. Of quick tests, and of all.
+/// Seconds after which tests without a verdict count as failed, since a mutant may hang: for the quick tests, and for
+/// all.
 const PATIENCE: [&str; 2] = ["180", "900"];
 
-/// Draws `count` of the mutants, in order, all equally likely.
+/// Draws `count` of the mutants, in order and with equal probability.
 pub fn sample(sites: &mut Vec<Site>, count: usize, seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut keyed: Vec<(u64, Site)> = sites
@@ -73,7 +74,7 @@ pub fn hunt(detectors: &Detectors, chosen: &[Site]) -> Result<Report, String> {
     Ok(report)
 }
 
-/// The first test that fails with the mutant awake.
+/// The first test that fails with this mutant active.
 fn noticed(detectors: &Detectors, number: u32) -> Result<Option<String>, String> {
     let quick: Vec<&str> = SLOW.iter().flat_map(|slow| ["--skip", slow]).collect();
     let [soon, late] = PATIENCE;

@@ -1,7 +1,7 @@
-//! Mutants by machine: small changes of the array's code, one at a time, each of which some test must notice.
+//! Mutants by machine: small changes of the array's code, one at a time. For each, at least one test must fail.
 //!
-//! All changes are woven into one copy of the sources, asleep; the tests are built once, and the environment chooses the
-//! change that is awake. So a mutant costs a run of tests and no build.
+//! All changes are woven, inactive, into one copy of the sources. The tests are built once, and an environment variable
+//! activates one change. A mutant therefore costs a test run and no build.
 
 mod hunt;
 mod sites;
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Where a mistake would cost records: agreement, log, recovery, checkpoints, redo, moving, rebuild.
+/// Files in which an error would cost records: agreement, log, recovery, checkpoints, redo, moving, rebuild.
 const FILES: [&str; 25] = [
     "drives/label.rs",
     "drives/label/agreement.rs",
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// How many survived.
+/// Runs the hunt, and returns the number of survivors.
 fn run(arguments: &Arguments) -> Result<usize, String> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;

@@ -1,4 +1,5 @@
-//! Where a source file can be changed, and the file with all changes in it, each asleep until its number is chosen.
+//! The places at which a source file can be changed, and the file with all changes in it, each inactive until its
+//! number is chosen.
 
 use proc_macro2::{LineColumn, Span};
 use syn::spanned::Spanned;
@@ -13,15 +14,15 @@ pub struct Site {
     pub line: usize,
     pub function: String,
     pub change: Change,
-    /// What is changed, on one line.
+    /// The changed code, on one line.
     pub text: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// A statement is left out.
+    /// A statement is omitted.
     LeftOut,
-    /// A condition is turned round.
+    /// A condition is negated.
     TurnedRound,
 }
 
@@ -40,7 +41,7 @@ pub fn woven(file: &str, text: &str, first: u32) -> Result<(Vec<Site>, String), 
     let mut finder = Finder::new(file, text, first);
     finder.visit_file(&tree);
     let Finder { sites, mut before, mut after, .. } = finder;
-    // What begins at one place: the outer first. What ends at one place: the inner first.
+    // Of changes that begin at the same place, the outer comes first; of those that end at the same place, the inner.
     before.sort_by_key(|(at, _)| *at);
     after.reverse();
     after.sort_by_key(|(at, _)| *at);
@@ -62,7 +63,7 @@ pub fn woven(file: &str, text: &str, first: u32) -> Result<(Vec<Site>, String), 
 struct Finder<'a> {
     file: &'a str,
     text: &'a str,
-    /// Where each line begins.
+    /// The start of each line.
     lines: Vec<usize>,
     next: u32,
     functions: Vec<String>,
@@ -115,7 +116,7 @@ impl<'a> Finder<'a> {
                 self.condition(&both.left);
                 self.condition(&both.right);
             }
-            // Comparisons are found wherever they are.
+            // Comparisons are found separately, wherever they are.
             Expr::Binary(_) | Expr::Let(_) | Expr::Macro(_) | Expr::Lit(_) => {}
             Expr::Paren(inner) => self.condition(&inner.expr),
             other => self.add(other.span(), Change::TurnedRound),

@@ -1,4 +1,4 @@
-//! The copy of the repository that the mutants live in, and what is built from it.
+//! The copy of the repository that contains the mutants, and the programs built from it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::sites::{Site, woven};
 
 const MODULE: &str = "\
-//! Which mutant is awake.
+//! The number of the active mutant.
 
 use std::sync::OnceLock;
 
@@ -16,7 +16,7 @@ pub fn on(number: u32) -> bool {
     *CHOSEN.get_or_init(chosen) == number
 }
 ";
-/// Woven code has parentheses and nesting that nobody would write.
+/// Woven code has unusual parentheses and nesting.
 const ALLOWED: &str = "#![allow(warnings, clippy::all)]\n";
 
 pub struct Woven {
@@ -24,8 +24,8 @@ pub struct Woven {
     copy: PathBuf,
 }
 
-/// Copies the repository and weaves the mutants into the array's files. What is the same as last time keeps its date, so that
-/// it is not built again.
+/// Copies the repository and weaves the mutants into the array's files. An unchanged file keeps its date, so that it is
+/// not built again.
 pub fn weave(root: &Path, files: &[&str]) -> Result<Woven, String> {
     let copy = root.join("target/mutants/tree");
     let (from, sources) = (root.join("crates/array/src"), copy.join("crates/array/src"));
@@ -50,7 +50,7 @@ pub fn weave(root: &Path, files: &[&str]) -> Result<Woven, String> {
     Ok(Woven { sites, copy })
 }
 
-/// Test programs, in the order in which they are asked; each with the folder it runs in.
+/// Test programs, in the order in which they run; each with its working directory.
 pub struct Detectors {
     pub array: (PathBuf, PathBuf),
     pub world: Vec<(PathBuf, PathBuf)>,
@@ -84,7 +84,7 @@ pub fn build(root: &Path, woven: &Woven) -> Result<Detectors, String> {
     Ok(Detectors { array, world: found.collect() })
 }
 
-/// Makes `to` hold what `from` holds, but for the files in `own`.
+/// Makes `to` equal to `from`, except for the files in `own`.
 fn mirror(from: &Path, to: &Path, own: &[PathBuf]) -> Result<(), String> {
     let told = |error: std::io::Error| format!("{}: {error}", from.display());
     if own.iter().any(|path| path == to) {
@@ -111,7 +111,7 @@ fn mirror(from: &Path, to: &Path, own: &[PathBuf]) -> Result<(), String> {
     wanted.iter().try_for_each(|name| mirror(&from.join(name), &to.join(name), own))
 }
 
-/// Writes what is new.
+/// Writes the file if its text changed.
 fn renew(path: &Path, text: &str) -> Result<(), String> {
     if std::fs::read_to_string(path).is_ok_and(|old| old == text) {
         return Ok(());

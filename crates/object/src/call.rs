@@ -1,4 +1,4 @@
-//! One request on its way through: who asks, what they send, what it turned out to be.
+//! One request while it is served: its caller, its payload, and its operation.
 
 use crate::metrics::Metrics;
 use crate::operation::Operation;
@@ -10,23 +10,23 @@ use std::sync::{Arc, Mutex, OnceLock};
 use stele_archive::Caller;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A request being served. The wire layer carries it as an extension from the door to the operation.
+/// A request being served. The wire layer carries it as an extension from the connection to the operation.
 pub struct Call {
     /// The request's id, as the answer names it.
     pub id: String,
-    /// Who asks, once the signature was right.
+    /// The caller, once the signature has been verified.
     pub caller: Caller,
-    /// Whether nobody can listen: encrypted, or the peer is on this machine.
+    /// Whether eavesdropping is impossible: the connection is encrypted, or the peer is on this machine.
     pub private: bool,
-    /// Where to count.
+    /// The counters.
     pub metrics: Arc<Metrics>,
-    /// `If-Match` of a read as sent: a list, which the wire crate does not take.
+    /// `If-Match` of a read as sent: a list, which the wire crate does not accept.
     pub if_match: Option<String>,
     /// `If-None-Match` of a read as sent.
     pub if_none_match: Option<String>,
-    /// The request's document, if it has one: the wire crate passes over the elements it does not know.
+    /// The request's document, if it has one: the wire crate ignores elements that it does not know.
     pub document: Bytes,
-    /// What stands before `/KEY` in the URL of an object in the bucket asked for.
+    /// The part before `/KEY` in the URL of an object in the requested bucket.
     pub bucket_url: String,
     payload: Mutex<Option<Payload>>,
     operation: OnceLock<Operation>,
@@ -59,18 +59,17 @@ impl Call {
         }
     }
 
-    /// The call that a request of the wire layer belongs to; marks what it turned out to be.
+    /// The call of a request in the wire layer; records its operation.
     pub fn of<T>(request: &mut S3Request<T>, operation: Operation) -> S3Result<Arc<Call>> {
         let call = request.extensions.remove::<Arc<Call>>();
-        let call = call.ok_or_else(|| {
-            refuse(S3ErrorCode::InternalError, "The request came in by a way that identifies nobody.")
-        })?;
-        // Set once: an operation is entered once for each request.
+        let call = call
+            .ok_or_else(|| refuse(S3ErrorCode::InternalError, "The request arrived without an identified caller."))?;
+        // Set once: each request enters one operation.
         let _ = call.operation.set(operation);
         Ok(call)
     }
 
-    /// What the request turned out to be.
+    /// The request's operation.
     pub fn operation(&self) -> Operation {
         self.operation.get().copied().unwrap_or(Operation::Unknown)
     }
@@ -80,12 +79,12 @@ impl Call {
         self.payload.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
     }
 
-    /// Lets the next request in before this one's answer has been taken.
+    /// Admits the next request before the client has taken this one's answer.
     pub fn give_up_turn(&self) {
         drop(self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take());
     }
 
-    /// Gives a payload back that was not read to its end, so that the rest can be read away.
+    /// Returns a payload that was not read to its end, so that its rest can be drained.
     pub fn return_payload(&self, payload: Payload) {
         *self.payload.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(payload);
     }

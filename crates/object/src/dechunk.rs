@@ -1,12 +1,12 @@
 //! The aws-chunked framing: `SIZE[;chunk-signature=HEX] CRLF DATA CRLF ... 0 CRLF trailers CRLF`.
 //!
-//! A state machine over whatever pieces arrive; payload leaves as slices of what came in, uncopied.
-//! A chunk's signature is checked when its end arrives, after its data has gone on: nothing is
-//! acknowledged before the whole body has ended well, so data of a forged chunk is dropped with it.
+//! A state machine over pieces of any size. The payload leaves as slices of the input, without a copy. The signature of
+//! a chunk is checked at its end, after its data has gone on. Nothing is acknowledged before the whole body has ended
+//! correctly, so the data of a forged chunk is dropped with the body.
 //!
 //! A signed trailer may have an empty line before `x-amz-trailer-signature`, as minio-go writes it.
 //!
-//! Limits: a size line of 1 KiB, trailers of 16 KiB. A chunk may be of any size, since none is kept.
+//! Limits: a size line of 1 KiB, trailers of 16 KiB. A chunk may be of any size, since no chunk is stored here.
 
 use crate::sigv4::ChunkSigner;
 use bytes::{Buf, Bytes};
@@ -14,14 +14,14 @@ use bytes::{Buf, Bytes};
 const LINE_MAX: usize = 1024;
 const TRAILERS_MAX: usize = 16 * 1024;
 
-/// Why a chunked body is refused.
+/// The reason why a chunked body is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChunkError {
-    /// It does not follow the framing; the text says where.
+    /// It violates the framing; the text names the place.
     Framing(&'static str),
     /// It ends before its last chunk.
     Incomplete,
-    /// A chunk or the trailer does not bear the signature it must.
+    /// The signature of a chunk or of the trailer is missing or wrong.
     Signature,
     /// The trailer cannot be parsed, or was announced and is missing.
     Trailer(&'static str),
@@ -34,23 +34,23 @@ enum State {
     Trailers,
 }
 
-/// Takes a chunked body apart.
+/// Parses a chunked body.
 pub struct Dechunker {
     state: State,
     signer: Option<ChunkSigner>,
     trailer_signed: bool,
     line: Vec<u8>,
-    // The signature of the chunk whose data is passing.
+    // The signature of the chunk whose data is being read.
     signature: Option<[u8; 64]>,
     trailers: Vec<(String, String)>,
     trailer_signature: Option<String>,
-    // An empty line was met where the signature of the trailers is still to come.
+    // An empty line came although the signature of the trailers is still missing.
     parted: bool,
     ended: bool,
 }
 
 impl Dechunker {
-    /// A body whose chunks `signer` verifies (none: unsigned), with a signed trailer or not.
+    /// A body whose chunks `signer` verifies (`None`: unsigned), with or without a signed trailer.
     pub fn new(signer: Option<ChunkSigner>, trailer_signed: bool) -> Dechunker {
         Dechunker {
             state: State::Size,
@@ -65,7 +65,7 @@ impl Dechunker {
         }
     }
 
-    /// Takes bytes off `input` until it holds no more or payload appears, which is returned.
+    /// Consumes `input` until it is empty or payload appears, which is returned.
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, ChunkError> {
         while !input.is_empty() {
             match self.state {
@@ -88,7 +88,7 @@ impl Dechunker {
                     return Ok(Some(piece));
                 }
                 State::DataEnd { signature } => {
-                    // CR and LF may come in two pieces.
+                    // CR and LF may arrive in two pieces.
                     let expected = if self.line.is_empty() { b'\r' } else { b'\n' };
                     if input[0] != expected {
                         return Err(ChunkError::Framing("no line end after chunk data"));
@@ -114,7 +114,7 @@ impl Dechunker {
         Ok(None)
     }
 
-    /// The body has ended: checks that it was meant to, and gives the trailers.
+    /// Ends the body: checks that it is complete, and returns the trailers.
     pub fn finish(&mut self) -> Result<Vec<(String, String)>, ChunkError> {
         if !matches!(self.state, State::Trailers) {
             return Err(ChunkError::Incomplete);
@@ -138,7 +138,7 @@ impl Dechunker {
         Ok(std::mem::take(&mut self.trailers))
     }
 
-    // Moves input into `line` up to and without the line end; true when the line is whole.
+    // Moves input into `line` up to the line end, which is left out; returns true when the line is complete.
     fn take_line(&mut self, input: &mut Bytes, limit: usize, beyond: ChunkError) -> Result<bool, ChunkError> {
         let end = input.iter().position(|byte| *byte == b'\n');
         let piece = input.split_to(end.unwrap_or(input.len()));
@@ -198,7 +198,8 @@ impl Dechunker {
 
     fn take_trailer(&mut self, line: &[u8]) -> Result<(), ChunkError> {
         if line.is_empty() {
-            // minio-go ends the signed lines as they are signed, with LF, and has an empty line before their signature.
+            // minio-go ends the signed lines with LF, as they are signed, and puts an empty line before their
+            // signature.
             let awaits_signature = self.trailer_signed && self.trailer_signature.is_none() && !self.trailers.is_empty();
             if awaits_signature && !self.parted {
                 self.parted = true;

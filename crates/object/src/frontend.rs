@@ -1,10 +1,13 @@
-//! The S3 frontend: one request in, one answer out, with everything around the operation itself.
+//! The S3 frontend: one request in, one answer out, with all steps around the operation itself.
 //!
-//! In order: the sender is found out and the signature verified, a turn is waited for (bounded), the
-//! body is given its limits, the wire crate routes and the archive acts, the answer gets its ids, and
-//! what the client still sends is read away. Strangers hold nothing that others wait for: neither a
-//! turn nor memory for a document before it is known who asks. Nothing panics on what a client sends;
-//! a refusal at any step is an S3 error document.
+//! The steps in order:
+//! 1. Identify the sender and verify the signature.
+//! 2. Wait for a turn (bounded), and apply the limits of the body.
+//! 3. Let the wire crate route and the archive act.
+//! 4. Add the ids to the answer, and drain the rest of the client's data.
+//!
+//! An unidentified sender holds no shared resource: it gets neither a turn nor memory for a document. Nothing panics on
+//! a client's data. A refusal at any step is an S3 error document.
 
 mod admin;
 mod answer;
@@ -33,13 +36,13 @@ use stele_archive::Archive;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// What the frontend reads the time of day from.
+/// The frontend's source of the time of day.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// Whole bodies are accounted in units of this many bytes.
+/// The unit in bytes for accounting whole bodies.
 const DOCUMENT_UNIT: u64 = 64 * 1024;
-/// Refusals before the archive that are written to the audit log, in a second; more are only counted, or a
-/// stranger could fill the log.
+/// Largest number of refusals before the archive that the audit log records in a second. Further ones are only counted,
+/// so that unidentified senders cannot fill the log.
 const AUDITED_PER_SECOND: u64 = 20;
 
 /// The S3 frontend of one archive.
@@ -60,12 +63,12 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    /// A frontend on an archive. `snapshot` tells how the store beneath is doing, for `/health` and `/metrics`.
+    /// A frontend on an archive. `snapshot` returns the state of the store for `/health` and `/metrics`.
     pub fn new(archive: Archive, settings: Settings, clock: Clock, snapshot: Option<SnapshotSource>) -> Arc<Frontend> {
         let settings = Arc::new(settings);
         let wire = Wire { archive: archive.clone(), settings: settings.clone() };
         let mut boot = [0; 8];
-        // Ids need not be secret: without entropy they merely start alike after each start.
+        // Ids need not be secret. Without entropy they only repeat after each start.
         let _ = rand::fill(&mut boot);
         Arc::new(Frontend {
             archive,
@@ -89,17 +92,17 @@ impl Frontend {
         &self.settings
     }
 
-    /// What has been counted.
+    /// The counters.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// The same, for a listener that serves `/metrics` alone.
+    /// The counters, for a listener that serves `/metrics` alone.
     pub fn shared_metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
     }
 
-    /// The connections, to close them.
+    /// The connections, so that a caller can close them.
     pub fn connections(&self) -> &Connections {
         &self.connections
     }
@@ -119,7 +122,7 @@ impl Frontend {
         self.metrics.request(true);
         let head = *request.method() == Method::HEAD;
         let resource = request.uri().path().to_owned();
-        // Nobody is invited to send a body that is empty.
+        // No client is invited to send an empty body.
         let uninvited = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
         let (mut response, operation) = self.serve(request, peer, &id).await;
         if uninvited {
@@ -158,14 +161,14 @@ impl Frontend {
         answer::correct(call.operation(), &mut response);
         let rest = call.take_payload();
         if rest.is_some() {
-            // Refused before its end: the sender may take its time, but not a turn.
+            // The request was refused before its end: the sender may take its time, but must not hold a turn.
             call.give_up_turn();
         }
         answer::read_away(&mut response, rest).await;
         (response, call.operation())
     }
 
-    /// Waits until one more request may be served, within the queue's patience.
+    /// Waits for a turn, at most for the queue's patience.
     async fn turn(&self) -> S3Result<OwnedSemaphorePermit> {
         let waiting = self.turns.clone().acquire_owned();
         match timeout(self.settings.queue_patience, waiting).await {
@@ -178,15 +181,15 @@ impl Frontend {
     }
 
     fn next_id(&self) -> String {
-        // Distinct within a run by the counter, and between runs by the starting point.
+        // The counter makes ids distinct within a run, the starting point between runs.
         let number = self.boot.wrapping_add(self.counter.fetch_add(1, Relaxed));
         format!("{:016X}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// Whether one more refusal may be written to the audit log in this second.
+    /// Whether the audit log may record one more refusal in this second.
     fn audit_allowed(&self) -> bool {
         let now = (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-        // The second in the upper bits, the count in the lower.
+        // The second is in the upper bits, the count in the lower.
         let step = |state: u64| {
             let count = if state >> 16 == now & 0xFFFF_FFFF_FFFF { state & 0xFFFF } else { 0 };
             (count < AUDITED_PER_SECOND).then_some((now & 0xFFFF_FFFF_FFFF) << 16 | (count + 1))

@@ -1,8 +1,7 @@
-//! Floor 4: the S3 frontend. A byte stream comes in, S3 goes over it, and the archive decides.
+//! Floor 4: the S3 frontend. It speaks S3 over a byte stream, and the archive decides.
 //!
-//! The wire crate (`s3s`) routes requests and reads and writes their documents. Signatures, bodies,
-//! limits and the answers' codes are ours. What the frontend promises and refuses is written in
-//! `SEMANTICS/object.md`.
+//! The wire crate (`s3s`) routes requests, and reads and writes their documents. Signatures, bodies, limits and the
+//! codes of answers are implemented here. `SEMANTICS/object.md` states the promises and refusals of the frontend.
 
 mod call;
 mod dechunk;

@@ -1,14 +1,14 @@
-//! `/metrics` for Prometheus: what the frontend counted, and a snapshot of the store beneath.
+//! `/metrics` for Prometheus: the counters of the frontend, and a snapshot of the store.
 //!
-//! Counting a request takes no lock: operations and statuses are places in a table of atomics.
-//! Names are documented in `SEMANTICS/object.md`; a test holds the two together.
+//! Counting a request takes no lock: operations and statuses are indices into a table of atomics. `SEMANTICS/object.md`
+//! documents the names; a test compares the two.
 
 use crate::operation::Operation;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Statuses that get a series of their own; every other one counts as its class's first.
+/// Statuses with a series of their own; every other status counts as the first of its class.
 const STATUSES: [u16; 20] =
     [200, 204, 206, 304, 400, 403, 404, 405, 409, 411, 412, 416, 429, 500, 501, 503, 507, 301, 100, 499];
 
@@ -29,18 +29,18 @@ struct PerOperation {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Totals {
     pub requests: u64,
-    /// Answered with 500 and above.
+    /// Answered with a status of 500 or more.
     pub failed: u64,
-    /// From head to head, in microseconds, added up.
+    /// Sum of the times from request head to answer head, in microseconds.
     pub took_us: u64,
     pub received: u64,
     pub sent: u64,
-    /// Open now.
+    /// Connections open now.
     pub connections: u64,
     pub under_way: u64,
 }
 
-/// What the frontend counts.
+/// The counters of the frontend.
 pub struct Metrics {
     operations: Vec<PerOperation>,
     received: AtomicU64,
@@ -68,7 +68,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A request has been answered.
+    /// Counts an answered request.
     pub fn answered(&self, operation: Operation, status: u16, took: Duration) {
         let Some(counts) = self.operations.get(operation.index()) else {
             return;
@@ -89,42 +89,42 @@ impl Metrics {
         counts.latency_sum_us.fetch_add(micros, Relaxed);
     }
 
-    /// Payload bytes taken in.
+    /// Counts payload bytes received.
     pub fn received(&self, bytes: u64) {
         self.received.fetch_add(bytes, Relaxed);
     }
 
-    /// Payload bytes given out.
+    /// Counts payload bytes sent.
     pub fn sent(&self, bytes: u64) {
         self.sent.fetch_add(bytes, Relaxed);
     }
 
-    /// A connection came (`true`) or went.
+    /// Counts a connection that opened (`true`) or closed.
     pub fn connection(&self, came: bool) {
         step(&self.connections, came);
     }
 
-    /// A connection was turned away at the limit.
+    /// Counts a connection refused at the limit.
     pub fn connection_refused(&self) {
         self.connections_refused.fetch_add(1, Relaxed);
     }
 
-    /// A request began (`true`) or ended.
+    /// Counts a request that began (`true`) or ended.
     pub fn request(&self, began: bool) {
         step(&self.requests_now, began);
     }
 
-    /// A request was answered 503 because too many were being served.
+    /// Counts a request that got 503 because too many were being served.
     pub fn request_shed(&self) {
         self.requests_shed.fetch_add(1, Relaxed);
     }
 
-    /// A response had to be cut off after its head was sent.
+    /// Counts a response that was cut off after its head was sent.
     pub fn response_broken(&self) {
         self.responses_broken.fetch_add(1, Relaxed);
     }
 
-    /// What all operations together come to.
+    /// The sums over all operations.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals {
             received: self.received.load(Relaxed),
@@ -142,7 +142,7 @@ impl Metrics {
         totals
     }
 
-    /// The text a scrape reads.
+    /// The text for a scrape.
     pub fn render(&self, snapshot: Option<&Snapshot>) -> String {
         let mut text = String::with_capacity(16 * 1024);
         self.render_requests(&mut text);
@@ -229,24 +229,24 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// How the store beneath is doing, as `/health` and `/metrics` say it.
+/// The state of the store, as `/health` and `/metrics` report it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Health {
-    /// Everything is as it should be.
+    /// No known problem.
     #[default]
     Healthy,
-    /// Everything is served; redundancy is reduced or something needs attention.
+    /// All data is served; redundancy is reduced, or a problem needs attention.
     Degraded,
     /// Reads only.
     ReadOnly,
-    /// Something that was stored cannot be read; what else is there can.
+    /// Some stored data is unreadable; the rest can be read.
     DataUnreadable,
     /// Requests cannot be served.
     Down,
 }
 
 impl Health {
-    /// As the metrics have it: what there was before keeps its number.
+    /// The number in the metrics: older variants keep their numbers.
     fn number(self) -> u64 {
         match self {
             Health::Healthy => 0,
@@ -257,7 +257,7 @@ impl Health {
         }
     }
 
-    /// In the words of `/health`.
+    /// The word in `/health`.
     pub fn word(self) -> &'static str {
         match self {
             Health::Healthy => "healthy",
@@ -269,20 +269,20 @@ impl Health {
     }
 }
 
-/// A drive, as the metrics show it.
+/// A drive, for the metrics.
 #[derive(Clone, Default, Debug)]
 pub struct DriveSample {
     /// The drive's path or id.
     pub drive: String,
-    /// Its enclosure.
+    /// The drive's enclosure.
     pub enclosure: String,
-    /// Its state in one word, as `stele pool status` shows it.
+    /// The drive's state in one word, as `stele pool status` shows it.
     pub state: String,
-    /// Whether it serves.
+    /// Whether the drive serves requests.
     pub online: bool,
-    /// Its size in bytes.
+    /// The drive's size in bytes.
     pub size: u64,
-    /// Allocated bytes of it.
+    /// The drive's allocated bytes.
     pub used: u64,
     /// Failed reads.
     pub read_errors: u64,
@@ -292,19 +292,19 @@ pub struct DriveSample {
     pub digest_errors: u64,
 }
 
-/// Something an operator should know.
+/// A problem that an operator should know.
 #[derive(Clone, Default, Debug)]
 pub struct Alarm {
     /// A short stable word, as OPERATIONS.md lists it.
     pub name: String,
-    /// What is wrong and what to do.
+    /// The problem and the next step.
     pub message: String,
 }
 
-/// What `stele` tells about the store when asked.
+/// The state of the store, supplied by `stele` on request.
 #[derive(Clone, Default, Debug)]
 pub struct Snapshot {
-    /// Overall.
+    /// Overall state.
     pub health: Health,
     /// Raw bytes of all drives.
     pub size: u64,
@@ -324,11 +324,11 @@ pub struct Snapshot {
     pub versions: u64,
     /// Bytes of object content stored.
     pub stored: u64,
-    /// What needs attention.
+    /// Problems that need attention.
     pub alarms: Vec<Alarm>,
-    /// Alarms that came since the server started, by name; also those that ended, and those of one moment.
+    /// Alarms since the server's start, by name, including ended and momentary ones.
     pub alarms_came: Vec<(String, u64)>,
-    /// Further gauges by full name, with their help, for parts this crate does not know.
+    /// Further gauges by full name, with their help, for parts that this crate does not know.
     pub more: Vec<(String, String, f64)>,
 }
 
@@ -392,7 +392,8 @@ impl Snapshot {
                 let _ = writeln!(text, "{name}{{drive=\"{path}\",enclosure=\"{enclosure}\"}} {}", field(drive));
             }
         }
-        // Apart from the others: a label that changes begins another series, and a counter must go on in its own.
+        // A separate series for the state: a label that changes begins another series, and a counter must stay in its
+        // own.
         head(text, "stele_drive_state", "gauge", "1 for the state that the drive is in.");
         for drive in &self.drives {
             let _ = writeln!(
@@ -425,8 +426,8 @@ impl Snapshot {
     }
 }
 
-// Label values of the exposition format and JSON strings agree on these escapes. Both know the line break;
-// every other character that must not reach a terminal as it is gets written out first.
+// Label values of the exposition format and JSON strings share these escapes. Both know the line break. Other
+// characters that must not reach a terminal are spelled out first.
 fn escaped(text: &str) -> String {
     let lines = text.split('\n').map(|line| stele_ground::shown(line).replace('\\', "\\\\").replace('"', "\\\""));
     lines.collect::<Vec<_>>().join("\\n")

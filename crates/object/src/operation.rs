@@ -1,4 +1,4 @@
-//! The S3 operations by name, as metrics and logs know them.
+//! The names of the S3 operations, for metrics and logs.
 
 macro_rules! operations {
     ($($name:ident),* $(,)?) => {
@@ -9,7 +9,7 @@ macro_rules! operations {
                 #[allow(missing_docs)]
                 $name,
             )*
-            /// A request that was refused before it was known what it asks for, or asks for something unknown.
+            /// A request that was refused before its operation was known, or that names an unknown operation.
             Unknown,
         }
 
@@ -17,7 +17,7 @@ macro_rules! operations {
             /// Every operation, for tables.
             pub const ALL: &[Operation] = &[$(Operation::$name,)* Operation::Unknown];
 
-            /// The name AWS gives it.
+            /// The name of the operation on AWS.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Operation::$name => stringify!($name),)*
@@ -85,7 +85,7 @@ operations! {
 }
 
 impl Operation {
-    /// The place in a table of all.
+    /// The index in a table of all operations.
     pub fn index(self) -> usize {
         self as usize
     }

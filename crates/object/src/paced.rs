@@ -1,7 +1,7 @@
-//! A byte stream whose peer must keep reading: a write that stays stuck fails instead of waiting for ever, and so does one
-//! after another that a peer lets through by the byte.
+//! A byte stream whose peer must keep reading. A write that stays stuck fails instead of waiting for ever, and so do
+//! writes that a peer takes a few bytes at a time.
 //!
-//! Reads need no such bound here; heads and bodies are timed where they are understood.
+//! Reads need no such bound here: the code that parses heads and bodies limits their time.
 
 use std::io;
 use std::pin::Pin;
@@ -10,23 +10,23 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// What a peer must take, on average over the time that it keeps writes waiting: as much as the sender of a body must give.
+/// Smallest average rate in bytes a second while writes wait for the peer: the same as for the sender of a body.
 const RATE_MIN: u64 = 1024;
 
 /// Wraps a stream; `patience` is the longest a write may make no progress.
 pub struct Paced<S> {
     stream: S,
     patience: Duration,
-    /// How long writes have been stuck, and what the peer took, since that was last judged.
+    /// Time for which writes were stuck, and below the bytes that the peer took, since the last check.
     waited: Duration,
     taken: u64,
-    // Armed while a write is stuck; kept afterwards so that the next one need not allocate.
+    // Armed while a write is stuck; kept afterwards so that the next write need not allocate.
     alarm: Option<Pin<Box<Sleep>>>,
     stuck: Option<Instant>,
 }
 
 impl<S> Paced<S> {
-    /// A stream as it is, with a bound on stuck writes.
+    /// Wraps a stream with a bound on stuck writes.
     pub fn new(stream: S, patience: Duration) -> Paced<S> {
         Paced { stream, patience, waited: Duration::ZERO, taken: 0, alarm: None, stuck: None }
     }
@@ -62,7 +62,7 @@ impl<S> Paced<S> {
         }
     }
 
-    /// Refuses a peer that takes too little while everything waits for it.
+    /// Fails if the peer takes too little while writes wait for it.
     fn drips(&mut self) -> io::Result<()> {
         if self.waited < self.patience {
             return Ok(());

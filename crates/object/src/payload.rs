@@ -1,10 +1,10 @@
-//! A request's payload on its way in: framing off, length and signature checked, time bounded.
+//! A request's payload on its way in: framing removed, length and signature checked, time bounded.
 //!
-//! Memory: one piece at a time, as it came from the socket. The last piece is handed out before the
-//! end is checked, so a consumer commits nothing until `next` has answered `None`.
+//! Memory: one piece at a time, as it came from the socket. The last piece is returned before the end is checked. A
+//! consumer must therefore commit nothing until `next` has returned `None`.
 //!
-//! Failure model: the sender may stop, drip, lie about the length, cut the end off, or send other
-//! bytes than were signed. Each is an error with its S3 code, and the body is not read further.
+//! Failure model: the sender may stop, send very slowly, announce a wrong length, cut off the end, or send other bytes
+//! than it signed. Each is an error with its S3 code, and the body is not read further.
 
 use crate::dechunk::{ChunkError, Dechunker};
 use crate::refusal::{malformed_trailer, payload_hash_mismatch, refuse};
@@ -18,22 +18,22 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// How slow a sender may be.
+/// Limits on slow senders.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// The longest silence.
     pub silence_max: Duration,
-    /// After `grace`, the average may not fall below this many bytes a second.
+    /// Smallest average rate in bytes a second, after `grace`.
     pub rate_min: u64,
-    /// How long a sender may take before its average counts.
+    /// Time before the average counts.
     pub grace: Duration,
 }
 
-/// Where the bytes come from.
+/// The source of the bytes.
 pub enum Source {
     /// The connection.
     Wire(Incoming),
-    /// Bytes already here.
+    /// Bytes in memory.
     #[cfg(test)]
     Held(VecDeque<Bytes>),
 }
@@ -56,7 +56,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// `length` is what the payload must come to, framing not counted.
+    /// `length` is the expected length of the payload without framing.
     pub fn new(source: Source, length: u64, pace: Pace) -> Payload {
         Payload {
             source,
@@ -75,48 +75,48 @@ impl Payload {
         }
     }
 
-    /// The same payload, once its length is known.
+    /// Sets the length of the payload, once it is known.
     pub fn of_length(mut self, length: u64) -> Payload {
         self.length = length;
         self.remaining = length;
         self
     }
 
-    /// The sender waits for `100 Continue` before it sends anything.
+    /// Records whether the sender waits for `100 Continue` before it sends.
     pub fn invited(mut self, waits: bool) -> Payload {
         self.invited = waits;
         self
     }
 
-    /// Whether the sender still waits: it has not been asked for anything yet.
+    /// Whether the sender still waits: no data has been requested from it.
     pub fn awaits_invitation(&self) -> bool {
         self.invited && self.started.is_none()
     }
 
-    /// The payload is aws-chunked.
+    /// Marks the payload as aws-chunked.
     pub fn framed(mut self, dechunker: Dechunker) -> Payload {
         self.framing = Some(dechunker);
         self
     }
 
-    /// The payload must have this SHA-256.
+    /// Sets the required SHA-256 of the payload.
     pub fn hashed(mut self, expected: [u8; 32]) -> Payload {
         self.expected = Some(expected);
         self.hash = Some(digest::Context::new(&digest::SHA256));
         self
     }
 
-    /// What the payload comes to, in bytes.
+    /// The length of the payload in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// The trailers; complete once `next` has answered `None`.
+    /// The trailers; complete once `next` has returned `None`.
     pub fn trailers(&self) -> &[(String, String)] {
         &self.trailers
     }
 
-    /// The next piece, or `None` once everything arrived and was what it had to be.
+    /// The next piece, or `None` once everything has arrived and has been verified.
     pub async fn next(&mut self) -> S3Result<Option<Bytes>> {
         if self.ended {
             return Ok(None);
@@ -140,7 +140,7 @@ impl Payload {
         }
     }
 
-    /// Everything in one piece, of at most `limit` bytes.
+    /// The whole payload in one piece of at most `limit` bytes.
     pub async fn collect(&mut self, limit: u64) -> S3Result<Bytes> {
         if self.length > limit {
             return Err(refuse(
@@ -165,8 +165,8 @@ impl Payload {
         }
     }
 
-    /// Reads away what was not asked for, up to `limit` bytes and `patience`, so that a refused sender
-    /// gets to read the refusal. Says whether the body was read to its end.
+    /// Reads and drops the rest of an unwanted payload, up to `limit` bytes and `patience`, so that a refused sender
+    /// can read the refusal. Returns whether the body was read to its end.
     pub async fn drain(&mut self, limit: u64, patience: Duration) -> bool {
         if self.ended {
             return true;
@@ -239,7 +239,7 @@ impl Payload {
                 Ok(Some(Err(_))) => return Err(incomplete()),
                 Ok(Some(Ok(frame))) => frame,
             };
-            // HTTP's own trailers are not covered by any signature, and are passed over.
+            // No signature covers HTTP's own trailers, so they are ignored.
             let Ok(data) = frame.into_data() else {
                 continue;
             };

@@ -17,7 +17,7 @@ impl Query {
         Some(Query { pairs })
     }
 
-    /// Whether there is none.
+    /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
@@ -38,7 +38,7 @@ impl Query {
     }
 }
 
-/// Percent-decodes; a `%` without two hexadecimal digits stands for itself. `None` if the result is not UTF-8.
+/// Percent-decodes; a `%` without two hexadecimal digits stays as it is. Returns `None` if the result is not UTF-8.
 pub fn decode(text: &str, plus_is_blank: bool) -> Option<String> {
     if !text.bytes().any(|byte| byte == b'%' || (plus_is_blank && byte == b'+')) {
         return Some(text.to_owned());

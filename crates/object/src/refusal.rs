@@ -1,8 +1,7 @@
 //! Refusals: an S3 error code, a message for people, and the HTTP status that goes with it.
 //!
-//! Codes and statuses are those AWS documents, since clients decide by the code whether to retry.
-//! Everything is an `S3Error`, so that a refusal found before the wire layer and one found behind
-//! it are written by the same code.
+//! Codes and statuses are those that AWS documents, since clients decide by the code whether to retry. All refusals are
+//! `S3Error` values, so that the same code writes those found before the wire layer and those found behind it.
 
 use hyper::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LAST_MODIFIED};
 use hyper::{HeaderMap, StatusCode};
@@ -10,7 +9,7 @@ use s3s::{S3Error, S3ErrorCode};
 use std::borrow::Cow;
 use stele_archive::{ArchiveError, Timestamp, VersionId};
 
-/// A refusal by a code the wire crate knows, with the status AWS documents for it.
+/// A refusal with a code that the wire crate knows, and the status that AWS documents for it.
 pub fn refuse(code: S3ErrorCode, message: impl Into<Cow<'static, str>>) -> S3Error {
     S3Error::with_message(code, message)
 }
@@ -21,7 +20,7 @@ fn custom(code: &'static str, status: StatusCode, message: impl Into<Cow<'static
     error
 }
 
-/// The payload does not have the SHA-256 that was signed.
+/// The payload does not have the signed SHA-256.
 pub fn payload_hash_mismatch() -> S3Error {
     custom(
         "XAmzContentSHA256Mismatch",
@@ -30,22 +29,22 @@ pub fn payload_hash_mismatch() -> S3Error {
     )
 }
 
-/// An aws-chunked trailer that cannot be parsed or lacks what `x-amz-trailer` announced.
+/// An aws-chunked trailer that cannot be parsed, or that lacks an entry announced by `x-amz-trailer`.
 pub fn malformed_trailer(message: impl Into<Cow<'static, str>>) -> S3Error {
     custom("MalformedTrailerError", StatusCode::BAD_REQUEST, message)
 }
 
-/// The pool is full. AWS knows no such code; 507 is the HTTP status for it, and no SDK retries it.
+/// The pool is full. AWS has no such code; 507 is the HTTP status for it, and no SDK retries it.
 pub fn storage_full(message: impl Into<Cow<'static, str>>) -> S3Error {
     custom("InsufficientStorage", StatusCode::INSUFFICIENT_STORAGE, message)
 }
 
-/// A part of an object asked for by a number it has not.
+/// A request for a part number that the object does not have.
 pub fn no_such_part() -> S3Error {
     custom("InvalidPartNumber", StatusCode::RANGE_NOT_SATISFIABLE, "The requested partnumber is not satisfiable")
 }
 
-/// A bucket's block on public access, which this store has not.
+/// A bucket's block on public access, which this store does not have.
 pub fn no_public_access_block() -> S3Error {
     custom(
         "NoSuchPublicAccessBlockConfiguration",
@@ -63,18 +62,18 @@ pub fn invalid_redirect() -> S3Error {
     )
 }
 
-/// More tags than an object or bucket may bear.
+/// More tags than an object or bucket may have.
 pub fn too_many_tags(limit: usize) -> S3Error {
     let message = format!("Object tags cannot be greater than {limit}");
     custom("BadRequest", StatusCode::BAD_REQUEST, message)
 }
 
-/// The bucket's quota is reached; retrying without deleting something cannot help.
+/// The bucket's quota is reached; a retry helps only after a deletion.
 pub fn quota_exceeded(message: impl Into<Cow<'static, str>>) -> S3Error {
     custom("QuotaExceeded", StatusCode::FORBIDDEN, message)
 }
 
-/// What the archive refused, in the words of S3.
+/// The S3 error for a refusal of the archive.
 pub fn translated(error: ArchiveError) -> S3Error {
     use S3ErrorCode as Code;
     let message = error.to_string();
@@ -168,7 +167,7 @@ fn is_delete_marker(message: String, version: &str, modified: Timestamp) -> S3Er
 
 fn with_headers(code: S3ErrorCode, message: String, headers: &[(HeaderName, String)]) -> S3Error {
     let mut error = refuse(code, message);
-    // Setting headers replaces those of the error document, so its type is among them.
+    // Setting headers replaces those of the error document, so its content type is among them.
     let mut map = HeaderMap::new();
     map.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     for (name, value) in headers {

@@ -1,8 +1,8 @@
-//! One connection from the first byte to the last. Sockets are opened elsewhere; a stream comes in.
+//! One connection from its first byte to its last. The server opens sockets and hands over a stream.
 //!
-//! Bounded: the head, the time between heads, the time a write may be stuck, the number of
-//! connections. A connection that must close while its client still sends is closed gently: the
-//! answer first, then our half, then a bounded reading-away, so that the answer is not lost to a reset.
+//! Bounded: the head, the time between heads, the time of a stuck write, and the number of connections. If a connection
+//! must close while its client still sends, it closes gently: first the answer, then our half, then a bounded drain. A
+//! reset thus cannot destroy the answer.
 
 use crate::frontend::Frontend;
 use crate::paced::Paced;
@@ -22,36 +22,36 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-/// What is read away from a client that still sends after its answer.
+/// Number of bytes drained from a client that still sends after its answer.
 const LINGER_BYTES: usize = 1 << 20;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
 const TURNED_AWAY: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>The server has as many connections as it serves; please reduce your request rate.</Message></Error>";
 const HEAD_TOO_SLOW: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>RequestTimeout</Code><Message>Your request did not arrive within the timeout period.</Message></Error>";
 
-/// Who is at the other end, and how.
+/// The peer and its transport.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its address; none for a pipe.
+    /// Its address; `None` for a pipe.
     pub address: Option<SocketAddr>,
-    /// Whether the stream is encrypted; SSE-C demands it unless the peer is on this machine.
+    /// Whether the stream is encrypted. SSE-C requires it, unless the peer is on this machine.
     pub secure: bool,
 }
 
-/// How long closing waits for connections that were broken off to be gone.
+/// Largest time that closing waits for interrupted connections to end.
 const BREAKING_OFF: Duration = Duration::from_secs(5);
 
-/// What connections are told.
+/// The command to all connections.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Word {
     Serve,
-    /// Finish the request under way and take no other.
+    /// Finish the request under way, and take no further one.
     Finish,
-    /// Stop where you are.
+    /// Stop immediately.
     Break,
 }
 
-/// The connections of one frontend: their limits, and the word to finish.
+/// The connections of one frontend: their limits, and the command to finish.
 pub struct Connections {
     open: Arc<Semaphore>,
     limit: usize,
@@ -60,41 +60,41 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Room for as many as the settings allow.
+    /// Limits the connections as the settings say.
     pub fn new(settings: &Settings) -> Connections {
         let limit = settings.connections_max;
         let peers = Peers { limit: settings.connections_per_peer, open: Mutex::default() };
         Connections { open: Arc::new(Semaphore::new(limit)), limit, peers, word: watch::Sender::new(Word::Serve) }
     }
 
-    /// Lets every connection finish the request it is in, takes no new ones, and waits for the last, at most `patience`;
-    /// then breaks off those that are left. Says whether all had ended by themselves.
+    /// Lets every connection finish its present request, admits no new connection, and waits for the last one, at most
+    /// `patience`. It then interrupts the remaining connections. Returns whether all had ended by themselves.
     pub async fn close(&self, patience: Duration) -> bool {
         self.word.send_replace(Word::Finish);
         if timeout(patience, self.all_gone()).await.is_ok() {
             return true;
         }
         self.word.send_replace(Word::Break);
-        // A connection stops where it next waits; one that is stuck between two waits is not worth hanging for.
+        // An interrupted connection stops at its next await; one that is stuck elsewhere must not block closing.
         let _ = timeout(BREAKING_OFF, self.all_gone()).await;
         false
     }
 
     async fn all_gone(&self) {
         if let Ok(places) = self.open.acquire_many(self.limit as u32).await {
-            // Nobody comes in any more.
+            // No new connection is admitted.
             places.forget();
         }
     }
 }
 
-/// How many connections each host has: one that opens all it can leaves room for the others.
+/// Number of connections of each host: a host at its limit leaves room for the others.
 struct Peers {
     limit: usize,
     open: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// A place among its host's connections, until it is dropped.
+/// A place among the connections of its host, until it is dropped.
 struct Seat<'d> {
     peers: &'d Peers,
     host: Option<IpAddr>,
@@ -105,7 +105,7 @@ impl Peers {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// None: this host has as many as it may. A pipe has no host, and no limit of its own.
+    /// `None`: the host is at its limit. A pipe has no host, and no limit of its own.
     fn admit(&self, address: Option<SocketAddr>) -> Option<Seat<'_>> {
         let host = address.map(|address| host_of(address.ip()));
         if let Some(host) = host {
@@ -134,7 +134,8 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// One host has a whole /64 of IPv6 addresses to choose from, and an IPv4 address in IPv6 is that address.
+/// The host of an address: one host has a whole /64 of IPv6 addresses, and an IPv4 address in IPv6 is that IPv4
+/// address.
 fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => IpAddr::V6((u128::from(six) >> 64 << 64).into()),
@@ -142,16 +143,17 @@ fn host_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What a connection runs over.
+/// The transport of a connection.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Serves S3 on one stream until it ends, errs, idles out or the connections close.
+/// Serves S3 on one stream until it ends, fails, stays idle too long, or the connections close.
 pub async fn serve_connection<S>(stream: S, peer: Peer, frontend: Arc<Frontend>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // One kind of stream: HTTP is compiled here once, not again for each kind in every program that serves it.
+    // Boxing gives one type of stream: HTTP is compiled here once, and not again for each type in every program that
+    // serves it.
     serve_stream(Box::new(stream), peer, frontend).await;
 }
 
@@ -206,7 +208,7 @@ async fn converse(mut stream: Paced<Box<dyn Stream>>, peer: Peer, frontend: &Arc
             }
         }
     };
-    // A connection that idles between requests ends the same way, and is owed no answer.
+    // A connection that is idle between requests ends in the same way, and gets no answer.
     let late_head =
         matches!(&outcome, Err(error) if error.is_timeout()) && !connection.into_parts().read_buf.is_empty();
     if late_head {
@@ -216,7 +218,7 @@ async fn converse(mut stream: Paced<Box<dyn Stream>>, peer: Peer, frontend: &Arc
     }
 }
 
-// An answer outside of HTTP's regular course; the stream is closed after it.
+// An answer outside HTTP's regular course; the stream is closed after it.
 async fn answer_bare<S>(stream: &mut S, status: &str, document: &str)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -247,6 +249,6 @@ where
             }
         }
     };
-    // Whether the client is done or not, its answer has had its chance.
+    // The client had its chance to read the answer.
     let _ = timeout(LINGER_TIME, reading).await;
 }

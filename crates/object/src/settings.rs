@@ -1,4 +1,4 @@
-//! What the frontend may be told to do differently, and every limit it keeps.
+//! The settings of the frontend, and every limit that it observes.
 
 use crate::payload::Pace;
 use std::time::Duration;
@@ -6,39 +6,39 @@ use std::time::Duration;
 /// The frontend's settings; the defaults suit one machine.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The region this store says it is in.
+    /// The region that this store reports.
     pub region: String,
     /// Whether a request signed for another region is refused.
     pub region_strict: bool,
     /// Domains under which `BUCKET.DOMAIN` names a bucket; path-style always works.
     pub domains: Vec<String>,
-    /// Connections served at once; one more is answered 503 and closed.
+    /// Connections served at once; a further one is answered 503 and closed.
     pub connections_max: usize,
-    /// Connections of one host served at once; one more is answered the same.
+    /// Connections of one host served at once; a further one gets the same answer.
     pub connections_per_peer: usize,
-    /// Requests served at once; one more waits `queue_patience`, then is answered 503 SlowDown.
+    /// Requests served at once; a further one waits for `queue_patience`, then is answered 503 SlowDown.
     pub requests_max: usize,
-    /// How long a request may wait for its turn.
+    /// Largest time for a request to wait for its turn.
     pub queue_patience: Duration,
-    /// Header section of a request, in bytes.
+    /// Largest header section of a request, in bytes.
     pub header_bytes_max: usize,
-    /// A body that is held whole (XML), in bytes.
+    /// Largest body that is held completely (XML), in bytes.
     pub document_bytes_max: u64,
-    /// How long such a body may take to arrive.
+    /// Largest time for such a body to arrive.
     pub document_patience: Duration,
-    /// All bodies held whole at one time, in bytes.
+    /// Largest sum of all bodies held completely at one time, in bytes.
     pub documents_bytes_max: u64,
-    /// A body in one request, in bytes: 5 GiB as on AWS.
+    /// Largest body of one request, in bytes: 5 GiB as on AWS.
     pub object_bytes_max: u64,
-    /// What one connection's socket buffer may grow to, in bytes.
+    /// Largest size of one connection's socket buffer, in bytes.
     pub buffer_bytes_max: usize,
-    /// How long a head may take, and how long a connection may idle between requests.
+    /// Largest time for a head to arrive, and for a connection to be idle between requests.
     pub head_patience: Duration,
-    /// How slow a body may come.
+    /// Limits on slow bodies.
     pub pace: Pace,
-    /// How long a write to the client may make no progress.
+    /// Largest time for a write to the client without progress.
     pub write_patience: Duration,
-    /// Whether `/health` and `/metrics` are also served, unsigned, where S3 is.
+    /// Whether the S3 listener serves `/health` and `/metrics` as well, unsigned.
     pub open_metrics: bool,
 }
 

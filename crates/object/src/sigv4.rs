@@ -1,11 +1,10 @@
-//! Signature Version 4: who sent a request, and what exactly they signed.
+//! Signature Version 4: identifies the sender of a request, and the parts that it signed.
 //!
-//! Verified here and not by the wire crate, for four reasons: Signature Version 2 must be refused
-//! (it has no freshness check); every `x-amz-*` header must be covered by the signature; a chunk of
-//! an aws-chunked body must not have to fit in memory before it is checked; and signing keys are
-//! derived once a day and scope instead of once a request.
+//! It is verified here and not by the wire crate, for four reasons. Signature Version 2 must be refused, since it has
+//! no freshness check. The signature must cover every `x-amz-*` header. A chunk of an aws-chunked body need not fit in
+//! memory before it is checked. Signing keys are derived once for a day and scope instead of once for a request.
 //!
-//! Failure model: everything in a request is invented by a stranger until `verify` returns.
+//! Failure model: all contents of a request may be forged until `verify` returns.
 
 mod canonical;
 mod chunk;

@@ -1,7 +1,7 @@
 //! The operations of S3, from the wire crate's inputs to the archive and back.
 //!
-//! Translation only: what may be done, and what a version is kept for, is decided in the archive.
-//! What is not here answers `NotImplemented`, the wire crate's own default.
+//! It only translates: the archive decides about rights and retention. Missing operations answer `NotImplemented`, the
+//! wire crate's own default.
 
 mod arrival;
 mod bucket;
@@ -28,7 +28,7 @@ use stele_archive::Archive;
 
 pub(crate) use checksum::verify_document;
 
-/// The archive behind the wire.
+/// The archive, for the operations.
 pub struct Wire {
     pub(crate) archive: Archive,
     pub(crate) settings: Arc<Settings>,

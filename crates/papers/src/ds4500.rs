@@ -1,12 +1,12 @@
 //! The published machine as a profile: two controllers in front of arrays of ten drives.
 //!
-//! A controller owns every second array. It charges a time for each command it sends to a drive and for each KiB the
-//! command moves, one after another; the drives do the rest. RAID-5 writes read the old data and parity, then write both,
-//! in place and without a log. With the write cache enabled a write is answered from the controller's memory while that
-//! has room, and written out first in, first out, each by itself, as many at once as fill the drives' command windows
-//! (each is two commands at a time: data and parity, or two copies).
+//! A controller owns every second array. It charges a time for each command that it sends to a drive and for each KiB
+//! of the command, one after another; the drives do the rest. RAID-5 writes read the old data and parity, then write
+//! both, in place and without a log. With the write cache enabled, a write is answered from the controller's memory
+//! while that has room. The cache writes out first in, first out, each write by itself, as many at once as fill the
+//! drives' command windows. Each write is two commands at a time: data and parity, or two copies.
 //!
-//! Left out: the Fibre Channel loops, and whatever makes the published rates fall from 140 to 180 drives.
+//! Left out: the Fibre Channel loops, and the cause of the fall of the published rates from 140 to 180 drives.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -22,7 +22,7 @@ use stele_lab::workload::Access;
 
 pub mod profile;
 
-/// What the machine is made of.
+/// The parameters of the machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Profile {
     pub level: Level,
@@ -33,7 +33,7 @@ pub struct Profile {
     pub stroke: f64,
     pub drive: HardDriveSpec,
     pub charge: Charge,
-    /// Bytes of memory for writes, both controllers together.
+    /// Bytes of memory for writes, of both controllers together.
     pub cache: u64,
     pub seed: u64,
 }
@@ -46,10 +46,11 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Solved from the random reads at 140 drives: 42,527 a second of 4 KiB and 30,040 of 8 KiB, the means of both levels.
+    /// Solved from the random reads at 140 drives: 42,527 a second of 4 KiB and 30,040 of 8 KiB, the means of both
+    /// levels.
     pub const PUBLISHED: Charge = Charge { command_nanos: 13_740.0, kib_nanos: 2_444.0 };
 
-    /// No controller at all.
+    /// No controller.
     pub const NONE: Charge = Charge { command_nanos: 0.0, kib_nanos: 0.0 };
 
     fn of(self, bytes: u64) -> f64 {
@@ -57,9 +58,9 @@ impl Charge {
     }
 }
 
-/// A write is answered from memory after this.
+/// The time after which a write is answered from memory.
 const MEMORY: Duration = Duration::from_micros(50);
-/// The cache counts in blocks of so many bytes.
+/// The block size of the cache, in bytes.
 const CACHE_BLOCK: u64 = 4096;
 
 type Key = usize;
@@ -104,22 +105,22 @@ struct Array {
     destaging: usize,
 }
 
-/// The machine at work.
+/// The machine in operation.
 pub struct Ds4500 {
     profile: Profile,
     array_size: u64,
     spindles: Vec<Spindle<Key>>,
     arrays: Vec<Array>,
-    /// When each controller is free.
+    /// The time at which each controller becomes free.
     controllers: [f64; 2],
-    /// Nanoseconds the controllers were charged.
+    /// Nanoseconds charged to the controllers.
     charged: f64,
     jobs: Vec<Option<Job>>,
     free: Vec<Key>,
     events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     sequence: u64,
     dirty_bytes: u64,
-    /// Blocks in the cache, with how many writes of each.
+    /// Blocks in the cache, with the number of writes of each.
     held: HashMap<(usize, u64), u32>,
     /// Writes that wait for room.
     stalled: VecDeque<(u64, Access)>,
@@ -150,7 +151,7 @@ impl Ds4500 {
         }
     }
 
-    /// Fills what is free of the write cache with these writes, as if they had just been taken in.
+    /// Fills the free part of the write cache with these writes, as if they had just been accepted.
     pub fn prefill(&mut self, now: Instant, mut next: impl FnMut(usize, u64) -> Access) {
         let arrays = self.arrays.len();
         let mut turn = 0;
@@ -166,7 +167,7 @@ impl Ds4500 {
         (0..arrays).for_each(|array| self.destage(now, array));
     }
 
-    /// How full the write cache is, from 0 to 1.
+    /// The filled share of the write cache, from 0 to 1.
     pub fn fullness(&self) -> f64 {
         self.dirty_bytes as f64 / self.profile.cache.max(1) as f64
     }
@@ -181,7 +182,7 @@ impl Ds4500 {
         for (piece, write) in commands {
             let charge = self.profile.charge.of(piece.length);
             self.charged += charge;
-            // Two controllers at half the speed of both as one.
+            // Two controllers, each at half the speed of the combined one.
             let free = &mut self.controllers[array % 2];
             *free = free.max(now.0 as f64) + 2.0 * charge;
             let at = Instant(*free as u64).max(now);

@@ -1,6 +1,6 @@
-//! What was measured in the formats of other tools: fio's JSON, Iometer's results, and plain comma-separated values.
+//! Results in the formats of other tools: fio's JSON, Iometer's results, and plain comma-separated values.
 //!
-//! Each cell is given by the run that stands for it. Their responses are those of the laboratory, from the intended start; fio's
+//! Each cell is represented by one run. Response times are those of the laboratory, from the intended start; fio's
 //! submission latency has no counterpart and is 0.
 
 use std::fmt::Write as _;
@@ -37,14 +37,14 @@ fn seconds(run: &RunRecord) -> f64 {
     run.rounds.iter().map(|round| round.seconds).sum::<f64>().max(1e-9)
 }
 
-/// Bytes read and written in all.
+/// Bytes read and written in total.
 fn bytes(run: &RunRecord) -> (f64, f64) {
     run.rounds.iter().fold((0.0, 0.0), |(read, written), round| {
         (read + round.read_bytes * round.seconds, written + round.written_bytes * round.seconds)
     })
 }
 
-/// Mean, 50, 99 and 99.9 %; empty where there was nothing.
+/// Mean, 50, 99 and 99.9 %; empty without accesses.
 fn spans(histogram: &Histogram) -> String {
     match histogram.count() {
         0 => ",,,".to_owned(),
@@ -54,7 +54,7 @@ fn spans(histogram: &Histogram) -> String {
     }
 }
 
-/// A value that may stand between commas.
+/// A value quoted for comma-separated output.
 fn quoted(text: &str) -> String {
     match text.contains(['"', ',', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -62,7 +62,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// A line for each run of each cell, all probes of a search too.
+/// A line for each run of each cell, including all probes of a search.
 pub fn csv(recorded: &Recorded) -> String {
     let mut axes: Vec<&str> = Vec::new();
     for (name, _) in recorded.cells.iter().flat_map(|cell| &cell.axes) {
@@ -125,7 +125,7 @@ pub fn csv(recorded: &Recorded) -> String {
     out
 }
 
-/// A line for each round of each run, with the seconds since the warm-up at which it ended.
+/// A line for each round of each run, with its end in seconds after the warm-up.
 pub fn rounds(recorded: &Recorded) -> String {
     let mut out = String::from(
         "cell,name,run,load,round,seconds,rate,read_bytes_per_s,written_bytes_per_s,mean_ns,p50_ns,p99_ns,p999_ns,longest_ns,\

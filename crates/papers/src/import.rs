@@ -1,6 +1,6 @@
-//! Jobs from the files of other tools: fio's job files, Iometer's configurations, FFSB's profiles. What such a file asks for and
-//! the laboratory does not do is an error that names its line, or with `lenient` a warning: a workload that is another one than
-//! its author wrote is worse than none.
+//! Jobs from the files of other tools: fio's job files, Iometer's configurations, FFSB's profiles. A setting that the
+//! laboratory lacks is an error that names its line, or with `lenient` a warning: a workload that differs from the
+//! author's is worse than none.
 
 use stele_ground::Bytes;
 use stele_lab::error::LabError;
@@ -19,11 +19,11 @@ pub use iometer::iometer;
 pub struct Imported {
     pub name: String,
     pub job: Job,
-    /// What was left out, where that was asked for, and what is to be known.
+    /// Settings left out on request, and further notes.
     pub warnings: Vec<String>,
 }
 
-/// What the file is of.
+/// The tool that wrote the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     Fio,
@@ -32,7 +32,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// By what only that tool's files have.
+    /// Detects the tool by features that only its files have.
     pub fn of(text: &str) -> Origin {
         let has = |begin: &str| text.lines().any(|line| line.trim_start().to_ascii_lowercase().starts_with(begin));
         if has("'access specifications") || has("'test setup") {
@@ -54,7 +54,7 @@ pub fn jobs(text: &str, origin: Origin, lenient: bool) -> Result<Vec<Imported>, 
     }
 }
 
-/// Errors, or with leniency warnings.
+/// Errors, or warnings if the import is lenient.
 struct Complaints {
     lenient: bool,
     warnings: Vec<String>,
@@ -65,7 +65,7 @@ impl Complaints {
         Complaints { lenient, warnings: Vec::new() }
     }
 
-    /// Of a line whose meaning would be lost.
+    /// Reports a line whose meaning would be lost.
     fn lost(&mut self, number: usize, what: &str) -> Result<(), LabError> {
         match self.lenient {
             true => self.warnings.push(format!("line {number}: {what}; left out")),

@@ -1,8 +1,9 @@
-//! What arithmetic finds wrong in tables of figures, whoever measured them: order that breaks, products that do not fit, values that
-//! contradict each other or the sentence beside them.
+//! Errors in tables of figures that arithmetic finds, whoever measured them: broken order, products that do not fit,
+//! values that contradict each other or the text beside them.
 //!
-//! Each check knows one reason why figures hang together. It needs no opinion of the storage: more drives do not make it slower, a
-//! larger access does not make it answer more of them, a cache does not halve the rate, a rate times a size is a throughput.
+//! Each check knows one relation between figures, and needs no opinion of the storage. More drives do not make it
+//! slower. A larger access does not increase the number of accesses. A cache does not halve the rate. A rate times a
+//! size is a throughput.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use stele_lab::csv::rows;
 
 use crate::published::{Printed, ds4500_tables};
 
-/// What a check found.
+/// The kind of a finding.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     FallsWithDrives,
@@ -27,11 +28,11 @@ pub enum Kind {
     SumDoesNotFit,
     DeeperIsSlower,
     ClaimExceedsFigures,
-    /// A figure is needed and not stated.
+    /// A necessary figure is not stated.
     NotStated,
-    /// What is stated of a whole and of its parts do not go together.
+    /// The figures of a whole and of its parts contradict each other.
     PartsDoNotFit,
-    /// In one of two units that are in use it is more than can be.
+    /// In one of the two usual units the figure would be impossible.
     UnitUnclear,
 }
 
@@ -43,13 +44,13 @@ pub struct Oddity {
     pub why: String,
 }
 
-/// A rate below another by more than this share falls; less is noise of a search.
+/// A rate below another by more than this share falls; a smaller difference is noise of a search.
 const FALL: f64 = 0.02;
-/// A rate per drive that rises by more than this as drives are added is more than linear.
+/// A rate per drive that rises by more than this share as drives are added is more than linear.
 const SUPERLINEAR: f64 = 0.10;
-/// A cache's gain that is this factor away from both neighbours' is out of line.
+/// A cache's gain that differs from both neighbours' by this factor is out of line.
 const OUT_OF_LINE: f64 = 1.25;
-/// MiB/s by which a product may miss what is printed, however that was rounded.
+/// Largest difference in MiB/s between a product and the printed value, however that was rounded.
 const ROUNDING: f64 = 1.0;
 
 fn place(cell: &Printed) -> String {
@@ -61,16 +62,16 @@ fn place(cell: &Printed) -> String {
     format!("{}, {}{size}, {} drives, {cache}", cell.table, cell.workload.replace('_', " "), cell.drives)
 }
 
-/// What is judged: accesses a second, or where none are printed the throughput.
+/// The judged figure: accesses a second, or the throughput if none are printed.
 fn value(cell: &Printed) -> Option<f64> {
     cell.rate.or(cell.throughput)
 }
 
-/// What two figures of a search may differ by without a reason: each is known to about one percent.
+/// Difference of two figures of a search that needs no explanation: each is known to about one percent.
 pub const SEARCHED: f64 = 0.02;
 
-/// All checks over the cells of tables, whose figures differ where they are apart by more than the share of `noise`: 0 of what is
-/// printed.
+/// All checks over the cells of tables. Figures differ if they are apart by more than the share `noise`: 0 for printed
+/// figures.
 pub fn of_tables(cells: &[Printed], noise: f64) -> Vec<Oddity> {
     let mut found = Vec::new();
     let mut add = |cell: &Printed, kind, why| found.push(Oddity { place: place(cell), kind, why });
@@ -180,7 +181,7 @@ fn cache_gains(column: &[&Printed], noise: f64, add: &mut Add<'_>) {
     }
 }
 
-/// A rate and throughput that stand in two tables for different workloads of the same row.
+/// The same rate and throughput in two tables for different workloads of the same row.
 fn same_pairs(cells: &[Printed], add: &mut Add<'_>) {
     for (at, cell) in cells.iter().enumerate() {
         for other in cells.iter().skip(at + 1) {
@@ -202,7 +203,7 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok()
 }
 
-/// Everything that arithmetic finds in the published figures.
+/// All findings in the published figures.
 pub fn published() -> Vec<Oddity> {
     let mut found = of_tables(&ds4500_tables(), 0.0);
     found.extend(comparisons());
@@ -213,7 +214,7 @@ pub fn published() -> Vec<Oddity> {
     found
 }
 
-/// What the DR550 paper says of its runs and drives.
+/// The DR550 paper's statements on its runs and drives.
 fn archive() -> Vec<Oddity> {
     let mut found = Vec::new();
     let mut add = |place: String, kind, why| found.push(Oddity { place: format!("DR550, {place}"), kind, why });
@@ -256,7 +257,7 @@ fn archive() -> Vec<Oddity> {
     found
 }
 
-/// Percentages against the two values they compare, and against the ranges that sum them up.
+/// Percentages against the two values that they compare, and against the ranges that summarise them.
 fn comparisons() -> Vec<Oddity> {
     let mut found = Vec::new();
     for row in rows(include_str!("../data/ds4500_comparisons.csv")) {
@@ -285,14 +286,14 @@ fn comparisons() -> Vec<Oddity> {
     found
 }
 
-/// Multipliers that stay where a wider stroke must cost more.
+/// Multipliers that do not change although a wider stroke must cost more.
 fn strokes() -> Vec<Oddity> {
     let mut found = Vec::new();
     let strokes = crate::published::strokes();
     for pair in strokes.windows(2) {
         let [narrow, wide] = pair else { continue };
         let same = (narrow.table, narrow.size) == (wide.table, wide.size) && wide.percent > narrow.percent;
-        // A row stands for all sizes; it is told once.
+        // A row stands for all sizes, and is reported once.
         if same && wide.size == 4096 && wide.multiplier >= narrow.multiplier {
             found.push(Oddity {
                 place: format!("Table {}, stroke {} %", wide.table, wide.percent),
@@ -349,7 +350,7 @@ fn fibre_channel() -> Vec<Oddity> {
             });
         }
     }
-    // One direction of 8 Gbit/s with 8 bits of 10 for data.
+    // One direction of 8 Gbit/s with 8 of 10 bits for data.
     const LINK: f64 = 800e6;
     for (depth, read, _, _) in
         streams.iter().filter(|(_, read, ..)| read * f64::from(1 << 20) > LINK && read * 1e6 <= LINK)

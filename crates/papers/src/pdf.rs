@@ -1,6 +1,7 @@
-//! A document as a PDF: A4 pages with their numbers, charts as lines, tables that go on over pages under their head, figures in
-//! sentences that lead to their place in a table, and an outline. It uses the fonts that every reader has, so that a file is small
-//! and the same on every machine. Letters beyond Western Europe's are not in those fonts and are shown as question marks.
+//! A document as a PDF: A4 pages with numbers, charts as lines, tables that continue over pages with their head,
+//! figures in sentences that link to their place in a table, and an outline. It uses the standard fonts of every
+//! reader, so that a file is small and the same on every machine. Letters outside Western Europe are missing in those
+//! fonts, and become question marks.
 
 mod file;
 mod grid;
@@ -17,7 +18,7 @@ use stele_lab::report::metrics::{Face, pieces, width, wrapped};
 const MARGIN: f64 = 54.0;
 const TOP: f64 = 60.0;
 const BOTTOM: f64 = HIGH - 64.0;
-/// Width of what stands between the margins.
+/// Width between the margins.
 const ROOM: f64 = WIDE - 2.0 * MARGIN;
 const SECTION: f64 = 14.0;
 const PART: f64 = 11.0;
@@ -26,7 +27,7 @@ const LEADING: f64 = 14.0;
 const CODE: f64 = 8.0;
 const CODE_LEADING: f64 = 10.5;
 
-/// The file; an error where the document contradicts itself.
+/// Writes the file; an error if the document contradicts itself.
 pub fn file(document: &Document) -> Result<Vec<u8>, LabError> {
     Ok(laid_out(document)?.finish(&document.title))
 }
@@ -42,24 +43,24 @@ fn laid_out(document: &Document) -> Result<Layout, LabError> {
     Ok(layout)
 }
 
-/// Where in the file something stands: the number of its page, and how far down.
+/// A place in the file: the number of its page, and the height on it.
 type Spot = (usize, f64);
 
 struct Layout {
     sheets: Vec<Sheet>,
-    /// How far down the page is used.
+    /// The used height of the page.
     y: f64,
     places: BTreeMap<String, Spot>,
     /// Sections, and with `true` their parts.
     outline: Vec<(String, bool, Spot)>,
 }
 
-/// A word as it is set; with where it leads.
+/// A word to set, with its link.
 struct Word {
     text: String,
     face: Face,
     link: Option<String>,
-    /// A blank stands before it.
+    /// Whether a blank precedes it.
     apart: bool,
 }
 
@@ -77,7 +78,7 @@ impl Layout {
         self.y = TOP;
     }
 
-    /// A new page where so much has no room on this one.
+    /// Starts a new page if this one has too little room.
     fn need(&mut self, high: f64) {
         if self.y + high > BOTTOM && self.y > TOP {
             self.turn();
@@ -141,7 +142,7 @@ impl Layout {
 
     fn heading(&mut self, title: &str, size: f64, part: bool, following: &[Block]) {
         self.y += if part { 8.0 } else { 14.0 };
-        // Not alone at the end of a page.
+        // A heading must not be alone at the end of a page.
         self.need(size * 1.3 + 4.0 + begins(following));
         let spot = self.spot();
         self.outline.push((title.to_owned(), part, spot));
@@ -162,7 +163,7 @@ impl Layout {
         let wide = ROOM - 16.0;
         self.y += 2.0;
         for line in text.trim_end().split('\n') {
-            // As it is, blanks too; what is wider than the page goes on in the next line.
+            // Unchanged, including blanks; text wider than the page continues in the next line.
             for piece in pieces(Face::Code, CODE, line, wide) {
                 self.need(CODE_LEADING);
                 let y = self.y;
@@ -174,7 +175,7 @@ impl Layout {
         self.y += 8.0;
     }
 
-    /// Sets a text, its lines further in by so much.
+    /// Sets a text with its lines indented by this much.
     fn text(&mut self, sound: &Sound<'_>, text: &Text, indent: f64, colour: Colour) {
         let room = ROOM - indent;
         let blank = width(Face::Plain, BODY, " ");
@@ -275,11 +276,11 @@ impl Layout {
     }
 }
 
-/// Sections with their parts below; its number.
+/// Writes sections with their parts below; returns its number.
 fn outline(file: &mut File, entries: &[(String, bool, Spot)], goal: impl Fn(Spot) -> String) -> usize {
     let root = file.reserve();
     let numbers: Vec<usize> = entries.iter().map(|_| file.reserve()).collect();
-    // What stands under each: parts under the section before them.
+    // The parent of each entry: the preceding section for a part.
     let mut parents = Vec::with_capacity(entries.len());
     let mut section = root;
     for ((_, part, _), number) in entries.iter().zip(&numbers) {
@@ -309,7 +310,7 @@ fn outline(file: &mut File, entries: &[(String, bool, Spot)], goal: impl Fn(Spot
     root
 }
 
-/// How high what follows a heading is at least on the heading's page.
+/// Smallest height on the heading's page of the block after a heading.
 fn begins(following: &[Block]) -> f64 {
     let Some((first, rest)) = following.split_first() else { return 0.0 };
     match first {
@@ -325,10 +326,10 @@ fn size_of(face: Face) -> f64 {
     if face == Face::Code { BODY * 0.9 } else { BODY }
 }
 
-/// The words of a text, those wider than a line in parts.
+/// The words of a text; words wider than a line are split.
 fn words_of(sound: &Sound<'_>, text: &Text, room: f64) -> Vec<Word> {
     let mut words = Vec::new();
-    // A blank at the end of a span stands before the next one.
+    // A blank at the end of a span belongs to the next word.
     let mut apart = false;
     for said in sound.spans(text) {
         let (text, face, link) = match said {

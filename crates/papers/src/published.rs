@@ -1,7 +1,7 @@
-//! The published figures as data, and which of them contradict themselves.
+//! The published figures as data, and the figures that contradict themselves.
 //!
-//! The files in `data/` hold every value as printed. A cell is suspect where its own table, or the text beside it, speaks
-//! against it; nothing is fitted to a suspect cell, and errors are stated with and without them.
+//! The files in `data/` hold every value as printed. A cell is suspect if its own table, or the text beside it,
+//! contradicts it. No parameter is fitted to a suspect cell, and errors are stated with and without them.
 
 use stele_lab::csv::rows;
 use stele_lab::raid::Level;
@@ -11,7 +11,7 @@ use stele_lab::raid::Level;
 pub struct Printed {
     pub table: String,
     pub workload: String,
-    /// Bytes of an access; none where sizes are mixed.
+    /// Bytes of an access; `None` for mixed sizes.
     pub size: Option<u64>,
     pub drives: u64,
     pub cached: bool,
@@ -102,7 +102,7 @@ pub fn ds4500_tables() -> Vec<Printed> {
     cells
 }
 
-/// Those that are printed as accesses a second of one size: of tables 1, 4, 5 and 8, but for what is printed as N/A.
+/// The cells printed as accesses a second of one size: of tables 1, 4, 5 and 8, without those printed as N/A.
 pub fn rated() -> Vec<Printed> {
     ds4500_tables().into_iter().filter(|cell| cell.size.is_some() && cell.rate.is_some()).collect()
 }
@@ -123,7 +123,7 @@ pub fn strokes() -> Vec<Stroke> {
     strokes
 }
 
-/// Why a cell is not believed; none when nothing speaks against it.
+/// The reason to doubt a cell; `None` if there is none.
 pub fn suspicion(cell: &Printed) -> Option<&'static str> {
     let table: u8 = cell.table.strip_prefix("Table ")?.parse().ok()?;
     let kib = cell.size? >> 10;
@@ -146,16 +146,16 @@ pub fn suspicion(cell: &Printed) -> Option<&'static str> {
 /// The highest rate of one of the DR550 paper's charts in MB/s, as far as its text states it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Peak {
-    /// Of the chart; the one behind it shows the same in accesses a second.
+    /// Section of the chart; the next section shows the same in accesses a second.
     pub section: u8,
     /// `random` or `sequential`.
     pub pattern: String,
     /// `read` or `write`.
     pub direction: String,
     pub cached: bool,
-    /// Those that were best; several: either.
+    /// The best numbers of threads; several mean any of them.
     pub threads: Vec<u32>,
-    /// MB/s; whose unit is not stated.
+    /// MB/s; the paper does not state the size of its unit.
     pub rate: Option<f64>,
 }
 
@@ -184,9 +184,9 @@ pub struct Streamed {
     pub servers: u32,
     /// `backup`, `restore` or `mixed`.
     pub direction: String,
-    /// MB/s; whose unit is not stated.
+    /// MB/s; the paper does not state the size of its unit.
     pub rate: f64,
-    /// Millions of bytes a second that the links of all servers carry by name.
+    /// Nominal capacity of all servers' links together, in millions of bytes a second.
     pub link: f64,
 }
 
@@ -208,7 +208,7 @@ pub fn streamed() -> Vec<Streamed> {
 pub struct Cached {
     /// As printed.
     pub name: String,
-    /// Percent.
+    /// Percent of reads.
     pub read: u8,
     pub depth: u32,
     /// Bytes of an access.
@@ -231,7 +231,7 @@ pub fn cached() -> Vec<Cached> {
     rows(include_str!("../data/fc8_iops.csv")).filter_map(cell).collect()
 }
 
-/// One row of the Fibre Channel paper's Table 2: both directions at once, in MB/s whose unit is not stated.
+/// One row of the Fibre Channel paper's Table 2: both directions at once, in MB/s of an unstated unit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Duplex {
     pub depth: u32,

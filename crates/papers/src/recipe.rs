@@ -1,8 +1,9 @@
-//! Recipes: each measures what one of the published papers measured, and writes that paper again for what was measured.
+//! Recipes: each repeats the measurements of one of the published papers, and writes that paper again for the new
+//! results.
 //!
-//! A recipe's plan in virtual time follows from its name and from whether it is to be quick, and from nothing else; so a result that
-//! was stopped can be gone on with, and the same plan gives the same digits, file and page. On real storage it follows from the job
-//! and from what the targets are.
+//! A recipe's plan in virtual time follows from its name and from the quick option, and from nothing else. A stopped
+//! result can therefore be resumed, and the same plan gives the same digits, file and page. On real storage the plan
+//! follows from the job and from the kinds of targets.
 
 use stele_ground::Duration;
 
@@ -21,7 +22,7 @@ pub mod live;
 pub mod page;
 pub mod snia_pts;
 
-/// A recipe as it is listed.
+/// An entry in the list of recipes.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
     pub name: &'static str,
@@ -45,11 +46,11 @@ pub const RECIPES: [Recipe; 5] = [
     },
 ];
 
-/// What a recipe asks of modelled arrays, in the order in which it is asked.
+/// The questions of a recipe for modelled arrays, in their order.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub cells: Vec<(Cell, Planned)>,
-    /// What the whole recipe would have measured too.
+    /// The measurements of the whole recipe that the plan leaves out.
     pub left_out: Vec<String>,
 }
 
@@ -65,7 +66,7 @@ pub fn plan(part: &RecipePart) -> Result<Plan, LabError> {
     }
 }
 
-/// An error that names those that there are, where it is none of them.
+/// An error that lists the known recipes if it is none of them.
 pub fn known(part: &RecipePart) -> Result<(), LabError> {
     match RECIPES.iter().any(|recipe| recipe.name == part.name) {
         true => Ok(()),
@@ -78,7 +79,7 @@ fn unknown(name: &str) -> LabError {
     LabError::Missing(format!("recipe '{name}': there is none of that name; there are {}", names.join(", ")))
 }
 
-/// A planned question as a cell of a result file, told apart by all that may differ.
+/// A planned question as a cell of a result file, with all distinguishing axes.
 fn cell_of(planned: &Planned) -> Cell {
     let array = planned.array;
     let mut axes: Axes = vec![
@@ -113,7 +114,7 @@ fn cell_of(planned: &Planned) -> Cell {
     Cell { axes, setup, goal, objective: None, precondition: None, buffered: false }
 }
 
-/// What a question costs, in accesses of the profile: a pool's are ten to twenty times as dear.
+/// The cost of a question, in accesses of the profile: a pool's are ten to twenty times as expensive.
 pub fn cost(planned: &Planned) -> f64 {
     let (start, probes) = match &planned.ask {
         Ask::Highest { goal, curve } => (goal.start, if *curve { 10.0 } else { 4.0 }),
@@ -128,7 +129,7 @@ pub fn cost(planned: &Planned) -> f64 {
     round * 7.0 * probes * each
 }
 
-/// The paper of what a recipe measured, beside the published figures or alone.
+/// The paper of a recipe's results, beside the published figures or alone.
 pub fn paper(order: page::Order<'_>) -> Result<stele_lab::report::document::Document, LabError> {
     match order.part.name.as_str() {
         "ds4500" if !page::is_virtual(order.recorded) => ds4500::live::document(order),

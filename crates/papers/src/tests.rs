@@ -1,11 +1,11 @@
-//! A result without having run.
+//! A result without a run.
 
 use stele_ground::Duration;
 use stele_lab::histogram::Histogram;
 use stele_lab::job::Job;
 use stele_lab::record::{CellRecord, Head, HistogramRecord, Recorded, RoundRecord, RunRecord, VERSION};
 
-/// A run whose accesses all took so many microseconds.
+/// A run whose accesses all took this many microseconds.
 pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord {
     let mut histogram = Histogram::default();
     (0..100).for_each(|_| histogram.record(Duration::from_micros(micros)));

@@ -1,8 +1,8 @@
-//! The atlas: which drives are hurt, and what may still be hurt so that the array is required to answer.
+//! The atlas: the damaged drives, and the further damage that the array must still tolerate.
 //!
-//! A pool must give right answers while at most as many drives are absent or damaged as its weakest code tolerates, or
-//! one whole enclosure where every code's strips allow it. A damaged drive counts until a scrub came back clean.
-//! Damage may sit anywhere on it and be of any kind, silent or not.
+//! A pool must give right answers in two cases. Either at most as many drives are absent or damaged as its weakest code
+//! tolerates, or one whole enclosure is, if every code's strips allow it. A damaged drive counts until a scrub found
+//! nothing. Damage may be anywhere on it and of any kind, silent or not.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,22 +12,22 @@ use stele_media::faulty::{FaultKind, Permit, Proposal};
 #[derive(Clone, Default, Debug)]
 struct Inner {
     tolerance: usize,
-    /// Bays whose drives may hold damage.
+    /// Bays whose drives may have damage.
     damaged: BTreeSet<usize>,
-    /// Of these, the bays whose drives may hold damage of which nobody was told.
+    /// Those of them whose drives may have damage that was never reported.
     hidden: BTreeSet<usize>,
     /// Bays whose drives are away, or are back but not yet up to date.
     absent: BTreeSet<usize>,
-    /// Beyond tolerance: damage that announces itself or that a digest catches may be anywhere.
+    /// Beyond tolerance: damage that reports itself or that a digest detects may be anywhere.
     beyond: bool,
 }
 
-/// Shared with the drives' fault plans.
+/// An atlas shared with the drives' fault plans.
 #[derive(Clone, Default)]
 pub struct Atlas(Arc<Mutex<Inner>>);
 
 impl Atlas {
-    /// An atlas of a healthy pool whose weakest code tolerates the loss of so many strips.
+    /// An atlas of a healthy pool whose weakest code tolerates the loss of this many strips.
     pub fn new(tolerance: usize) -> Atlas {
         Atlas(Arc::new(Mutex::new(Inner { tolerance, ..Inner::default() })))
     }
@@ -36,7 +36,7 @@ impl Atlas {
         run(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the fault plans of all drives ask.
+    /// The permit that the fault plans of all drives ask.
     pub fn permit(&self) -> Permit {
         let atlas = self.clone();
         Arc::new(move |proposal| {
@@ -70,7 +70,7 @@ impl Atlas {
         })
     }
 
-    /// Whether these bays may be hurt too.
+    /// Whether these bays may be damaged too.
     pub fn allows(&self, bays: &[usize]) -> bool {
         self.with(|inner| inner.beyond || inner.hurt_with(bays) <= inner.tolerance)
     }
@@ -86,22 +86,22 @@ impl Atlas {
         });
     }
 
-    /// Whether the drive may hold damage of which nobody was told.
+    /// Whether the drive may have damage that was never reported.
     pub fn is_hidden(&self, bay: usize) -> bool {
         self.with(|inner| inner.hidden.contains(&bay))
     }
 
-    /// Whether any drive may hold damage of which nobody was told.
+    /// Whether any drive may have damage that was never reported.
     pub fn any_hidden(&self) -> bool {
         self.with(|inner| !inner.hidden.is_empty())
     }
 
-    /// The pool has more drives now, or fewer.
+    /// Sets the tolerance after the pool grew or shrank.
     pub fn set_tolerance(&self, tolerance: usize) {
         self.with(|inner| inner.tolerance = tolerance);
     }
 
-    /// The drive is none of the pool's any more.
+    /// The drive no longer belongs to the pool.
     pub fn forget(&self, bay: usize) {
         self.with(|inner| {
             inner.damaged.remove(&bay);
@@ -110,7 +110,7 @@ impl Atlas {
         });
     }
 
-    /// The pool said that everything is redundant again, and a scrub was clean.
+    /// The pool reported full redundancy, and a scrub found nothing.
     pub fn healed(&self) {
         self.with(|inner| {
             inner.damaged.clear();
@@ -131,7 +131,7 @@ impl Atlas {
         self.with(|inner| inner.damaged.iter().copied().collect())
     }
 
-    /// From here on the array may say no, but never anything wrong.
+    /// From here on the array may refuse, but must never return wrong data.
     pub fn go_beyond(&self) {
         self.with(|inner| inner.beyond = true);
     }

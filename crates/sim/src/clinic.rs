@@ -1,6 +1,6 @@
-//! A clinic: a pool on simulated drives in virtual time, asked one thing after another. For what concerns time and not
-//! chance: how long reads take beside a slow drive, what becomes of one that does not answer, how long a rebuild lasts.
-//! The same digits every run.
+//! A clinic: a pool on simulated drives in virtual time, without chance, with one request after another. It measures
+//! times: of reads beside a slow drive, of the reaction to a drive that does not answer, of a rebuild. Every run gives
+//! the same digits.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use stele_media::{Buffer, Geometry, MediaError, Op, Priority, Request};
 use crate::machine::{Happening, Machine};
 use crate::trace::Trace;
 
-/// The pool and what it answered.
+/// The pool and its answers.
 pub struct Clinic {
     pub machine: Machine<Pool>,
     pub alarms: Vec<Alarm>,
@@ -25,9 +25,9 @@ pub struct Clinic {
     next: u64,
 }
 
-/// How a pool is furnished.
+/// The configuration of a pool.
 pub struct Ward<'a> {
-    /// Enclosure of each drive.
+    /// The enclosure of each drive.
     pub enclosures: Vec<u32>,
     pub drive_size: Bytes,
     pub log: Bytes,
@@ -81,7 +81,7 @@ impl Clinic {
         }
     }
 
-    /// Closes the pool in order and opens it on the drives that are there.
+    /// Closes the pool in order, and opens it on the present drives.
     pub fn reopen(&mut self) -> Result<(), String> {
         self.command(Command::Close)?;
         self.machine.put_away();
@@ -125,7 +125,7 @@ impl Clinic {
         }
     }
 
-    /// Begins an operation; its tag.
+    /// Starts an operation; returns its tag.
     pub fn submit(&mut self, volume: VolumeId, op: Op) -> u64 {
         let tag = self.next;
         self.next += 1;
@@ -133,12 +133,12 @@ impl Clinic {
         tag
     }
 
-    /// What came of an operation, once it has ended.
+    /// The result of an operation, once it has ended.
     pub fn take(&mut self, tag: u64) -> Option<(Op, Result<(), MediaError>, Instant)> {
         self.finished.remove(&tag)
     }
 
-    /// Waits for an operation, at most so long: its answer, and how long it took.
+    /// Waits for an operation, at most this long; returns its answer and its duration.
     pub fn wait(&mut self, tag: u64, most: Duration) -> Option<(Op, Result<(), MediaError>, Duration)> {
         let begun = self.machine.now;
         let limit = begun + most;
@@ -203,7 +203,7 @@ impl Clinic {
         }
     }
 
-    /// Lets so much time go by.
+    /// Advances the time.
     pub fn pass(&mut self, span: Duration) {
         let limit = self.machine.now + span;
         while self.machine.now < limit {
@@ -211,7 +211,8 @@ impl Clinic {
         }
     }
 
-    /// Lets time go by until this is so, looking every so often, at most so long; how long it took.
+    /// Advances the time until the condition holds, with checks at an interval, at most this long; returns the
+    /// duration.
     pub fn until(
         &mut self,
         every: Duration,

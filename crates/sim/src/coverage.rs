@@ -1,14 +1,14 @@
-//! How often each thing happened, so that a green run can be seen to have tried something.
+//! Counts of events, which show that a passing run has exercised the pool.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use stele_media::faulty::FaultKind;
 
-/// Runs of fewer seeds may miss something.
+/// Runs of fewer seeds may miss an event.
 const FEW: u64 = 100;
 
-/// What must have happened besides every declared fault, and how often in 1,000 seeds.
+/// The events that must happen besides every declared fault, with their number in 1,000 seeds.
 const REQUIRED: [(&str, u64); 31] = [
     ("seeds Crashes", 100),
     ("seeds Tolerated", 100),
@@ -43,7 +43,7 @@ const REQUIRED: [(&str, u64); 31] = [
     ("proofs without an enclosure", 20),
 ];
 
-/// How often every declared fault must have happened in 1,000 seeds.
+/// The number of times that every declared fault must happen in 1,000 seeds.
 const EVERY_FAULT: u64 = 10;
 
 /// Counts by name.
@@ -57,7 +57,7 @@ impl Coverage {
         self.add(name, 1);
     }
 
-    /// Called at every drive operation: a name that is known is not made into a string again.
+    /// Called at every drive operation: a known name is not copied into a string again.
     pub fn add(&mut self, name: impl AsRef<str>, times: u64) {
         match self.counts.get_mut(name.as_ref()) {
             Some(count) => *count += times,
@@ -69,7 +69,7 @@ impl Coverage {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// What so many seeds should have brought about, and did not: a green run that tried nothing proves nothing.
+    /// The events that this many seeds should have caused, and did not: a passing run without them proves nothing.
     pub fn lacks(&self, seeds: u64) -> Vec<String> {
         if seeds < FEW {
             return Vec::new();

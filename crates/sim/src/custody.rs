@@ -1,8 +1,8 @@
-//! The archive in the world: objects put several at a time on a pool whose catalog and data volumes share its log, cut off by
-//! crashes at any drive operation.
+//! The archive in the simulated world: several objects are put at a time, on a pool whose catalog and data volumes
+//! share its log. Crashes interrupt it at any drive operation.
 //!
-//! After each crash every object that was acknowledged is there, whole; one that was under way is there whole or not at
-//! all. So nothing is in the catalog whose content, note or key did not become durable before it or with it.
+//! After each crash every acknowledged object is there, intact. An object under way is there completely or not at all.
+//! The catalog therefore contains no object whose content, note or key did not become durable before it or with it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,12 +42,13 @@ struct Custody<'a, S> {
     surroundings: Arc<Still>,
     master: MasterKey,
     dice: Dice,
-    /// By object, whether it was acknowledged. What an object holds follows from its number.
+    /// For each object, whether it was acknowledged. The content of an object follows from its number.
     objects: BTreeMap<u64, bool>,
     coverage: Coverage,
 }
 
-/// Runs puts under crashes; `rounds` lives of the machine. The rack's first volume is the catalog's, its second the data's.
+/// Runs puts under crashes, for `rounds` lives of the machine. The rack's first volume is the catalog's, its second the
+/// data's.
 pub fn run<S: System + 'static>(rack: &Rack<S>, seed: u64, rounds: u64) -> Result<Coverage, Violation> {
     let surroundings = Arc::new(Still(Mutex::new(Dice::new(seed ^ 0xC057_0D1E))));
     let master = MasterKey::generate(&*surroundings);
@@ -89,7 +90,7 @@ impl<S: System + 'static> Custody<'_, S> {
         })
     }
 
-    /// None if the machine crashed meanwhile.
+    /// Returns `None` if the machine crashed meanwhile.
     fn open(&mut self) -> Result<Option<Archive>, Violation> {
         let opened = match self.foundation() {
             Ok(foundation) => stage::block_on(Archive::open(foundation, self.options())),
@@ -105,7 +106,7 @@ impl<S: System + 'static> Custody<'_, S> {
         }
     }
 
-    /// One life of the machine: open, look at everything, then put until it crashes or has done enough.
+    /// One life of the machine: open, check every object, then put until it crashes or has done enough.
     fn life(&mut self) -> Result<(), Violation> {
         let Some(archive) = self.open()? else { return Ok(()) };
         self.judge(&archive)?;
@@ -138,7 +139,8 @@ impl<S: System + 'static> Custody<'_, S> {
         Ok(())
     }
 
-    /// Every object must be what was put; one that was not acknowledged may be absent, and is from then on what it is.
+    /// Every object must have the content that was put. An unacknowledged object may be absent; its state must not
+    /// change afterwards.
     fn judge(&mut self, archive: &Archive) -> Result<(), Violation> {
         for (number, acknowledged) in std::mem::take(&mut self.objects) {
             match stage::block_on(get(archive, number)) {
@@ -162,7 +164,7 @@ impl<S: System + 'static> Custody<'_, S> {
     }
 }
 
-/// Mostly small; now and then as long as some stripes, which go past the log.
+/// Mostly small; now and then as long as several stripes, which bypass the log.
 fn content(number: u64) -> Vec<u8> {
     let mut dice = Dice::new(number);
     let length = if dice.one_in(6) { 1 + dice.below(300 * KIB) } else { 1 + dice.below(12 * KIB) };

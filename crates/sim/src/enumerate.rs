@@ -1,6 +1,6 @@
-//! Every crash, not a sample: a short workload on a tiny pool is stopped at each drive operation, and of the sectors
-//! that were not yet durable every subset is kept (up to [`EXHAUSTIVE`] of them; beyond, a sample); the pool is opened
-//! on each outcome and compared with the oracle. Outcomes that leave equal drives and equal promises are tried once.
+//! Tries every crash, not a sample. A short workload on a tiny pool is stopped at each drive operation. Of the sectors
+//! that were not yet durable, every subset is kept (up to [`EXHAUSTIVE`] of them; beyond, a sample). The pool is opened
+//! on each outcome and compared with the oracle. Outcomes with equal drives and equal promises are tried once.
 
 pub mod cases;
 mod snapshot;
@@ -21,13 +21,13 @@ use crate::trace::Trace;
 
 use snapshot::Snapshot;
 
-/// Unsettled places of two choices each of which every subset is tried.
+/// Largest number of unsettled places, with two choices each, for which every subset is tried.
 pub const EXHAUSTIVE: u32 = 12;
 
-/// Anything takes at most so long, in virtual time.
+/// Time limit of every operation, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One thing a workload does.
+/// One action of a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deed {
     Write {
@@ -44,34 +44,34 @@ pub enum Deed {
     },
     Flush,
     Checkpoint,
-    /// The one snapshot of the volume is taken, rolled back to, deleted.
+    /// Take, roll back to, or delete the only snapshot of the volume.
     Snapshot,
     RollBack,
     DeleteSnapshot,
-    /// A drive leaves; it may be there again when the pool is opened after a crash.
+    /// A drive leaves; it may be back when the pool is opened after a crash.
     Leave {
         drive: usize,
     },
-    /// It is there again.
+    /// The drive returns.
     Return {
         drive: usize,
     },
     /// An empty drive is added to the pool.
     Add,
-    /// A drive leaves, and an empty one is put in its place.
+    /// A drive leaves, and an empty one takes its place.
     Replace {
         drive: usize,
     },
 }
 
 impl Deed {
-    /// Whether the pool has fewer whole drives while it is under way.
+    /// Whether the pool has fewer complete drives during the action.
     fn takes_drives(self) -> bool {
         matches!(self, Deed::Leave { .. } | Deed::Return { .. } | Deed::Replace { .. })
     }
 }
 
-/// A tiny pool, what is on it before, and what is under way when it crashes.
+/// A tiny pool, its earlier contents, and the actions under way at the crash.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: String,
@@ -81,36 +81,36 @@ pub struct Case {
     pub tear: Bytes,
     pub volume: VolumeSpec,
     pub open: OpenOptions,
-    /// Drives that are missing from when the deeds begin.
+    /// Drives that are missing when the deeds begin.
     pub absent: Vec<usize>,
-    /// Done and settled before.
+    /// Done and settled before the deeds.
     pub before: Vec<Deed>,
-    /// All handed over at once, or one after another.
+    /// Submitted all at once, or one after another.
     pub deeds: Vec<Deed>,
     pub at_once: bool,
     /// Virtual time after the last deed in which crashes are still tried: destage, checkpoint.
     pub after: Duration,
 }
 
-/// How thorough to be.
+/// The thoroughness.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Outcomes tried at each crash point at most; none: all up to [`EXHAUSTIVE`] places.
+    /// Largest number of outcomes tried at each crash point; `None`: all, up to [`EXHAUSTIVE`] places.
     pub outcomes: u64,
-    /// Every so many crash points one is tried; 1 for all.
+    /// One crash point in this many is tried; 1 for all.
     pub stride: u64,
-    /// One in so many recoveries is itself crashed once at an operation of chance.
+    /// One recovery in this many is itself crashed once, at a random operation.
     pub again: u64,
 }
 
-/// What was tried.
+/// The numbers of trials.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Tried {
     pub points: u64,
     pub outcomes: u64,
-    /// Of these, different ones, and so recovered.
+    /// Those of them that were different, and therefore recovered.
     pub recoveries: u64,
-    /// Crash points of which every outcome was tried.
+    /// Crash points at which every outcome was tried.
     pub exhausted: u64,
 }
 
@@ -124,10 +124,10 @@ struct Drill<'a, S> {
     waiting: VecDeque<Deed>,
     tags: u64,
     values: u64,
-    /// How many deeds were answered: with the drives, all that matters of a crash.
+    /// Number of answered deeds: together with the drives, it determines a crash.
     answered: Vec<u64>,
     seed: u64,
-    /// Drives that are not there.
+    /// Drives that are away.
     away: BTreeSet<usize>,
 }
 
@@ -154,7 +154,7 @@ impl<'a, S: System> Drill<'a, S> {
         }
     }
 
-    /// An empty drive; the index at which the running pool sees it.
+    /// Adds an empty drive; returns its index in the running pool.
     fn insert(&mut self) -> Result<(u32, stele_ground::DriveId), Violation> {
         let bay = bay_with(self.case, &mut self.machine, Platter::default());
         let index = self.machine.attach(bay).ok_or_else(|| Violation("no pool runs".into()))?;
@@ -221,7 +221,7 @@ impl<'a, S: System> Drill<'a, S> {
         Ok(step)
     }
 
-    /// Steps until `done`, a crash or impatience. False if it crashed.
+    /// Steps until `done`, a crash or the time limit. Returns false after a crash.
     fn until(&mut self, what: &str, done: impl Fn(&Drill<'a, S>) -> bool) -> Result<bool, Violation> {
         let deadline = self.machine.now + PATIENCE;
         while !done(self) {
@@ -330,7 +330,7 @@ impl<'a, S: System> Drill<'a, S> {
         Ok(listed)
     }
 
-    /// Makes the pool and what is on it before; returns what the drives then hold.
+    /// Makes the pool and its earlier contents; returns the contents of the drives.
     fn prepare(&mut self) -> Result<Vec<Platter>, Violation> {
         let options = CreateOptions {
             pool: PoolId([0xE1; 16]),
@@ -364,7 +364,7 @@ impl<'a, S: System> Drill<'a, S> {
         Ok(self.machine.bays.iter().map(|bay| bay.drive.inner().platter().clone()).collect())
     }
 
-    /// Runs the deeds and some time after. True if it crashed.
+    /// Runs the deeds and some time after them. Returns true after a crash.
     fn act(&mut self) -> Result<bool, Violation> {
         let deeds = self.case.deeds.clone();
         self.begin_all(&deeds, self.case.at_once)?;
@@ -380,7 +380,7 @@ impl<'a, S: System> Drill<'a, S> {
         Ok(false)
     }
 
-    /// Reads everything in pieces, and then whole: two looks, perhaps at different copies, must agree.
+    /// Reads everything in pieces, and then whole: two reads, perhaps of different copies, must agree.
     fn look(&mut self) -> Result<(), Violation> {
         let size = self.oracle.size();
         let piece = (16 << 10).min(size);
@@ -482,7 +482,7 @@ fn in_case(case: &Case, place: &str, violation: &Violation) -> Violation {
     Violation(format!("case '{}', {place}: {violation}", case.name))
 }
 
-/// The choices of one outcome: in order where all are tried; else the two extremes, then chance.
+/// The choices of one outcome: in order if all are tried; otherwise the two extremes, then random ones.
 fn choices(
     places: &[(usize, Unsettled)],
     number: u64,
@@ -503,7 +503,7 @@ fn choices(
             match number {
                 0 => 0,
                 1 => place.choices - 1,
-                // A few losses among many survivors, and the other way round, are likelier to hurt than halves.
+                // A few losses among many survivors, and the reverse, are likelier to do harm than halves.
                 _ if number.is_multiple_of(3) && !dice.one_in(8) => 0,
                 _ if number % 3 == 1 && !dice.one_in(8) => place.choices - 1,
                 _ => dice.below(sides) as usize,
@@ -533,11 +533,12 @@ fn recover<S: System>(
     dice: &mut Dice,
 ) -> Result<(), Violation> {
     let mut images = images.to_vec();
-    // A drive that had left may be there again, as it was.
+    // A drive that had left may be back, with its former contents.
     let away: BTreeSet<usize> =
         crashed.away.iter().copied().filter(|drive| case.absent.contains(drive) || dice.one_in(2)).collect();
     if dice.one_in(effort.again) {
-        // The recovery itself is cut off, somewhere, and perhaps again; what one drive has then, others may not have.
+        // The recovery itself is interrupted somewhere, perhaps repeatedly; one drive may then have data that others
+        // lack.
         let favourite = dice.below(images.len() as u64) as usize;
         for _ in 0..=dice.below(3) {
             let mut drill = Drill::<S>::new(case, Some(&images), 0);
@@ -567,7 +568,8 @@ fn recover<S: System>(
     drill.away.clone_from(&away);
     drill.open()?;
     drill.look()?;
-    // What was seen must stay: over another power cut, even one that takes a drive along where the code allows that.
+    // The content seen must stay, also over another power cut, even one that takes a drive along if the code allows
+    // that.
     for bay in &mut drill.machine.bays {
         bay.drive.power_cut(dice);
     }

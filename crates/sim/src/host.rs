@@ -1,4 +1,4 @@
-//! A host of one volume: draws operations, remembers those in flight, and asks the oracle about every answer.
+//! A host of one volume: draws operations, remembers those in flight, and lets the oracle check every answer.
 
 use std::collections::BTreeMap;
 
@@ -28,18 +28,18 @@ struct Flying {
     since: Instant,
 }
 
-/// How a host behaves; drawn once for each volume.
+/// The behaviour of a host; drawn once for each volume.
 #[derive(Clone, Debug)]
 struct Habit {
     depth: usize,
     think: Duration,
-    /// Out of 100.
+    /// In percent.
     reads: u64,
     /// The largest write in blocks.
     blocks_max: u64,
-    /// Writes aligned to whole stripes, one in so many.
+    /// One write in this many is aligned to whole stripes.
     whole_stripes: u64,
-    /// Blocks of the part most operations go to.
+    /// Blocks of the part that most operations use.
     hot: u64,
     stream: u64,
 }
@@ -52,18 +52,18 @@ pub struct Host {
     dice: Dice,
     next_at: Instant,
     flying: BTreeMap<u64, Flying>,
-    /// Issues nothing while the volume is being deleted or resized.
+    /// Whether it pauses because the volume is being deleted or resized.
     pub paused: bool,
-    /// Operations it may still begin before it waits for the next scene.
+    /// Number of operations that it may still begin before the next scene.
     pub allowance: u64,
-    /// It only reads: the volume is a snapshot.
+    /// Whether it only reads, because the volume is a snapshot.
     pub reads_only: bool,
 }
 
-/// What errors are honest at this moment.
+/// The errors that are allowed at this moment.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Excuse {
-    /// Space may have run out.
+    /// Space may be exhausted.
     pub full: bool,
     /// More is lost or damaged than tolerated, or the pool is read-only.
     pub anything: bool,
@@ -103,7 +103,7 @@ impl Host {
         }
     }
 
-    /// When it wants to issue; none while it waits for answers.
+    /// The time of its next operation; `None` while it waits for answers.
     pub fn next_at(&self) -> Option<Instant> {
         (!self.paused && self.allowance > 0 && self.flying.len() < self.habit.depth).then_some(self.next_at)
     }
@@ -117,7 +117,7 @@ impl Host {
         self.flying.values().map(|flying| flying.since).min()
     }
 
-    /// When the operation was handed over.
+    /// The time at which the operation was submitted.
     pub fn asked_at(&self, tag: u64) -> Option<Instant> {
         self.flying.get(&tag).map(|flying| flying.since)
     }
@@ -134,7 +134,7 @@ impl Host {
         }
         let sides = 1 + dice.below(self.habit.blocks_max);
         let mut count = 1 + dice.below(sides);
-        // Writers of whole pages are as common as those of sectors.
+        // Writes of whole pages are as common as those of sectors.
         if unit < 4096 && dice.one_in(2) {
             count = count.div_ceil(8) * 8;
         }
@@ -202,7 +202,7 @@ impl Host {
         vec![whole.slice(..cut), whole.slice(cut..)]
     }
 
-    /// A read of the whole range, outside the habit: the final look.
+    /// A read of the whole range, apart from the drawn operations: the final check.
     pub fn look(&mut self, now: Instant, tag: u64, at: u64, length: u64) -> Request {
         let began = self.oracle.begin_read();
         self.flying.insert(tag, Flying { kind: Kind::Read, at, length, began, since: now });
@@ -214,7 +214,7 @@ impl Host {
         }
     }
 
-    /// An answer came: is it right?
+    /// Checks an answer.
     pub fn finished(&mut self, done: Completion, excuse: Excuse, coverage: &mut Coverage) -> Result<(), Violation> {
         let Some(flying) = self.flying.remove(&done.tag) else {
             return Err(Violation(format!(
@@ -234,7 +234,7 @@ impl Host {
             coverage.count(format!("host error {:?}", error.fault));
             let honest = match error.fault {
                 MediaFault::Full => excuse.full || excuse.anything,
-                // No host here begins so much at once that the pool may ask it to come again.
+                // No host here begins so many operations at once that the pool may answer `Retry`.
                 MediaFault::Retry | MediaFault::Damaged | MediaFault::Refused | MediaFault::Gone => excuse.anything,
                 MediaFault::Invalid => false,
             };
@@ -260,7 +260,7 @@ impl Host {
                 Ok(())
             }
             (Kind::Discard, Op::Discard { at: back, .. }) if back == at => {
-                // Parts of a page are kept or zeroed as it suits the volume; whole pages read as zeros.
+                // Parts of a page are kept or zeroed at the volume's choice; whole pages read as zeros.
                 let end = at + length;
                 let first = at.next_multiple_of(4096).min(end);
                 let last = (end / 4096 * 4096).max(first);
@@ -297,14 +297,14 @@ impl Host {
         verdict
     }
 
-    /// The machine stopped: nothing in flight is answered any more.
+    /// The machine stopped: operations in flight get no answer.
     pub fn crash(&mut self) {
         self.flying.clear();
         self.oracle.crash();
         self.next_at = Instant(0);
     }
 
-    /// The volume is larger now.
+    /// The volume has grown.
     pub fn grow(&mut self, size: u64) {
         self.oracle.grow(size);
         self.spec.size.0 = size;

@@ -1,9 +1,10 @@
-//! The campaign against a real process: a pool on file drives, a process that works on it and is killed with
-//! `kill -9` at a moment of chance, in the middle of opening, serving, destaging or checkpointing, and the oracle's look
-//! at what the next one finds. At times drives are away for some kills and come back stale.
+//! The campaign against a real process: a pool on file drives, and a process that works on it. `kill -9` ends the
+//! process at a random moment, in the middle of opening, serving, destaging or checkpointing. The oracle then checks
+//! the state that the next process finds. At times drives are away for some kills and come back stale.
 //!
-//! A kill does not take what the kernel already has: what a power cut loses is tried in the simulated world. This
-//! tries what is not simulated: the reactor, the ring, the files, and opening again where another process died.
+//! A kill does not lose data that the kernel already has; the simulated world tries the losses of a power cut. This
+//! campaign tries the parts that are not simulated: the reactor, the ring, the files, and opening again after another
+//! process died.
 
 mod journal;
 mod worker;
@@ -27,7 +28,7 @@ pub use worker::work;
 const DRIVES: usize = 8;
 const DRIVE_SIZE: Bytes = Bytes(64 * MIB);
 const LOG: Bytes = Bytes(8 * MIB);
-/// What is written and judged whole.
+/// The unit that is written and checked as a whole.
 const UNIT: u64 = 4 * KIB;
 /// Name, code, size, mode.
 const VOLUMES: [(&str, &str, u64, WriteMode); 3] = [
@@ -35,21 +36,21 @@ const VOLUMES: [(&str, &str, u64, WriteMode); 3] = [
     ("coded", "4+2", 2 * MIB, WriteMode::WriteBack),
     ("through", "3+2", 3 * MIB / 2, WriteMode::WriteThrough),
 ];
-/// Every code here tolerates so many lost drives.
+/// Number of lost drives that every code here tolerates.
 const TOLERATED: u64 = 2;
-/// Silence of a process that should work, or a wait for redundancy, is a fault after so long.
+/// Time after which the silence of a working process, or a wait for redundancy, is a fault.
 const PATIENCE: Wall = Wall::from_secs(60);
 
 /// The signal of `kill -9`.
 const KILLED: i32 = 9;
 
-/// What was done, and what came of it.
+/// The totals of the campaign.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Tally {
     pub kills: u64,
-    /// Of these, before the pool was open.
+    /// Those of them that came before the pool was open.
     pub while_opening: u64,
-    /// Writes that were answered, and that were under way when the process died.
+    /// Writes that were answered, and below those under way when the process died.
     pub answered: u64,
     pub cut_off: u64,
     pub reads_checked: u64,
@@ -66,8 +67,8 @@ struct Campaign<'a> {
     tally: Tally,
 }
 
-/// Kills a process `kills` times. `worker` is a program that with `--worker DIRECTORY SEED FIRST-VALUE` calls [`work`];
-/// `progress` is called after each kill.
+/// Kills a process `kills` times. `worker` is a program that calls [`work`] when started with `--worker DIRECTORY SEED
+/// FIRST-VALUE`. `progress` is called after each kill.
 pub fn campaign(
     directory: &Path,
     worker: &Path,
@@ -134,7 +135,7 @@ fn options(seed: u64) -> OpenOptions {
     OpenOptions { block_cache: Bytes(2 * MIB), dirty_limit: Bytes(MIB), seed, rebuild_after, ..OpenOptions::default() }
 }
 
-/// The kernel may still be ending the operations of a process that died: its drives are free a moment later.
+/// The kernel may still be ending the operations of a dead process: its drives become free a moment later.
 fn open_pool(directory: &Path, seed: u64) -> Result<PoolServer, ArrayError> {
     let begun = WallInstant::now();
     loop {
@@ -164,7 +165,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Starts a process, kills it at a moment of chance, and takes in what it told.
+    /// Starts a process, kills it at a random moment, and reads its records.
     fn kill_one(&mut self) -> Result<(), Violation> {
         let (seed, first_value) = (self.dice.roll() >> 1, (self.tally.kills + 1) * 1_000_000);
         let mut child = Process::new(self.worker)
@@ -184,7 +185,7 @@ impl Campaign<'_> {
             Some(moment) => std::thread::sleep(moment),
             None => while_it_works(&entries, wanted, &mut taken)?,
         }
-        // It may have ended by itself, and then there is nothing to kill.
+        // The process may have ended by itself.
         let _ = child.kill();
         let ended = child.wait().map_err(|error| Violation(format!("waiting for the process: {error}")))?;
         taken.extend(entries);
@@ -192,7 +193,7 @@ impl Campaign<'_> {
         if taken.is_empty() {
             self.tally.while_opening += 1;
         }
-        // Its last record says why, where it could still say so.
+        // Its last record gives the reason, if it could still write one.
         self.take_in(taken)?;
         match ended.signal() {
             Some(KILLED) => Ok(()),
@@ -240,7 +241,7 @@ impl Campaign<'_> {
         self.tally.looks += 1;
         self.read_all(&server)?;
         if self.away.is_empty() && self.dice.one_in(4) {
-            // Only where nothing else lacks: what is taken away stays within what the codes tolerate.
+            // Only if no other drive is missing: the losses stay within what the codes tolerate.
             self.until_redundant(&server)?;
             self.take_away();
         }
@@ -255,7 +256,7 @@ impl Campaign<'_> {
         open_pool(self.directory, seed).map_err(|error| Violation(format!("opening after the kill: {error}")))
     }
 
-    /// In pieces, then whole: two looks, perhaps at different copies, must agree.
+    /// Reads in pieces, then whole: two reads, perhaps of different copies, must agree.
     fn read_all(&mut self, server: &PoolServer) -> Result<(), Violation> {
         for ((name, _, size, _), oracle) in VOLUMES.iter().zip(&mut self.oracles) {
             let volume = server.volume(name).map_err(|error| Violation(error.to_string()))?;
@@ -288,7 +289,7 @@ impl Campaign<'_> {
         }
     }
 
-    /// One or two drives are gone for some kills.
+    /// Removes one or two drives for some kills.
     fn take_away(&mut self) {
         let first = self.dice.below(DRIVES as u64);
         let second = (first + 1 + self.dice.below(DRIVES as u64 - 1)) % DRIVES as u64;
@@ -301,12 +302,12 @@ impl Campaign<'_> {
         }
     }
 
-    /// Those whose time is up before this kill.
+    /// Returns the drives whose time is up before this kill.
     fn bring_back(&mut self, kill: u64) {
         self.away.retain(|(path, until)| *until > kill || std::fs::rename(path.with_extension("away"), path).is_err());
     }
 
-    /// At the end everything is redundant again, a scrub finds nothing, and every byte is right.
+    /// At the end everything must be redundant again, a scrub must find nothing, and every byte must be right.
     fn end(&mut self) -> Result<(), Violation> {
         self.bring_back(u64::MAX);
         let server = self.open()?;
@@ -334,7 +335,7 @@ impl Campaign<'_> {
     }
 }
 
-/// Takes records until `wanted` operations were told of; an end of its own is told in the last record.
+/// Takes records until `wanted` operations were reported. If the process ends by itself, its last record says so.
 fn while_it_works(entries: &Receiver<Entry>, wanted: u64, taken: &mut Vec<Entry>) -> Result<(), Violation> {
     for _ in 0..=wanted {
         match entries.recv_timeout(PATIENCE) {

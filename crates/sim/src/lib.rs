@@ -1,18 +1,20 @@
-//! Floor 6: the world. Runs pools on simulated drives under a seed, with faults and crashes, against an oracle.
+//! Floor 6: the simulated world. It runs pools on simulated drives under a seed, with faults and crashes, against an
+//! oracle.
 //!
 //! - [`machine`]: drives in bays, virtual time, one event at a time, a crash at any drive operation.
-//! - [`oracle`]: what each block of each volume may hold. [`host`]: who reads and writes.
-//! - [`atlas`]: what may still be hurt, so that the array must answer.
+//! - [`oracle`]: the possible contents of each block of each volume. [`host`]: the reader and writer of a volume.
+//! - [`atlas`]: the damage that the array must still tolerate.
 //! - [`script`]: a history in named steps, without dice.
-//! - [`setup`], [`story`], [`world`]: what a seed builds, what befalls it, and the loop they meet in.
-//! - [`proof`]: whether a pool that calls itself whole survives what it promises to.
+//! - [`setup`], [`story`], [`world`]: the pool that a seed builds, the events of its run, and the loop that carries
+//!   them out.
+//! - [`proof`]: whether a pool that calls itself whole survives the promised losses.
 //! - [`enumerate`]: every crash of a short workload instead of some of a long one.
-//! - [`kill`]: no simulation: a process that is killed again and again, and what the next one finds.
+//! - [`kill`]: no simulation: a process that is killed again and again, and the state that the next one finds.
 //! - [`loops`]: no simulation either: a served pool on loop devices that are pulled and replaced.
-//! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it, [`rack`]: a pool beneath it,
-//!   [`custody`]: the archive on two volumes of that.
-//! - [`clinic`]: a pool in virtual time without chance, for what takes how long.
-//! - [`run`]: a seed, twice with equal traces or once; many seeds; how to repeat one.
+//! - [`stage`]: the world behind a port, for code that stands on a volume and blocks; [`shelf`]: the catalog on it,
+//!   [`rack`]: a pool below it, [`custody`]: the archive on two volumes of that pool.
+//! - [`clinic`]: a pool in virtual time without chance, to measure durations.
+//! - [`run`]: runs a seed once, or twice with equal traces; runs many seeds; prints the command that repeats one.
 
 pub mod atlas;
 pub mod clinic;

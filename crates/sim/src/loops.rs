@@ -1,10 +1,10 @@
-//! No simulation: a served pool of 8+2 on loop devices, under verified writes over NBD, while devices are pulled, given back and
-//! replaced.
+//! No simulation: a served pool of 8+2 on loop devices, under verified writes over NBD, while devices are pulled, given
+//! back and replaced.
 //!
-//! What is judged after every round: content is what was written; drives that nothing was done to have not counted a single
-//! error; a scrub finds nothing, both when the lost drives are rebuilt into spare space and when others stand in their places.
-//! The campaign needs root, for loop devices; it removes all that it made when it ends, also at a signal, and what an earlier one
-//! left that was killed.
+//! The checks after every round: the content is that written. Untouched drives have not counted a single error. A scrub
+//! finds nothing, both when the lost drives are rebuilt into spare space and when others have replaced them. The
+//! campaign needs root, for loop devices. At its end, also after a signal, it removes everything that it made, and the
+//! remains of an earlier killed campaign.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,28 +22,28 @@ use site::{Site, pause};
 const DRIVES: usize = 12;
 const CODE: &str = "8+2";
 const SIZE: &str = "2GiB";
-/// How long the writes of a round go on, at least: a rebuild begins five seconds after a loss.
+/// Least duration of the writes in a round: a rebuild begins five seconds after a loss.
 const ROUND: Duration = Duration::from_secs(35);
-/// A pool becomes whole within this.
+/// Time limit for a pool to become whole.
 const HEALING: Duration = Duration::from_secs(300);
 
-/// What is done to two drives while hosts write.
+/// The events on two drives while hosts write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ordeal {
-    /// The second goes when the first is rebuilt.
+    /// The second is lost after the first is rebuilt.
     OneAfterTheOther,
-    /// The second goes while the first is rebuilt.
+    /// The second is lost while the first is rebuilt.
     OneUponTheOther,
     /// The first fails for a moment only.
     Blink,
-    /// The first is replaced under load, and the second goes meanwhile.
+    /// The first is replaced under load, and the second is lost meanwhile.
     ReplacedUnderLoad,
 }
 
 const ORDEALS: [Ordeal; 4] =
     [Ordeal::OneAfterTheOther, Ordeal::OneUponTheOther, Ordeal::Blink, Ordeal::ReplacedUnderLoad];
 
-/// What was done so far.
+/// The totals so far.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Tally {
     pub rounds: u64,
@@ -54,7 +54,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One line for machines.
+    /// One line for programs.
     pub fn json(&self, seconds: u64, failed: Option<&str>) -> String {
         let Tally { rounds, pulls, replaced, scrubs, written } = self;
         serde_json::json!({
@@ -72,7 +72,7 @@ struct Campaign<'a> {
     say: &'a mut dyn FnMut(&Tally, &str),
 }
 
-/// Rounds until the time is over; the one that has begun is finished. `say` is told of each step.
+/// Runs rounds until the time is over, and finishes the last one. `say` reports each step.
 pub fn campaign(
     directory: &Path,
     span: Duration,
@@ -156,12 +156,12 @@ impl Campaign<'_> {
         self.site.pull(drive)
     }
 
-    /// Between so many milliseconds.
+    /// Waits for a random number of milliseconds in this range.
     fn wait(&mut self, least: u64, most: u64) -> Result<(), Stop> {
         pause(Duration::from_millis(least + self.dice.below(most - least)))
     }
 
-    /// Puts a blank device in the place of each that is not well.
+    /// Replaces each unhealthy drive by a blank device.
     fn replace(&mut self, touched: [usize; 2]) -> Result<(), Stop> {
         for said in self.site.drives()? {
             if said.health != "healthy" && touched.contains(&(said.number as usize)) {
@@ -178,13 +178,13 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Nothing is left to move; of drives, those that were given up may be missing.
+    /// Waits until nothing is left to move; drives that were given up may be missing if `without_lost`.
     fn until_whole(&mut self, without_lost: bool) -> Result<(), Stop> {
         let end = Instant::now() + HEALING;
         loop {
             let status = self.site.status()?;
             let moves = ["rebuild", "copy_back"].iter().any(|work| !status[*work].is_null());
-            // A slow drive, and one with errors of before, is whole all the same.
+            // A slow drive, and one with earlier errors, are complete.
             let whole = |health: &str| matches!(health, "healthy" | "suspect") || without_lost && health == "failed";
             let drives = self.site.drives()?;
             let open = drives.iter().find(|drive| !whole(&drive.health));
@@ -198,7 +198,7 @@ impl Campaign<'_> {
         }
     }
 
-    /// Content, the errors of drives to which nothing was done, and what a scrub finds.
+    /// Checks the content, the errors of untouched drives, and the result of a scrub.
     fn judge(&mut self, before: &[site::DriveSaid], touched: [usize; 2]) -> Result<(), Stop> {
         load::verify_cold(&self.site)?;
         self.site.stele(&["pool", "scrub", "--wait"])?;

@@ -1,7 +1,7 @@
 //! A machine: drives in bays, a clock, and the system that runs on them, stepped one event at a time.
 //!
-//! The machine knows nothing of right and wrong. It carries events and actions between the system and the drives,
-//! lets virtual time jump to the next thing that happens, and stops dead at a drive operation of the world's choosing.
+//! The machine judges nothing. It carries events and actions between the system and the drives, lets virtual time jump
+//! to the next event, and stops at a drive operation that the world chooses.
 
 mod power;
 
@@ -19,7 +19,7 @@ use crate::trace::Trace;
 
 pub use power::{CrashKind, Landmark, Tear, Trap};
 
-/// A place for a drive, with the drive in it.
+/// A bay with its drive.
 pub struct Bay {
     pub drive: Faulty<SimulatedDrive>,
     /// Given to the pool when the drive joins it.
@@ -30,17 +30,17 @@ pub struct Bay {
     pub present: bool,
     /// The driver's index of this drive in the running system.
     wired: Option<usize>,
-    /// Since when an answer is overdue.
+    /// The time since which an answer is overdue.
     stuck_since: Option<Instant>,
-    /// When the driver notices that the drive was pulled.
+    /// The time at which the driver notices that the drive was pulled.
     noticed_at: Option<Instant>,
-    /// When it last took a group of the log.
+    /// The time at which it last took a group of the log.
     logged_at: Option<Instant>,
-    /// What the drive held at some earlier moment, to be rolled back to.
+    /// The drive's content at an earlier moment, for a rollback.
     pub earlier: Option<Platter>,
 }
 
-/// What came out of the system.
+/// An output of the system.
 #[derive(Debug)]
 pub enum Happening {
     Ordered {
@@ -56,26 +56,26 @@ pub enum Happening {
         reply: Result<Reply, ArrayError>,
     },
     Alarm(Alarm),
-    /// The driver lost patience with a drive that did not answer, and took it away.
+    /// The driver lost patience with a drive that did not answer, and removed it.
     Lost {
         bay: usize,
     },
 }
 
-/// Where the log begins on a drive (FORMAT/array.md).
+/// Start of the log on a drive (FORMAT/array.md).
 const LOG_AT: u64 = 4 << 20;
 
-/// A driver waits so long for an answer before it gives the drive up, as operating systems do.
+/// Time without an answer after which a driver gives the drive up, as operating systems do.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Something happened.
+    /// An event was processed.
     Event,
-    /// Nothing happens before the limit; the clock stands there.
+    /// No event comes before the limit; the clock is set to the limit.
     Idle,
-    /// The fuse burnt down: the system is gone. Call [`Machine::power_cut`] or [`Machine::kill`].
+    /// The fuse has run out: the system is gone. Call [`Machine::power_cut`] or [`Machine::kill`].
     Crash,
 }
 
@@ -83,18 +83,18 @@ pub struct Machine<S> {
     pub now: Instant,
     pub bays: Vec<Bay>,
     pub system: Option<S>,
-    /// Bay of each driver index.
+    /// The bay of each driver index.
     wiring: Vec<usize>,
     pub happenings: VecDeque<Happening>,
     pub trace: Trace,
     pub coverage: Coverage,
-    /// Drive operations begun or finished until the machine stops dead.
+    /// Number of drive operations begun or finished until the machine stops.
     pub fuse: Option<u64>,
-    /// Lights the fuse.
+    /// Starts the fuse.
     pub trap: Option<Trap>,
-    /// Bytes of the log on each drive, where they are known.
+    /// Bytes of the log on each drive, if known.
     pub log: Bytes,
-    /// Drive operations so far, submissions and completions.
+    /// Number of drive operations so far, submissions and completions.
     pub operations: u64,
     actions: Vec<Action>,
     finished: Vec<Completion>,
@@ -176,7 +176,7 @@ impl<S: System> Machine<S> {
         self.system = Some(S::open(options, attached, self.now));
     }
 
-    /// Present drives, in an order of chance: which index a drive has must not matter.
+    /// Present drives in random order: the index of a drive must not matter.
     pub fn present(&self, dice: &mut Dice) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.bays.len()).filter(|bay| self.bays[*bay].present).collect();
         dice.shuffle(&mut order);
@@ -197,14 +197,14 @@ impl<S: System> Machine<S> {
         }
     }
 
-    /// As `submit`, and it is told when the write has its place in the log.
+    /// Like `submit`; also reports when the write has its place in the log.
     pub fn submit_ordered(&mut self, volume: VolumeId, request: Request) {
         if let Some(system) = &mut self.system {
             system.event(Event::SubmitOrdered { volume, request });
         }
     }
 
-    /// Some writes as by those who let another follow: such a write promises no less when it ends.
+    /// Submits some writes as ordered ones: at their end such writes promise no less.
     pub fn submit_any(&mut self, volume: VolumeId, request: Request) {
         match request.tag.is_multiple_of(4) && matches!(request.op, Op::Write { .. }) {
             true => self.submit_ordered(volume, request),
@@ -219,7 +219,7 @@ impl<S: System> Machine<S> {
         }
     }
 
-    /// Failing memory: bits of what waits to be destaged change. Returns how many.
+    /// Failing memory: changes bits of data that waits to be destaged. Returns their number.
     pub fn spoil_memory(&mut self, dice: &mut Dice) -> u64 {
         let Some(system) = &mut self.system else { return 0 };
         let times = 1 + dice.below(8);
@@ -229,7 +229,7 @@ impl<S: System> Machine<S> {
         spoilt as u64
     }
 
-    /// Takes a drive away while the system runs.
+    /// Removes a drive while the system runs.
     pub fn detach(&mut self, bay: usize) {
         self.trace.note(self.now, "drive in bay {} leaves", &[bay as u64]);
         let now = self.now;
@@ -250,8 +250,8 @@ impl<S: System> Machine<S> {
         self.finished.clear();
     }
 
-    /// Takes a drive away while the system runs, and nobody says so: what is under way on it fails at once, what comes after
-    /// fails too, and only so much later the driver notices.
+    /// Removes a drive while the system runs, without a notice. Operations under way fail at once, later ones fail too,
+    /// and the driver notices only after this time.
     pub fn pull(&mut self, bay: usize, fault: MediaFault, noticed: Duration) {
         self.trace.note(self.now, "drive in bay {} is pulled", &[bay as u64]);
         let now = self.now;
@@ -264,10 +264,10 @@ impl<S: System> Machine<S> {
         place.noticed_at = Some(now + noticed);
     }
 
-    /// The drive of a bay is there again, or new. The running system is told. Returns its index there.
+    /// A drive of a bay is back, or new. The running system is informed. Returns the drive's index there.
     pub fn attach(&mut self, bay: usize) -> Option<usize> {
         if self.bays[bay].wired.is_some() {
-            // It was pulled, and nobody has noticed yet.
+            // It was pulled, and the driver has not noticed yet.
             self.detach(bay);
         }
         self.trace.note(self.now, "drive in bay {} is attached", &[bay as u64]);
@@ -296,7 +296,7 @@ impl<S: System> Machine<S> {
         self.burnt
     }
 
-    /// Lets the system run and carries out what it wants.
+    /// Lets the system run, and carries out its actions.
     fn settle(&mut self) {
         let Some(system) = &mut self.system else { return };
         system.run(self.now);
@@ -374,12 +374,12 @@ impl<S: System> Machine<S> {
         }
     }
 
-    /// Notes faults that the world brought about outside an operation.
+    /// Records faults that the world caused outside an operation.
     pub fn note_faults(&mut self) {
         (0..self.bays.len()).for_each(|bay| self.drain_records(bay));
     }
 
-    /// One step of the world, not beyond `limit`.
+    /// One step of the world, at most up to `limit`.
     pub fn step(&mut self, limit: Instant) -> Step {
         let starting = self.is_starting();
         self.settle();
@@ -466,7 +466,7 @@ impl<S: System> Machine<S> {
         self.finished = finished;
     }
 
-    /// A closed system is put away in peace.
+    /// Removes a closed system.
     pub fn put_away(&mut self) {
         self.system = None;
         self.happenings.clear();
@@ -480,7 +480,7 @@ impl<S: System> Machine<S> {
         }
     }
 
-    /// Of these bays the one whose drive took a group of the log last.
+    /// The bay, among these, whose drive took a group of the log last.
     pub fn last_logged(&self, bays: &[usize]) -> Option<usize> {
         bays.iter()
             .copied()
@@ -488,7 +488,7 @@ impl<S: System> Machine<S> {
             .max_by_key(|bay| self.bays[*bay].logged_at)
     }
 
-    /// A hash of everything durable on every drive, and of everything that happened.
+    /// A hash of all durable data on every drive, and of all events.
     pub fn hash(&self) -> u64 {
         self.bays.iter().fold(self.trace.hash(), |hash, bay| {
             stele_ground::digest::context(hash, bay.drive.inner().platter().hash())

@@ -1,4 +1,4 @@
-//! `stele-sim`: runs seeds of the world until told otherwise; `./x soak` spawns it.
+//! `stele-sim`: runs seeds of the simulated world; `./x soak` starts it.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use stele_sim::loops::{self, Stop};
 use stele_sim::run::{guarded, replay, run_many, run_pool_seed, usual_tail};
 use stele_sim::system::go_without;
 
-/// As in the served program. A seed makes and drops buffers all the time, and this is a seventh of its time less.
+/// As in the served program. A seed makes and drops buffers all the time, and this saves a seventh of its time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -66,7 +66,7 @@ struct Options {
     drives: Option<u64>,
     json: bool,
     directory: PathBuf,
-    /// What the killed process was told: directory, seed, first value.
+    /// Arguments of the killed process: directory, seed, first value.
     worker: Option<(PathBuf, u64, u64)>,
 }
 
@@ -153,7 +153,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Drives of a served pool are pulled and replaced.
+/// Pulls and replaces drives of a served pool.
 fn pull_drives(options: &Options, seconds: u64) -> ExitCode {
     let begun = Instant::now();
     let left = || seconds.saturating_sub(begun.elapsed().as_secs());
@@ -193,7 +193,7 @@ fn pull_drives(options: &Options, seconds: u64) -> ExitCode {
     code
 }
 
-/// A process is killed again and again.
+/// Kills a process again and again.
 fn kill_many(options: &Options, kills: u64) -> ExitCode {
     let directory = options.directory.join(format!("stele-kills-{}", std::process::id()));
     let worker = std::env::current_exe().and_then(|path| std::fs::create_dir_all(&directory).map(|()| path));
@@ -241,7 +241,7 @@ fn kill_many(options: &Options, kills: u64) -> ExitCode {
     }
 }
 
-/// Every crash of every short workload.
+/// Tries every crash of every short workload.
 fn enumerate_all(options: &Options) -> ExitCode {
     let cases = cases::cases();
     let effort = Effort { outcomes: options.outcomes, stride: options.stride, again: 4 };
@@ -303,13 +303,13 @@ fn soak(options: &Options) -> ExitCode {
             last = Instant::now();
             let rate = done as f64 * 60.0 / begun.elapsed().as_secs_f64();
             println!("{done} of {} seeds, {rate:.0} a minute, {} failed", options.seeds, failed.len());
-            // Progress is for people who watch; nobody is helped by an error about it.
+            // Progress is for people who watch; an error in it does not matter.
             let _ = std::io::stdout().flush();
         }
     });
     let seconds = begun.elapsed().as_secs_f64();
     println!("\nwhat happened, and how often:\n{coverage}");
-    // Where a seed failed, the others may not have been run.
+    // After a failed seed, the others may not have run.
     let lacks = if failed.is_empty() { coverage.lacks(done) } else { Vec::new() };
     lacks.iter().for_each(|lack| println!("FAILED: {lack}"));
     println!(

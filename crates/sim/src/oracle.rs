@@ -1,12 +1,12 @@
-//! The oracle: for each block of a volume the contents that a read may return, by the rules of the promise.
+//! The oracle: for each block of a volume, the contents that a read may return under the promises.
 //!
-//! A write that was acknowledged replaces every write that had ended before it began. A write in flight, or one that
-//! a crash or an error cut off, may or may not have happened, until a read shows which; once a content was seen,
-//! nothing that had ended before that read began may come back. Everything is counted in events of the oracle's own
-//! clock, never in time.
+//! An acknowledged write replaces every write that had ended before it began. A write in flight, or one that a crash or
+//! an error interrupted, may or may not have happened, until a read shows which. Once a content was seen, no content
+//! that had ended before that read began may come back. Everything is counted in events of the oracle's own clock,
+//! never in time.
 //!
-//! Every write fills its blocks with its own number and their places, so that one look names the write a block
-//! came from; a block that no write explains was invented.
+//! Every write fills its blocks with its own number and their places, so that a single read identifies the write of a
+//! block. A block that no write explains was invented.
 
 mod layers;
 
@@ -15,23 +15,23 @@ use std::fmt;
 
 use stele_ground::digest::{context, crc32c};
 
-/// The number of a write; 0 stands for zeros. Never used twice in a run, except 0.
+/// The number of a write; 0 stands for zeros. No other number is used twice in a run.
 pub type Value = u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     value: Value,
     began: u64,
-    /// When it was answered, or cut off; `FLYING` before.
+    /// The event at which it was answered or interrupted; `FLYING` before.
     ended: u64,
-    /// From when on no new read may return it; `NEVER` while it may.
+    /// The event from which on no new read may return it; `NEVER` while it may be returned.
     replaced: u64,
 }
 
 const FLYING: u64 = u64::MAX;
 const NEVER: u64 = u64::MAX;
 
-/// How a write came back.
+/// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Acknowledged,
@@ -49,11 +49,11 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The names of operations under way: when they began.
+/// Identifies an operation under way by the event at which it began.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Began(u64);
 
-/// What one volume may hold.
+/// The possible contents of one volume.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     name: String,
@@ -61,16 +61,16 @@ pub struct Oracle {
     blocks: Vec<Vec<Candidate>>,
     clock: u64,
     reads: BTreeSet<u64>,
-    /// Damage was said to be beyond what the code tolerates: places where an error is an honest answer.
+    /// Damage was beyond the code's tolerance: an error is an allowed answer.
     forgiven: bool,
-    /// Nothing is written any more: what was read once is all that is ever read.
+    /// Nothing is written any more: every further read must return the content that was read once.
     frozen: bool,
-    /// What a snapshot may hold that was asked for and is not known to exist yet.
+    /// The possible contents of a requested snapshot that is not known to exist yet.
     shadow: Option<Box<Oracle>>,
 }
 
 impl Oracle {
-    /// A new volume: zeros. `unit` is the volume's block, the smallest thing written whole.
+    /// A new volume of zeros. `unit` is the volume's block, the smallest atomic unit.
     pub fn new(name: impl Into<String>, size: u64, unit: usize) -> Oracle {
         let zeros = Candidate { value: 0, began: 0, ended: 0, replaced: NEVER };
         Oracle {
@@ -97,7 +97,7 @@ impl Oracle {
         (self.blocks.len() * self.unit) as u64
     }
 
-    /// The volume was made larger: zeros behind.
+    /// The volume was made larger; the new part is zeros.
     pub fn grow(&mut self, size: u64) {
         let zeros = Candidate { value: 0, began: self.clock, ended: self.clock, replaced: NEVER };
         self.blocks.resize((size / self.unit as u64) as usize, vec![zeros]);
@@ -112,7 +112,7 @@ impl Oracle {
         (at / self.unit as u64) as usize..((at + length) / self.unit as u64) as usize
     }
 
-    /// A write (or with 0 a zeroing or a discard) was handed over.
+    /// A write was submitted (or, with 0, a zeroing or a discard).
     pub fn begin_write(&mut self, at: u64, length: u64, value: Value) -> Began {
         let began = self.tick();
         for index in self.indexes(at, length) {
@@ -151,12 +151,12 @@ impl Oracle {
         Began(began)
     }
 
-    /// The read came back with an error, or not at all.
+    /// The read returned an error, or nothing.
     pub fn drop_read(&mut self, began: Began) {
         self.reads.remove(&began.0);
     }
 
-    /// The read came back with these bytes: are they explained?
+    /// The read returned these bytes: checks that the history explains them.
     pub fn end_read(&mut self, at: u64, bytes: &[u8], began: Began) -> Result<(), Violation> {
         let now = self.tick();
         self.reads.remove(&began.0);
@@ -213,7 +213,7 @@ impl Oracle {
         )
     }
 
-    /// A crash: whatever was in flight was cut off and may have happened or not.
+    /// A crash: operations in flight were interrupted, and may have happened or not.
     pub fn crash(&mut self) {
         let now = self.tick();
         self.reads.clear();
@@ -225,7 +225,7 @@ impl Oracle {
         }
     }
 
-    /// More was taken away than the code tolerates: errors are honest answers from here on. Wrong bytes never are.
+    /// More was lost than the code tolerates: errors are allowed from here on, but wrong bytes never are.
     pub fn forgive(&mut self) {
         self.forgiven = true;
     }
@@ -234,12 +234,12 @@ impl Oracle {
         self.forgiven
     }
 
-    /// Whether nothing but zeros may be found in the range.
+    /// Whether a read of the range can return only zeros.
     pub fn surely_zero(&self, at: u64, length: u64) -> bool {
         self.indexes(at, length).all(|index| self.blocks[index].iter().all(|candidate| candidate.value == 0))
     }
 
-    /// Whether zeros may be found everywhere in the range by a read that began then.
+    /// Whether a read of the range that began then may return zeros everywhere.
     pub fn may_be_zero(&self, at: u64, length: u64, began: Began) -> bool {
         self.indexes(at, length).all(|index| {
             self.blocks[index].iter().any(|candidate| candidate.value == 0 && candidate.replaced >= began.0)
@@ -271,8 +271,8 @@ fn paint_block(block: &mut [u8], index: u64, value: Value) {
     own.copy_from_slice(&checksum_of(body));
 }
 
-/// Bytes at the end of a block that make its CRC-32C, and with it that of all blocks, the same number: some software writes such
-/// blocks, and none may be taken for another because of it.
+/// Bytes at the end of a block that give every block the same CRC-32C. Some software writes such blocks, and the array
+/// must not mistake one for another.
 const CHECKSUM: usize = 8;
 
 fn checksum_of(body: &[u8]) -> [u8; CHECKSUM] {
@@ -281,8 +281,8 @@ fn checksum_of(body: &[u8]) -> [u8; CHECKSUM] {
     own
 }
 
-/// The word at place `n` of a block. No word depends on the one before, so that a processor makes several at once; and the
-/// seeds of neighbours have nothing in common, or their sum, a parity, would be zeros.
+/// The word at place `n` of a block. No word depends on the previous one, so that a processor computes several at once.
+/// The seeds of neighbours have nothing in common; otherwise their sum, a parity, would be zeros.
 #[inline]
 fn word_of(n: usize, seed: u64) -> u64 {
     seed.wrapping_add(((n as u64) << 40) + n as u64 * 0x5851_F42D)
@@ -299,18 +299,18 @@ fn claimed(content: &[u8]) -> Option<(Value, u64)> {
     }
 }
 
-/// The write this content of block `index` comes from; none if not every byte of it does.
+/// The write that this content of block `index` comes from; `None` unless every byte of it does.
 fn value_of(content: &[u8], index: u64) -> Option<Value> {
     let (words, _) = content.as_chunks::<8>();
     let first = u64::from_le_bytes(*words.first()?);
     if first == 0 {
-        // By words: by bytes this is what a run spends a tenth of its time on.
+        // Compares words: with bytes, a run would spend a tenth of its time here.
         return (words.iter().fold(0, |any, word| any | u64::from_le_bytes(*word)) == 0).then_some(0);
     }
     let (own, words) = words.split_last()?;
     let (second, rest) = words[1..].split_first()?;
     let seed = context(first, index);
-    // All differences at once: a comparison that stops at the first is several times slower where there is none.
+    // Computes all differences: a comparison that stops at the first is several times slower on equal content.
     let differences = rest.iter().zip(2..).fold(u64::from_le_bytes(*second) ^ index, |differences, (word, n)| {
         differences | (u64::from_le_bytes(*word) ^ word_of(n, seed))
     });

@@ -1,9 +1,9 @@
-//! The proof that a pool is what it says it is: where it calls itself whole, as many drives as the code tolerates are taken
-//! away, and everything must still be read.
+//! Proves the state that a pool reports: if it calls itself whole, as many drives as the code tolerates are removed,
+//! and everything must still be readable.
 //!
-//! It is proved on a copy: the power goes now, the drives that are left are put into another machine, and the pool is opened
-//! there. So the story goes on as if nobody had asked, and nothing that was read is repaired by the reading. What the copies
-//! hold is what the drives' caches hold, or only what is durable: both may be left of a power cut.
+//! The proof uses a copy: the power goes now, the remaining drives move into another machine, and the pool is opened
+//! there. The story thus continues undisturbed, and the reads of the proof repair nothing in it. The copies hold either
+//! the drives' caches too, or only the durable data: a power cut may leave both.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +19,12 @@ use crate::system::System;
 use crate::trace::Trace;
 use crate::world::World;
 
-/// Opening and each volume's reads take at most so long. Virtual time.
+/// Time limit for opening and for each volume's reads, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 const PIECE: u64 = 256 << 10;
 
-/// Takes away as much as is tolerated, so many times over, and reads everything each time.
+/// Removes as many drives as tolerated, `choices` times, and reads everything each time.
 pub fn prove<S: System>(world: &mut World<S>, when: &str, choices: usize) -> Result<(), Violation> {
     if world.refused.is_some() || world.atlas.is_beyond() {
         return Ok(());
@@ -58,12 +58,12 @@ fn choose<S: System>(world: &mut World<S>, number: usize) -> BTreeSet<usize> {
     }
     let mut shuffled = members;
     dice.shuffle(&mut shuffled);
-    // Also under crashes alone, where the story itself takes no drive.
+    // The same in runs with crashes alone, where the story itself removes no drive.
     let tolerated = world.setup.tolerance.min(shuffled.len().saturating_sub(1) / 2);
     shuffled.into_iter().take(tolerated).collect()
 }
 
-/// The pool on copies of the drives that are left.
+/// The pool on copies of the remaining drives.
 struct Copy<S> {
     machine: Machine<S>,
     volumes: Vec<(stele_ground::VolumeId, Oracle)>,
@@ -106,7 +106,7 @@ impl<S: System> Copy<S> {
         Ok(Copy { machine, volumes, flying: Vec::new() })
     }
 
-    /// Reads everything; a hash of what happened.
+    /// Reads everything; returns a hash of all events.
     fn look(&mut self) -> Result<u64, Violation> {
         for (id, mut oracle) in std::mem::take(&mut self.volumes) {
             let size = oracle.size();

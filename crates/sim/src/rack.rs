@@ -1,7 +1,7 @@
-//! A rack: a pool of simulated drives with one volume that carries a catalog or an archive through crashes.
+//! A rack: a pool of simulated drives with volumes that carry a catalog or an archive through crashes.
 //!
-//! Between two lives a drive may be missing and come back stale, and drives may hold damage, within what the volume's
-//! code tolerates: what stands on the volume must not notice anything but the crashes.
+//! Between two lives of the machine a drive may be missing and come back stale, and drives may have damage, within the
+//! tolerance of the volume's code. The catalog or archive on the volume must notice nothing but the crashes.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,10 +20,10 @@ use crate::stage;
 use crate::system::System;
 use crate::trace::Trace;
 
-/// A pool opens, and answers a command, within this much virtual time.
+/// Virtual time limit for a pool to open and to answer a command.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A volume that is wanted on the rack.
+/// A requested volume of the rack.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub name: &'static str,
@@ -46,7 +46,7 @@ pub struct Rack<S> {
 }
 
 impl<S: System + 'static> Rack<S> {
-    /// Makes a pool of so many drives with these volumes, and puts it on this thread's stage.
+    /// Makes a pool of this many drives with these volumes, and puts it on this thread's stage.
     pub fn new(
         seed: u64,
         drives: usize,
@@ -132,7 +132,7 @@ impl<S: System + 'static> Rack<S> {
         Ok(())
     }
 
-    /// True when it is ready, false when it crashed.
+    /// Returns true when it is ready, false after a crash.
     fn until_ready(&self) -> Result<bool, Violation> {
         let mut machine = self.machine.borrow_mut();
         let deadline = machine.now + PATIENCE;
@@ -152,7 +152,7 @@ impl<S: System + 'static> Rack<S> {
         }
     }
 
-    /// Gives a command while nothing else runs. None if the machine crashed.
+    /// Gives a command while nothing else runs. Returns `None` if the machine crashed.
     pub fn ask(&self, command: Command) -> Result<Option<Reply>, Violation> {
         let mut machine = self.machine.borrow_mut();
         *self.ids.borrow_mut() += 1;
@@ -178,7 +178,7 @@ impl<S: System + 'static> Rack<S> {
         }
     }
 
-    /// A handle to the volume of this place in the list that was wanted.
+    /// A handle to the volume at this place in the list of requested volumes.
     pub fn volume(&self, place: usize) -> Option<Handle> {
         let volumes = self.volumes.borrow();
         let status = volumes.get(place)?;
@@ -190,7 +190,7 @@ impl<S: System + 'static> Rack<S> {
         self.machine.borrow().hash()
     }
 
-    /// The last lines of what happened.
+    /// The last lines of the trace.
     pub fn tail(&self) -> Vec<String> {
         self.machine.borrow().trace.tail().collect()
     }
@@ -199,7 +199,7 @@ impl<S: System + 'static> Rack<S> {
         self.machine.borrow().coverage.clone()
     }
 
-    /// A drive leaves while the power is off, or one that left is back.
+    /// Removes a drive while the power is off, or returns one that left.
     fn befall(&self) {
         let mut machine = self.machine.borrow_mut();
         let mut dice = self.dice.borrow_mut();

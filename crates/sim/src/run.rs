@@ -1,4 +1,5 @@
-//! Runs seeds: twice, comparing traces, or once; many in parallel; and says how to repeat what failed.
+//! Runs seeds: once, or twice with a comparison of the traces; many in parallel. Prints the command that repeats a
+//! failure.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,10 +17,10 @@ use crate::system::System;
 use crate::trace::{TAIL, Trace};
 use crate::world::World;
 
-/// A seed takes a second, or a few on a busy machine.
+/// Time limit of a seed: it takes a second, or a few on a busy machine.
 const SEED_MAX: Duration = Duration::from_secs(300);
 
-/// What came of one run.
+/// The result of one run.
 pub struct Run {
     pub hash: u64,
     pub events: u64,
@@ -28,13 +29,13 @@ pub struct Run {
     pub verdict: Result<(), Violation>,
 }
 
-/// What came of one seed.
+/// The result of one seed.
 pub struct Verdict {
     pub seed: u64,
     pub campaign: Campaign,
     pub events: u64,
     pub coverage: Coverage,
-    /// What is wrong; none if nothing is.
+    /// The failure; `None` if the seed passed.
     pub failure: Option<String>,
     pub tail: Vec<String>,
 }
@@ -44,7 +45,7 @@ pub fn run_once<S: System>(seed: u64, campaign: Campaign, tail: usize) -> Run {
     run_setup::<S>(seed, Setup::drawn(seed, campaign), tail)
 }
 
-/// One run of a seed on what somebody else set up.
+/// One run of a seed on a given setup.
 pub fn run_setup<S: System>(seed: u64, setup: Setup, tail: usize) -> Run {
     let campaign = setup.campaign;
     let mut world = World::<S>::new(seed, setup, Trace::new(tail));
@@ -64,7 +65,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs something in which invariants may break: a panic becomes a violation that names its place.
+/// Runs code whose invariants may fail: a panic becomes a violation that names its place.
 pub fn guarded<T>(run: impl FnOnce() -> Result<T, Violation>) -> Result<T, Violation> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -86,7 +87,7 @@ pub fn guarded<T>(run: impl FnOnce() -> Result<T, Violation>) -> Result<T, Viola
     })
 }
 
-/// A seed; `twice`, and both runs must be the same.
+/// Runs a seed. With `twice`, both runs must be the same.
 pub fn run_seed<S: System>(seed: u64, campaign: Campaign, tail: usize, twice: bool) -> Verdict {
     let first = run_once::<S>(seed, campaign, tail);
     let mut failure = first.verdict.err().map(|violation| violation.0);
@@ -102,13 +103,13 @@ pub fn run_seed<S: System>(seed: u64, campaign: Campaign, tail: usize, twice: bo
     Verdict { seed, campaign, events: first.events, coverage: first.coverage, failure, tail: first.tail }
 }
 
-/// A seed of the pool, in the campaign that belongs to it.
+/// Runs a seed of the pool, in its campaign.
 pub fn run_pool_seed(seed: u64, tail: usize, twice: bool) -> Verdict {
     bounded(seed, || run_seed::<Pool>(seed, Campaign::of(seed), tail, twice))
 }
 
-/// Ends the process where a seed does not end: a pool that works without ever waiting leaves nobody else a turn, so its own
-/// machine cannot notice.
+/// Ends the process if a seed does not end: a pool that works without ever waiting blocks its own machine, which
+/// therefore cannot notice.
 fn bounded<T>(seed: u64, run: impl FnOnce() -> T) -> T {
     let (running, ended) = channel::<()>();
     let watch = std::thread::spawn(move || {
@@ -124,12 +125,12 @@ fn bounded<T>(seed: u64, run: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// The line that repeats a seed.
+/// The command that repeats a seed.
 pub fn replay(seed: u64) -> String {
     format!("./x soak --seeds 1 --from {seed}")
 }
 
-/// Runs `seeds` on so many threads; `each` is called as they end. The order of ends is not that of seeds.
+/// Runs `seeds` on this many threads; `each` is called as they end, in any order.
 pub fn run_many<T: Send>(
     seeds: std::ops::Range<u64>,
     threads: usize,
@@ -155,7 +156,7 @@ pub fn run_many<T: Send>(
     });
 }
 
-/// Lines of the trace that a failure shows.
+/// Number of trace lines in the report of a failure.
 pub fn usual_tail() -> usize {
     TAIL
 }

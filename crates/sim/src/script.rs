@@ -1,8 +1,8 @@
-//! A history in named steps: what befalls a pool of simulated drives is said line by line, and nothing is left to dice.
+//! A history in named steps: a script names every event on a pool of simulated drives, and leaves nothing to dice.
 //!
-//! A seed that found a defect stops testing it as soon as operations come in another order. A script says what mattered:
-//! "the power goes while the labels are written, and only drive 0 keeps what it had". Where the place matters and is not
-//! known, the caller tries all of them (see [`Trap`]).
+//! A seed that found a defect no longer tests it once operations come in another order. A script names the decisive
+//! events: "the power goes while the labels are written, and only drive 0 keeps its cache". If the decisive place is
+//! unknown, the caller tries all places (see [`Trap`]).
 
 use std::collections::BTreeMap;
 
@@ -20,19 +20,19 @@ use crate::oracle::{Began, Oracle, Outcome, Violation, paint};
 use crate::system::System;
 use crate::trace::Trace;
 
-/// Anything takes at most so long, in virtual time.
+/// Time limit of every step, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const BLOCK: u64 = 4096;
 
-/// What came of a step that the power may have cut off.
+/// The result of a step that a power cut may have interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     Done,
     Cut,
 }
 
-/// A pool with one volume, and what is known of its content.
+/// A pool with one volume, and the known content of the volume.
 pub struct Script<S> {
     pub machine: Machine<S>,
     oracle: Oracle,
@@ -45,7 +45,7 @@ pub struct Script<S> {
 }
 
 impl<S: System> Script<S> {
-    /// A pool of as many drives as there are enclosures named, with one volume of this code, written whole.
+    /// A pool with a drive in each named enclosure, and one volume of this code, completely written.
     pub fn new(enclosures: &[u32], code: &str, seed: u64) -> Result<Script<S>, Violation> {
         let mut machine = Machine::new(Trace::new(crate::trace::TAIL));
         for enclosure in enclosures {
@@ -95,7 +95,7 @@ impl<S: System> Script<S> {
         Ok(script)
     }
 
-    /// One event. `Cut` when the fuse has burnt down.
+    /// Processes one event. Returns `Cut` when the fuse has run out.
     fn step(&mut self) -> Result<End, Violation> {
         self.step_until(self.machine.now + PATIENCE)
     }
@@ -140,7 +140,7 @@ impl<S: System> Script<S> {
         }
     }
 
-    /// None when the power went before the answer.
+    /// Returns `None` if the power went before the answer.
     pub fn command(&mut self, command: Command) -> Result<Option<Result<Reply, ArrayError>>, Violation> {
         let id = self.next;
         self.next += 1;
@@ -150,18 +150,18 @@ impl<S: System> Script<S> {
         Ok(self.replies.remove(&id))
     }
 
-    /// A write that is acknowledged.
+    /// A write that waits for its acknowledgement.
     pub fn write(&mut self, at: u64, length: u64) -> Result<End, Violation> {
         self.begin_write(at, length);
         self.until_answered()
     }
 
-    /// Everything that was begun has been answered.
+    /// Waits until every operation begun has been answered.
     pub fn until_answered(&mut self) -> Result<End, Violation> {
         self.until("a write", |script| script.flying.is_empty())
     }
 
-    /// Lets so many things happen.
+    /// Processes this many events.
     pub fn steps(&mut self, count: u64) -> Result<(), Violation> {
         (0..count).try_for_each(|_| self.step().map(drop))
     }
@@ -176,7 +176,7 @@ impl<S: System> Script<S> {
         self.machine.submit(self.volume, Request { tag, op, priority: Priority::Host, deadline: None });
     }
 
-    /// Everything is read, and is what was acknowledged.
+    /// Reads everything and compares it with the acknowledged writes.
     pub fn look(&mut self) -> Result<End, Violation> {
         let size = self.oracle.size();
         for at in (0..size).step_by(64 * KIB as usize) {
@@ -204,7 +204,7 @@ impl<S: System> Script<S> {
         }
     }
 
-    /// Lets time go by.
+    /// Advances the time.
     pub fn pass(&mut self, span: Duration) -> Result<End, Violation> {
         let end = self.machine.now + span;
         while self.machine.now < end {
@@ -215,7 +215,7 @@ impl<S: System> Script<S> {
         Ok(End::Done)
     }
 
-    /// Verifies everything: how many units were found damaged.
+    /// Runs a scrub; returns the number of damaged units.
     pub fn scrub(&mut self) -> Result<u64, Violation> {
         let before = self.status()?.scrubs_finished;
         self.command(Command::StartScrub)?;
@@ -229,7 +229,7 @@ impl<S: System> Script<S> {
         Err(Violation("a scrub does not end".into()))
     }
 
-    /// The pool says within a minute that every drive is whole.
+    /// Waits at most a minute until the pool reports every drive as complete.
     pub fn until_whole(&mut self) -> Result<(), Violation> {
         for _ in 0..600 {
             let status = self.status()?;
@@ -243,7 +243,7 @@ impl<S: System> Script<S> {
         Err(Violation("not whole after a minute".into()))
     }
 
-    /// The pool calls itself whole, and a scrub finds nothing: no drive lacks what it should hold.
+    /// The pool must call itself whole, and a scrub must find nothing: no drive lacks data.
     pub fn prove_whole(&mut self) -> Result<(), Violation> {
         self.until_whole()?;
         match self.scrub()? {
@@ -252,7 +252,7 @@ impl<S: System> Script<S> {
         }
     }
 
-    /// The power goes now, and these drives are spared.
+    /// Cuts the power now; these drives are spared.
     pub fn cut(&mut self, tear: Tear) {
         self.machine.crash_torn(CrashKind::Power, tear, &mut self.dice);
         self.flying.clear();
@@ -260,12 +260,12 @@ impl<S: System> Script<S> {
         self.oracle.crash();
     }
 
-    /// The power will go soon after so many operations on labels, or on anchors.
+    /// Cuts the power soon after this many operations on labels, or on anchors.
     pub fn trap(&mut self, at: Landmark, left: u64) {
         self.machine.trap = Some(Trap { at, left, fuse: 1 });
     }
 
-    /// Gives a command, and lets things happen until so many operations on labels, or on anchors, were begun or ended.
+    /// Gives a command, and processes events until this many operations on labels, or on anchors, began or ended.
     pub fn until_there(&mut self, command: Command, at: Landmark, left: u64) -> Result<(), Violation> {
         self.machine.command(0, command);
         self.machine.trap = Some(Trap { at, left, fuse: u64::MAX });
@@ -274,13 +274,13 @@ impl<S: System> Script<S> {
         Ok(())
     }
 
-    /// What is under way on a drive fails, and what comes later does not.
+    /// Fails the operations under way on a drive; later ones succeed.
     pub fn hiccup(&mut self, bay: usize) {
         self.machine.bays[bay].drive.pull(MediaFault::Damaged);
         self.machine.bays[bay].drive.plug();
     }
 
-    /// Opens the pool on the drives that are there.
+    /// Opens the pool on the present drives.
     pub fn open(&mut self) -> Result<End, Violation> {
         let order: Vec<usize> = (0..self.machine.bays.len()).filter(|bay| self.machine.bays[*bay].present).collect();
         let seed = self.dice.roll();
@@ -288,27 +288,27 @@ impl<S: System> Script<S> {
         self.until_open()
     }
 
-    /// A drive is pulled out, and nobody says so: whatever is asked of it fails.
+    /// Pulls a drive out without a notice: every operation on it fails.
     pub fn pull(&mut self, bay: usize) {
         self.machine.pull(bay, MediaFault::Gone, PATIENCE);
     }
 
-    /// Strips of a drive that is away go to spare space after so long; from the next opening on.
+    /// Sets the time after which strips of a missing drive are rebuilt into spare space, from the next opening on.
     pub fn rebuild_after(&mut self, span: Duration) {
         self.open.rebuild_after = span;
     }
 
-    /// Takes a drive away, whether the pool runs or not.
+    /// Removes a drive, whether the pool runs or not.
     pub fn take(&mut self, bay: usize) {
         self.machine.detach(bay);
     }
 
-    /// It is there again.
+    /// Returns the drive.
     pub fn give(&mut self, bay: usize) {
         self.machine.attach(bay);
     }
 
-    /// Empty drives, one after another, of an enclosure each; perhaps such as take no writes. They are to be added.
+    /// Adds empty drives, one after another, each in its own enclosure; they may refuse writes.
     pub fn add(&mut self, count: usize, refuse_writes: bool) -> Result<Option<Result<Reply, ArrayError>>, Violation> {
         let mut drives = Vec::new();
         for _ in 0..count {

@@ -1,19 +1,19 @@
-//! What a seed builds: drives, enclosures, volumes, and everything else that is drawn once.
+//! The pool that a seed builds: drives, enclosures, volumes, and everything else that is drawn once.
 //!
-//! Sizes are small, so that edges (a full log, a row used up, a cache that evicts) are met all the time.
+//! Sizes are small, so that edges (a full log, an exhausted row, an evicting cache) are common.
 
 use stele_array::{DigestUnit, OpenOptions, VolumeSpec, WriteMode};
 use stele_codes::Code;
 use stele_ground::{Bytes, Dice, Duration, KIB, MIB};
 
-/// What happens to the pool of a seed.
+/// The kind of events on the pool of a seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Campaign {
-    /// Crashes, and nothing else.
+    /// Crashes only.
     Crashes,
-    /// Everything, within what the codes tolerate: the array must answer.
+    /// All events, within what the codes tolerate: the array must answer.
     Tolerated,
-    /// Everything, and more than is tolerated: the array may refuse, but never invent.
+    /// All events, and more than is tolerated: the array may refuse, but must never invent data.
     Beyond,
 }
 
@@ -31,7 +31,7 @@ impl Campaign {
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub campaign: Campaign,
-    /// Enclosure of each drive.
+    /// The enclosure of each drive.
     pub enclosures: Vec<u32>,
     pub drive_size: Bytes,
     pub drive_block: Bytes,
@@ -40,15 +40,15 @@ pub struct Setup {
     pub spare_drives: Option<u32>,
     pub volumes: Vec<VolumeSpec>,
     pub open: OpenOptions,
-    /// Strips that the weakest code may lose.
+    /// Number of strips that the weakest code may lose.
     pub tolerance: usize,
-    /// Whether a whole enclosure may go.
+    /// Whether a whole enclosure may be lost.
     pub enclosure_may_go: bool,
-    /// Steps of the story.
+    /// Number of steps of the story.
     pub steps: u64,
-    /// Snapshots are taken, cloned, rolled back to and deleted.
+    /// Whether snapshots are taken, cloned, rolled back to and deleted.
     pub snapshots: bool,
-    /// Drives are added and removed.
+    /// Whether drives are added and removed.
     pub growth: bool,
 }
 
@@ -113,7 +113,7 @@ impl Setup {
             tolerance,
             enclosure_may_go,
             steps: 4 + dice.below(16),
-            // Half of the seeds, and none of those that tests name for what they found before there were snapshots.
+            // Half of the seeds, but none of those that tests name for defects found before there were snapshots.
             snapshots: matches!(seed % 16, 1 | 4..=10),
             // Under crashes alone, under all faults, and beyond tolerance.
             growth: matches!(seed % 16, 1 | 4..=6 | 9 | 10),
@@ -121,7 +121,7 @@ impl Setup {
     }
 }
 
-/// A volume like those of the setup; its name carries its number.
+/// A volume like those of the setup; its name contains its number.
 pub fn volume(dice: &mut Dice, number: u64, codes: &[Code], strip_max: u64) -> VolumeSpec {
     let code = dice.pick(codes).copied().unwrap_or_else(smallest);
     let strip = Bytes((16 * KIB) << dice.below(strip_max));
@@ -152,7 +152,7 @@ fn smallest() -> Code {
     MIRROR
 }
 
-/// Bytes of drives that a volume takes when full, in whole allocation units.
+/// Bytes on drives that a full volume takes, in whole allocation units.
 pub fn raw_size(volume: &VolumeSpec) -> u64 {
     let strips = volume.size.0.div_ceil(volume.strip.0 * volume.code.data() as u64);
     ((strips * volume.strip.0).div_ceil(MIB) + 1) * MIB * volume.code.width() as u64

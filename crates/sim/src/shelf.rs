@@ -1,7 +1,7 @@
-//! The catalog in the world: the embedded store on a volume, cut off by crashes, against the dull twin.
+//! The catalog in the simulated world: the embedded store on a volume, interrupted by crashes, against the simple twin.
 //!
-//! After each crash the catalog must be exactly what was acknowledged, or that and the one transaction that was
-//! under way, whole. What is seen then stays.
+//! After each crash the catalog must contain exactly the acknowledged transactions, or those and the complete
+//! transaction that was under way. The state seen then must stay.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,14 +18,14 @@ use crate::coverage::Coverage;
 use crate::oracle::Violation;
 use crate::stage;
 
-/// What carries the volume through crashes.
+/// The carrier of the volume through crashes.
 pub trait Carrier {
-    /// The volume, on a machine that is up.
+    /// The volume, on a running machine.
     fn handle(&self) -> Handle;
-    /// After so many drive operations the machine stops.
+    /// Stops the machine after this many drive operations.
     fn set_fuse(&self, operations: u64);
     fn clear_fuse(&self);
-    /// The machine has stopped: it loses power, and comes up again (perhaps not at the first attempt).
+    /// Restarts a stopped machine, which loses power; the first attempt may fail.
     fn restart(&self) -> Result<(), Violation>;
 }
 
@@ -34,14 +34,14 @@ type Content = Vec<(u16, Vec<u8>, Vec<u8>)>;
 
 struct Shelf<'a, C> {
     carrier: &'a C,
-    /// Everything acknowledged, in order.
+    /// All acknowledged transactions, in order.
     history: Vec<Transaction>,
     twin: MemoryCatalog,
     dice: Dice,
     coverage: Coverage,
 }
 
-/// Runs transactions under crashes; `rounds` lives of the machine.
+/// Runs transactions under crashes, for `rounds` lives of the machine.
 pub fn run<C: Carrier>(carrier: &C, seed: u64, rounds: u64) -> Result<Coverage, Violation> {
     let mut shelf = Shelf {
         carrier,
@@ -67,7 +67,7 @@ impl<C: Carrier> Shelf<'_, C> {
         Options { cache: Bytes(MIB), overlay: Bytes((4 * KIB) << self.dice.below(6)) }
     }
 
-    /// Opens the catalog. None if the machine crashed meanwhile.
+    /// Opens the catalog. Returns `None` if the machine crashed meanwhile.
     fn open(&mut self) -> Result<Option<InlineCatalog>, Violation> {
         match InlineCatalog::open(&self.carrier.handle(), self.options()) {
             Ok(catalog) if stage::is_up() => Ok(Some(catalog)),
@@ -95,7 +95,8 @@ impl<C: Carrier> Shelf<'_, C> {
         for _ in 0..enough {
             let transaction = draw(&mut self.dice);
             let answer = catalog.commit(transaction.clone()).wait();
-            // A machine that stops while a precondition is read leaves the B-tree unreadable rather than the commit undecided.
+            // A machine that stops while a precondition is read leaves the B-tree unreadable, and the commit is not
+            // undecided.
             let stopped = matches!(answer, Err(CatalogError::Stopped(_)));
             if stopped || (matches!(answer, Err(CatalogError::Damaged(_))) && !stage::is_up()) {
                 if stage::is_up() {
@@ -119,14 +120,14 @@ impl<C: Carrier> Shelf<'_, C> {
         }
         drop(catalog);
         if stage::is_up() {
-            // Dropped in peace, then the power goes: nothing may depend on what a destructor does.
+            // The catalog is dropped in order, then the power goes: nothing may depend on the action of a destructor.
             self.coverage.count("catalog closes");
             stage::strike();
         }
         self.carrier.restart()
     }
 
-    /// The machine comes back, and with it everything acknowledged, with or without the last transaction.
+    /// Restarts the machine and checks every acknowledged transaction, with or without the last one.
     fn after_crash(&mut self, last: Transaction) -> Result<(), Violation> {
         self.carrier.clear_fuse();
         loop {
@@ -191,12 +192,12 @@ fn content(view: &dyn Snapshot) -> Result<Content, CatalogError> {
 pub struct DriveCarrier {
     scene: Rc<RefCell<stage::Bare<stele_media::simulated::SimulatedDrive>>>,
     dice: RefCell<Dice>,
-    /// What the drive held at the restart before, where it is to fall back to that: a drive that no catalog survives.
+    /// The drive's content at the previous restart, for a drive that falls back to it: no catalog survives that.
     falls_back: Option<RefCell<stele_media::simulated::Platter>>,
 }
 
 impl DriveCarrier {
-    /// A drive that forgets what it promised.
+    /// A drive that forgets its promises.
     pub fn falling_back(size: Bytes, tear: Bytes, seed: u64) -> DriveCarrier {
         DriveCarrier { falls_back: Some(RefCell::default()), ..DriveCarrier::new(size, tear, seed) }
     }

@@ -1,10 +1,10 @@
-//! A stage: the world put behind a [`Port`], for parts of Stele that stand on a volume and block.
+//! A stage: the simulated world behind a [`Port`], for parts of Stele that stand on a volume and block.
 //!
-//! The catalog and the archive call a [`Handle`] and wait. On a stage everything happens on the caller's own thread:
-//! a blocked caller pumps the world until its answer is there, so one seed is one order. The world of a thread
-//! lives in that thread; a port is only a name for a volume in it. When the machine crashes, everything in flight and
-//! everything later is answered with `Gone`, until the stage is set again: nothing that runs while values are
-//! dropped can reach the drives.
+//! The catalog and the archive call a [`Handle`] and wait. On a stage everything happens on the caller's own thread: a
+//! blocked caller pumps the world until its answer is there, so one seed gives one order. The world of a thread lives
+//! in that thread, and a port only names a volume in it. When the machine crashes, all operations in flight and all
+//! later ones are answered with `Gone`, until the stage is set again. Code that runs while values are dropped can
+//! therefore not reach the drives.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,15 +21,16 @@ use stele_media::{
 use crate::machine::{Happening, Machine, Step};
 use crate::system::System;
 
-/// Something with volumes, stepped one event at a time.
+/// A system with volumes, stepped one event at a time.
 pub trait Scene {
-    /// `ordered`: of a write, it is told when it has its place in the order, where the scene has one.
+    /// `ordered`: report when a write has its place in the order, if the scene has one.
     fn submit(&mut self, volume: VolumeId, request: Request, ordered: bool);
-    /// Lets one thing happen and moves what was ordered or ended to `said`. False when the machine has crashed.
+    /// Processes one event, and moves ordered or ended operations to `said`. Returns false after a crash of the
+    /// machine.
     fn step(&mut self, said: &mut Vec<Said>) -> bool;
 }
 
-/// What a scene says of an operation.
+/// A scene's report on an operation.
 pub enum Said {
     Ordered { tag: u64 },
     Finished(Completion),
@@ -47,7 +48,7 @@ impl<S: System> Scene for Machine<S> {
         // Far enough for every timer of a pool, near enough to notice one that never fires.
         let limit = self.now + stele_ground::Duration::from_secs(60);
         let step = Machine::step(self, limit);
-        // Alarms and the like are in the trace; one that stayed here would keep the machine from its next step.
+        // Alarms and the like are in the trace; one left here would keep the machine from its next step.
         for happening in self.happenings.drain(..) {
             match happening {
                 Happening::Ordered { tag, .. } => said.push(Said::Ordered { tag }),
@@ -59,11 +60,11 @@ impl<S: System> Scene for Machine<S> {
     }
 }
 
-/// A single drive as a volume, to try something on before there is an array.
+/// A single drive as a volume, for tests without an array.
 pub struct Bare<D> {
     pub drive: D,
     pub now: Instant,
-    /// Operations begun or finished until the power goes.
+    /// Number of operations begun or finished until the power goes.
     pub fuse: Option<u64>,
     burnt: bool,
 }
@@ -85,7 +86,7 @@ impl<D: Drive> Bare<D> {
 }
 
 impl Bare<stele_media::simulated::SimulatedDrive> {
-    /// The power goes, and comes back.
+    /// Cuts the power and restores it.
     pub fn restart(&mut self, dice: &mut stele_ground::Dice) {
         self.drive.power_cut(dice);
         self.burnt = false;
@@ -118,7 +119,7 @@ impl<D: Drive> Scene for Bare<D> {
 
 #[derive(Default)]
 struct Stage {
-    /// None while the machine is down.
+    /// `None` while the machine is down.
     scene: Option<Rc<RefCell<dyn Scene>>>,
     waiting: BTreeMap<u64, (Option<Ordered>, Done)>,
     tags: u64,
@@ -129,14 +130,14 @@ thread_local! {
     static STAGE: RefCell<Stage> = RefCell::default();
 }
 
-/// Puts a scene on this thread's stage; ports answer from it until it crashes or another one is set. It must not be
+/// Puts a scene on this thread's stage. Ports answer from it until it crashes or another one is set. It must not be
 /// borrowed while a port is used.
 pub fn set(scene: Rc<RefCell<dyn Scene>>) {
     strike();
     STAGE.with_borrow_mut(|stage| stage.scene = Some(scene));
 }
 
-/// Takes the scene down: everything in flight and everything later is answered with `Gone`.
+/// Removes the scene: all operations in flight and all later ones are answered with `Gone`.
 pub fn strike() {
     let waiting = STAGE.with_borrow_mut(|stage| {
         stage.scene = None;
@@ -152,7 +153,7 @@ pub fn is_up() -> bool {
     STAGE.with_borrow(|stage| stage.scene.is_some())
 }
 
-/// A handle to a volume of whatever is on this thread's stage. It must stay on this thread.
+/// A handle to a volume of the scene on this thread's stage. It must stay on this thread.
 pub fn handle(volume: VolumeId, geometry: Geometry) -> Handle {
     Handle::new(StagePort { volume, geometry })
 }
@@ -167,7 +168,7 @@ impl Port for StagePort {
         self.geometry
     }
 
-    /// The volumes of a pool share its log; a bare drive says that a write is ordered when it is durable.
+    /// The volumes of a pool share its log; a bare drive reports a write as ordered when it is durable.
     fn order(&self) -> Option<Order> {
         Some(Order(0))
     }
@@ -203,7 +204,7 @@ impl StagePort {
     }
 }
 
-/// Lets the world on this thread's stage take a step, and hands out what ended. Does nothing when it is down.
+/// Lets the world on this thread's stage take a step, and delivers the ended operations. Does nothing while it is down.
 pub fn step() {
     let Some(scene) = STAGE.with_borrow(|stage| stage.scene.clone()) else { return };
     let mut said = Vec::new();
@@ -232,8 +233,8 @@ pub fn step() {
     }
 }
 
-/// Runs a future on this thread, letting the world step while it waits. None if nothing is on the stage any more and
-/// the future still waits: then it waits for something outside the world.
+/// Runs a future on this thread, and steps the world while it waits. Returns `None` if the stage is empty and the
+/// future still waits: it then waits for something outside the world.
 pub fn block_on<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! The story of a seed: what befalls the pool while its hosts work, and the proof at the end that it healed.
+//! The story of a seed: the events on the pool while its hosts work, and the proof at the end that it healed.
 
 mod growth;
 mod healing;
@@ -46,7 +46,7 @@ enum Move {
     Heal,
 }
 
-/// What may come, and how often out of the sum.
+/// The possible events with their weights.
 fn moves(campaign: Campaign) -> &'static [(Move, u64)] {
     match campaign {
         Campaign::Crashes => &[
@@ -174,7 +174,7 @@ fn make<S: System>(world: &mut World<S>, chosen: Move) -> Result<(), Violation> 
                 world.grow_volume(&name, size + more)?;
             }
         }
-        // Beyond tolerance nothing promises to become whole.
+        // Beyond tolerance the pool does not promise to become whole.
         Move::Heal if world.atlas.is_beyond() => {}
         Move::Heal => {
             heal(world)?;
@@ -212,7 +212,7 @@ fn create_volume<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.create_volume(spec)
 }
 
-/// Closes the pool in peace and opens it again.
+/// Closes the pool in order and opens it again.
 fn reopen<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.pause_hosts();
     let names: Vec<String> = world.hosts.keys().cloned().collect();
@@ -242,7 +242,7 @@ fn reopen<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Beyond tolerance the pool refused to open: give it back what is away and try again.
+/// Beyond tolerance the pool refused to open: returns the missing drives and tries again.
 fn come_back<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     for bay in world.members.clone() {
         world.machine.bays[bay].present = true;
@@ -257,7 +257,7 @@ fn finish<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.machine.trace.say(world.machine.now, "== the end: faults stop");
     world.stop_faults();
     if world.setup.campaign == Campaign::Beyond {
-        // No promise but honesty: whatever is still answered must be right.
+        // The only promise is honesty: every answer must be right.
         if world.refused.is_none() {
             world.look_at_everything()?;
         }

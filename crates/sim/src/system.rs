@@ -1,4 +1,4 @@
-//! What the world runs: anything with the shape of a pool, events in and actions out.
+//! The system that the world runs: any value with the interface of a pool, events in and actions out.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use stele_array::mutation::{Mutation, Mutations};
 use stele_array::{Action, Attached, CreateOptions, Event, OpenOptions, Pool, State};
 use stele_ground::Instant;
 
-/// The shape of [`Pool`]. The world's own tests put plainer and broken things in its place.
+/// The interface of [`Pool`]. The world's own tests replace it by simpler and broken ones.
 pub trait System: Sized {
     fn create(options: CreateOptions, open: OpenOptions, drives: Vec<Attached>, now: Instant) -> Self;
     fn open(options: OpenOptions, drives: Vec<Attached>, now: Instant) -> Self;
@@ -15,16 +15,16 @@ pub trait System: Sized {
     fn actions(&mut self, out: &mut Vec<Action>);
     fn next_wake(&self) -> Option<Instant>;
     fn state(&self) -> &State;
-    /// Inverts a bit of what waits in memory to be destaged. False where nothing does.
+    /// Inverts a bit of data that waits in memory to be destaged. Returns false if there is none.
     fn spoil_memory(&mut self, _which: u64, _bit: usize) -> bool {
         false
     }
 }
 
-/// Protections that every pool of this process goes without, to see whether anything notices: see `./x mutants`.
+/// Protections removed from every pool of this process, to see whether a test notices: see `./x mutants`.
 static WITHOUT: OnceLock<Mutations> = OnceLock::new();
 
-/// Takes a protection away from every pool opened from here on. False if one was taken away before.
+/// Removes a protection from every pool opened from here on. Returns false if one was removed before.
 pub fn go_without(mutation: Mutation) -> bool {
     WITHOUT.set(Mutations::default().with(mutation)).is_ok()
 }

@@ -1,7 +1,7 @@
-//! The trace of a run: every event goes into one hash, and the last ones are kept to be read.
+//! The trace of a run: every event goes into one hash, and the last events are kept for reading.
 //!
-//! Two runs of one seed must end with equal hashes; where they do not, something drew on chance or order that the
-//! seed does not decide.
+//! Two runs of one seed must end with equal hashes. If they do not, some code depended on chance or order that the seed
+//! does not decide.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 use stele_ground::Instant;
 use stele_ground::digest::context;
 
-/// Lines kept where nobody asked for more.
+/// Default number of lines kept.
 pub const TAIL: usize = 60;
 
 /// One event: a sentence with a `{}` for each of its numbers, or a free text.
@@ -54,14 +54,14 @@ impl Trace {
         Trace { hash: 0, events: 0, tail: VecDeque::new(), kept }
     }
 
-    /// Notes an event; `sentence` has a `{}` for each number.
+    /// Records an event; `sentence` has a `{}` for each number.
     pub fn note(&mut self, time: Instant, sentence: &'static str, numbers: &[u64]) {
         let mut five = [0; 5];
         five.iter_mut().zip(numbers).for_each(|(place, number)| *place = *number);
         self.add(Note { time, sentence, numbers: five, text: None });
     }
 
-    /// Notes something rare in words.
+    /// Records a rare event in words.
     pub fn say(&mut self, time: Instant, text: impl Into<String>) {
         let text: String = text.into();
         self.add(Note { time, sentence: "", numbers: [0; 5], text: Some(text.into_boxed_str()) });
@@ -84,7 +84,7 @@ impl Trace {
         }
     }
 
-    /// Of everything that happened so far.
+    /// The hash of all events so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }

@@ -1,7 +1,7 @@
-//! The world of one seed: a machine, its hosts, and the loop in which they meet.
+//! The world of one seed: a machine, its hosts, and the loop that runs them.
 //!
-//! Safety is judged at every answer. Whatever the story does (see [`crate::story`]), the world brings the pool back
-//! after each crash and compares what it finds with what it promised.
+//! Safety is checked at every answer. Whatever the story does (see [`crate::story`]), the world brings the pool back
+//! after each crash and compares its state with its promises.
 
 mod layers;
 mod openings;
@@ -29,16 +29,16 @@ use crate::system::System;
 use crate::trace::Trace;
 use plan::plan_of;
 
-/// An operation, a command or an opening that takes longer than this is stuck. Virtual time.
+/// Virtual time after which an operation, a command or an opening is stuck.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// More events than any healthy seed needs.
 const EVENTS_MAX: u64 = 6_000_000;
 
-/// Events without the clock moving: a livelock.
+/// Events without an advance of the clock: a livelock.
 const STANDSTILL_MAX: u64 = 400_000;
 
-/// What came of waiting for something.
+/// The result of a wait.
 #[derive(Debug)]
 pub enum Outcome<T> {
     Reached(T),
@@ -46,13 +46,13 @@ pub enum Outcome<T> {
     Crashed,
 }
 
-/// What a volume should be.
+/// The expected state of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Exists,
-    /// A command that creates it was cut off.
+    /// A command that creates it was interrupted.
     MayExist,
-    /// A command that deletes it was cut off.
+    /// A command that deletes it was interrupted.
     MayBeGone,
 }
 
@@ -63,30 +63,30 @@ pub struct World<S> {
     pub plan: FaultPlan,
     pub hosts: BTreeMap<String, Host>,
     fates: BTreeMap<String, (Fate, VolumeSpec)>,
-    /// Sizes asked for by a resize that was cut off.
+    /// Sizes requested by an interrupted resize.
     grown: BTreeMap<String, u64>,
-    /// Decides what happens in the story; hosts, drives and crashes have dice of their own.
+    /// Decides the events of the story; hosts, drives and crashes have dice of their own.
     pub dice: Dice,
     pub crash_dice: Dice,
-    /// What memory does is of its own, too.
+    /// Decides the faults of memory.
     pub memory_dice: Dice,
-    /// Which drives are taken away to prove that the pool is whole.
+    /// Decides which drives are removed to prove that the pool is whole.
     pub proof_dice: Dice,
     tags: u64,
     values: u64,
     replies: BTreeMap<u64, Result<Reply, ArrayError>>,
     still: (Instant, u64),
-    /// Bays whose drives are the pool's, in no particular order.
+    /// Bays with drives of the pool, in no particular order.
     pub members: Vec<usize>,
     pub growth: Growth,
     pub outages: Outages,
-    /// What befalls the drives between a crash and the next start.
+    /// Events on the drives between a crash and the next start.
     pub at_next_crash: Vec<FaultKind>,
     pub volumes_made: u64,
     pub layer_dice: Dice,
-    /// Of each snapshot its volume, of each clone its snapshot.
+    /// The volume of each snapshot, and the snapshot of each clone.
     origins: BTreeMap<String, String>,
-    /// The open pool refused to serve, honestly.
+    /// The open pool refused to serve, with a valid reason.
     pub refused: Option<ArrayError>,
 }
 
@@ -138,7 +138,7 @@ impl<S: System> World<S> {
         self.machine.bays.iter_mut().for_each(|bay| bay.drive.decider().arm(armed));
     }
 
-    /// Nothing more goes wrong, neither with drives nor with the power.
+    /// Stops all faults of drives and of the power.
     pub fn stop_faults(&mut self) {
         self.arm(false);
         (self.machine.fuse, self.machine.trap) = (None, None);
@@ -146,7 +146,7 @@ impl<S: System> World<S> {
         self.outages.calm(true);
     }
 
-    /// Things go wrong from here on.
+    /// Starts the faults.
     pub fn begin_faults(&mut self) {
         self.arm(true);
         self.outages.calm(false);
@@ -198,7 +198,7 @@ impl<S: System> World<S> {
             }
             Outcome::Reached(Ok(reply)) => Err(Violation(format!("CreateVolume was answered with {reply:?}"))),
             Outcome::Reached(Err(ArrayError::Degraded(_))) if self.atlas.is_beyond() => {
-                // The log may have stopped with the record on its way: the next opening shows.
+                // The log may have stopped with the record on its way: the next opening shows the result.
                 self.machine.coverage.count("volume creation left open");
                 Ok(())
             }
@@ -248,7 +248,7 @@ impl<S: System> World<S> {
 
     /// Makes a volume larger.
     pub fn grow_volume(&mut self, name: &str, size: u64) -> Result<(), Violation> {
-        // Whether an earlier growth took place shows at the next opening.
+        // The next opening shows whether an earlier growth took place.
         if self.grown.contains_key(name) {
             return Ok(());
         }
@@ -299,19 +299,19 @@ impl<S: System> World<S> {
         Ok(Outcome::Reached(()))
     }
 
-    /// Waits until nothing is in flight on a volume. True if the machine crashed in between (and is up again).
+    /// Waits until nothing is in flight on a volume. Returns true if the machine crashed in between (and is up again).
     pub fn drain(&mut self, name: &str) -> Result<bool, Violation> {
         Ok(matches!(self.drain_host(name)?, Outcome::Crashed))
     }
 
-    /// Every host may begin up to so many operations more.
+    /// Allows every host this many further operations.
     pub fn allow(&mut self, operations: u64) {
         for host in self.hosts.values_mut() {
             host.allowance = self.dice.below(operations + 1);
         }
     }
 
-    /// Hosts work for so long. True if the machine crashed in between (and is up again).
+    /// Lets hosts work for this time. Returns true if the machine crashed in between (and is up again).
     pub fn work(&mut self, span: Duration) -> Result<bool, Violation> {
         let end = self.machine.now + span;
         while self.machine.now < end {
@@ -322,7 +322,7 @@ impl<S: System> World<S> {
         Ok(false)
     }
 
-    /// Gives a command and waits for its answer, while hosts go on.
+    /// Gives a command and waits for its answer, while hosts continue.
     pub fn ask(&mut self, command: Command) -> Result<Outcome<Result<Reply, ArrayError>>, Violation> {
         self.tags += 1;
         let id = self.tags;
@@ -355,7 +355,7 @@ impl<S: System> World<S> {
         }
     }
 
-    /// One event, not beyond `limit`.
+    /// One event, at most up to `limit`.
     fn turn(&mut self, limit: Instant) -> Result<Outcome<()>, Violation> {
         let mut limit = limit;
         if let State::Ready { read_only } = self.machine.state() {
@@ -376,7 +376,7 @@ impl<S: System> World<S> {
         Ok(Outcome::Reached(()))
     }
 
-    /// Lets hosts that want to issue do so; returns when the next wants to, at most `limit`.
+    /// Lets hosts issue their due operations; returns the time of the next one, at most `limit`.
     fn issue(&mut self, limit: Instant, read_only: bool) -> Instant {
         let now = self.machine.now;
         let mut next = limit;
@@ -419,7 +419,7 @@ impl<S: System> World<S> {
                     host.finished(completion, excuse, &mut self.machine.coverage)?;
                 }
                 Happening::Reply { id, reply } => drop(self.replies.insert(id, reply)),
-                // The pool mends it and goes on; here it is a defect.
+                // The pool repairs it and continues; in the simulation it is a defect.
                 Happening::Alarm(alarm) if alarm.message.contains("invariant 14") => {
                     return Err(Violation(alarm.message));
                 }
@@ -434,7 +434,7 @@ impl<S: System> World<S> {
         Ok(())
     }
 
-    /// The bay of the drive of which an alarm says that the pool has given it up, now or before it was opened.
+    /// The bay of a drive that the pool has given up, as an alarm reports, now or before it was opened.
     fn given_up_in(&self, alarm: &Alarm) -> Option<usize> {
         let (now, before) = (AlarmKind::DriveFailed, AlarmKind::DriveRejected);
         let name = match alarm.message.split_once(" is given up: ") {
@@ -447,7 +447,7 @@ impl<S: System> World<S> {
         self.machine.bays.iter().position(|bay| bay.name == name)
     }
 
-    /// Looks for things that do not end.
+    /// Detects operations that do not end.
     fn watch(&mut self) -> Result<(), Violation> {
         let now = self.machine.now;
         if self.still.0 == now {
@@ -471,7 +471,7 @@ impl<S: System> World<S> {
         Ok(())
     }
 
-    /// The volumes that are there must be those that should be. False if it crashed.
+    /// Compares the volumes with the expected ones. Returns false after a crash.
     fn reconcile(&mut self) -> Result<bool, Violation> {
         self.tags += 1;
         let id = self.tags;
@@ -514,7 +514,7 @@ impl<S: System> World<S> {
                 }
             }
         }
-        // Snapshots before clones: a clone begins as what is known of its snapshot.
+        // Snapshots before clones: a clone begins with the known content of its snapshot.
         for status in volumes.iter().filter(|status| status.snapshot).chain(volumes.iter().filter(|s| !s.snapshot)) {
             self.adopt(status)?;
         }
@@ -522,7 +522,7 @@ impl<S: System> World<S> {
         Ok(true)
     }
 
-    /// Reads every volume whole, through the oracle.
+    /// Reads every volume completely, through the oracle.
     pub fn look_at_everything(&mut self) -> Result<Outcome<()>, Violation> {
         let names: Vec<String> = self.hosts.keys().cloned().collect();
         self.hosts.values_mut().for_each(|host| host.paused = true);

@@ -1,5 +1,5 @@
-//! Histories that once lost something, in steps: each within what the code tolerates. Where it matters at which of several
-//! writes the power goes, every one of them is tried.
+//! Histories that once lost data, in steps, each within what the code tolerates. If the place of a power cut among
+//! several writes matters, every place is tried.
 
 use stele_array::mutation::Mutation;
 use stele_array::{Command, Pool};
@@ -11,14 +11,14 @@ use stele_sim::script::{End, Script};
 
 type History = Script<Pool>;
 
-/// What `./x mutants` takes away, so that each of these tests is a detector.
+/// Removes the protection that `./x mutants` names, so that each of these tests is a detector.
 fn go_without_what_is_named() {
     if let Ok(name) = std::env::var("STELE_WITHOUT") {
         stele_sim::system::go_without(Mutation::named(&name).expect("a protection"));
     }
 }
 
-/// Runs a history for every place and every drive, and says which went wrong.
+/// Runs a history for every place and every drive, and names the ones that failed.
 fn check(places: u64, drives: usize, history: impl Fn(u64, usize) -> Result<(), Violation>) {
     go_without_what_is_named();
     let mut wrong = Vec::new();
@@ -41,11 +41,11 @@ fn an_anchor_on_one_drive_that_leaves() {
         pool.open()?;
         pool.write(8 * KIB, 4 * KIB)?;
         pool.pass(Duration::from_secs(5))?;
-        // A checkpoint is cut off; of its anchors one drive's survives.
+        // A checkpoint is interrupted; one drive's anchor survives.
         pool.trap(Landmark::Anchor, place);
         pool.checkpoint()?;
         pool.cut(Tear::Only(drive));
-        // All are there: the pool opens, and acknowledges.
+        // All drives are there: the pool opens, and acknowledges.
         pool.open()?;
         pool.write(16 * KIB, 4 * KIB)?;
         // The power goes again, and takes that drive along.
@@ -73,7 +73,7 @@ fn a_returned_drive_alone_with_the_newest_label() {
         }
         pool.checkpoint()?;
         pool.cut(Tear::Anyhow);
-        // It returns, and the opening is cut off while the labels are written.
+        // It returns, and the opening is interrupted while the labels are written.
         pool.give(drive);
         pool.trap(Landmark::Label, place);
         pool.open()?;
@@ -144,7 +144,7 @@ fn a_drive_that_returned_over_a_power_cut_is_filled_after_the_next() {
         write_without(&mut pool, &[drive])?;
         pool.cut(Tear::Anyhow);
         pool.give(drive);
-        // Found stale, and the power goes before anything was done about it.
+        // It is found stale, and the power goes before any repair.
         pool.open()?;
         pool.cut(Tear::Anyhow);
         pool.open()?;
@@ -152,8 +152,7 @@ fn a_drive_that_returned_over_a_power_cut_is_filled_after_the_next() {
     });
 }
 
-/// The drive is pulled at every moment of the write, and is there again after a power cut that leaves nothing but what was
-/// durable.
+/// The drive is pulled at every moment of the write, and returns after a power cut that leaves only durable data.
 #[test]
 fn a_write_that_missed_a_drive_is_not_forgotten() {
     check(30, 7, |steps, drive| {
@@ -199,7 +198,7 @@ fn a_copy_back_is_complete_wherever_it_is_cut_off() {
         pool.pass(Duration::from_secs(5))?;
         match late {
             0 => pool.machine.fuse = Some(12 * place),
-            // While the labels say that the drive is whole: behind those that took it in.
+            // While the labels record the drive as complete: after those that took it in.
             _ => pool.trap(Landmark::Label, 32 + place),
         }
         pool.give(2);
@@ -225,7 +224,7 @@ fn an_anchor_that_hardly_any_drive_took_does_not_count() {
         (0..6).filter(|other| *other != drive).for_each(|other| pool.hiccup(other));
         pool.pass(Duration::from_millis(5))?;
         for at in 0..400 {
-            // It may well say that it cannot go on.
+            // The pool may report that it cannot continue.
             if pool.write(at % 256 * 4 * KIB, 4 * KIB).is_err() {
                 break;
             }
@@ -240,7 +239,7 @@ fn an_anchor_that_hardly_any_drive_took_does_not_count() {
 #[test]
 fn a_log_on_too_few_drives_acknowledges_nothing() {
     check(1, 4, |_, drive| {
-        // Copies on four drives survive three losses; what three drives hold does not.
+        // Copies on four drives survive three losses; the data of three drives does not.
         let mut pool = History::new(&[0, 1, 2, 3], "mirror-4", 1)?;
         pool.take(drive);
         match pool.write(0, 4 * KIB) {
@@ -257,7 +256,7 @@ fn drives_that_take_no_writes_do_not_join() {
         if let Some(Ok(reply)) = pool.add(more + 1, true)? {
             return Err(Violation(format!("{} drives without a label joined: {reply:?}", more + 1)));
         }
-        // The pool goes on, and does so after a power cut.
+        // The pool continues, also after a power cut.
         pool.write(0, 4 * KIB)?;
         pool.cut(Tear::Anyhow);
         (3..pool.machine.bays.len()).for_each(|bay| pool.machine.bays[bay].present = false);

@@ -1,4 +1,4 @@
-//! Drives that limp, and drives that do not answer, in virtual time.
+//! Slow drives, and drives that do not answer, in virtual time.
 
 use stele_array::mutation::Mutation;
 use stele_array::{AlarmKind, DriveHealth, OpenOptions};
@@ -7,7 +7,7 @@ use stele_media::faulty::FaultKind;
 use stele_media::simulated::Plain;
 use stele_sim::clinic::{Clinic, Ward};
 
-/// What `./x mutants` takes away, so that each of these tests is a detector.
+/// Removes the protection that `./x mutants` names, so that each of these tests is a detector.
 fn go_without_what_is_named() {
     if let Ok(name) = std::env::var("STELE_WITHOUT") {
         stele_sim::system::go_without(Mutation::named(&name).expect("a protection"));
@@ -42,7 +42,7 @@ fn content(at: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A volume of 24 MiB, each 64 KiB of it telling where it belongs, on the drives and not in memory.
+/// A volume of 24 MiB, on the drives and not in memory; each 64 KiB of it contains its own place.
 fn filled(clinic: &mut Clinic, code: &str) -> stele_ground::VolumeId {
     let volume = clinic.volume("a", code, 24 * MIB, 16 << 10).expect("a volume");
     for at in (0..24 * MIB).step_by(64 << 10) {
@@ -53,7 +53,7 @@ fn filled(clinic: &mut Clinic, code: &str) -> stele_ground::VolumeId {
     volume
 }
 
-/// The times of so many 4 KiB reads at random places, sorted; each is compared with what was written.
+/// The sorted times of 4 KiB reads at random places; each is compared with the written data.
 fn read_times(clinic: &mut Clinic, volume: stele_ground::VolumeId, seed: u64, count: usize) -> Vec<Duration> {
     let mut dice = Dice::new(seed);
     let mut times: Vec<Duration> = (0..count)
@@ -82,7 +82,7 @@ fn alarmed(clinic: &Clinic, kind: AlarmKind) -> bool {
     clinic.alarms.iter().any(|alarm| alarm.kind == kind)
 }
 
-/// Every operation of the drive is stuck from now on, or answered again, with those that were.
+/// Makes every operation of the drive stuck from now on, or answers it again, together with the stuck ones.
 fn stick(clinic: &mut Clinic, drive: usize, stuck: bool) {
     let place = &mut clinic.machine.bays[drive].drive;
     place.decider().set_rate(FaultKind::Stuck, u64::from(stuck));
@@ -99,7 +99,7 @@ fn reads_take_as_long_beside_a_limping_drive_as_without_it() {
         let well = read_times(&mut clinic, volume, 7, 1000);
         clinic.machine.bays[3].drive.limp(Duration::from_millis(80));
         let first = read_times(&mut clinic, volume, 8, 1000);
-        // Of a mirror the other copy is read while this one has something to do, so that it shows later.
+        // While this drive of a mirror is busy, the other copy is read, so the slowness shows later.
         for round in 0..20 {
             if health(&mut clinic, 3) == DriveHealth::Suspect {
                 break;
@@ -109,7 +109,7 @@ fn reads_take_as_long_beside_a_limping_drive_as_without_it() {
         let later = read_times(&mut clinic, volume, 9, 1000);
         let [quiet, begun, settled] = [&well, &first, &later].map(|times| (mean(times), times[989], times[999]));
         println!("{code}: mean, 99 in 100, worst: well {quiet:?}, limp begins {begun:?}, goes on {settled:?}");
-        // Of the first reads some wait until they are overdue, a hundred-fold; then nobody waits any more.
+        // Some of the first reads wait until they are overdue, a hundred-fold; after that no read waits any more.
         assert!(begun.0.0 < quiet.0.0 * 4, "{code}: {begun:?} against {quiet:?}");
         assert!(settled.0.0 < quiet.0.0 * 3 / 2, "{code}: {settled:?} against {quiet:?}");
         assert!(settled.2 < Duration::from_millis(3), "{code}: {settled:?}");
@@ -120,13 +120,13 @@ fn reads_take_as_long_beside_a_limping_drive_as_without_it() {
         assert!(drive.next.contains("stele pool replace 3"), "{drive:?}");
         assert_eq!(status.standing.len(), 1, "{:?}", status.standing);
         assert_eq!(status.standing[0].kind, AlarmKind::DriveSlow);
-        // The log does not wait for it either, once another drive has its place.
+        // The log does not wait for it either, once another drive has taken its place.
         clinic.pass(Duration::from_secs(1));
         let writes =
             (0..50).map(|at| clinic.write(volume, at * 4096, &content(at, 4096), PATIENT).expect("an answer").1);
         let slowest = writes.max().expect("a write");
         assert!(slowest < Duration::from_millis(5), "{code}: a write took {slowest}");
-        // Once it is well again it is asked again.
+        // Once it is healthy, it is read again.
         clinic.machine.bays[3].drive.limp(Duration(0));
         for at in (0..50).map(|at| at * 4096) {
             let begin = at / (64 << 10) * (64 << 10);
@@ -168,7 +168,7 @@ fn a_drive_that_is_slower_by_less_than_a_late_read_is_left_as_it_is() {
     let mut clinic = clinic(8, 7);
     let volume = filled(&mut clinic, "4+2");
     read_times(&mut clinic, volume, 7, 1000);
-    // A third of its reads is late, as where the others answer from memory and it does not always.
+    // A third of its reads is late, as if the others answered from memory and this drive not always.
     for round in 0..60 {
         clinic.machine.bays[3].drive.limp(Duration::from_millis(3));
         read_times(&mut clinic, volume, 100 + round, 20);
@@ -205,7 +205,7 @@ fn a_drive_that_does_not_answer_is_let_go_and_holds_nobody_up_for_good() {
     stick(&mut clinic, 2, true);
     let times = read_times(&mut clinic, volume, 5, 300);
     assert!(times[299] < Duration::from_millis(1_100), "a read waited {}", times[299]);
-    // A whole stripe needs the drive, until it is let go.
+    // A whole stripe needs the drive, until the pool gives it up.
     let begun = clinic.machine.now;
     for at in (0..4 * MIB).step_by(64 << 10) {
         let (result, _) = clinic.write(volume, at, &content(at, 64 << 10), PATIENT).expect("an answer");
@@ -215,7 +215,7 @@ fn a_drive_that_does_not_answer_is_let_go_and_holds_nobody_up_for_good() {
     assert!(took < Duration::from_secs(21), "writes were held up for {took}");
     assert_eq!(health(&mut clinic, 2), DriveHealth::Missing);
     assert!(alarmed(&clinic, AlarmKind::DriveMissing));
-    // It answers again, with all it owes: it is taken back and brought up to date.
+    // It answers again, with all overdue answers: the pool takes it back and brings it up to date.
     stick(&mut clinic, 2, false);
     let whole = |status: &stele_array::PoolStatus| status.drives[2].health == DriveHealth::Healthy;
     if let Err(reason) = clinic.until(Duration::from_secs(1), PATIENT, whole) {
@@ -237,7 +237,7 @@ fn a_silent_drive_that_is_needed_is_kept_and_reads_of_it_end_with_an_error() {
         let (read, took) = clinic.read(volume, at, 64 << 10, PATIENT).expect("an answer in the end");
         refused += u32::from(read.is_err());
         assert!(took < Duration::from_secs(60), "it took {took}");
-        // Before the driver loses patience.
+        // Release before the driver loses patience.
         clinic.machine.bays[2].drive.release();
     }
     assert!(refused > 0, "some stripe lies on both");

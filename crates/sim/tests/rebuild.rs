@@ -1,4 +1,4 @@
-//! How fast a rebuild goes beside hosts, without them, and with more drives, in virtual time.
+//! The speed of a rebuild beside hosts, without them, and with more drives, in virtual time.
 
 use stele_array::mutation::Mutation;
 use stele_array::{OpenOptions, PoolStatus};
@@ -10,7 +10,7 @@ use stele_sim::clinic::{Clinic, Ward};
 const PATIENT: Duration = Duration::from_secs(600);
 const STRIP: u64 = 16 << 10;
 
-/// What `./x mutants` takes away, so that each of these tests is a detector.
+/// Removes the protection that `./x mutants` names, so that each of these tests is a detector.
 fn go_without_what_is_named() {
     if let Ok(name) = std::env::var("STELE_WITHOUT") {
         stele_sim::system::go_without(Mutation::named(&name).expect("a protection"));
@@ -32,7 +32,7 @@ fn clinic(drives: u32, rate: Option<Bytes>) -> Clinic {
     Clinic::new(ward).expect("a pool")
 }
 
-/// A volume of 4+2 that holds so much of each drive.
+/// A volume of 4+2 that fills this many bytes of each drive.
 fn filled(clinic: &mut Clinic, held: u64) -> VolumeId {
     let size = clinic.machine.bays.len() as u64 * held / 6 * 4 / MIB * MIB;
     let volume = clinic.volume("a", "4+2", size, STRIP).expect("a volume");
@@ -45,7 +45,7 @@ fn filled(clinic: &mut Clinic, held: u64) -> VolumeId {
     volume
 }
 
-/// A host that asks for something every five milliseconds, until this is so; how long that took.
+/// A host that issues an operation every five milliseconds, until the condition holds; returns the duration.
 fn beside_a_host(clinic: &mut Clinic, volume: VolumeId, mut enough: impl FnMut(&PoolStatus) -> bool) -> Duration {
     let begun: Instant = clinic.machine.now;
     while !enough(&clinic.status().expect("a status")) {
@@ -82,7 +82,7 @@ fn stripes_that_may_lose_nothing_more_are_rebuilt_at_their_floor_beside_hosts() 
     let status = clinic.status().expect("a status");
     let critical = status.critical_stripes * STRIP;
     assert!(critical > 2 * MIB, "{critical} bytes may lose nothing more");
-    // At the rate that was set it would take more than eight seconds.
+    // At the configured rate it would take more than eight seconds.
     let took = beside_a_host(&mut clinic, volume, |status| status.critical_stripes == 0);
     assert!(took < Duration::from_secs(1), "{critical} bytes took {took}");
     let rebuilt = clinic.status().expect("a status").rebuilt * STRIP;
@@ -104,6 +104,6 @@ fn a_rebuild_is_the_faster_the_more_drives_take_part() {
     });
     println!("12, 24 and 48 drives: {times:?}");
     let [few, more, many] = times.map(|time| time.0);
-    // Finding out, and ending it, take the same time with all.
+    // Detection and completion take the same time with any number of drives.
     assert!(few * 2 > more * 3 && few > many * 2, "{times:?}");
 }

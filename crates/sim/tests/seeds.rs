@@ -1,10 +1,10 @@
-//! Seeds of the world as tests: those that once found a defect, by name, and a first few of everybody's.
+//! Seeds of the world as tests: those that once found a defect, by name, and the first few of every campaign.
 
 use std::sync::Mutex;
 
 use stele_sim::run::{replay, run_many, run_pool_seed};
 
-/// Each found something that is mended: what it was.
+/// Each found a defect that is fixed; the text names it.
 const REGRESSIONS: &[(u64, &str)] = &[
     (3, "a drive that left while the pool opened counted as attached: it could not come back, and no scrub ended"),
     (

@@ -1,4 +1,4 @@
-//! `stele.toml`: what a server needs to know, written by `stele up` and `stele pool create`, and read by all.
+//! `stele.toml`: the settings of a server, written by `stele up` and `stele pool create`, and read by every command.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome, io_failure};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The data directory; none: the directory of this file. A command's --dir goes before it.
+    /// The data directory; `None`: the directory of this file. A command's --dir takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<PathBuf>,
     pub pool: Pool,
@@ -23,6 +23,8 @@ pub struct Config {
     pub nbd: Nbd,
     #[serde(default)]
     pub iscsi: Iscsi,
+    #[serde(default)]
+    pub nfs: Nfs,
     #[serde(default)]
     pub block: Block,
     #[serde(default)]
@@ -43,7 +45,7 @@ pub struct Pool {
     /// Seconds a drive may be missing before its strips are rebuilt elsewhere.
     #[serde(default = "ten_minutes")]
     pub rebuild_after: u64,
-    /// Bytes a second that rebuild, scrub and moving stripes may move together while hosts are active; none: 128 MiB.
+    /// Bytes a second that rebuild, scrub and moving stripes may move together while hosts are active; `None`: 128 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background_rate: Option<Size>,
 }
@@ -54,9 +56,9 @@ pub struct S3 {
     pub listen: SocketAddr,
     /// The AWS region that clients sign for.
     pub region: String,
-    /// Refuse requests that are signed for another region, and buckets that are to be made in one.
+    /// Refuse requests that are signed for another region, and requests to create a bucket in another region.
     pub region_strict: bool,
-    /// Host name under which buckets are sub-domains; none: paths only.
+    /// Host name with buckets as sub-domains; `None`: paths only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     /// Certificate chain and private key, PEM. Both or neither.
@@ -66,7 +68,7 @@ pub struct S3 {
     pub tls_key: Option<PathBuf>,
     /// Connections served at once; the next ones are answered 503 and closed.
     pub connections_max: u32,
-    /// Of one host. Behind a proxy all clients are one host: set it to connections_max there.
+    /// Connections of one host. Behind a proxy all clients are one host: set it to connections_max there.
     pub connections_per_peer: u32,
 }
 
@@ -85,14 +87,14 @@ impl Default for S3 {
     }
 }
 
-/// Volumes as network block devices: where clients connect. Which volumes, `stele volume export` says.
+/// Volumes as network block devices: the addresses for clients. `stele volume export` chooses the volumes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Nbd {
-    /// Unix socket; none: `nbd.sock` in the data directory.
+    /// Unix socket; `None`: `nbd.sock` in the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// TCP address; none: the unix socket only. The port of the protocol is 10809.
+    /// TCP address; `None`: the Unix socket only. The port of the protocol is 10809.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
     /// Certificate chain and private key, PEM. Both or neither.
@@ -100,18 +102,27 @@ pub struct Nbd {
     pub tls_certificate: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
-    /// PEM file of authorities, one of which must have signed the certificate of every client.
+    /// PEM file of authorities; one of them must have signed the certificate of every client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_authority: Option<PathBuf>,
-    /// Over TCP, nothing is served in the clear.
+    /// Whether TCP clients must use TLS.
     pub tls_required: bool,
 }
 
-/// Volumes as iSCSI targets: where initiators connect. Which volumes, `stele volume export` says.
+/// Volumes as iSCSI targets: the address for initiators. `stele volume export` chooses the volumes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Iscsi {
-    /// TCP address; none: iSCSI is not served. The port of the protocol is 3260.
+    /// TCP address; `None`: iSCSI is not served. The port of the protocol is 3260.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// Shares over NFS: where clients connect. `stele share create` makes shares.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nfs {
+    /// TCP address; none: NFS is not served. The port of the protocol is 2049.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
 }
@@ -125,7 +136,7 @@ pub struct Block {
     /// Bytes and requests under way on one connection.
     pub connection_memory: Size,
     pub connection_requests: u32,
-    /// Connections to one export; the next ones are refused.
+    /// Connections to one export; further ones are refused.
     pub connections_max: u32,
 }
 
@@ -155,18 +166,18 @@ impl Block {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
-    /// Unix socket for the `stele` command; none: `stele.sock` in the data directory.
+    /// Unix socket for the `stele` command; `None`: `stele.sock` in the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// Address of `/metrics` and `/health` without signature; none: they are served where S3 is, if that is a loopback address.
+    /// Address of unsigned `/metrics` and `/health`; `None`: the S3 address serves them if it is a loopback address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
-    /// Users of this machine, by number, who may connect to the socket to show a retention officer's key; nothing else.
+    /// Numbers of local users who may connect to the socket only to present a retention officer's key.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub officers: Vec<u32>,
 }
 
-/// Where messages about alarms go.
+/// The destinations of messages about alarms.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Messages {
@@ -196,20 +207,20 @@ impl Messages {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Archive {
-    /// Names of the volumes that carry it.
+    /// Names of the archive's volumes.
     pub catalog_volume: String,
     pub data_volume: String,
     /// The master key, 64 hexadecimal digits: `file:PATH`, `env:NAME`, or `command:PROGRAM ARG ...` that prints it.
     pub master_key: String,
-    /// Signed audit heads are written here; keep a copy elsewhere.
+    /// Directory for signed audit heads; keep a copy elsewhere.
     pub heads: PathBuf,
-    /// Other places they are written to: a mounted share, a drive that is taken away. At start the server compares its log
-    /// with all of them.
+    /// Further directories for heads: a mounted share, or a removable drive. At start the server compares its log with
+    /// all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub heads_also: Vec<PathBuf>,
-    /// Seconds between two exported heads.
+    /// Seconds between two exports of a head.
     pub heads_every: u64,
-    /// The largest size that the data volume reaches as the pool grows; none: all that the pool has.
+    /// The largest size that the data volume reaches as the pool grows; `None`: the whole pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_max: Option<Size>,
 }
@@ -237,10 +248,10 @@ pub struct Memory {
     pub table: Size,
     /// Dirty blocks held before writers wait.
     pub dirty: Size,
-    /// Per cent of `dirty` above which dirty blocks are flushed, and at which that stops.
+    /// Percent of `dirty` above which dirty blocks are flushed; below, the percentage at which flushing stops.
     pub flush_high: u8,
     pub flush_low: u8,
-    /// Seconds after which dirty blocks are flushed in any case.
+    /// Seconds after which dirty blocks are always flushed.
     pub flush_age: u64,
     /// Cache of the catalog.
     pub catalog: Size,
@@ -304,6 +315,7 @@ impl Config {
             s3: S3::default(),
             nbd: Nbd::default(),
             iscsi: Iscsi::default(),
+            nfs: Nfs::default(),
             block: Block::default(),
             admin: Admin::default(),
             archive: Archive::default(),
@@ -350,7 +362,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Writes it whole or not at all.
+    /// Writes the file atomically.
     pub fn write(&self, path: &Path) -> Outcome<()> {
         let text = toml::to_string_pretty(self)
             .map_err(|error| Failure::failed(format!("cannot write the configuration: {error}")))?;
@@ -360,7 +372,7 @@ impl Config {
         crate::files::replace(path, text.as_bytes())
     }
 
-    /// Changes one name in the file and nothing else of what an operator wrote there.
+    /// Changes one name in the file, and nothing else that an operator wrote there.
     pub fn rename_catalog_volume(path: &Path, name: &str) -> Outcome<()> {
         let _locked = locked(path)?;
         let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
@@ -377,10 +389,10 @@ impl Config {
     }
 }
 
-/// The text with other drives in it, and nothing else changed; none where it does not name drives in so many words.
+/// The text with other drives in it, otherwise unchanged; `None` if it has no literal list of drives.
 pub fn with_drives(text: &str, drives: &[DriveArgument]) -> Option<String> {
     let (before, rest) = text.split_once("\ndrives = [").or_else(|| text.split_once("drives = ["))?;
-    // Paths may have brackets: the list ends where what is left is a configuration that names these drives.
+    // Paths may contain brackets: the list ends where the text is a configuration that names these drives.
     let list: Vec<String> = drives.iter().map(|drive| format!("    {},\n", quoted(drive))).collect();
     let ends = rest.match_indices(']').map(|(at, _)| at);
     ends.filter_map(|at| rest.get(at..))
@@ -388,15 +400,15 @@ pub fn with_drives(text: &str, drives: &[DriveArgument]) -> Option<String> {
         .find(|changed| toml::from_str::<Config>(changed).is_ok_and(|config| config.pool.drives == drives))
 }
 
-/// Held while the file is read and written again: a command and the server may both change it. Its folder is what is locked,
-/// since the file itself is replaced.
+/// A lock for reading and rewriting the file: a command and the server may both change it. The lock is on the
+/// directory, since the file itself is replaced.
 fn locked(path: &Path) -> Outcome<std::fs::File> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let locked = std::fs::File::open(folder).and_then(|folder| folder.lock().map(|()| folder));
     locked.map_err(|error| io_failure("lock the folder of the configuration", folder, &error))
 }
 
-/// Names the drives of a new pool in a file that says everything else, and changes nothing else of it.
+/// Enters the drives of a new pool into a file with all other settings, which stay unchanged.
 pub fn first_drives(path: &Path, drives: &[DriveArgument]) -> Outcome<bool> {
     let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
@@ -408,7 +420,8 @@ pub fn first_drives(path: &Path, drives: &[DriveArgument]) -> Outcome<bool> {
     }
 }
 
-/// Names another drive where `old` was, and changes nothing else. False where the file does not name it in so many words.
+/// Replaces the entry `old` by another drive, and changes nothing else. Returns false if the file has no literal entry
+/// for it.
 pub fn replace_drive(path: &Path, old: &DriveArgument, new: &DriveArgument) -> Outcome<bool> {
     let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
@@ -416,7 +429,8 @@ pub fn replace_drive(path: &Path, old: &DriveArgument, new: &DriveArgument) -> O
     write_if(path, &changed, |config| config.pool.drives.contains(new) && !config.pool.drives.contains(old))
 }
 
-/// Names more drives behind the last one, and changes nothing else. False where the file does not name that in so many words.
+/// Adds drives after the last entry, and changes nothing else. Returns false if the file has no literal entry for the
+/// last one.
 pub fn add_drives(path: &Path, new: &[DriveArgument]) -> Outcome<bool> {
     let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
@@ -429,13 +443,13 @@ pub fn add_drives(path: &Path, new: &[DriveArgument]) -> Outcome<bool> {
     write_if(path, &changed, |config| config.pool.drives == wanted)
 }
 
-/// Names a drive no more, and changes nothing else. False where the file does not name it in so many words.
+/// Removes the entry of a drive, and changes nothing else. Returns false if the file has no literal entry for it.
 pub fn remove_drive(path: &Path, old: &DriveArgument) -> Outcome<bool> {
     let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let wanted: Vec<DriveArgument> = Config::read(path)?.pool.drives.into_iter().filter(|drive| drive != old).collect();
     let name = quoted(old);
-    // With the comma behind it, or, of the last, the one before.
+    // The entry with the comma after it, or, for the last entry, the comma before it.
     let forms = [format!("    {name},\n"), format!("{name}, "), format!("{name},"), format!(", {name}"), name];
     for form in forms.iter().filter(|form| text.contains(form.as_str())) {
         let changed = text.replacen(form, "", 1);
@@ -450,7 +464,7 @@ fn quoted(drive: &DriveArgument) -> String {
     toml::Value::String(drive.to_string()).to_string()
 }
 
-/// Writes a changed configuration if it says what it should.
+/// Writes a changed configuration if it passes the check.
 fn write_if(path: &Path, changed: &str, right: impl Fn(&Config) -> bool) -> Outcome<bool> {
     let read: Result<Config, _> = toml::from_str(changed);
     if !read.is_ok_and(|config| right(&config)) {
@@ -475,10 +489,10 @@ fn with_catalog_volume(text: &str, name: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Where a package puts the configuration.
+/// The path at which a package installs the configuration.
 const INSTALLED: &str = "/etc/stele/stele.toml";
 
-/// Where everything is: the data directory and the configuration in it.
+/// The paths of a server: the data directory and its configuration.
 #[derive(Clone, Debug)]
 pub struct Site {
     pub dir: PathBuf,
@@ -501,7 +515,7 @@ impl Site {
         }
     }
 
-    /// As the file says itself where its data are. What it says wrongly, whoever reads all of it will say.
+    /// Takes the data directory from the file itself. Errors in the file are reported by the code that reads all of it.
     fn configured(config: &Path) -> Site {
         #[derive(Deserialize)]
         struct Place {
@@ -513,22 +527,22 @@ impl Site {
         Site { dir: data.map_or_else(|| beside.to_owned(), |data| beside.join(data)), config_path: config.to_owned() }
     }
 
-    /// A path of the configuration, seen from the data directory.
+    /// A path of the configuration, relative to the data directory.
     pub fn path(&self, path: &Path) -> PathBuf {
         if path.is_absolute() { path.to_owned() } else { self.dir.join(path) }
     }
 
-    /// The unix socket of network block devices.
+    /// The Unix socket of network block devices.
     pub fn nbd_socket(&self, config: &Config) -> PathBuf {
         config.nbd.socket.as_ref().map_or_else(|| self.dir.join("nbd.sock"), |socket| self.path(socket))
     }
 
-    /// The unix socket of commands.
+    /// The Unix socket of commands.
     pub fn admin_socket(&self, config: &Config) -> PathBuf {
         config.admin.socket.as_ref().map_or_else(|| self.unset_socket(), |socket| self.path(socket))
     }
 
-    /// The socket a server of this directory answers on.
+    /// The socket of a server of this directory.
     pub fn socket(&self) -> PathBuf {
         Config::read(&self.config_path).map_or_else(|_| self.unset_socket(), |config| self.admin_socket(&config))
     }

@@ -1,4 +1,4 @@
-//! Where a command sits: at the socket of a running server, or on the drives themselves when no server holds them.
+//! The connection of a command: to the socket of a running server, or to the drives themselves if no server holds them.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub enum Connection {
 }
 
 impl Connection {
-    /// The server of this directory, or the drives with the archive read-only.
+    /// Finds the server of this directory, or opens the drives with the archive read-only.
     pub async fn find(site: &Site) -> Outcome<Connection> {
         let socket = site.socket();
         match UnixStream::connect(&socket).await {
@@ -39,12 +39,12 @@ impl Connection {
         matches!(self, Connection::Server(_))
     }
 
-    /// Asks, and answers as whoever called this process may see it.
+    /// Makes a call, and returns the answer in a form that is safe to display.
     pub async fn call<C: Call>(&self, call: C) -> Outcome<C::Answer> {
         answered(self.exact(call).await?)
     }
 
-    /// Asks, and answers exactly, for what is kept or compared instead of shown.
+    /// Makes a call, and returns the exact answer, for data that is kept or compared instead of displayed.
     pub async fn exact<C: Call>(&self, call: C) -> Outcome<C::Answer> {
         match self {
             Connection::Server(socket) => post(socket, &call).await,
@@ -61,7 +61,7 @@ impl Connection {
     }
 }
 
-/// Refuses where a server already answers for this directory: its drives are locked, and the socket would be taken from it.
+/// Refuses if a server already serves this directory: it has locked the drives, and would lose its socket.
 pub async fn alone(site: &Site) -> Outcome<()> {
     let socket = site.socket();
     match UnixStream::connect(&socket).await {

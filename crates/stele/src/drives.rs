@@ -9,13 +9,13 @@ use stele_ground::shown::{Shown, is_unsafe};
 
 use crate::config::Site;
 
-/// The array's own notion of a drive's place, as text.
+/// The array's type for the place of a drive, as text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DriveArgument(pub DrivePlace);
 
 impl DriveArgument {
-    /// Seen from the data directory.
+    /// Resolves the path against the data directory.
     pub fn placed(&self, site: &Site) -> DrivePlace {
         DrivePlace { path: site.path(&self.0.path), enclosure: self.0.enclosure }
     }

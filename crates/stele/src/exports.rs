@@ -1,7 +1,6 @@
 //! The exports of this server: kept in `exports.json` of the data directory, and served while the server runs.
 //!
-//! The file is replaced whole, so that it is the list before or after a change whenever the process is killed. Only its owner
-//! may read it.
+//! The file is replaced atomically: after a kill it is the list before or after a change. Only its owner may read it.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -28,20 +27,20 @@ struct Stored {
 
 pub const VERSION: u32 = 1;
 
-/// All exports, kept and served.
+/// All exports, on file and served.
 pub struct Exports {
     path: PathBuf,
     list: Mutex<Vec<Export>>,
-    /// What connections find.
+    /// The directory in which connections look up exports.
     pub directory: Directory,
     limits: Limits,
-    /// Of iSCSI, with the files that keep its reservations.
+    /// The iSCSI node, with the files that keep its reservations.
     pub iscsi: Arc<Node>,
     reservations: Arc<ReservationFiles>,
 }
 
 impl Exports {
-    /// What the data directory says; nothing where it says nothing.
+    /// Reads the exports of the data directory; a missing file gives none.
     pub fn read(dir: &Path, limits: Limits) -> Outcome<Exports> {
         let path = dir.join("exports.json");
         let list = match std::fs::read(&path) {
@@ -74,7 +73,7 @@ impl Exports {
         self.list().into_iter().filter(|export| export.volume == volume).collect()
     }
 
-    /// Keeps an export, in the place of one of the same protocol and name for the same volume.
+    /// Keeps an export; it replaces one with the same protocol and name for the same volume.
     pub fn add(&self, export: Export) -> Outcome<()> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |other: &&Export| other.protocol == export.protocol && other.name == export.name;
@@ -93,7 +92,7 @@ impl Exports {
                 && other.volume == export.volume
                 && !same(other)
         };
-        // Reservations and the order of commands are the target's: two targets would each have their own.
+        // Reservations and the order of commands belong to the target: two targets would each have their own.
         if let Some(other) = list.iter().find(twice) {
             return Err(Failure::new(
                 Kind::Exists,
@@ -109,7 +108,7 @@ impl Exports {
         Ok(())
     }
 
-    /// Forgets an export and ends its connections.
+    /// Removes an export and ends its connections.
     pub fn remove(&self, protocol: Protocol, name: &str) -> Outcome<()> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let stays = |export: &&Export| export.protocol != protocol || export.name != name;
@@ -125,7 +124,7 @@ impl Exports {
         Ok(())
     }
 
-    /// Says which snapshots there are of the volumes served, so that clients can ask what changed since each.
+    /// Sets the snapshots of the served volumes, so that clients can query the changes since each.
     pub fn note_snapshots(&self, volumes: &[VolumeStatus]) {
         for target in self.directory.list(None) {
             let of_it = |volume: &&VolumeStatus| volume.origin.as_deref() == Some(target.export.volume.as_str());
@@ -141,7 +140,7 @@ impl Exports {
         crate::files::replace_private(&self.path, &text)
     }
 
-    /// Lets connections find an export.
+    /// Makes an export available to connections.
     pub fn serve(&self, export: Export, pool: &PoolServer, id: PoolId, volume: &VolumeStatus) -> Outcome<()> {
         check(&export, volume)?;
         self.reservations.introduce(&volume.spec.name, id, volume.id);
@@ -150,7 +149,7 @@ impl Exports {
     }
 }
 
-/// What no export may do to its volume.
+/// Refuses an export that its volume does not allow.
 pub fn check(export: &Export, volume: &VolumeStatus) -> Outcome<()> {
     if let (Some(owner), false) = (&volume.spec.owner, export.read_only) {
         return Err(Failure::new(

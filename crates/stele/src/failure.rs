@@ -1,4 +1,4 @@
-//! What a command ends with when it does not succeed: kind, cause and place, and the next step.
+//! The failure of a command: kind, cause and place, and the next step.
 //!
 //! The kind decides the exit code, so that scripts need not read prose, and travels as JSON between server and command.
 
@@ -11,7 +11,7 @@ use stele_ground::Shown;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Something outside the command failed: a disk, the network, the server. Exit code 1.
+    /// A failure outside the command: a disk, the network, the server. Exit code 1.
     Failed,
     /// The command line or configuration is wrong. Exit code 2, as the argument parser's own.
     Usage,
@@ -21,24 +21,24 @@ pub enum Kind {
     Missing,
     /// Stored bytes are damaged, or too few drives are there. Exit code 5.
     Damaged,
-    /// No room. Exit code 6.
+    /// No space. Exit code 6.
     Full,
     /// Another process holds the drives, or no server answers. Exit code 7.
     Busy,
     /// Drives did not answer in time; the process ends without waiting for them. Exit code 8.
     Stuck,
-    /// What is to be made is there already. Exit code 9.
+    /// The object to create exists already. Exit code 9.
     Exists,
-    /// Nobody reads the answer any more, as in `stele audit export | head -1`. Nothing is said about it. Exit code 141, as a
-    /// shell says of a program that SIGPIPE ended.
+    /// The reader of the output has gone, as in `stele audit export | head -1`. No message is printed. Exit code 141,
+    /// as a shell reports for a program ended by SIGPIPE.
     Unread,
     /// A measurement did not reach a steady state. Exit code 10.
     Unsteady,
-    /// A measurement says nothing of its target: the generator was late. Exit code 11.
+    /// A measurement has no validity for its target: the generator was late. Exit code 11.
     Void,
-    /// A measurement was stopped, or its target or a host failed: what was counted until then is kept. Exit code 12.
+    /// A measurement was stopped, or its target or a host failed; the figures so far are kept. Exit code 12.
     Partial,
-    /// A measurement became worse than the one it is held against, or missed its objective. Exit code 13.
+    /// A measurement became worse than its baseline, or missed its objective. Exit code 13.
     Regressed,
 }
 
@@ -63,14 +63,14 @@ impl Kind {
     }
 }
 
-/// A failure as an operator reads it. What it quotes may be anybody's: [`fmt::Display`] makes that safe to see, JSON has it
-/// exactly.
+/// A failure for an operator. It may quote untrusted text: [`fmt::Display`] makes that safe to display, and JSON has
+/// the exact text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure {
     pub kind: Kind,
     /// Cause and place.
     pub error: String,
-    /// The next step; empty where the cause already says it.
+    /// The next step; empty if the cause already contains it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub next: String,
 }
@@ -153,7 +153,7 @@ impl From<stele_archive::ArchiveError> for Failure {
     }
 }
 
-/// An operating-system error with what was attempted and where.
+/// An operating-system error with the attempted action and the path.
 pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) -> Failure {
     let kind = match error.kind() {
         std::io::ErrorKind::NotFound => Kind::Missing,

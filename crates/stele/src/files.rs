@@ -1,4 +1,4 @@
-//! Small files that must be there whole or not at all, whenever the process is killed or the power fails.
+//! Small files that are written atomically: a kill or a power cut leaves the old or the new contents.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use crate::failure::{Outcome, io_failure};
 const PUBLIC: u32 = 0o644;
 const PRIVATE: u32 = 0o600;
 
-/// Writes a file in the place of whatever is there.
+/// Writes a file, and replaces an existing one.
 pub fn replace(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let written = beside(path, bytes, PUBLIC).and_then(|new| fs::rename(new, path)).and_then(|()| sync_folder(path));
     written.map_err(|error| io_failure("write", path, &error))
@@ -22,7 +22,7 @@ pub fn replace_private(path: &Path, bytes: &[u8]) -> Outcome<()> {
     written.map_err(|error| io_failure("write", path, &error))
 }
 
-/// A new file that only its owner may read. What is there already is never written over.
+/// Makes a new file that only its owner may read. It never overwrites an existing file.
 pub fn create_private(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let written = taken(path).and_then(|()| beside(path, bytes, PRIVATE)).and_then(|new| {
         match fs::hard_link(&new, path) {
@@ -31,14 +31,14 @@ pub fn create_private(path: &Path, bytes: &[u8]) -> Outcome<()> {
                 let _ = fs::remove_file(&new);
                 Err(error)
             }
-            // Sticks and shares for escrowed keys often know no links.
+            // File systems of USB sticks and network shares often lack links.
             Err(_) => taken(path).and_then(|()| fs::rename(&new, path)),
         }
     });
     written.and_then(|()| sync_folder(path)).map_err(|error| io_failure("write", path, &error))
 }
 
-/// Takes a file away, durably. That it is not there is no error.
+/// Removes a file durably. A missing file is no error.
 pub fn remove(path: &Path) -> Outcome<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -46,7 +46,7 @@ pub fn remove(path: &Path) -> Outcome<()> {
     }
 }
 
-/// A folder, durable; it may be there already.
+/// Makes a directory durably; it may exist already.
 pub fn folder(path: &Path) -> Outcome<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -58,7 +58,7 @@ fn taken(path: &Path) -> io::Result<()> {
     if path.exists() { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(()) }
 }
 
-/// The bytes durable under another name in the same folder, over what a killed process may have left there.
+/// Writes the bytes durably under another name in the same directory, over any remains of a killed process.
 fn beside(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");

@@ -24,15 +24,15 @@ use std::process::ExitCode;
 use clap::Parser;
 use stele_ground::Shown;
 
-/// With the system's allocator a small write takes half as much processor time again.
+/// With the system's allocator a small write takes 50 % more processor time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The longest line of the log, in bytes: what a library says of a request may quote the request.
+/// The longest line of the log, in bytes: a library's message may quote the request.
 const LINE_MAX: usize = 8 << 10;
 
-/// Writes each event, which is one call, as one line: no more than the beginning of a long one, and nothing in it that would
-/// begin another line or reach the terminal, whatever names and errors it quotes.
+/// Writes each event as one line. It cuts long events, and removes all characters that would begin another line or
+/// control the terminal, whatever names and errors the event quotes.
 struct OneLine<W>(W);
 
 impl<W: std::io::Write> std::io::Write for OneLine<W> {
@@ -52,13 +52,14 @@ impl<W: std::io::Write> std::io::Write for OneLine<W> {
     }
 }
 
-/// What is logged: as STELE_LOG says, and where it says nothing more than enough. A modelled array's own notices are nobody's.
+/// The filter of the log: STELE_LOG, or a default that is more than enough. Notices of a modelled array are left out.
 fn spoken(cli: &cli::Cli) -> tracing_subscriber::EnvFilter {
     let usual = match cli.command {
         cli::Command::Lab(_) => "error",
         _ => "info",
     };
-    // The S3 protocol's crate calls every refusal an error, and quotes what the client sent; our own frontend says what matters.
+    // The S3 protocol's crate logs every refusal as an error, and quotes the client. Our own frontend logs the relevant
+    // events.
     let quiet = |level: &str| if level.contains("s3s") { level.to_owned() } else { format!("{level},s3s=off") };
     let asked = std::env::var("STELE_LOG").ok().filter(|level| !level.trim().is_empty());
     let asked = asked.and_then(|level| tracing_subscriber::EnvFilter::try_new(quiet(&level)).ok());
@@ -73,12 +74,12 @@ fn main() -> ExitCode {
     };
     let json = cli.place.json;
     output::for_machines(json);
-    // Nobody but its owner writes to what this process makes, whatever its parent thinks of that.
+    // Only the owner may write to files of this process, whatever the umask of its parent.
     stele_media::system::withhold_writing();
     tracing_subscriber::fmt()
         .with_env_filter(spoken(&cli))
         .with_writer(|| OneLine(std::io::stderr()))
-        // Whatever escapes there are in a line are others'.
+        // All escapes in a line come from quoted text.
         .with_ansi(false)
         .init();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -100,7 +101,7 @@ fn main() -> ExitCode {
             }
             eprintln!("stele: {failure}");
             if failure.kind == failure::Kind::Stuck {
-                // The runtime would wait for what waits for the drives.
+                // The runtime would wait for threads that wait for the drives.
                 std::process::exit(failure.kind.exit_code().into());
             }
             ExitCode::from(failure.kind.exit_code())
@@ -108,8 +109,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// `stele pool status | head -1` closes our output before we are done: no fault, and no report. Output that cannot be written
-/// for another reason, as on a full disk, is a failure like any other.
+/// `stele pool status | head -1` closes our output before we finish: that is no fault and gives no report. Output that
+/// cannot be written for another reason, such as a full disk, is a failure like any other.
 fn end_when_output_fails() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -117,7 +118,7 @@ fn end_when_output_fails() {
         let Some(cause) = text.strip_prefix("failed printing to") else { return report(panic) };
         let (broken, kind) = (cause.contains("Broken pipe"), failure::Kind::Failed);
         if !broken {
-            // The same words as where the error is at hand.
+            // The same wording as in places that have the error itself.
             let cause = cause.split_once(": ").map_or(cause, |(_, cause)| cause);
             let _ = writeln!(std::io::stderr(), "stele: {}", output::unwritten(cause));
         }

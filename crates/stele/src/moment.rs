@@ -1,6 +1,6 @@
 //! Moments in JSON: RFC 3339 in UTC, from seconds since 1970. For `#[serde(with = "crate::moment")]`.
 //!
-//! Seconds are read too: what earlier versions wrote into `alarms.jsonl` has them.
+//! It also reads plain seconds: earlier versions wrote them into `alarms.jsonl`.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -33,7 +33,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D:
     Written::deserialize(deserializer)?.seconds()
 }
 
-/// Of what may have no moment.
+/// For optional moments.
 pub mod option {
     use super::*;
 

@@ -1,7 +1,7 @@
-//! Which entry of `[pool] drives` names which drive of the pool.
+//! Matches the entries of `[pool] drives` with the drives of the pool.
 //!
-//! What counts is the label on the drive: paths are spelled in several ways, and a device may have another name after a
-//! start. A drive that cannot be read is known by its path, or by being the only one that is not accounted for.
+//! The label on the drive decides: paths can be spelled in several ways, and a device may have another name after a
+//! start. A drive that cannot be read is identified by its path, or by being the only one left.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,18 +15,18 @@ use crate::api::pool::StatusView;
 use crate::config::{Config, Site};
 use crate::drives::DriveArgument;
 
-/// What an entry of the configuration stands for.
+/// The drive that an entry of the configuration names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holder {
     /// A drive of the pool, by its number.
     Drive(u32),
-    /// Something that is none of the pool's drives, or no more.
+    /// A drive that does not belong to the pool, or no longer does.
     Stranger,
-    /// Nothing can be read there.
+    /// The path is unreadable.
     Unknown,
 }
 
-/// The entry that names the drive; none where that cannot be told.
+/// The entry that names the drive; `None` if that is unknown.
 pub fn entry_of<'a>(site: &Site, config: &'a Config, status: &StatusView, number: u32) -> Option<&'a DriveArgument> {
     let holders: Vec<Holder> =
         config.pool.drives.iter().map(|entry| holder(&entry.placed(site).path, status)).collect();
@@ -35,7 +35,7 @@ pub fn entry_of<'a>(site: &Site, config: &'a Config, status: &StatusView, number
     config.pool.drives.get(choose(&holders, &drives, number)?)
 }
 
-/// Entries at which nothing can be read, where every drive of the pool is named by another one: they name none.
+/// Unreadable entries if other entries name every drive of the pool: they name no drive.
 pub fn spare_entries(site: &Site, config: &Config, status: &StatusView) -> Vec<DriveArgument> {
     let entries = &config.pool.drives;
     let holders: Vec<Holder> = entries.iter().map(|entry| holder(&entry.placed(site).path, status)).collect();
@@ -76,7 +76,7 @@ fn holder(path: &Path, status: &StatusView) -> Holder {
     drive.map_or(Holder::Stranger, |drive| Holder::Drive(drive.drive))
 }
 
-/// The newer of the two copies at the head of a drive.
+/// The newer of the two label copies at the start of a drive.
 fn label_at(path: &Path) -> Option<Label> {
     let file = File::open(path).ok()?;
     let copy = |at: u64| {
@@ -87,7 +87,7 @@ fn label_at(path: &Path) -> Option<Label> {
     [copy(0), copy(LABEL_SIZE)].into_iter().flatten().max_by_key(|label| label.sequence)
 }
 
-/// True when both paths lead to the same file, however they are spelled.
+/// Whether both paths lead to the same file, however they are spelled.
 pub fn is_same(left: &Path, right: &Path) -> bool {
     let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     whole(left) == whole(right)

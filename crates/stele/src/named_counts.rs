@@ -1,4 +1,6 @@
-//! Counts by name in JSON: one object, in the order in which they are kept here. For `#[serde(with = "crate::named_counts")]`.
+//! Counts by name in JSON: one object, in the order in which they are kept here.
+//!
+//! For `#[serde(with = "crate::named_counts")]`.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
-//! What people read: aligned tables, bars, durations. Colour only on a terminal, and never the only sign.
+//! Output for people: aligned tables, bars, durations. Colour only on a terminal, and never as the only sign.
 //!
-//! Names, keys and errors are others' words. Whatever a command is answered passes [`answered`] before it is printed, which
-//! makes every text in it safe to see; machines get it exactly, as JSON whose escapes leave nothing for a terminal to do.
+//! Names, keys and errors are untrusted text. Every answer to a command passes [`answered`] before it is printed, which
+//! makes all its texts safe to display. Machines get the exact text as JSON, whose escapes leave no control characters
+//! for a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,20 +16,20 @@ use stele_ground::shown::{is_unsafe, shown};
 
 use crate::failure::{Failure, Kind, Outcome};
 
-/// Whether this process prints JSON: as the command line says, before anything is printed.
+/// Whether this process prints JSON; set from the command line before anything is printed.
 static FOR_MACHINES: AtomicBool = AtomicBool::new(false);
 
-/// Says for whom this process prints.
+/// Sets whether this process prints JSON.
 pub fn for_machines(json: bool) {
     FOR_MACHINES.store(json, Relaxed);
 }
 
-/// An answer as whoever asked may see it: exactly as it is for machines, safe for people.
+/// An answer for the caller: exact for machines, safe to display for people.
 pub fn answered<T: Serialize + DeserializeOwned>(answer: T) -> Outcome<T> {
     if FOR_MACHINES.load(Relaxed) { Ok(answer) } else { safe(answer) }
 }
 
-/// Every text in it made safe to see.
+/// Makes every text in the answer safe to display.
 pub fn safe<T: Serialize + DeserializeOwned>(answer: T) -> Outcome<T> {
     let broken = |error: serde_json::Error| Failure::failed(format!("cannot show the answer: {error}"));
     let mut value = serde_json::to_value(answer).map_err(broken)?;
@@ -50,7 +51,7 @@ fn make_safe(value: &mut Value) {
     }
 }
 
-/// JSON on one line, in which a terminal finds nothing to do: only texts can hold such characters, and there they are escaped.
+/// JSON on one line without control characters for a terminal: only texts can contain them, and there they are escaped.
 pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string(value)?;
     if !text.contains(is_unsafe) {
@@ -69,7 +70,7 @@ pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(line)
 }
 
-/// Writes what is printed still: it may find out now that it cannot be.
+/// Writes the buffered output, which may fail only now.
 pub fn flush() -> Outcome<()> {
     std::io::stdout().flush().map_err(|error| match error.kind() {
         std::io::ErrorKind::BrokenPipe => Failure::new(Kind::Unread, error.to_string()),
@@ -77,24 +78,24 @@ pub fn flush() -> Outcome<()> {
     })
 }
 
-/// What was to be printed is not.
+/// The failure of output that could not be written.
 pub fn unwritten(cause: &str) -> Failure {
     Failure::failed(format!("cannot write the answer to standard output: {cause}"))
         .next("what the command was to do may be done; look before it is repeated")
 }
 
-/// How a column is set.
+/// The alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
     Left,
     Right,
 }
 
-/// Columns of a terminal that every table fits.
+/// Columns of a terminal into which every table fits.
 const WIDTH: usize = 80;
 
-/// How wide a table may be: as many columns as COLUMNS says, but 80 at least; else 80 on a terminal, and anywhere else, where
-/// programs may read it, nothing is cut short.
+/// The largest width of a table: the value of COLUMNS, but at least 80. Without COLUMNS it is 80 on a terminal;
+/// elsewhere, where programs may read the table, nothing is cut.
 fn room() -> usize {
     let told = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
     match told {
@@ -103,10 +104,11 @@ fn room() -> usize {
         _ => usize::MAX,
     }
 }
-/// A column of text is not made narrower.
+/// The smallest width to which a column of text is cut.
 const COLUMN_MIN: usize = 8;
 
-/// Rows under headings, each column as wide as its widest cell; where that is too wide, the middle of long texts is left out.
+/// Rows under headings, each column as wide as its widest cell. In a table that is too wide, long texts lose their
+/// middle.
 #[derive(Debug)]
 pub struct Table {
     heads: Vec<(&'static str, Align)>,
@@ -124,9 +126,9 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Takes from the widest columns of text what is too much.
+    /// Narrows the widest columns of text until the table fits.
     fn narrow(&self, widths: &mut [usize]) {
-        // Two blanks behind each column, but not behind the last one.
+        // Two blanks after each column except the last.
         let all = |widths: &[usize]| widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
         let room = room();
         while all(widths) > room {
@@ -176,7 +178,7 @@ impl Table {
     }
 }
 
-/// At most so many characters: the beginning and the end are what tells names and paths apart.
+/// The text in at most `most` characters: beginning and end stay, since they distinguish names and paths.
 fn elided(text: &str, most: usize) -> Cow<'_, str> {
     if width(text) <= most || text.contains('\u{1b}') {
         return text.into();
@@ -188,7 +190,7 @@ fn elided(text: &str, most: usize) -> Cow<'_, str> {
     format!("{start}\u{2026}{end}").into()
 }
 
-/// Characters on screen, escape sequences not counted.
+/// Characters on screen, without escape sequences.
 fn width(text: &str) -> usize {
     let mut escaped = false;
     text.chars()
@@ -204,7 +206,7 @@ fn width(text: &str) -> usize {
         .count()
 }
 
-/// Paints where standard output is a terminal and NO_COLOR is not set.
+/// Colours the text if standard output is a terminal and NO_COLOR is not set.
 pub fn paint(text: &str, code: &str) -> String {
     if std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
@@ -218,7 +220,7 @@ pub const YELLOW: &str = "33";
 pub const RED: &str = "31";
 pub const BOLD: &str = "1";
 
-/// `[#########.....]` of twenty.
+/// A bar of twenty characters: `[#########.....]`.
 pub fn bar(done: u64, total: u64) -> String {
     let filled = if total == 0 { 20 } else { (u128::from(done.min(total)) * 20 / u128::from(total)) as usize };
     format!("[{}{}]", "#".repeat(filled), ".".repeat(20 - filled))

@@ -1,8 +1,9 @@
-//! Persistent reservations of iSCSI initiators that are to outlive the server: a file for each volume in `reservations` of
-//! the data directory (`FORMAT/reservations.md`), replaced whole and durable before the initiator is answered.
+//! Persistent reservations of iSCSI initiators that outlive the server: a file for each volume in `reservations` of the
+//! data directory (`FORMAT/reservations.md`). Each file is replaced atomically, and is durable before the initiator
+//! gets its answer.
 //!
-//! A thread of its own writes them, since a reactor must not wait for a file. At most [`WAITING_MAX`] changes wait for it;
-//! beyond that the initiator is told to try again.
+//! A thread of its own writes them, since a reactor must not wait for a file. At most [`WAITING_MAX`] changes wait for
+//! it. Beyond that the initiator is asked to try again.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -27,7 +28,7 @@ struct Change {
 
 pub struct ReservationFiles {
     dir: PathBuf,
-    /// Of volumes by name; names may be given again, identities are not.
+    /// Identities of volumes by name; names may be reused, identities are not.
     identities: Mutex<BTreeMap<String, [u8; 16]>>,
     changes: SyncSender<Change>,
 }
@@ -39,7 +40,7 @@ impl ReservationFiles {
         Ok(ReservationFiles { dir: dir.join("reservations"), identities: Mutex::default(), changes })
     }
 
-    /// Volumes are numbered within their pool.
+    /// Registers a volume. Volumes are numbered within their pool.
     pub fn introduce(&self, name: &str, pool: PoolId, volume: VolumeId) {
         let text = [&pool.0[..], &volume.0.to_be_bytes()].concat();
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &text);

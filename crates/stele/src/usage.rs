@@ -1,5 +1,5 @@
-//! A command line that cannot be understood, told like every other failure: kind, cause and next step, as JSON where that
-//! was asked for.
+//! An invalid command line, reported like every other failure: kind, cause and next step, and as JSON if --json was
+//! given.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::cli::Cli;
 use crate::failure::{Failure, Kind};
 use crate::output::json_line;
 
-/// Prints the error, or the help that was asked for, and answers the exit code.
+/// Prints the error or the requested help, and returns the exit code.
 pub fn tell(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let _ = error.print();
@@ -19,7 +19,7 @@ pub fn tell(error: &clap::Error) -> ExitCode {
     }
     let arguments: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let text = safe(error, &arguments);
-    // What could not be understood is not asked what it means.
+    // The command line could not be parsed, so look for the word itself.
     if arguments.iter().any(|word| word == "--json") {
         println!("{}", json_line(&failure(&text)).unwrap_or_default());
     }
@@ -27,8 +27,8 @@ pub fn tell(error: &clap::Error) -> ExitCode {
     ExitCode::from(Kind::Usage.exit_code())
 }
 
-/// The message, without what the arguments that it quotes would do to a terminal: the parser is given them as they may be
-/// shown, and says the same of those.
+/// The message, safe for a terminal: the parser gets the arguments in their safe form, and quotes those in the same
+/// message.
 fn safe(error: &clap::Error, arguments: &[String]) -> String {
     let text = match arguments.iter().any(|word| word.contains(is_unsafe)) {
         false => error.render().to_string(),
@@ -45,7 +45,7 @@ fn safe(error: &clap::Error, arguments: &[String]) -> String {
         .collect()
 }
 
-/// The parser's message as cause and next step: what it calls an error, and what it hints at.
+/// Splits the parser's message into cause and next step: its error and its hint.
 fn failure(text: &str) -> Failure {
     let paragraphs: Vec<String> = text
         .split("\n\n")

@@ -1,7 +1,7 @@
-//! Volumes as block devices, for clients that others wrote: nbdinfo, nbdcopy, qemu-img, qemu-io and fio as they come.
+//! Volumes as block devices for clients of other projects, unmodified: nbdinfo, nbdcopy, qemu-img, qemu-io and fio.
 //!
-//! Each test has a server of its own on file drives and unix sockets, and leaves nothing. Where a client is not installed the
-//! test says so and passes, except where CI is set; `.ci/run` installs them all.
+//! Each test has a server of its own on file drives and Unix sockets, and removes all its files. If a client is not
+//! installed, the test says so and passes, except in CI; `.ci/run` installs all clients.
 
 mod support;
 
@@ -37,7 +37,7 @@ fn nbdinfo_and_nbdcopy_find_and_copy_what_is_exported_and_nothing_else() {
     assert_eq!(covered, 128 << 20, "{map}");
     assert_eq!((map[0]["type"].as_u64(), map[1]["type"].as_u64()), (Some(0), Some(3)), "data, then a hole: {map}");
 
-    // A volume that is not exported, and a name that is none, are not there.
+    // A volume without an export and an unknown name are both missing.
     host.place.json(&["volume", "create", "secret", "--code", "mirror-2", "--size", "8MiB"]);
     bad("nbdinfo", &[&host.unix("secret")]);
     bad("nbdinfo", &[&host.unix("nothing")]);
@@ -99,7 +99,7 @@ fn qemu_reads_writes_zeroes_trims_and_converts() {
     // The volume itself takes writes; this export of it does not.
     export(&host.place, &["vm", "--name", "fixed", "--read-only"]);
     bad("qemu-io", &["-f", "raw", "-c", "write -P 0x11 10M 4k", &host.unix("fixed")]);
-    // Nor from a client that does not look at what it is told.
+    // The server also refuses a client that ignores the read-only flag.
     let mut careless = Nbd::unix(Path::new(&host.place.path("nbd.sock")), "fixed").unwrap();
     for command in [nbd::WRITE, nbd::ZERO, nbd::TRIM] {
         let data = vec![0x11; if command == nbd::WRITE { 4096 } else { 0 }];
@@ -186,7 +186,7 @@ fn a_volume_is_not_rolled_back_under_a_host_that_may_write() {
     host.place.json(&rollback);
 }
 
-/// A process that ends with the test, however that ends.
+/// A process that ends together with the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -196,7 +196,7 @@ impl Drop for Running {
     }
 }
 
-/// qemu-nbd as a client, without the kernel's driver: it serves again what it reaches over NBD.
+/// qemu-nbd as a client, without the kernel's driver: it serves the export that it reaches over NBD.
 #[test]
 fn qemu_nbd_lists_exports_and_passes_one_on() {
     if !installed(&["qemu-nbd", "--version"]) || !installed(&["nbdcopy", "--version"]) {
@@ -219,7 +219,7 @@ fn qemu_nbd_lists_exports_and_passes_one_on() {
     assert!(std::fs::read(&source).unwrap() == std::fs::read(&back).unwrap(), "what went in through qemu-nbd is there");
 }
 
-/// fio writes and verifies in place; the figures are of no interest.
+/// fio writes and verifies in place; its figures do not matter.
 fn fio(host: &Host, arguments: &[&str]) -> Output {
     let uri = format!("--uri={}", host.unix("vm"));
     let common = ["--ioengine=nbd", &uri, "--name=verify", "--size=32m", "--randrepeat=1", "--verify_state_save=0"];
@@ -237,7 +237,7 @@ fn fio_verifies_what_it_wrote_with_drives_failing_and_after_a_kill() {
     let wrote = fio(&host, VERIFY);
     assert!(wrote.status.success(), "{}", String::from_utf8_lossy(&wrote.stderr));
 
-    // Everything fio was answered is there after the server was killed, with one drive gone.
+    // After the server was killed, with one drive gone, every write that fio got an answer for is there.
     let wrote = fio(&host, &[VERIFY, &["--do_verify=0", "--verify_backlog=0"]].concat());
     assert!(wrote.status.success(), "{}", String::from_utf8_lossy(&wrote.stderr));
     host.kill();
@@ -290,7 +290,7 @@ fn a_kill_in_the_middle_of_writing_loses_nothing_that_was_answered() {
     host.kill();
     assert!(writer.wait().is_ok(), "the client ends when its server does");
     host.restart();
-    // Every block is whole: all of an answered write, or of one that was under way, never a mixture.
+    // Every block is intact: it comes from an answered write, or from one under way, but never from two.
     let back = host.place.path("back.img");
     good("nbdcopy", &[&host.unix("vm"), &back]);
     let bytes = std::fs::read(back).unwrap();

@@ -1,7 +1,8 @@
-//! Proof that hosts may trust a volume over NBD: content is verified while drives fail, the server is killed and connections
-//! drop; a file system stays whole; peers that mean ill keep nobody out.
+//! Proof that hosts may trust a volume over NBD. Content is verified while drives fail, the server is killed and
+//! connections drop. A file system stays intact, and malicious peers keep no other client out.
 //!
-//! Here each runs for some seconds; `./x soak --block SECONDS` runs them for as long as it is told (`STELE_BLOCK_SECONDS`).
+//! Here each proof runs for some seconds; `./x soak --block SECONDS` runs it for the given time
+//! (`STELE_BLOCK_SECONDS`).
 
 mod support;
 
@@ -18,13 +19,13 @@ use support::nbd::{self, Nbd};
 use support::volatile::Drives;
 use support::{Place, content, filesystem, installed, is_whole, wait_for};
 
-/// How long a proof goes on; each does its round at least once.
+/// Duration of a proof; each completes at least one round.
 fn lasts() -> Duration {
     let seconds = std::env::var("STELE_BLOCK_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(0))
 }
 
-/// Which healthy state is waited for after every fault, so that no two meet in one stripe.
+/// Waits for a healthy state after every fault, so that no two faults meet in one stripe.
 fn wait_until_whole(place: &Place) {
     wait_for("a pool without faults", || {
         let status = place.json(&["pool", "status"]);
@@ -32,12 +33,12 @@ fn wait_until_whole(place: &Place) {
     });
 }
 
-/// One fault after the other, while others work on the volume: damage under the server, connections that end, a kill and a
-/// start without a drive, a kill and a start with a drive that missed writes.
+/// One fault after the other, while hosts work on the volume: damage below the server, and connections that end. Then a
+/// kill and a start without a drive, and a kill and a start with a drive that missed writes.
 fn faults(host: &mut Host, round: u64) {
     let drive = |number: u64| host.place.path(&format!("d{number}.img"));
     let (damaged, missing) = (round % 5, (round + 2) % 5);
-    // A drive that lies: another content in an eighth of it, without an error.
+    // A lying drive: an eighth of it gets other content, without an error.
     let mut file = std::fs::OpenOptions::new().write(true).open(drive(damaged)).unwrap();
     std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(96 << 20)).unwrap();
     file.write_all(&content(round, 32 << 20)).unwrap();
@@ -72,7 +73,7 @@ fn what_was_answered_is_read_while_drives_fail_connections_drop_and_the_server_i
             let (socket, ends) = (socket.clone(), Arc::clone(&ends));
             std::thread::spawn(move || {
                 let connect = Box::new(move || Nbd::unix(&socket, "vm"));
-                // The last of them at the end of the volume.
+                // The last host works at the end of the volume.
                 let first = number * ((128 << 20) - (BLOCKS as u64 * 512)) / (HOSTS - 1) / 4096 * 4096;
                 let mut host = nbd::Host::new(connect, first, BLOCKS, number);
                 while !ends.load(Ordering::Relaxed) {
@@ -108,7 +109,7 @@ fn fio_verifies_overlapping_writes_and_trims_through_kills() {
         return;
     }
     let mut host = Host::new("proof-fio", "");
-    // fio does not connect again; nbdkit's retry filter between them does.
+    // fio does not reconnect; nbdkit's retry filter between them does.
     let (socket, through) = (host.place.path("nbd.sock"), host.place.path("through.sock"));
     let from = format!("socket={socket}");
     let retry = ["retries=60", "retry-delay=1", "retry-exponential=no", "retry-readonly=no"];
@@ -208,14 +209,14 @@ fn peers_that_are_silent_lying_or_oversized_keep_nobody_out_and_hold_no_more_tha
     good(&tcp);
     let before = server.memory("VmRSS");
 
-    // Silent: more handshakes than there is room for, on both listeners.
+    // Silent peers: more handshakes than there is room for, on both listeners.
     let silent: Vec<UnixStream> = (0..300).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     let silent_tcp: Vec<_> = (0..300).map(|_| std::net::TcpStream::connect(&tcp).unwrap()).collect();
     good(&tcp);
     assert!(Nbd::unix(&socket, "vm").unwrap().ask(nbd::READ, 0, 512, &[]).is_ok(), "and nobody is kept out locally");
 
-    // Oversized and lying: payloads that are announced and do not come, lengths beyond every limit, reads whose replies nobody
-    // takes, and what is no request at all.
+    // Oversized and lying requests: announced payloads that do not come, lengths beyond every limit, reads whose
+    // replies the client does not take, and bytes that are no request.
     let mut links = Vec::new();
     for number in 0u64..48 {
         let mut link = Nbd::unix(&socket, "vm").unwrap();

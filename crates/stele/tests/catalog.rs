@@ -1,4 +1,4 @@
-//! `stele catalog rebuild`: what it brings back, and what it refuses to touch.
+//! `stele catalog rebuild`: the data that it restores, and its refusals.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{Place, Server, content};
 
 const LAST: &str = "2099-01-01T00:00:00Z";
 
-/// Everything a bucket can hold, with retention on some of it: key, version, content.
+/// Every kind of object in a bucket, some under retention: key, version, content.
 fn fill(place: &Place, server: &Server) -> Vec<(String, String, Vec<u8>)> {
     place.json(&["bucket", "create", "records", "--lock", "--retention", "compliance:7y"]);
     place.json(&["bucket", "create", "plain", "--versioning"]);
@@ -41,7 +41,7 @@ fn fill(place: &Place, server: &Server) -> Vec<(String, String, Vec<u8>)> {
     let ask = server.ask("POST", &format!("/records/parts?uploadId={id}")).body(document);
     let version = good(server.send(ask)).header("x-amz-version-id").unwrap();
     stored.push(("/records/parts".to_owned(), version.clone(), [first, last].concat()));
-    // Raised after it was stored: the rebuild must find the last word, not the first.
+    // Extended after the object was stored: the rebuild must find the last note, not the first.
     let raised = format!("<Retention><Mode>COMPLIANCE</Mode><RetainUntilDate>{LAST}</RetainUntilDate></Retention>");
     let md5 = |body: &str| support::md5_base64(body.as_bytes());
     let ask = server.ask("PUT", &format!("/records/parts?retention&versionId={version}"));
@@ -77,7 +77,7 @@ fn a_wrecked_catalog_comes_back_with_every_version_and_its_retention() {
     place.refused(7, &["in use"], &["catalog", "rebuild", "--yes"]);
     server.stop();
 
-    // Whatever is wrong is found before anything is written.
+    // Every fault is found before anything is written.
     place.refused(3, &["opens", "--force"], &["catalog", "rebuild", "--yes"]);
     let key = place.0.join("master.key");
     let text = std::fs::read_to_string(&key).unwrap();
@@ -103,14 +103,14 @@ fn a_wrecked_catalog_comes_back_with_every_version_and_its_retention() {
     assert!(server.ready.get("key_file").is_none(), "access keys come back too");
     check(&place, &server, &stored);
     server.stop();
-    // Two volumes as before, both under protection; the operator's own lines of the configuration are kept.
+    // Two volumes as before, both protected; the operator's own lines of the configuration are kept.
     let volumes = place.json(&["volume", "list"]);
     let names: Vec<&str> = volumes.as_array().unwrap().iter().filter_map(|volume| volume["name"].as_str()).collect();
     assert_eq!(names.len(), 2, "{volumes}");
     assert!(volumes.as_array().unwrap().iter().all(|volume| volume["retained"] == true), "{volumes}");
     assert!(place.config().contains("catalog_volume = \"catalog-2\"") && place.config().contains("OPERATIONS.md"));
 
-    // Asked for in so many words it is also done to a catalog that opens. Its audit log says so.
+    // With --force it rebuilds a catalog that opens, too. The audit log then ends earlier.
     assert!(records(&place) <= before + 20);
     let report = place.json(&["catalog", "rebuild", "--yes", "--force"]);
     assert_eq!(report["catalog_volume"].as_str(), Some("catalog-3"), "{report}");

@@ -1,11 +1,11 @@
-//! What was made is changed afterwards: buckets, keys, exports. Nothing stored gets weaker, and no key gets more.
+//! Changes to existing buckets, keys and exports. Nothing stored becomes weaker, and no key gets more rights.
 
 mod support;
 
 use serde_json::{Value, json};
 use support::{Place, Server};
 
-/// Until when a version is retained, if it is.
+/// The end of a version's retention, if it has one.
 fn retained(place: &Place, object: &str) -> Option<String> {
     place.json(&["why", object])["retained_until"].as_str().map(str::to_owned)
 }
@@ -22,31 +22,31 @@ fn a_bucket_changes_for_what_is_stored_from_then_on() {
     server.put("/records/after", b"for a day");
     assert_eq!(retained(&place, "records/before").unwrap(), before, "what is stored keeps its retention");
     assert!(retained(&place, "records/after").unwrap() < before);
-    // One thing changes, and the others stay.
+    // One setting changes, and the others stay.
     let changed = place.json(&["bucket", "set", "records", "--expiry", "delete", "--retention", "none"]);
     assert_eq!((&changed["default_retention"], &changed["expiry"]), (&Value::Null, &json!("delete")));
     assert_eq!((&changed["quota_bytes"], &changed["object_lock"]), (&json!(1 << 20), &json!(true)));
     server.put("/records/free", b"for no time");
     assert_eq!(retained(&place, "records/free"), None);
     assert_eq!(place.json(&["bucket", "set", "records", "--quota", "none"])["quota_bytes"], Value::Null);
-    // Levels are only raised.
+    // A level can only be raised.
     assert_eq!(place.json(&["bucket", "set", "records", "--protection", "compliance"])["protection"], "compliance");
     place.refused(2, &["only raised"], &["bucket", "set", "records", "--protection", "governance"]);
-    // What was done before a refusal is told.
+    // The error names the changes made before a refusal.
     let told = &["bucket", "set", "records", "--retention", "compliance:2y", "--protection", "basic"];
     place.refused(
         2,
         &["only raised", "this much is done: Object Lock, default retention COMPLIANCE for 2 years"],
         told,
     );
-    // Nothing is changed by halves where something cannot be understood.
+    // An invalid argument prevents every change.
     place.refused(
         2,
         &["not a default retention"],
         &["bucket", "set", "records", "--quota", "1GiB", "--retention", "soon"],
     );
     assert_eq!(place.json(&["bucket", "show", "records"])["quota_bytes"], Value::Null);
-    // A lock comes later, and stays.
+    // A lock can be added later, and stays.
     place.json(&["bucket", "create", "drafts"]);
     place.refused(2, &["--lock"], &["bucket", "set", "drafts", "--retention", "governance:1d"]);
     let locked = place.json(&["bucket", "set", "drafts", "--lock", "--retention", "governance:1d"]);
@@ -92,7 +92,7 @@ fn a_key_has_the_rights_it_is_given_and_loses_some_at_once() {
     let left = place.json(&["key", "narrow", &id, "--access", "read,list", "--no-bypass", "--role", "user"]);
     assert_eq!((&left["roles"], &left["bypass_governance"]), (&json!(["user"]), &json!(false)), "{left}");
     assert_eq!((status("PUT", "/records/scans/3"), status("GET", "/records/scans/1")), (403, 200));
-    // Never more.
+    // A key never gets more rights.
     place.refused(3, &["another key"], &["key", "narrow", &id, "--access", "read,write"]);
     place.refused(3, &["another key"], &["key", "narrow", &id, "--bucket", "drafts"]);
     place.refused(3, &["another key"], &["key", "narrow", &id, "--prefix", ""]);

@@ -1,7 +1,7 @@
-//! Clients that others wrote, as they come: boto3, the AWS command line, rclone and restic against `stele up`.
+//! Clients of other projects, unmodified: boto3, the AWS command line, rclone and restic against `stele up`.
 //!
-//! Each test starts a server of its own and stops it when it ends. Where a client is not installed the test says so and
-//! passes, except where CI is set; `.ci/run` installs them all, those from PyPI under `target/clients`.
+//! Each test starts a server of its own and stops it at the end. If a client is not installed, the test says so and
+//! passes, except in CI; `.ci/run` installs all clients, those from PyPI under `target/clients`.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -49,7 +49,7 @@ impl Server {
         Server { child, directory, endpoint, access_key, secret_key }
     }
 
-    /// A client's command with the keys in its environment, where S3 clients look for them.
+    /// A client's command with the keys in its environment, where S3 clients expect them.
     fn client(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
@@ -68,14 +68,14 @@ impl Server {
         command
     }
 
-    /// Runs a command that must succeed; what it printed.
+    /// Runs a command that must succeed; returns its output.
     fn must(&self, command: &mut Command) -> String {
         let (success, text) = output(command);
         assert!(success, "{command:?} failed:\n{text}\nserver:\n{}", self.log());
         text
     }
 
-    /// Runs a command that must be refused in these words.
+    /// Runs a command that must be refused with these words.
     fn must_not(&self, command: &mut Command, words: &str) {
         let (success, text) = output(command);
         assert!(!success && text.contains(words), "{command:?} was not refused with {words}:\n{text}\n{}", self.log());
@@ -83,7 +83,7 @@ impl Server {
 
     fn aws(&self, arguments: &[&str]) -> Command {
         let mut command = self.client("aws");
-        // Given twice because older versions know only the option.
+        // Given twice, because older versions know only the option.
         command.args(["--endpoint-url", &self.endpoint]).args(arguments);
         command
     }
@@ -104,7 +104,7 @@ impl Drop for Server {
     }
 }
 
-/// What `.ci/run` installed before what the machine has.
+/// Finds the programs of `.ci/run` before those of the machine.
 fn path() -> OsString {
     let mut path = OsString::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/bin:"));
     path.push(std::env::var_os("PATH").unwrap_or_default());
@@ -117,7 +117,7 @@ fn output(command: &mut Command) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Whether a client is there; says so when not.
+/// Whether a client is installed; prints a note if not.
 fn installed(probe: &[&str]) -> bool {
     let found = Command::new(probe[0]).args(&probe[1..]).env("PATH", path()).stdin(Stdio::null()).output();
     let found = found.is_ok_and(|output| output.status.success());
@@ -183,7 +183,7 @@ fn the_aws_command_line_archives_under_retention() {
     let shorter = "Mode=COMPLIANCE,RetainUntilDate=2098-01-01T00:00:00Z";
     server
         .must_not(server.aws(&["s3api", "put-object-retention", "--retention", shorter]).args(object), "AccessDenied");
-    // A marker may always be laid over it, and what is beneath stays.
+    // A delete marker may always be put over it, and the version below stays.
     server.must(&mut server.aws(&["s3", "rm", "s3://records/in/large.bin"]));
     let read = ["s3api", "get-object", "--version-id", version, "still"];
     server.must(server.aws(&read[..4]).args(object).arg(read[4]));
@@ -207,7 +207,7 @@ fn rclone_syncs_and_checks_a_tree() {
             .env("RCLONE_CONFIG_S_CHUNK_SIZE", "5Mi")
             .env("RCLONE_CONFIG_S_UPLOAD_CUTOFF", "8Mi")
             .env("RCLONE_RETRIES", "1")
-            // It notes the absence of a configuration file.
+            // rclone logs the absence of a configuration file.
             .env("RCLONE_LOG_LEVEL", "ERROR")
             .args(arguments);
         command

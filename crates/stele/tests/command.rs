@@ -54,7 +54,7 @@ fn the_help_lists_every_exit_code() {
     let text = String::from_utf8(output.stdout).unwrap();
     let (_, codes) = text.split_once("Exit codes: ").unwrap();
     let listed: Vec<u8> = codes.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    // As SEMANTICS/json.md has them.
+    // The codes listed in SEMANTICS/json.md.
     assert_eq!(listed, (0..=13).collect::<Vec<u8>>(), "{text}");
 }
 
@@ -77,7 +77,7 @@ fn mistakes_are_answered_with_cause_place_and_next_step() {
 fn from_a_first_start_to_an_audit() {
     let place = Place::new("whole");
     let server = place.up();
-    // Without a terminal the first key goes into a file of its owner's, and not to what a journal keeps.
+    // Without a terminal the first key goes into a private file, and not into the journal.
     assert!(server.ready.get("access_key").is_none() && server.ready.get("secret_key").is_none(), "{}", server.ready);
     let file = std::fs::metadata(server.ready["key_file"].as_str().unwrap()).unwrap();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o777, 0o600);
@@ -125,14 +125,14 @@ fn from_a_first_start_to_an_audit() {
     let anchored = place.json(&["audit", "verify", "--anchor", export.to_str().unwrap()]);
     assert!(anchored["anchored"].is_u64(), "{anchored}");
 
-    // What was done survives a kill, and the next start prints no key.
+    // Changes survive a kill, and the next start prints no key.
     server.kill();
     let server = place.up();
     assert!(server.ready.get("key_file").is_none(), "{}", server.ready);
     assert_eq!(place.json(&["bucket", "list"]).as_array().map(Vec::len), Some(1));
     server.stop();
 
-    // Without a server the drives answer; the archive refuses changes, and the volumes deletion.
+    // Without a server the drives answer. The archive refuses changes, and its volumes refuse deletion.
     assert!(is_whole(&place.json(&["pool", "status"])));
     assert_eq!(place.json(&["bucket", "list"]).as_array().map(Vec::len), Some(1));
     place.refused(3, &["read"], &["bucket", "create", "another"]);

@@ -1,10 +1,10 @@
-//! The operator's days: a pool is operated as its operator would, day after day, on real processes and drives that are pulled,
-//! lost, moved, damaged and replaced, while volumes and objects are written and compared.
+//! The operator's days: an operator's events on a pool, day after day, on real processes. Drives are pulled, lost,
+//! moved, damaged and replaced, while volumes and objects are written and compared.
 //!
-//! After each day: no wrong byte, no alarm without a cause and none that outlasts it, no command that needs a restart, exit
-//! codes as they are documented, nothing in the log that speaks of a defect, and a status that does not contradict itself. A
-//! seed draws the same days again, as far as real processes repeat. `./x soak --days N [SEED]` runs as many as it is told.
-//! Where this machine gives root loop devices, drives are pulled under load; `STELE_DAYS_FILES=1` does without.
+//! After each day there is no wrong byte, no alarm without a cause, and none that outlasts it. No command needs a
+//! restart, exit codes are the documented ones, no log line reports a defect, and no status contradicts itself. A seed
+//! draws the same days again, as far as real processes repeat. `./x soak --days N [SEED]` runs a chosen number. If this
+//! machine gives root loop devices, drives are pulled under load; `STELE_DAYS_FILES=1` does without.
 
 mod support;
 
@@ -32,7 +32,7 @@ use records::Records;
 use site::{Site, consistent, list, members, number};
 use support::installed;
 
-/// One day in so many loses more than the codes survive.
+/// One day in this many loses more drives than the codes tolerate.
 const THREE_LOSSES: u64 = 9;
 
 fn setting(name: &str) -> Option<u64> {
@@ -41,7 +41,7 @@ fn setting(name: &str) -> Option<u64> {
 
 #[test]
 fn days_of_an_operator_pass_without_a_surprise() {
-    // Takes minutes, and loop devices of root: a campaign of its own.
+    // It takes minutes, and root's loop devices: a campaign of its own.
     let Some(days) = setting("STELE_DAYS") else { return println!("left out: ./x soak --days runs it") };
     if !installed(&["fio", "--version"]) {
         return;
@@ -78,7 +78,7 @@ fn days_of_an_operator_pass_without_a_surprise() {
     }
 }
 
-/// Says which day it was when a day fails.
+/// Names the day when a day fails.
 struct Told {
     day: u64,
     seed: u64,
@@ -143,7 +143,7 @@ fn judge(site: &mut Site, records: &mut Records, mut dice: Dice) {
     site.read_log();
 }
 
-/// The configuration names the drives that the pool has, and no others.
+/// Checks that the configuration names the pool's drives, and no others.
 #[track_caller]
 fn configured(site: &mut Site, status: &Value) {
     let config: toml::Value = toml::from_str(&site.place.config()).unwrap();
@@ -156,7 +156,7 @@ fn configured(site: &mut Site, status: &Value) {
     assert_eq!(named, here, "stele.toml and the pool; today: {:?}", site.story);
 }
 
-/// Drives that have left are wiped, and go.
+/// Wipes the drives that have left, and discards them.
 fn clear_away(site: &mut Site, retired: Vec<String>) {
     let here: Vec<String> = site.drives().into_iter().map(|drive| drive.path).collect();
     for path in retired {

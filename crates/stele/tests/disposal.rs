@@ -1,4 +1,4 @@
-//! What is left on the drives of what was disposed of, read from the drives themselves.
+//! Remains of disposed versions on the drives, read from the drives themselves.
 
 mod support;
 
@@ -11,17 +11,18 @@ use support::server::good;
 
 const DRIVES: usize = 5;
 
-/// Entries of the key table, wherever they lie on the drives: the object, and how many copies of its wrapped key. An entry is
-/// object, bucket, 1, the wrapped key, 48 zeros and a checksum, as FORMAT/archive.md says; the master key unwraps it.
+/// Entries of the key table anywhere on the drives: the object, and the number of copies of its wrapped key. An entry
+/// is object, bucket, 1, the wrapped key, 48 zeros and a checksum, as FORMAT/archive.md says; the master key unwraps
+/// it.
 fn wrapped_keys(place: &Path) -> BTreeMap<u64, usize> {
     let mut found = BTreeMap::new();
     for number in 0..DRIVES {
         let bytes = std::fs::read(place.join(format!("d{number}.img"))).unwrap();
-        // Wherever it came to lie, also as a part of a group of the log.
+        // Any place counts, including a part of a log group.
         for at in (0..bytes.len().saturating_sub(127)).step_by(8) {
             let entry = &bytes[at..at + 128];
             let word = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().unwrap());
-            // The cheapest question first: most of a drive is zeros.
+            // The cheapest test first: most of a drive is zeros.
             let shaped = || word(12) == 1 && entry[76..124].iter().all(|byte| *byte == 0);
             let wraps = || entry[16..76].iter().any(|byte| *byte != 0);
             if shaped() && wraps() && crc32c(&entry[..124]) == word(124) {
@@ -44,14 +45,14 @@ fn disposal_leaves_no_key_on_any_drive() {
     for n in 0..4 {
         good(server.send(server.ask("DELETE", &format!("/records/{n}"))));
     }
-    // The log's ring still has what the key table has not.
+    // The log's ring still holds the entry that the key table has lost.
     let before = wrapped_keys(&place.0);
     assert!(before.len() > 1, "what is looked for is there to be found: {before:?}");
     place.json(&["pool", "wash"]);
     let after = wrapped_keys(&place.0);
     assert_eq!(after.len(), 1, "only the object that is still there has a key: {after:?}");
     server.stop();
-    // Without a server too.
+    // The same without a server.
     place.json(&["pool", "wash"]);
     assert_eq!(wrapped_keys(&place.0).len(), 1);
 }
@@ -66,13 +67,13 @@ fn a_server_that_stops_leaves_no_destroyed_key() {
         good(server.put(&format!("/records/{n}"), &vec![n; 200_000]));
     }
     good(server.send(server.ask("DELETE", "/records/0")));
-    // Drives may leave the machine as soon as it has stopped.
+    // The drives may leave the machine as soon as it has stopped.
     let keys = server.keys();
     server.stop();
     let left = wrapped_keys(&place.0);
     assert_eq!(left.len(), 4, "the objects that are still there have keys: {left:?}");
 
-    // What a server that was killed has destroyed, the next one that stops washes away.
+    // A killed server's destroyed keys are washed away by the next server that stops.
     let server = place.serve().with_keys(keys);
     good(server.send(server.ask("DELETE", "/records/1")));
     server.kill();

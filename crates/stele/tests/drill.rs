@@ -1,5 +1,5 @@
-//! The restore drill: a machine is lost, its drives are put into another one, and the backup of its configuration makes that
-//! one the server.
+//! The restore drill: a machine is lost and its drives move into another machine. The backup of the configuration makes
+//! that machine the server.
 
 mod documents;
 mod support;
@@ -32,7 +32,7 @@ fn a_new_machine_serves_the_drives_of_a_lost_one() {
     let made = lost.json(&["config", "export", "--to", &backup, "--passphrase-file", &phrase]);
     assert_eq!(made["master_key"], true, "{made}");
     lost.refused(9, &["there already"], &["config", "export", "--to", &backup, "--passphrase-file", &phrase]);
-    // Nobody else reads it, and it says no secret.
+    // Other users cannot read the backup, and it shows no secret.
     let about = std::fs::metadata(&backup).unwrap();
     assert_eq!(about.permissions().mode() & 0o777, 0o600);
     let text = std::fs::read_to_string(&backup).unwrap();
@@ -71,7 +71,7 @@ fn a_new_machine_serves_the_drives_of_a_lost_one() {
         let mode = std::fs::metadata(dir.0.join(secret)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{secret}");
     }
-    // What was cut off is repeated; what says something else is left alone.
+    // An interrupted import can be repeated; files with other contents are left alone.
     assert!(import_with(&right).status.success());
     std::fs::write(dir.0.join("exports.json"), "{}").unwrap();
     let refused = import_with(&right);
@@ -90,7 +90,7 @@ fn a_new_machine_serves_the_drives_of_a_lost_one() {
         (&true.into(), &"host".into()),
         "{exports}"
     );
-    // Signed heads came along: the log contains what they say.
+    // Signed heads came along, and the log contains them.
     assert!(std::fs::read_dir(dir.0.join("heads")).unwrap().count() > 0);
     assert_eq!(dir.json(&["audit", "verify"])["findings"].as_array().map(Vec::len), Some(0));
     server.stop();
@@ -119,7 +119,7 @@ fn a_backup_that_was_changed_is_refused() {
         assert_eq!(output.status.code(), Some(3), "{what}: {output:?}");
         assert!(!new.0.exists(), "{what}");
     };
-    // Heads that are taken away would hide that a pool was set back.
+    // A backup without heads would hide that a pool was rolled back.
     let heads = value["open"]["files"].take();
     value["open"]["files"] = serde_json::json!([]);
     refused("heads taken away", &value);

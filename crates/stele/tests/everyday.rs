@@ -1,5 +1,5 @@
-//! What an operator meets every day: output that goes nowhere, files that others could write, exports that nobody asked to be
-//! open, and counts that a restart forgets.
+//! An operator's everyday problems: output that cannot be written, files that other users could write, exports that are
+//! open by mistake, and counters that a restart forgets.
 
 mod support;
 
@@ -38,7 +38,7 @@ fn output_that_cannot_be_written_is_a_failure_and_output_that_nobody_reads_is_no
         let (code, text) = run(full.into());
         assert!(code == Some(1) || code == Some(6), "{arguments:?}: {code:?} {text}");
         assert!(text.contains("No space left") && !text.contains("panicked"), "{arguments:?}: {text}");
-        // Its reader has gone before anything is written.
+        // The reader has gone before anything is written.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let (code, text) = run(writer.into());
@@ -47,7 +47,7 @@ fn output_that_cannot_be_written_is_a_failure_and_output_that_nobody_reads_is_no
     server.stop();
 }
 
-/// Files and folders that others than their owner may write, sockets left out: who connects to those is asked who it is.
+/// Files and directories that other users may write, without sockets: a socket asks for the user's identity.
 fn open_to_others(dir: &Path, found: &mut Vec<String>) {
     let about = std::fs::symlink_metadata(dir).unwrap();
     let mode = about.permissions().mode();
@@ -92,7 +92,7 @@ fn an_export_says_how_it_is_reached_and_by_whom() {
     std::fs::write(place.0.join("secret"), "a long secret indeed\n").unwrap();
     let server = place.serve();
     place.json(&["volume", "create", "vm1", "--code", "mirror-2", "--size", "16MiB"]);
-    // No host could reach it: nothing is made, and the command says so.
+    // No host could reach it: no export is made, and the command says so.
     place.refused(2, &["[iscsi] listen", "stele.toml"], &["volume", "export", "vm1", "--iscsi"]);
     assert_eq!(place.json(&["export", "list"]).as_array().map(Vec::len), Some(0));
     server.stop();
@@ -106,7 +106,7 @@ fn an_export_says_how_it_is_reached_and_by_whom() {
     let guarded = ["volume", "export", "vm1", "--iscsi", "--chap-user", "host", "--chap-secret", &place.path("secret")];
     let guarded = place.json(&guarded);
     assert_eq!(guarded["warnings"].as_array().map(Vec::len), Some(0), "{guarded}");
-    // Who does not know the secret is refused, and the log says who that was.
+    // An initiator with a wrong secret is refused, and the log names it.
     let url = guarded["url"].as_str().unwrap().replacen("iscsi://", "iscsi://host%another-secret@", 1);
     let tried = place.stele(&["lab", "run", "--on", &url, "--time", "100ms", "--destroy"]);
     assert!(!tried.status.success(), "{tried:?}");
@@ -149,14 +149,14 @@ fn a_delete_marker_is_called_one_and_records_are_told_in_words() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("is a delete marker") && !text.contains("can be deleted now"), "{text}");
     assert!(text.contains("BUCKET/KEY@VERSION") && !text.contains("default"), "{text}");
-    // What the audit log says of a change is for people to read.
+    // The audit log describes a change in words.
     place.json(&["bucket", "create", "drafts"]);
     let body = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
     support::server::good(server.send(server.ask("PUT", "/drafts?versioning=").body(body)));
     let records = place.stele(&["audit", "show"]);
     let text = String::from_utf8_lossy(&records.stdout).into_owned();
     assert!(text.contains("versioning enabled") && !text.contains("Versioning("), "{text}");
-    // Every byte of content is verified, and counted, once.
+    // Every byte of content is verified and counted once.
     let scrub = place.json(&["pool", "scrub", "--wait"]);
     assert_eq!(scrub["verified_bytes"], 20, "{scrub}");
     server.stop();

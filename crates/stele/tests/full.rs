@@ -1,4 +1,4 @@
-//! A pool that runs full: the right refusal, nothing half-stored, and a way out.
+//! A pool that runs full: the right refusal, no partly stored object, and a way out.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn a_full_pool_refuses_whole_objects_and_serves_on() {
     let message = between(&refused.text(), "<Message>", "</Message>").unwrap();
     assert!(message.contains("segment") || message.contains("room"), "{message}");
 
-    // A multipart upload meets the same wall and can still be given up.
+    // A multipart upload is refused too, and can still be aborted.
     let begun = server.send(server.ask("POST", "/fill/parts?uploads"));
     if begun.status == 200 {
         let id = between(&begun.text(), "<UploadId>", "</UploadId>").unwrap();
@@ -45,7 +45,7 @@ fn a_full_pool_refuses_whole_objects_and_serves_on() {
         assert_eq!(begun.status, 507, "{}", begun.text());
     }
 
-    // Nothing half-stored, everything else whole.
+    // No object is stored partly, and all others are intact.
     let listed = good(server.get("/fill?list-type=2")).text();
     assert_eq!(listed.matches("<Key>").count(), stored.len(), "{listed}");
     assert_eq!(server.get(&format!("/fill/{:03}", stored.len())).code(), "NoSuchKey");
@@ -59,26 +59,26 @@ fn a_full_pool_refuses_whole_objects_and_serves_on() {
     };
     alarmed("space-low");
 
-    // Deletes work, and make room again.
+    // Deletes work and free space.
     let (gone, kept) = stored.split_at(stored.len() / 2);
     for key in gone {
         good(server.delete(&format!("/fill/{key}")));
     }
-    // Asked for with little, since what a refused upload has written is room that must be won back too.
+    // Try with little data, since the space of a refused upload must be reclaimed too.
     wait_for("room after deletes", || (put("little", b"fits").status == 200).then_some(()));
     good(put("again", &content(999, LENGTH)));
     assert!(good(server.get("/fill/again")).body == content(999, LENGTH));
     for key in kept {
         assert_eq!(good(server.get(&format!("/fill/{key}"))).body.len(), LENGTH);
     }
-    // Full once more, for what follows.
+    // Fill the pool again, for the next part.
     let mut more = 0;
     while put(&format!("more{more}"), &content(more, LENGTH)).status == 200 {
         more += 1;
     }
     server.stop();
 
-    // Without room for a second catalog nothing is written over: drives are added first.
+    // Without space for a second catalog nothing is overwritten: drives must be added first.
     wreck_volume(&place, "catalog");
     place.refused(6, &["no room", "stele pool add"], &["catalog", "rebuild", "--yes"]);
     let more: Vec<String> =

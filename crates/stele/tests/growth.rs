@@ -1,4 +1,5 @@
-//! `pool add` and `pool remove` on file drives: while the server serves, across a kill in the middle, and without a server.
+//! `pool add` and `pool remove` on file drives: with a running server, across a kill in the middle, and without a
+//! server.
 
 mod support;
 
@@ -57,7 +58,7 @@ fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_not
     assert!(numbers(&status) == [0, 1, 2, 3, 4, 5, 6] && is_whole(&status), "{status}");
     check(&server);
 
-    // Out again, the first one, with a kill in between.
+    // Remove the first drive again, with a kill in between.
     assert_eq!(place.json(&["pool", "remove", "0"])["removing"], 0);
     server.kill();
     let server = place.serve().with_keys(keys.clone());
@@ -75,7 +76,7 @@ fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_not
     check(&server);
     server.stop();
 
-    // Without a server it is waited for.
+    // Without a server the command waits for the removal.
     let status = place.json(&["pool", "remove", "6"]);
     assert_eq!(numbers(&status), [1, 2, 3, 4, 5], "{status}");
     assert!(!place.config().contains("d6.img"), "{}", place.config());
@@ -83,7 +84,7 @@ fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_not
     place.refused(4, &["no"], &["pool", "remove", "77"]);
 }
 
-/// The archive's volumes, by owner.
+/// Sizes of the archive's volumes, by owner.
 fn sizes(place: &Place) -> (u64, u64) {
     let list = place.json(&["volume", "list"]);
     let of = |owner: &str| {
@@ -96,7 +97,7 @@ fn sizes(place: &Place) -> (u64, u64) {
 #[test]
 fn a_full_archive_takes_more_when_drives_are_added_and_grows_no_further_than_it_may() {
     let place = Place::new("growth-room");
-    // So large that the catalog has more than its least.
+    // Large enough that the catalog exceeds its minimum.
     let drives: Vec<String> =
         (0..5).map(|number| format!("{}@{number}", place.path(&format!("d{number}.img")))).collect();
     let mut arguments = vec!["pool", "create", "--confirm-time", "--size", "2GiB", "--data", "2+1", "--spare", "1"];
@@ -125,14 +126,14 @@ fn a_full_archive_takes_more_when_drives_are_added_and_grows_no_further_than_it_
         "{audit}"
     );
     check(&server);
-    // Killed at once, it opens with what it has.
+    // Killed immediately, it opens with its present size.
     server.kill();
     let server = place.serve().with_keys(keys.clone());
     assert_eq!((sizes(&place), room(&place.json(&["pool", "status"]))), (after, has));
     check(&server);
     place.json(&["audit", "verify"]);
     server.stop();
-    // No more than the configuration allows, and nothing is ever taken away.
+    // The size stays within the configured limit, and never shrinks.
     place.edit_config(|text| text.replace("[archive]\n", "[archive]\ndata_max = \"1GiB\"\n"));
     let server = place.serve().with_keys(keys.clone());
     let added = add([7, 8]);
@@ -143,7 +144,7 @@ fn a_full_archive_takes_more_when_drives_are_added_and_grows_no_further_than_it_
     );
     check(&server);
     server.stop();
-    // The data volume as it is now is what a rebuild needs.
+    // A rebuild needs the data volume as it is now.
     place.json(&["catalog", "rebuild", "--yes", "--force"]);
     let server = place.serve().with_keys(keys);
     check(&server);
@@ -154,7 +155,7 @@ fn a_full_archive_takes_more_when_drives_are_added_and_grows_no_further_than_it_
 fn a_drive_that_the_others_cannot_do_without_is_not_removed() {
     let place = Place::new("growth-least");
     place.pool(5);
-    // The catalog survives two lost drives, so the pool's own tables lie on four.
+    // The catalog tolerates two lost drives, so the pool's own tables lie on four.
     place.json(&["pool", "remove", "1"]);
     let config = place.config();
     place.refused(3, &["drive 2 cannot be removed", "would remain", "add drives"], &["pool", "remove", "2"]);
@@ -162,19 +163,19 @@ fn a_drive_that_the_others_cannot_do_without_is_not_removed() {
     assert_eq!(place.config(), config);
 }
 
-/// What `[pool] drives` names is what the next start finds, whatever path a drive had before.
+/// The next start finds the drives that `[pool] drives` names, whatever path a drive had before.
 #[test]
 fn the_configuration_names_each_drive_where_it_is() {
     let place = Place::new("growth-paths");
     place.pool(6);
     let server = place.serve();
     let whole = || wait_for("all to be whole", || is_whole(&place.json(&["pool", "status"])).then_some(()));
-    // A drive that left, was wiped, and came again under its path is named, although it left.
+    // A drive that left, was wiped and was added again under its path is named, although it left once.
     let (again, moved) = (place.path("d5.img"), place.path("elsewhere.img"));
     place.json(&["pool", "remove", "5", "--wait"]);
     place.json(&["drive", "wipe", &again, "--yes"]);
     place.json(&["pool", "add", "--drive", &format!("{again}@5"), "--wait"]);
-    // One that is given up and replaced is let go, and another one may have its path.
+    // A drive that was given up and replaced is released, and another drive may get its path.
     let (given, new) = (place.path("d1.img"), place.path("new.img"));
     let replace = ["pool", "replace", "1", &new, "--size", "256MiB", "--give-up", "--yes", "--wait"];
     place.json(&replace);
@@ -182,7 +183,7 @@ fn the_configuration_names_each_drive_where_it_is() {
     place.json(&["pool", "add", "--drive", &format!("{given}@6"), "--wait"]);
     whole();
     server.stop();
-    // Drives that are found elsewhere are named there: of two that moved it cannot be told which entry was which.
+    // Drives found at other paths are named there. If two moved, their former entries cannot be told apart.
     let pair =
         [3, 4].map(|number| (number, place.path(&format!("d{number}.img")), place.path(&format!("e{number}.img"))));
     pair.iter().for_each(|(_, from, to)| std::fs::rename(from, to).unwrap());

@@ -1,4 +1,4 @@
-//! While anything is retained, the volumes beneath it are nobody's to delete: online, offline, by any command.
+//! While any version is retained, no command can delete the volumes below it, online or offline.
 
 mod support;
 
@@ -26,13 +26,13 @@ fn a_retained_version_protects_the_volumes_it_lies_on() {
     assert_eq!(why["protected"], true, "{why}");
     assert_eq!(server.delete(&format!("/records/key?versionId={version}")).code(), "AccessDenied");
     assert_eq!(server.delete("/records").code(), "BucketNotEmpty");
-    // A volume without an owner is still an operator's, beside protected ones.
+    // An operator may still delete a volume without an owner, beside protected ones.
     assert_eq!(place.json(&["volume", "delete", "scratch", "--yes"])["deleted"], "scratch");
     let record = place.json(&["audit", "show", "--limit", "1"]);
     assert_eq!(record["action"].as_str(), Some("Administer"), "{record}");
     server.kill();
 
-    // A kill later and without a server it is the same.
+    // The same holds after a kill and without a server.
     for name in ["data", "catalog"] {
         assert_eq!(retained(&place, name), true, "{name}");
         place.refused(3, &[name], &["volume", "delete", name, "--yes"]);
@@ -40,7 +40,7 @@ fn a_retained_version_protects_the_volumes_it_lies_on() {
     place.refused(3, &["read"], &["bucket", "create", "another"]);
     assert_eq!(place.json(&["why", &format!("records/key@{version}")])["protected"], true);
 
-    // Nor are its drives made into another pool, by whoever has lost the configuration.
+    // Without the configuration, no other pool can be made of its drives either.
     std::fs::rename(place.0.join("stele.toml"), place.0.join("kept.toml")).unwrap();
     let drives: Vec<String> = (0..5).map(|number| place.path(&format!("d{number}.img"))).collect();
     let mut arguments = vec!["pool", "create", "--confirm-time", "--data", "none"];

@@ -1,5 +1,5 @@
-//! Names that outsiders chose with line breaks, escape sequences and marks of writing direction in them: no command and no log
-//! line lets them do anything.
+//! Names chosen by outsiders, with line breaks, escape sequences and direction marks: they have no effect in any
+//! command or log line.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::process::Output;
 
 use support::{Place, Server};
 
-/// Begins a line of its own, clears the screen, turns the writing around, and is a second of C1's and a delete.
+/// It begins a line of its own, clears the screen, reverses the text, and contains a second C1 sequence and a delete.
 const FORGED: &str = "FORGED\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\u{202e}\u{2028}\u{7f}\r";
 
 fn hostile() -> String {
@@ -18,7 +18,7 @@ fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Nothing in it does anything on a terminal, and no line begins as an outsider wants.
+/// The text has no effect on a terminal, and the name begins no line.
 #[track_caller]
 fn harmless(what: &str, bytes: &[u8]) {
     let text = std::str::from_utf8(bytes).unwrap_or_else(|error| panic!("{what} is no text: {error}"));
@@ -43,7 +43,7 @@ fn said(place: &Place, arguments: &[&str]) -> Output {
     output
 }
 
-/// The command for people, and for machines, who get the name exactly.
+/// Runs the command for people, and for machines, which get the exact name.
 #[track_caller]
 fn shows(place: &Place, arguments: &[&str], name: &str) {
     let output = said(place, arguments);
@@ -88,7 +88,7 @@ fn no_command_and_no_log_line_lets_a_name_do_anything() {
     support::server::good(server.send(put));
     shows(&place, &["why", &format!("records/{name}")], &name);
     shows(&place, &["why", &format!("records/missing {name}")], &name);
-    // Refused, so that the audit log and the error both name it.
+    // A refusal, so that the audit log and the error both contain the name.
     let locked =
         server.ask("PUT", &format!("{target}?legal-hold=")).body(b"<LegalHold><Status>ON</Status></LegalHold>");
     support::server::good(server.send(locked));
@@ -96,7 +96,7 @@ fn no_command_and_no_log_line_lets_a_name_do_anything() {
     shows(&place, &["audit", "show", "--limit", "1000"], &name);
     said(&place, &["key", "create", "--name", &name, "--role", "auditor"]);
     shows(&place, &["key", "list"], &name);
-    // Names of volumes have no control characters; what they may have is shown all the same.
+    // Names of volumes have no control characters; the characters that they may have are displayed all the same.
     said(&place, &["volume", "create", &name, "--code", "mirror-2", "--size", "8MiB"]);
     let (volume, copy) = ("vm\u{202e}FORGED\u{200b}", "copy\u{2066}FORGED\u{feff}");
     place.json(&["volume", "create", volume, "--code", "mirror-2", "--size", "8MiB"]);
@@ -128,7 +128,7 @@ fn no_command_and_no_log_line_lets_a_name_do_anything() {
     said(&place, &[&name]);
     said(&place, &["volume", "create", "v", "--code", &name, "--size", &name]);
     said(&place, &["volume", "delete", copy, "--yes"]);
-    // Exported records are exact, and harmless to look at.
+    // Exported records are exact, and harmless to display.
     let exported = said(&place, &["audit", "export"]);
     let text = String::from_utf8(exported.stdout).unwrap();
     let keys = text.lines().filter(|line| {
@@ -138,7 +138,7 @@ fn no_command_and_no_log_line_lets_a_name_do_anything() {
     assert!(keys.count() > 0, "{text}");
     server.stop();
     harmless("the log", place.log().as_bytes());
-    // Without a server as with one.
+    // The same without a server.
     said(&place, &["volume", "list"]);
     shows(&place, &["audit", "show", "--limit", "1000"], &name);
 }

@@ -1,6 +1,6 @@
-//! iSCSI by initiators that others wrote: libiscsi's tools and test suite, and QEMU, against `stele serve`.
+//! iSCSI with initiators of other projects: libiscsi's tools and test suite, and QEMU, against `stele serve`.
 //!
-//! Where a client is not installed the test says so and passes, except where CI is set.
+//! If a client is not installed, the test says so and passes, except in CI.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn serve(place: &Place) -> Server {
     place.serve()
 }
 
-/// Four drives and nothing on them.
+/// Four drives without any volume.
 fn bare_pool(place: &Place) {
     let drives: Vec<String> =
         (0..4).map(|number| format!("{}@{number}", place.path(&format!("d{number}.img")))).collect();
@@ -30,7 +30,7 @@ fn bare_pool(place: &Place) {
 }
 
 fn run(command: &str, arguments: &[&str]) -> Output {
-    // No client may hold up the tests.
+    // A hanging client must not stop the tests.
     Command::new("timeout").arg("300").arg(command).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
@@ -46,21 +46,21 @@ fn export(place: &Place, volume: &str, more: &[&str]) -> String {
     shown["url"].as_str().unwrap().to_owned()
 }
 
-/// Tests that passed and failed, of what the suite says at its end.
+/// Passed and failed tests, from the last lines of the suite.
 fn counts(said: &str) -> (u32, u32) {
     let line = said.lines().find(|line| line.trim_start().starts_with("tests ")).unwrap_or_default();
     let numbers: Vec<u32> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     (numbers.get(2).copied().unwrap_or(0), numbers.get(3).copied().unwrap_or(u32::MAX))
 }
 
-/// The volume that the suite wants: its tests of reservations write 512 bytes as a block, and one of GET LBA STATUS takes logical
+/// A volume for the suite: its reservation tests write 512 bytes as a block, and a GET LBA STATUS test takes logical
 /// blocks for physical ones.
 fn suite_target(place: &Place) -> String {
     place.json(&["volume", "create", "vm1", "--code", "mirror-2", "--size", "128MiB", "--block", "512"]);
     export(place, "vm1", &["--removable", "--native-blocks"])
 }
 
-/// Runs a part of the suite over two paths: how many tests passed, failed and were skipped, and all that was said.
+/// Runs a part of the suite over two paths: returns the number of passed, failed and skipped tests, and the output.
 fn suite(part: &str, url: &str) -> ((u32, u32, usize), String) {
     let output = run("iscsi-test-cu", &["-d", "-v", "-t", part, url, url]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -69,7 +69,7 @@ fn suite(part: &str, url: &str) -> ((u32, u32, usize), String) {
     ((passed, failed, skipped), said)
 }
 
-// What is skipped, and why, is in SEMANTICS/block.md.
+// SEMANTICS/block.md lists the skipped tests with reasons.
 const SKIPPED: usize = 19;
 
 #[test]
@@ -102,7 +102,7 @@ fn the_suites_of_libiscsi_find_no_fault_each_in_a_process_of_its_own() {
         all = (all.0 + found.0, all.1 + found.1, all.2 + found.2);
     }
     assert_eq!(all, (230, 0, SKIPPED));
-    // What it leaves out of a target that can be written.
+    // Tests that the suite skips for a writable target.
     let url = {
         place.json(&["export", "remove", "iqn.2026-01.local.stele:vm1", "--protocol", "iscsi"]);
         export(&place, "vm1", &["--read-only"])
@@ -182,7 +182,7 @@ fn silent_connections_keep_no_initiator_out() {
     place.json(&["volume", "create", "vm", "--code", "mirror-2", "--size", "64MiB"]);
     let url = export(&place, "vm", &[]);
     let address = url.strip_prefix("iscsi://").and_then(|rest| rest.split_once('/')).unwrap().0;
-    // More than there are places for handshakes.
+    // More connections than there are places for handshakes.
     let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
     let begun = std::time::Instant::now();
     let mut initiator = Initiator::log_in(&url, "iqn.2026-01.local.host:late");
@@ -196,7 +196,7 @@ fn silent_connections_keep_no_initiator_out() {
 struct Initiator {
     stream: TcpStream,
     number: u32,
-    /// What came with the last answer, as of sense its length and then itself.
+    /// Data of the last answer; for sense, its length and then the sense.
     said: Vec<u8>,
 }
 
@@ -213,12 +213,12 @@ impl Initiator {
         let (answer, _) = receive(&mut stream);
         assert_eq!((answer[0], answer[36], answer[37]), (0x23, 0, 0), "{answer:?}");
         let mut initiator = Initiator { stream, number: 0, said: Vec::new() };
-        // The first command hears that the session is new.
+        // The first command reports that the session is new.
         assert_eq!(initiator.command(&[0; 6], &[]), 0x02);
         initiator
     }
 
-    /// The status.
+    /// Sends a command and returns its status.
     fn command(&mut self, cdb: &[u8], data: &[u8]) -> u8 {
         let mut header = [0u8; 48];
         (header[0], header[1]) = (1, 0xa0);
@@ -235,7 +235,7 @@ impl Initiator {
         answer[3]
     }
 
-    /// The NAA designator of the unit, of its page 83.
+    /// The NAA designator of the unit, from page 83.
     fn unit_name(&mut self) -> [u8; 8] {
         let mut header = [0u8; 48];
         (header[0], header[1], header[23]) = (1, 0xc0, 255);
@@ -263,7 +263,7 @@ impl Initiator {
 
     fn reserve_out(&mut self, action: u8, kind: u8, key: u64, new: u64) -> u8 {
         let mut list = [key.to_be_bytes(), new.to_be_bytes(), [0; 8]].concat();
-        // APTPL: it is to outlive a loss of power.
+        // APTPL: the registration is to survive a loss of power.
         list[20] = 1;
         self.command(&[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0], &list)
     }
@@ -322,7 +322,7 @@ fn initiators_are_told_when_the_pool_has_little_room_left() {
     place.json(&["volume", "create", "vm1", "--code", "mirror-2", "--size", "2GiB"]);
     let mut host = Initiator::log_in(&export(&place, "vm1", &[]), "iqn.a:one");
     let mut block = 0u32;
-    // Until there is no room at all, 16 MiB at a time: WRITE SAME.
+    // Fill the pool, 16 MiB at a time, with WRITE SAME.
     let full = loop {
         let place = block.to_be_bytes();
         let cdb = [0x41, 0, place[0], place[1], place[2], place[3], 0, 16, 0, 0];
@@ -341,7 +341,7 @@ fn initiators_are_told_when_the_pool_has_little_room_left() {
             (host.command(&[0; 6], &[]) == 2).then(|| assert_eq!(host.sense(), (6, 0x3807)))
         });
     }
-    // It is said once.
+    // It is reported once.
     assert_eq!(host.command(&[0; 6], &[]), 0);
     server.stop();
 }
@@ -365,7 +365,7 @@ fn both_sides_prove_themselves_and_headers_are_digested_where_the_initiator_asks
     let inquired =
         good("iscsi-inq", &[&with("target_user=stele&target_password=the target's own one&header_digest=crc32c")]);
     assert!(inquired.contains("STELE"), "{inquired}");
-    // A target that does not know its secret is none.
+    // A target that does not know its secret is refused.
     for wrong in [
         "target_user=stele&target_password=another secret of it",
         "target_user=other&target_password=the target's own one",
@@ -446,7 +446,7 @@ fn qemu_reads_large_pieces_of_units_with_blocks_of_either_size() {
     server.stop();
 }
 
-/// A process that ends with its owner.
+/// A process that ends together with its owner.
 struct Guarded(std::process::Child);
 
 impl Drop for Guarded {
@@ -465,14 +465,14 @@ fn fio_verifies_what_it_wrote_over_iscsi_through_kills_and_the_loss_of_a_drive()
     let place = Place::new("iscsi-proof");
     bare_pool(&place);
     let mut server = serve(&place);
-    // QEMU's initiator comes again to where it was.
+    // QEMU's initiator reconnects to its former address.
     let address = server.ready["iscsi"].as_str().unwrap().to_owned();
     place.edit_config(|text| {
         text.replace("[iscsi]\nlisten = \"127.0.0.1:0\"", &format!("[iscsi]\nlisten = \"{address}\""))
     });
     place.json(&["volume", "create", "vm1", "--code", "mirror-2", "--size", "64MiB", "--block", "512"]);
     let url = export(&place, "vm1", &[]);
-    // fio has no initiator of its own in Debian: QEMU's is between.
+    // fio has no initiator of its own in Debian: QEMU's is in between.
     let through = place.path("through.sock");
     let between = ["-f", "raw", "-t", "-k", &through, &url];
     let _between = Guarded(Command::new("qemu-nbd").args(between).stdin(Stdio::null()).spawn().unwrap());
@@ -510,7 +510,7 @@ fn fio_verifies_what_it_wrote_over_iscsi_through_kills_and_the_loss_of_a_drive()
     server.stop();
 }
 
-/// Blocks from one unit to another, by the names of the units.
+/// Copies blocks from one unit to another, by the names of the units.
 fn copy(from: &mut Initiator, names: [&[u8]; 2], blocks: u16) -> u8 {
     let mut list = vec![1, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
     for name in names {

@@ -1,5 +1,5 @@
-//! What `--json` prints, held against SEMANTICS/json.md: every field that is printed is documented there with its kind, and every
-//! documented field is printed, but for those that say they may be absent.
+//! Compares the output of `--json` with SEMANTICS/json.md: every printed field is documented there with its kind, and
+//! every documented field is printed, unless its entry says that it may be absent.
 
 mod support;
 
@@ -55,13 +55,13 @@ fn is_moment(text: &str) -> bool {
     shape.starts_with(pattern) && shape.ends_with('Z')
 }
 
-/// Why a value is not of its kind.
+/// The reason why a value is not of its kind, if it is not.
 fn wrong(path: &str, kind: &str, value: &Value) -> Option<String> {
     let name = path.rsplit('.').next().unwrap_or(path).trim_end_matches("[]");
     let good = match kind {
         "text" | "word" | "path" | "identity" | "secret" => value.is_string(),
         "moment" => value.as_str().is_some_and(is_moment),
-        // What it is measured in is in the name.
+        // The name contains the unit.
         "bytes" => value.is_u64() && (name.ends_with("_bytes") || name == "bytes"),
         "bytes a second" => value.is_u64() && name.starts_with("bytes_per_second"),
         "seconds" => value.is_u64() && (name.ends_with("_seconds") || name.starts_with("seconds_")),
@@ -75,7 +75,7 @@ fn wrong(path: &str, kind: &str, value: &Value) -> Option<String> {
     (!good).then(|| format!("{path}: {value} is not of kind '{kind}'"))
 }
 
-/// Holds printed values against one table.
+/// Compares printed values with one table.
 fn check(heading: &str, printed: &[Value], mistakes: &mut Vec<String>) {
     let all = documented();
     let Some(fields) = all.get(heading) else {
@@ -103,7 +103,7 @@ fn check(heading: &str, printed: &[Value], mistakes: &mut Vec<String>) {
         }
     }
     for (path, (_, optional)) in fields {
-        // Of what is in an empty list, or in something absent, nothing is printed.
+        // Fields inside an empty list or an absent object are not printed.
         let printed_above = path.rsplit_once(['.', ']']).is_none_or(|(above, _)| {
             let above = above.trim_end_matches('[');
             above.is_empty()
@@ -161,7 +161,7 @@ fn what_is_printed_for_machines_is_documented() {
     let records = String::from_utf8(place.stele(&["audit", "show", "--json"]).stdout).unwrap();
     let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     check("stele audit show", &records, &mut mistakes);
-    // Failures, those of the parser and of the configuration among them.
+    // Failures, including those of the parser and of the configuration.
     for (arguments, kind, code) in [
         (&["volume", "show", "nothing"][..], "missing", 4),
         (&["volume", "create", "v", "--code", "9+9", "--size", "1G"], "usage", 2),
@@ -191,7 +191,7 @@ fn what_is_printed_for_machines_is_documented() {
     );
 }
 
-/// The document is read as it is meant.
+/// Checks that the document is parsed correctly.
 #[test]
 fn a_field_of_another_kind_is_noticed() {
     for (path, kind, value, good) in [

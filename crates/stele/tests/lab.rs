@@ -1,4 +1,4 @@
-//! The laboratory as a command: what it measures, keeps, shows and refuses.
+//! The laboratory as a command: its measurements, files, output and refusals.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use support::{Place, installed};
 
-/// Options of a run that is over at once.
+/// Options of a very short run.
 const SHORT: [&str; 6] = ["--time", "60ms", "--round", "10ms", "--warm-up", "10ms"];
 
 /// The cells that a run printed.
@@ -67,7 +67,7 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
 
     place.refused(3, &["exists already", "--resume"], &[&sweep[..], &SHORT].concat());
     place.refused(3, &["came to its end"], &[&sweep[..], &SHORT, &["--resume"]].concat());
-    // One digit of one figure.
+    // Change one digit of one figure.
     let text = std::fs::read_to_string(&out).unwrap().replacen("\"lag_ns\":", "\"lag_ns\":1", 1);
     std::fs::write(&out, text).unwrap();
     place.refused(1, &["was changed, or is damaged"], &["lab", "show", &out]);
@@ -83,7 +83,7 @@ fn a_run_that_is_interrupted_keeps_what_is_whole_and_goes_on() {
 fn interrupted_by(signal: &str) {
     let place = Place::new(&format!("lab-stop{signal}"));
     let out = place.path("null.lab");
-    // Rates have cells of the same length, so that the second one is under way when the first has ended.
+    // Cells of the same length, so that the second is under way when the first has ended.
     let run =
         ["lab", "run", "--on", "null", "--outstanding", "1,2,3", "--time", "400ms", "--round", "50ms", "--out", &out];
     let mut child = place.command(&run).args(["--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -91,10 +91,10 @@ fn interrupted_by(signal: &str) {
     let mut stopped = false;
     for line in lines.map_while(Result::ok) {
         let line: Value = serde_json::from_str(&line).unwrap();
-        // Of rounds that count one is over; those of the warm-up, whose numbers are negative, are not kept.
+        // One counting round is over; warm-up rounds, which have negative numbers, are not kept.
         if !stopped && line["cell"] == 1 && line["round"].as_i64() >= Some(0) {
             let pid = child.id().to_string();
-            // Twice at once, as `timeout` does it, is one request.
+            // Two signals at once, as `timeout` sends them, are one request.
             for _ in 0..2 {
                 assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
             }
@@ -103,7 +103,7 @@ fn interrupted_by(signal: &str) {
     }
     assert_eq!(child.wait().unwrap().code(), Some(12));
     let shown = place.json(&["lab", "show", &out]);
-    // The second one as far as it came.
+    // The second cell, as far as it came.
     let cells = shown["cells"].as_array().unwrap();
     assert_eq!((cells.len(), &shown["blake3"]), (2, &Value::Null));
     assert!(cells[1]["remark"].as_str().unwrap().contains("stopped"), "{shown}");
@@ -186,7 +186,7 @@ fn a_directory_of_files_is_measured_checked_and_left_as_it_was() {
         cells(&place, &[&run[..], &["--random", "0,100", "--access", "512,8KiB", "--outstanding", "1,4"]].concat());
     assert_eq!(found.len(), 8);
     assert!(found.iter().all(|cell| cell["runs"][0]["response"]["count"].as_u64() > Some(0)), "{found:?}");
-    // Past the page cache and through it, on the same files.
+    // With and without the page cache, on the same files.
     let both = ["lab", "run", "--on", &on, "--files", "5", "--size", "5MiB", "--read", "50", "--buffered=false,true"];
     let found = cells(&place, &both);
     let names: Vec<&str> = found.iter().filter_map(|cell| cell["name"].as_str()).collect();
@@ -220,7 +220,7 @@ fn wrong_data_ends_a_run_and_all_that_is_wrong_is_told() {
     let file = std::fs::OpenOptions::new().write(true).open(&target).unwrap();
     let places = [5_000, 1_000_000, 4_194_000];
     places.iter().for_each(|at| file.write_all_at(b"damage", *at).unwrap());
-    // Reads of the run meet one or more of them, and the target is read back for the others.
+    // Reads of the run meet one or more of them; the read-back finds the others.
     let bad = run(&["--read", "100", "--random", "0", "--access", "1MiB", "--out", &out]);
     let text = String::from_utf8(bad.stdout).unwrap();
     assert_eq!(bad.status.code(), Some(5), "{text}");
@@ -233,7 +233,7 @@ fn wrong_data_ends_a_run_and_all_that_is_wrong_is_told() {
         let told = format!("offset {}: ", at / 512 * 512);
         assert!(cell["read_back"]["places"].to_string().contains(&told), "{told}{cell}");
     }
-    // A write that nothing reads again is found behind the last cell.
+    // The read-back after the last cell finds a write that no other read checks.
     let unread = run(&["--read", "0", "--random", "0", "--rate", "100", "--access", "4KiB"]);
     assert_eq!(unread.status.code(), Some(5), "{unread:?}");
 }
@@ -267,7 +267,7 @@ fn a_server_that_is_killed_or_stopped_ends_the_run_in_bounded_time() {
         let mut child =
             place.command(&run).args(["--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // A round that counts is over.
+        // A counting round is over.
         let counted = |line: &str| serde_json::from_str::<Value>(line).unwrap()["round"].as_i64() >= Some(0);
         assert!(
             lines.by_ref().map_while(Result::ok).any(|line| counted(&line)),
@@ -341,7 +341,7 @@ fn results_are_exported_and_fios_own_tool_reads_them() {
 fn a_result_is_held_against_a_baseline_and_a_slower_one_fails() {
     let place = Place::new("lab-check");
     let (fast, slow, xml) = (place.path("fast.lab"), place.path("slow.lab"), place.path("check.xml"));
-    // In virtual time, where figures are the same on any machine, however busy.
+    // In virtual time the figures are the same on every machine, however busy.
     let measure = |drives: &str, out: &str| {
         let run = ["lab", "run", "--workload", "oltp_8k", "--outstanding", "40", "--out", out];
         let array = ["--virtual", "array=ds4500", "raid=5", drives];
@@ -369,7 +369,7 @@ fn a_result_is_held_against_a_baseline_and_a_slower_one_fails() {
     place.refused(4, &["none.lab"], &["lab", "check", &fast, "--against", &place.path("none.lab")]);
 }
 
-/// A host of the laboratory, and where it listens.
+/// A host of the laboratory, and its address.
 fn host(place: &Place, token: &str, more: &[&str]) -> (std::process::Child, String) {
     let serve = [&["lab", "serve", "--listen", "127.0.0.1:0", "--token-file", token, "--json"], more].concat();
     let mut child = place.command(&serve).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -398,7 +398,7 @@ fn hosts_run_a_job_together_and_one_that_dies_leaves_a_partial_result_that_says_
         assert!(all.iter().all(|host| host["cpu_own"].as_f64() > Some(0.0) && host["failed"].is_null()), "{cell}");
     }
     assert_eq!(found[1]["runs"][0]["outstanding"], 4, "two on each");
-    // A search divides its loads: five are three and two, and one is on one host alone.
+    // A search divides its loads: five become three and two, and one goes to one host alone.
     for (most, asked) in [("5", 2), ("1", 1)] {
         let search = ["lab", "search", "--on", "null", "--hosts", &hosts, "--outstanding-max", most];
         let found = cells(&place, &[&search[..], &["--token-file", &token]].concat());
@@ -413,7 +413,7 @@ fn hosts_run_a_job_together_and_one_that_dies_leaves_a_partial_result_that_says_
     place.refused(2, &["--token-file"], &run);
     std::fs::write(&other, "short").unwrap();
     place.refused(2, &["at least 16"], &["lab", "serve", "--token-file", &other]);
-    // What the hosts were not started to write over stays as it is, whatever is asked for.
+    // Files that the hosts may not overwrite stay as they are, whatever the job asks for.
     let records = place.path("records");
     std::fs::write(&records, vec![7; 8192]).unwrap();
     let destroy =
@@ -426,7 +426,7 @@ fn hosts_run_a_job_together_and_one_that_dies_leaves_a_partial_result_that_says_
     let mut command = place.command(&long);
     command.args(["--token-file", &token, "--out", &out, "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The file is there when all are ready.
+    // The file exists when all hosts are ready.
     support::wait_for("the run's file", || support::exists(std::path::Path::new(&out)));
     std::thread::park_timeout(std::time::Duration::from_millis(300));
     second.0.kill().unwrap();
@@ -475,7 +475,7 @@ fn a_job_file_of_fio_is_run_as_it_is() {
     );
     place.refused(3, &["exists already", "--out"], &["lab", "fio", &job, "--out", &out]);
 
-    // Files of the laboratory are written over again, and those of others are not.
+    // The laboratory overwrites its own files, and no others.
     let text = String::from_utf8(place.stele(&["lab", "fio", &job, "--section", "make"]).stdout).unwrap();
     assert!(text.contains("write") && text.contains("sync") && !text.contains("look"), "{text}");
     let foreign = format!("{files}/make.0.0");

@@ -1,5 +1,5 @@
-//! The loads of the laboratory beyond a fixed one, as commands: objectives, profiles, tenants and traces;
-//! and what is seen of runs while they go on, and over days.
+//! The loads of the laboratory beyond a fixed one, as commands: objectives, profiles, tenants and traces; and the views
+//! of runs, live and over days.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use support::Place;
 
-/// Options of a run that is over at once.
+/// Options of a very short run.
 const SHORT: [&str; 6] = ["--time", "60ms", "--round", "10ms", "--warm-up", "10ms"];
 
 /// The cells that a run printed.
@@ -23,7 +23,7 @@ fn the_results_of_a_directory_have_a_history_and_the_newest_is_checked() {
     let (results, page) = (place.path("results"), place.path("trends.html"));
     std::fs::create_dir(&results).unwrap();
     place.refused(4, &["holds no whole result"], &["lab", "history", &results]);
-    // In virtual time, where results of the same array are the same; under the time at which it began in a directory.
+    // In virtual time, results of the same array are equal; in a directory, the starting time names the file.
     let run = ["lab", "run", "--workload", "oltp_8k", "--outstanding", "40", "--virtual", "array=ds4500", "raid=5"];
     let kept = place.stele(&[&run[..], &["drives=40", "--out", &results]].concat());
     assert!(kept.status.success(), "{kept:?}");
@@ -45,7 +45,7 @@ fn the_results_of_a_directory_have_a_history_and_the_newest_is_checked() {
     assert!(drawn.contains("number of the result") && drawn.contains("accesses a second"), "{drawn}");
     place.json(&["lab", "history", &results, "-o", &page]);
     assert!(std::fs::read_to_string(&page).unwrap().contains("<svg"));
-    // Virtual results have no time: none is before another.
+    // Virtual results have no time: none is earlier than another.
     let against = ["lab", "check", &results, "--against", &results];
     place.refused(4, &["from before this one"], &against);
     let output = place.stele(&["lab", "check", &results, "--against", &format!("{results}/slow.lab")]);
@@ -67,7 +67,7 @@ fn objectives_profiles_and_tenants_are_measured_and_judged() {
     let missed = ["lab", "run", "--rate", "500", "--objective", "mean=1ns"];
     let output = place.stele(&[&missed[..], &on, &SHORT].concat());
     let text = String::from_utf8(output.stdout).unwrap();
-    // On a busy machine it may be void as well, which goes before.
+    // On a busy machine the run may also be void, which takes precedence.
     assert!(matches!(output.status.code(), Some(11 | 13)), "{text}");
     assert!(text.contains("objective missed: the mean within 1 ns"), "{text}");
 
@@ -142,7 +142,7 @@ fn a_run_is_seen_while_it_goes_on_and_kept_second_by_second() {
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.contains("target=\"null\""), "{text}");
     assert!(text.contains("stele_lab_response_seconds_bucket{direction=\"read\",le=\"+Inf\"}"), "{text}");
     assert!(asked("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-    // Who says nothing keeps nobody else waiting for good, and too long a request is not answered.
+    // A silent client does not block other clients, and too long a request gets no answer.
     let silent = std::net::TcpStream::connect(&address).unwrap();
     assert!(asked("GET /metrics HTTP/1.1\r\n\r\n").contains("200 OK"));
     drop(silent);

@@ -1,4 +1,4 @@
-//! The recipes of the laboratory on real storage, as commands: small ones, whose pages are read.
+//! The recipes of the laboratory on real storage, as commands: small runs, whose pages are checked.
 
 mod support;
 
@@ -7,10 +7,10 @@ use std::path::Path;
 use serde_json::Value;
 use support::Place;
 
-/// Options of cells that are over at once.
+/// Options of very short cells.
 const SHORT: [&str; 6] = ["--time", "20ms", "--round", "10ms", "--warm-up", "10ms"];
 
-/// Runs a quick recipe, and answers its page and the cells of its file.
+/// Runs a quick recipe, and returns its page and the cells of its file.
 fn measured(place: &Place, name: &str, options: &[&str]) -> (String, Value) {
     let (page, again) = (place.path(&format!("{name}.html")), place.path(&format!("{name}-again.html")));
     let recipe = ["lab", "paper", "--recipe", name, "--quick", "--against", "published", "-o", &page];

@@ -1,6 +1,6 @@
-//! The laboratory against servers of block devices and files that others wrote, and our own.
+//! The laboratory against block and file servers of other projects, and our own.
 //!
-//! Where a server is not installed the test says so and passes, except where CI is set.
+//! If a server is not installed, the test says so and passes, except in CI.
 
 mod support;
 
@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use support::{Place, Server, installed, wait_for};
 
-/// As long as a server takes for some large accesses beside other tests: rounds end on the clock, whatever was answered.
+/// Long enough for a server to answer some large accesses beside other tests: rounds end on the clock in any case.
 const SHORT: [&str; 6] = ["--time", "600ms", "--round", "50ms", "--warm-up", "0s"];
 
-/// A process that ends with its test.
+/// A process that ends together with its test.
 struct Guarded(Child);
 
 impl Drop for Guarded {
@@ -34,7 +34,7 @@ fn start(command: &mut Command, port: u16) -> Guarded {
     child
 }
 
-/// The one cell of a short run.
+/// The only cell of a short run.
 fn cell(place: &Place, arguments: &[&str]) -> Value {
     let cell = place.cells(&[&["lab", "run"], arguments, &SHORT].concat()).remove(0);
     for side in ["read", "write"] {
@@ -44,7 +44,7 @@ fn cell(place: &Place, arguments: &[&str]) -> Value {
     cell
 }
 
-/// Mixed sizes of access, many outstanding, everything that is read checked.
+/// Mixed access sizes, many outstanding, and every read checked.
 fn checked(place: &Place, on: &str, more: &[&str]) {
     for access in ["4KiB", "64KiB", "1MiB"] {
         let run = ["--on", on, "--read", "50", "--random", "80", "--access", access, "--outstanding", "12", "--verify"];
@@ -132,7 +132,7 @@ fn units_of_tgt_are_measured_and_checked() {
     place.refused(1, &["user or the secret"], &["lab", "run", "--on", &url("")]);
 }
 
-/// The port mapper that the NFS server cannot do without: the machine's, or one that ends with the test. None: it may not be
+/// The port mapper that the NFS server needs: the machine's, or one that ends with the test. `None`: it may not be
 /// started here.
 fn port_mapper() -> Option<Option<Guarded>> {
     let there = || TcpStream::connect(("127.0.0.1", 111)).ok();
@@ -194,13 +194,13 @@ fn a_file_of_an_nfs_server_is_made_measured_checked_and_removed() {
     );
     cell(&place, &["--on", &on("kept"), "--size", "1MiB", "--read", "50", "--keep"]);
     assert_eq!(std::fs::metadata(place.path("export/kept")).unwrap().len(), 1 << 20);
-    // Without ports in the address the port mapper is asked.
+    // Without ports in the address, the port mapper is asked.
     let mapped = format!("nfs://127.0.0.1{}/records", place.path("export"));
     cell(&place, &["--on", &mapped, "--read", "100"]);
     drop(server);
 }
 
-/// The keys of a server in a file that clients read.
+/// The keys of a server, in a file that clients read.
 fn credentials(place: &Place, server: &Server) -> String {
     let file = place.path("credentials");
     let keys =
@@ -227,7 +227,7 @@ fn a_server_with_tls_is_measured_if_its_certificate_is_trusted() {
     assert!(Place::measured(&output), "{output:?}");
     let left = place.json(&["bucket", "show", "bench"]);
     assert!(!left.to_string().contains("stele-lab"), "{left}");
-    // Nobody else's certificate will do, and none of the system's authorities has signed this one.
+    // Another server's certificate is refused, and none of the system's authorities has signed this one.
     let other = Place::new("lab-s3-tls-other");
     let stranger = other.up_with(&["--tls"]);
     for more in [&["--ca", stranger.ready["certificate"].as_str().unwrap()][..], &[]] {
@@ -260,7 +260,7 @@ fn objects_of_a_bucket_are_put_got_listed_and_deleted() {
     for more in [
         &["--read", "0,50,100", "--access", "4KiB,1MiB", "--outstanding", "4", "--files", "12"][..],
         &["--read", "50", "--names", "--outstanding", "2", "--files", "12"],
-        // Most objects are never put, and are not missed when the others are read back.
+        // Most objects are never put; the read-back of the others does not expect them.
         &["--read", "0", "--verify", "--files", "500"],
     ] {
         let output = run(more);
@@ -268,7 +268,7 @@ fn objects_of_a_bucket_are_put_got_listed_and_deleted() {
         for cell in Place::cells_of(&output) {
             assert!(cell["runs"][0]["response"]["count"].as_u64() > Some(3), "{cell}");
         }
-        // Nothing is left, and somebody else's objects would be refused.
+        // No object is left, and objects of other clients would be refused.
         let left = place.json(&["bucket", "show", "bench"]);
         assert!(!left.to_string().contains("stele-lab"), "{left}");
     }

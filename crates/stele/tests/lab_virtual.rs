@@ -31,7 +31,7 @@ fn a_search_on_modelled_arrays_gives_the_same_file_twice() {
     place.refused(2, &["leave out time"], &["lab", "run", &job(&place), "--virtual"]);
 }
 
-/// A job that says how long.
+/// A job with a duration.
 fn job(place: &Place) -> String {
     let path = place.path("long.toml");
     std::fs::write(&path, "[time]\nleast = '5s'\n").unwrap();
@@ -55,12 +55,12 @@ fn a_recipe_that_is_stopped_writes_the_paper_of_what_it_has_and_repeats_digit_fo
         let pid = child.id().to_string();
         assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
         lines.for_each(drop);
-        // A recipe of few cells may have measured all of them when the first is said.
+        // A recipe of few cells may have measured all of them when the first is reported.
         let ended = child.wait().unwrap();
         let text = std::fs::read_to_string(&page).unwrap();
         assert_eq!(ended.code(), Some(12 * i32::from(text.contains("did not come to its end"))));
         let kept = std::fs::read_to_string(place.path(&name.replace("html", "lab"))).unwrap();
-        // The head and the first cell; how many more there are is a matter of luck.
+        // The head and the first cell; the number of further ones varies.
         (kept.lines().take(2).collect::<Vec<_>>().join("\n"), text)
     };
     let (first, page) = stopped("ds4500", "first.html");
@@ -73,7 +73,7 @@ fn a_recipe_that_is_stopped_writes_the_paper_of_what_it_has_and_repeats_digit_fo
     let (first, page) = stopped("gnr-tsm", "streams-first.html");
     assert!(page.contains("116 modelled drives"), "{page}");
     assert_eq!(stopped("gnr-tsm", "streams-second.html").0, first);
-    // Its cells are long; once says that there is a page.
+    // Its cells are long; one run shows that there is a page.
     let (_, page) = stopped("dr550", "files.html");
     assert!(page.contains("48 modelled drives"), "{page}");
 }

@@ -1,4 +1,5 @@
-//! More drives lost than the code survives: what is gone is named, everything else is served, nothing is invented.
+//! More drives are lost than the code tolerates: the store names the lost data, serves everything else, and invents
+//! nothing.
 
 mod support;
 
@@ -25,7 +26,7 @@ fn a_third_lost_drive_costs_what_can_be_named_and_no_more() {
         std::fs::rename(place.0.join("drives").join(name), away.join(name)).unwrap();
     }
 
-    // Twice, since a restart may not forget what is lost.
+    // Twice, since a restart must not forget the losses.
     for round in 0..2 {
         let server = place.up().with_keys(keys.clone());
         let listed = good(server.get("/records?list-type=2")).text();
@@ -47,7 +48,8 @@ fn a_third_lost_drive_costs_what_can_be_named_and_no_more() {
         }
         assert!(whole > 0, "round {round}: stripes that lie beside the lost drives are readable");
         assert!(named > 0, "round {round}: three drives of twelve meet some stripes three times");
-        // What cannot be stored as promised is refused, whether the data volume still takes some writes or none.
+        // A write that cannot have its full protection is refused, whether the data volume still takes some writes or
+        // none.
         let put = server.send(server.ask("PUT", "/records/new").body("new"));
         assert!(put.status == 200 || put.status >= 500, "{}\n{}", put.head, put.text());
         let status = place.json(&["pool", "status"]);
@@ -56,7 +58,7 @@ fn a_third_lost_drive_costs_what_can_be_named_and_no_more() {
         if round == 0 { server.kill() } else { server.stop() }
     }
 
-    // The drives come back, and with them everything.
+    // The drives come back, and everything is readable again.
     for name in lost {
         std::fs::rename(away.join(name), place.0.join("drives").join(name)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The server's memory while clients do their worst: uploads that crawl, that never end, that are large, and documents.
+//! The server's memory under hostile clients: uploads that crawl, never end or are large, and documents.
 
 mod support;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 const CACHES: u64 = 128 + 64 + 64 + 64;
 const BESIDE_CACHES: u64 = 512;
 
-/// Opens a request that announces `length` bytes, sends `sent` of them, and leaves it so.
+/// Opens a request that announces `length` bytes, sends `sent` of them, and then stops.
 async fn hang(server: &Server, method: &str, target: &str, length: u64, sent: usize) -> TcpStream {
     let ask = server.ask(method, target).hash("UNSIGNED-PAYLOAD").header("content-length", &length.to_string());
     let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -53,7 +53,7 @@ fn memory_stays_bounded_whatever_is_uploaded() {
         );
         held.extend(more);
         held.extend(documents);
-        // Beside all that, whole uploads go through and come back.
+        // Meanwhile, whole uploads succeed and are read back.
         for n in 0..4 {
             let body = content(n, 40 << 20);
             let ask = server.ask("PUT", &format!("/records/large{n}")).hash("UNSIGNED-PAYLOAD");

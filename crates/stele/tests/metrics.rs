@@ -1,4 +1,4 @@
-//! `/metrics` and `/health` over HTTP: who gets them, where, and what they say.
+//! `/metrics` and `/health` over HTTP: their listeners, their readers, and their contents.
 
 mod messages;
 mod support;
@@ -37,7 +37,7 @@ fn metrics_and_health_say_how_the_store_is() {
     assert_eq!(value(&text, "stele_s3_received_bytes_total"), 150_000.0);
     assert!(text.contains("stele_s3_requests_total{operation=\"PutObject\",status=\"200\"} 2"), "{text}");
     assert_eq!(text.matches("stele_drive_online{").count(), 12);
-    // Every series is said once, with its kind.
+    // Every series appears once, with its kind.
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap();
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
@@ -47,7 +47,7 @@ fn metrics_and_health_say_how_the_store_is() {
         assert_eq!(told.count(), 1, "{line}");
     }
 
-    // A lost enclosure is told by both, under one name for both drives.
+    // Both report a lost enclosure, under one name for both drives.
     let keys = server.keys();
     server.kill();
     for name in ["e1-0.img", "e1-1.img"] {
@@ -67,14 +67,14 @@ fn metrics_and_health_say_how_the_store_is() {
         "{}",
         health.text()
     );
-    // And by a command: what, since when, what was done, and what to do.
+    // A command reports the same: the problem, its begin, the reaction, and the next step.
     let status = place.json(&["pool", "status"]);
     let standing = status["standing"].as_array().unwrap();
     let missing: Vec<_> = standing.iter().filter(|alarm| alarm["kind"] == "drive-missing").collect();
     assert_eq!(missing.len(), 2, "{status}");
     for alarm in missing {
         let text = |name: &str| alarm[name].as_str().unwrap_or_default();
-        // Every drive of the enclosure is away: that is where to look first.
+        // Every drive of the enclosure is away: the operator should look there first.
         assert!(text("message").contains("no drive of enclosure 1 answers"), "{alarm}");
         assert!(text("subject").starts_with("drive ") && text("next").contains("power of enclosure 1"), "{alarm}");
         assert!(text("done").contains("spare space"), "{alarm}");
@@ -91,7 +91,7 @@ fn metrics_and_health_say_how_the_store_is() {
 fn strangers_get_metrics_only_where_they_are_meant_to() {
     let place = Place::new("metrics-open");
     place.up().stop();
-    // Not on loopback: a stranger's request is one for a bucket, and refused.
+    // On another address than loopback, an unsigned request counts as one for a bucket, and is refused.
     place.edit_config(|text| text.replace("127.0.0.1:0", "0.0.0.0:0"));
     let server = place.serve();
     let here = |server: &support::Server, target: &str| -> Answer { server.plain(target) };
@@ -103,7 +103,7 @@ fn strangers_get_metrics_only_where_they_are_meant_to() {
     hidden(&server, "/health");
     assert!(server.ready.get("metrics").is_none(), "{}", server.ready);
     server.stop();
-    // On a listener of their own they are for whoever reaches it.
+    // On a listener of their own they are open to every client.
     place.edit_config(|text| text.replace("[admin]\n", "[admin]\nmetrics = \"127.0.0.7:0\"\n"));
     let mut server = place.serve();
     let metrics = server.ready["metrics"].as_str().unwrap().to_owned();
@@ -115,7 +115,7 @@ fn strangers_get_metrics_only_where_they_are_meant_to() {
     assert_eq!(here(&server, "/records").status, 404, "no S3 there");
 }
 
-/// What a rule or a dashboard asks for, and under which names.
+/// The series names that a rule or a dashboard uses.
 fn asked(text: &str) -> std::collections::BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("stele_")).map(str::to_owned).collect()
@@ -140,7 +140,7 @@ fn rules_and_dashboard_ask_for_what_is_exported() {
     assert!(board["panels"].as_array().is_some_and(|panels| panels.len() > 10));
     server.stop();
 
-    // Every alarm has a rule: those of the array's code, and those that the manual lists.
+    // Every alarm has a rule: those in the array's code, and those in the manual.
     let listed = read("OPERATIONS.md");
     let listed =
         listed.split("## What each alarm means").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap().to_owned();

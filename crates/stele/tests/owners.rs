@@ -1,4 +1,4 @@
-//! Wrong names, missing drives and pools that were set back: an alarm and a next step, and never a lost record.
+//! Wrong names, missing drives and rolled-back pools: an alarm and a next step, and never a lost record.
 
 mod support;
 
@@ -82,7 +82,7 @@ fn a_wrong_name_hides_no_archive_and_opens_no_other() {
         assert!(alarms(&place).contains(&"volume-names".to_owned()), "{catalog}, {data}: {:?}", alarms(&place));
         whole(&server, 3);
         assert_eq!(server.send(server.ask("PUT", "/records/new").body("new")).status, 503);
-        // What could not be recorded is not done.
+        // An act that could not be recorded is not carried out.
         place.refused(
             3,
             &["audit log", "stele.toml"],
@@ -112,8 +112,8 @@ fn a_rebuild_needs_every_drive_or_holds_what_it_cannot_prove() {
     let carry = |from: &Path, to: &Path, lost: &[&String; 3]| {
         lost.iter().for_each(|name| std::fs::rename(from.join(name), to.join(name)).unwrap());
     };
-    // Where the stripes lie is chance. Where not even the note of the store's identity is left, nothing is rebuilt, and a
-    // repeat with other drives goes through.
+    // Chance places the stripes. If even the note of the store's identity is lost, nothing is rebuilt, and a repetition
+    // with other drives succeeds.
     let home = place.0.join("drives");
     let held = (0..12).any(|first| {
         let lost = [0, 4, 7].map(|step| &drives[(first + step) % 12]);
@@ -130,7 +130,7 @@ fn a_rebuild_needs_every_drive_or_holds_what_it_cannot_prove() {
     assert!(alarms(&place).contains(&"rebuild".to_owned()), "{:?}", alarms(&place));
     assert_eq!(server.get("/records/0").status, 403, "keys are suspended");
     server.stop();
-    // The catalog from before was kept, and everything comes back with the drives.
+    // The earlier catalog was kept, and everything comes back with the drives.
     let report = place.json(&["catalog", "rebuild", "--yes", "--force"]);
     assert_eq!(
         (report["losses"].as_array().map(Vec::len), report["versions"].as_u64()),
@@ -167,7 +167,7 @@ fn a_pool_set_back_behind_its_heads_is_not_written() {
     server.stop();
     let (drives, older, newer) = (place.0.join("drives"), place.0.join("older"), place.0.join("newer"));
     copy(&drives, &older);
-    // It sends a head when it stops, at the latest.
+    // It sends a head at the latest when it stops.
     let server = place.up().with_keys(keys.clone());
     server.put("/records/later", b"later");
     server.stop();
@@ -186,7 +186,7 @@ fn a_pool_set_back_behind_its_heads_is_not_written() {
     assert_eq!(good(server.get("/records/later")).body, b"later");
 }
 
-/// What the audit log says of acts on drives and volumes.
+/// The audit log's records of acts on drives and volumes.
 fn acts(place: &Place) -> Vec<String> {
     let output = place.stele(&["audit", "show", "--limit", "100", "--json"]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -203,7 +203,7 @@ fn what_is_done_without_a_server_or_a_catalog_is_recorded() {
     place.up().stop();
     place.json(&["volume", "create", "vm", "--code", "mirror-2", "--size", "8MiB"]);
     assert_eq!(acts(&place), ["about to do: volume/create vm", "volume/create vm"]);
-    // Without a catalog there is no log: what drives need is done, and recorded once there is one.
+    // Without a catalog there is no log: acts on drives are carried out, and recorded once there is a log.
     wreck_volume(&place, "catalog");
     let kept = place.0.join("unrecorded-acts");
     place.json(&["pool", "add", "--size", "256MiB", "--drive", &format!("{}@10", place.path("more.img"))]);

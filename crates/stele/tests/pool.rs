@@ -1,4 +1,4 @@
-//! The way with named drives: `pool create`, `serve`, `pool open`, `scrub`, `replace`, and what a command does without a server.
+//! Pools with named drives: `pool create`, `serve`, `pool open`, `scrub`, `replace`, and commands without a server.
 
 mod formats;
 mod support;
@@ -25,7 +25,7 @@ fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {
     assert_eq!((scrubbed["verified_versions"].as_u64(), scrubbed["verified_bytes"].as_u64()), (Some(1), Some(1 << 20)));
     assert_eq!(scrubbed["findings"].as_array().map(Vec::len), Some(0), "{scrubbed}");
 
-    // A new drive in the place of one that answers, which leaves last and is not asked for again.
+    // A new drive replaces one that answers; the old drive leaves last, without a question.
     let (new, old) = (place.path("new.img"), place.path("d3.img"));
     let replaced = place.json(&["pool", "replace", "3", &new, "--size", "256MiB", "--wait"]);
     let drives = replaced["drives"].as_array().unwrap();
@@ -43,7 +43,7 @@ fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {
     assert!(good(server.get("/records/key")).body == body);
     server.kill();
 
-    // `pool open` replays what the kill left and closes in order; read-only it writes nothing.
+    // `pool open` replays the log after the kill and closes in order; read-only it writes nothing.
     assert_eq!(place.json(&["pool", "open", "--read-only"])["state"], "read-only");
     assert_eq!(place.json(&["pool", "open"])["state"], "ok");
     let server = place.serve().with_keys(keys);
@@ -67,7 +67,7 @@ fn without_a_server_a_command_reads_the_drives_and_changes_no_record() {
     assert_eq!(place.json(&["key", "check", &copy])["opens"], true);
     std::fs::write(place.0.join("other.key"), "1".repeat(64)).unwrap();
     place.refused(3, &["does not open"], &["key", "check", &place.path("other.key")]);
-    // The master key is handed out even then, and never without a record of it.
+    // The master key is exported even then, and never without a record of it.
     place.json(&["key", "escrow", "--to", &place.path("second.key")]);
     assert_eq!(std::fs::read(place.0.join("second.key")).unwrap(), std::fs::read(&copy).unwrap());
     let record = place.json(&["audit", "show", "--limit", "1"]);
@@ -78,7 +78,7 @@ fn without_a_server_a_command_reads_the_drives_and_changes_no_record() {
     let scrubbed = place.json(&["pool", "scrub"]);
     assert_eq!(scrubbed["verified_versions"].as_u64(), Some(1), "without a server a scrub is waited for: {scrubbed}");
 
-    // The directory may come from the environment, and from the configuration's place.
+    // The directory may come from the environment, or from the configuration's place.
     let output = place.command(&["bucket", "list", "--json"]).env("STELE_DIR", &place.0).output().unwrap();
     assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("records"), "{output:?}");
     let config = place.path("stele.toml");

@@ -1,4 +1,4 @@
-//! What the command line gives buckets and keys, and what two officers may do together.
+//! Rights of buckets and keys on the command line, and the acts of two officers together.
 
 mod support;
 
@@ -12,7 +12,7 @@ fn buckets_and_keys_get_what_their_flags_say() {
     let ledgers = ["bucket", "create", "ledgers", "--lock", "--retention", "governance:1d"];
     let made = place.json(&[&ledgers[..], &["--protection", "compliance", "--expiry", "delete"]].concat());
     assert_eq!((made["protection"].as_str(), made["expiry"].as_str()), (Some("compliance"), Some("delete")), "{made}");
-    // At this level new retention is COMPLIANCE whatever was asked for.
+    // At this level new retention is COMPLIANCE, whatever the client requests.
     let version = server.put("/ledgers/key", b"data").header("x-amz-version-id").unwrap();
     let mode = server.get(&format!("/ledgers/key?versionId={version}")).header("x-amz-object-lock-mode");
     assert_eq!(mode.as_deref(), Some("COMPLIANCE"));
@@ -38,7 +38,7 @@ fn buckets_and_keys_get_what_their_flags_say() {
     place.refused(2, &["read, write, delete, list, retain"], &["key", "create", "--access", "everything"]);
 }
 
-/// What a key may do in every bucket.
+/// The rights of a key in every bucket.
 fn may(key: &serde_json::Value) -> String {
     let words = |grant: &serde_json::Value| {
         assert!(grant["bucket"].is_null() && grant["prefix"] == "", "{grant}");
@@ -64,7 +64,7 @@ fn keys_get_no_more_than_their_office_needs() {
         assert_eq!(may(made), grants, "{role}");
         assert_eq!(made["bypass_governance"], false);
     }
-    // Several offices in one hand, where that is what was asked for; the list shows everything they may.
+    // One key may have several roles on request; the list shows all of its rights.
     place.json(&["key", "create", "--name", "both", "--role", "storage-administrator,auditor", "--bypass-governance"]);
     let listed = place.json(&["key", "list"]);
     let both = listed.as_array().unwrap().iter().find(|key| key["name"] == "both").unwrap();
@@ -78,9 +78,9 @@ fn keys_get_no_more_than_their_office_needs() {
         &["--role retention-officer"],
         &["key", "create", "--officers-lost", "--role", "auditor,retention-officer"],
     );
-    // The two offices that watch each other are never in one hand.
+    // One key never has the two roles that control each other.
     place.refused(2, &["two people"], &["key", "create", "--role", "storage-administrator,retention-officer"]);
-    // What a command takes, its help lists.
+    // The help lists the values that a command accepts.
     let help = |arguments: &[&str]| String::from_utf8(place.stele(arguments).stdout).unwrap();
     let key = help(&["key", "create", "--help"]);
     assert!(
@@ -136,7 +136,7 @@ fn what_takes_two_people_is_not_done_by_one() {
     let asked = asked.unwrap();
     let waiting = place.json(&["approve"]);
     assert!(waiting[0]["id"] == asked.as_str() && waiting[0]["says"].as_str().unwrap().contains("(cleo)"), "{waiting}");
-    // Whoever asked is the same user of this machine, whatever key is shown.
+    // The same local user asked, so another officer's key does not help.
     place.refused(3, &["another person approves"], &["approve", &asked, "--officer", &anna, "--yes"]);
     place.refused(3, &["no retention officer"], &["approve", &asked, "--yes"]);
     place.refused(3, &["not approved yet"], &["approve", &asked, "--officer", &cleo, "--yes"]);
@@ -148,7 +148,7 @@ fn what_takes_two_people_is_not_done_by_one() {
     place.refused(2, &["--yes"], &["approve", &asked, "--officer", &ben]);
     place.json(&["approve", &asked, "--refuse", "--officer", &ben]);
     assert_eq!(place.json(&["approve"]).as_array().map(Vec::len), Some(0));
-    // The moments in which the store was closed can be asked for, and take another person.
+    // An officer can ask to count the closed time; another person must approve.
     server.stop();
     let server = place.serve();
     let credit = place.json(&["clock", "credit", "--officer", &anna])["id"].as_str().unwrap().to_owned();
@@ -158,7 +158,7 @@ fn what_takes_two_people_is_not_done_by_one() {
     let last = place.json(&["audit", "show", "--limit", "1"]);
     assert!(last["refused"].as_str().unwrap().contains("the secret is another"), "{last}");
     place.refused(2, &["--officer"], &["clock", "credit"]);
-    // Officers that are lost are replaced after a month, and an alarm stands until then.
+    // Lost officers are replaced after a month, and an alarm stands until then.
     let lost = ["key", "create", "--name", "new", "--role", "retention-officer", "--officers-lost"];
     let asked = place.json(&lost)["awaits"].as_str().unwrap().to_owned();
     place.refused(3, &["it takes until"], &["approve", &asked, "--yes"]);

@@ -1,4 +1,4 @@
-//! The server under a service manager: what it tells it, and the doctor before it.
+//! The server under a service manager: its notifications, and the doctor before a start.
 
 mod support;
 
@@ -43,7 +43,7 @@ fn a_service_manager_hears_that_it_is_ready_well_and_stopping() {
 
 #[test]
 fn a_second_signal_ends_a_server_that_waits_for_requests() {
-    /// For requests under way, as a server says when it stops.
+    /// The server's own time limit for requests under way during a stop.
     const PATIENCE: Duration = Duration::from_secs(20);
     let place = Place::new("second-signal");
     let server = place.up();
@@ -55,7 +55,7 @@ fn a_second_signal_ends_a_server_that_waits_for_requests() {
     let mut upload = TcpStream::connect(server.address).unwrap();
     upload.write_all(&ask.signed().0.bytes()).unwrap();
     upload.write_all(&[7; 1000]).unwrap();
-    // The request is known to be under way once the server waits for it.
+    // The server waits for the request, which shows that it is under way.
     let first = Instant::now();
     server.ask_to_stop();
     while TcpStream::connect(server.address).is_ok() {

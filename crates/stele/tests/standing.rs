@@ -1,4 +1,4 @@
-//! What stands in status, and ends with its cause: data that cannot be read, a drive given up, room that is promised twice.
+//! Alarms that stand in the status and end with their cause: unreadable data, a drive given up, overcommitted space.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn drive_of(status: &Value, number: u64) -> &Value {
     status["drives"].as_array().unwrap().iter().find(|drive| drive["drive"] == number).unwrap()
 }
 
-/// Runs it, expects the exit code, and reads the first line it prints as JSON.
+/// Runs a command, expects the exit code, and parses the first line of output as JSON.
 fn answered(place: &Place, code: i32, arguments: &[&str]) -> Value {
     let output = place.stele(&[arguments, &["--json"]].concat());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -28,7 +28,8 @@ fn standing(place: &Place) -> Vec<String> {
     lasting.map(|alarm| alarm["kind"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Files on a machine that is busy answer late now and then: that a drive is slow is no matter of these tests.
+/// Whether an alarm counts: on a busy machine files answer late now and then, and slow drives do not matter in these
+/// tests.
 fn lasts(alarm: &Value) -> bool {
     alarm["kind"] != "drive-slow"
 }
@@ -88,7 +89,7 @@ fn three_lost_drives_are_told_in_a_few_words_and_come_back() {
     let ranges: Vec<(u64, u64)> =
         places.map(|place| (number(place, "offset_bytes"), number(place, "length_bytes"))).collect();
     assert!(!ranges.is_empty() && ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0), "{ranges:?}");
-    // The scrub ends, and says it once.
+    // The scrub ends, and reports that once.
     let alarms = || std::fs::read_to_string(place.0.join("alarms.jsonl")).unwrap().lines().count();
     let (told, audited) = (alarms(), answered(&place, 0, &["audit", "show", "--limit", "1"])["number"].clone());
     let output = place.stele(&["pool", "scrub", "--wait", "--json"]);
@@ -97,7 +98,7 @@ fn three_lost_drives_are_told_in_a_few_words_and_come_back() {
     assert!(alarms() - told < 30, "{} alarms of one scrub; audit before: {audited}", alarms() - told);
     assert!(standing(&place).contains(&"data-unreadable".to_owned()), "{:?}", standing(&place));
 
-    // Back, one by one, while the server runs.
+    // The drives come back one by one while the server runs.
     for name in lost {
         let path = dir.join(name);
         std::fs::rename(away.join(name), &path).unwrap();
@@ -111,9 +112,9 @@ fn three_lost_drives_are_told_in_a_few_words_and_come_back() {
         assert!(good(server.get(&format!("/records/{seed:03}"))).body == content(seed, LENGTH), "{seed}");
     }
     wait_for("all to be well", || all_hold_what_they_should(&place).then_some(()));
-    // A whole pass verifies all that was damaged once more.
+    // A whole pass verifies all damaged data once more.
     answered(&place, 0, &["pool", "scrub", "--wait"]);
-    // Whether or not it could be written when it was opened.
+    // The same whether or not the archive could be written at its opening.
     wait_for("no alarm to stand", || standing(&place).is_empty().then_some(()));
     server.put("/records/after", &content(1, LENGTH));
     assert_eq!(answered(&place, 0, &["affected"])["unreadable_stripes"], 0);
@@ -121,8 +122,8 @@ fn three_lost_drives_are_told_in_a_few_words_and_come_back() {
     server.stop();
 }
 
-/// Which drives the archive needs to be written differs from pool to pool, which lays volumes out by its identity: pairs are taken
-/// away until it opens for reading only.
+/// The drives that the archive needs for writing differ between pools, since the pool's identity decides the layout.
+/// Pairs are detached until the archive opens read-only.
 #[test]
 fn an_archive_opened_for_reading_takes_changes_when_its_drives_are_back() {
     let place = Place::new("again");
@@ -146,7 +147,7 @@ fn an_archive_opened_for_reading_takes_changes_when_its_drives_are_back() {
         .find_map(|lost| {
             moved(lost, false);
             if let Ok(server) = Server::start(&place, &["serve"]) {
-                // From the first moment on it says what is so. Two drives of five need not share a stripe.
+                // It reports the truth from the first moment on. Two drives of five need not share a stripe.
                 let told = place.stele(&["affected"]).status.code();
                 let unreadable = place.json(&["pool", "status"])["unreadable_stripes"].as_u64() > Some(0);
                 assert_eq!(told, Some(if unreadable { 5 } else { 0 }), "{lost:?} are away");
@@ -189,7 +190,7 @@ fn a_drive_given_up_for_a_loose_cable_is_taken_back_and_filled() {
     let put = |seed: u64| drop(server.put(&format!("/records/{seed}"), &content(seed, 1 << 20)));
     (0..24).for_each(put);
     assert_eq!(place.json(&["pool", "scrub", "--wait"])["scrub_damage_found"], 0);
-    // The cable: nothing of the drive can be read for a while. What is on it is there afterwards, and old.
+    // A faulty cable: the drive is unreadable for a while. Its contents are there afterwards, and outdated.
     let path = place.0.join("d3.img");
     let whole = std::fs::read(&path).unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
@@ -214,11 +215,11 @@ fn a_drive_given_up_for_a_loose_cable_is_taken_back_and_filled() {
     }
     wait_for("no alarm to stand", || standing(&place).is_empty().then_some(()));
 
-    // What has no light, no number, no drive.
+    // Drives without a light, or with an unknown number.
     place.refused(4, &["light"], &["drive", "locate", "3"]);
     place.refused(4, &["no drive 77"], &["drive", "clear", "77"]);
     place.refused(4, &["no drive 77"], &["drive", "online", "77"]);
-    // Wiped only when it has left.
+    // A drive can be wiped only after it has left.
     place.json(&["pool", "replace", "3", &place.path("new.img"), "--size", "256MiB", "--wait"]);
     let old = path.to_str().unwrap();
     wait_for("the drive to be let go", || place.stele(&["drive", "wipe", old, "--yes"]).status.success().then_some(()));
@@ -249,10 +250,10 @@ fn room_is_told_in_words_and_what_is_promised_twice_is_said() {
     let text = String::from_utf8(place.stele(&["pool", "status"]).stdout).unwrap();
     assert!(text.contains("more than there are") && text.contains("room for"), "{text}");
     for arguments in [&["pool", "status"][..], &["volume", "list"], &["volume", "show", "disk"], &["affected"]] {
-        // Where programs read them nothing is cut short, unless they ask for it.
+        // Output for programs is not cut, unless they ask for it.
         let shown = place.command(arguments).arg("--dir").arg(&place.0).env("COLUMNS", "80").output().unwrap();
         let text = String::from_utf8(shown.stdout).unwrap();
-        // Sentences of alarms are as long as they are.
+        // Sentences of alarms are not cut.
         let tables =
             text.lines().take_while(|line| !line.starts_with("What is wrong") && !line.starts_with("Last alarms"));
         let wide: Vec<&str> = tables.filter(|line| line.chars().count() > 80).collect();

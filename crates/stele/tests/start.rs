@@ -1,4 +1,4 @@
-//! The first start, killed at every stage of it: the next one goes on, and prints the key that is owed.
+//! The first start, killed at each of its stages: the next start continues, and prints the key.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn a_first_start_killed_at_any_stage_is_begun_again() {
         server.put("/records/key", b"data");
         let keys = server.keys();
         server.kill();
-        // Once printed it is not printed again, and nothing is begun anew.
+        // A printed key is not printed again, and nothing starts from the beginning.
         let server = Server::start(&place, &UP).unwrap().with_keys(keys);
         assert!(server.ready.get("key_file").is_none(), "{stage}: {}", server.ready);
         assert_eq!(good(server.get("/records/key")).body, b"data", "{stage}");
@@ -36,12 +36,12 @@ fn drives_that_hold_a_pool_are_never_taken_for_leftovers() {
     server.put("/records/key", b"data");
     let keys = server.keys();
     server.stop();
-    // The configuration is lost: the drives speak for themselves, and nothing is made over them.
+    // The configuration is lost: the labels on the drives prevent a new pool over them.
     let config = place.config();
     std::fs::remove_file(place.0.join("stele.toml")).unwrap();
     let said = Server::start(&place, &UP).err().expect("a start over a pool's drives");
     assert!(said.contains("e0-0.img"), "{said}");
-    // Nor on a second try, after what the first may have noted down.
+    // The same on a second try, after notes that the first may have left.
     assert!(Server::start(&place, &UP).is_err());
     std::fs::write(place.0.join("stele.toml"), config).unwrap();
     let server = Server::start(&place, &UP).unwrap().with_keys(keys);

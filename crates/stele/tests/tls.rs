@@ -1,4 +1,4 @@
-//! HTTPS as a client sees it that verifies: the generated certificate, certificate files, and what a killed start leaves.
+//! HTTPS for a client that verifies: the generated certificate, certificate files, and the remains of a killed start.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use support::{Place, Server, clients, installed};
 
-/// What curl gets, or its exit code: 60 is a certificate that does not verify.
+/// The output of curl, or its exit code: 60 means that the certificate does not verify.
 fn curl(certificate: &str, url: &str) -> Result<String, i32> {
     let output = Command::new("curl")
         .args(["--silent", "--show-error", "--noproxy", "*", "--cacert", certificate, url])
@@ -58,17 +58,17 @@ fn the_generated_certificate_verifies_by_every_name_of_the_endpoint() {
     }
     server.stop();
 
-    // The same again at the next start: clients that trust it need not be told.
+    // The next start uses the same certificate: clients that trust it need no change.
     let first = std::fs::read(&certificate).unwrap();
     place.up_with(&["--tls"]).stop();
     assert_eq!(std::fs::read(&certificate).unwrap(), first);
-    // Another address is another name, and the old ones stay on it.
+    // Another address adds another name, and the old ones stay.
     let server = Server::start(&place, &["up", "--tls", "--listen", "127.0.0.5:0"]).unwrap();
     healthy(&certificate, "127.0.0.5", &server);
     assert_eq!(curl(&certificate, &format!("https://127.0.0.6:{}/", server.address.port())).err(), Some(7));
     server.stop();
 
-    // Killed between the two files: either one alone is made good.
+    // Killed between the two files: a missing one of them is repaired.
     for name in ["tls/certificate.pem", "tls/key.pem"] {
         std::fs::remove_file(place.0.join(name)).unwrap();
         let server = place.up_with(&["--tls"]);

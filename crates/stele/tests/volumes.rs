@@ -1,4 +1,4 @@
-//! Volumes by command: snapshots, clones, rollbacks, and what `volume show` tells.
+//! Volumes by command: snapshots, clones, rollbacks, and the output of `volume show`.
 
 mod support;
 

@@ -14,7 +14,7 @@ pub struct Entry {
     pub bytes: Vec<u8>,
 }
 
-/// A tarball with the folders that its files are in. Everything is root's.
+/// A tarball with the directories of its files. Everything belongs to root.
 pub fn tarball(entries: &[Entry], date: u64) -> Result<Vec<u8>, String> {
     let failed = |error: std::io::Error| format!("cannot write the tarball: {error}");
     let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::best()));
@@ -53,7 +53,8 @@ pub fn gzip(bytes: &[u8]) -> Result<Vec<u8>, String> {
     writer.write_all(bytes).and_then(|()| writer.finish()).map_err(|error| format!("cannot compress: {error}"))
 }
 
-/// An `ar` archive: a magic, and for each member a header of 60 characters and its bytes, to an even length.
+/// An `ar` archive: a magic number, and for each member a header of 60 characters and its bytes, padded to an even
+/// length.
 pub fn ar(members: &[(&str, Vec<u8>)], date: u64) -> Vec<u8> {
     let mut archive = b"!<arch>\n".to_vec();
     for (name, bytes) in members {

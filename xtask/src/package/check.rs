@@ -1,7 +1,8 @@
-//! `./x package --check`: the package on a machine. The machine is this one, behind an overlay in namespaces of its own, so that
-//! nothing of what is installed comes here: installed, started as its unit says, upgraded under an edited configuration, removed
-//! and purged. It takes root, `unshare`, `dpkg` and `curl`, no network and less than a minute. systemd itself is not started: the
-//! check is the service manager, and hears what the server tells it. `systemd-analyze` judges the unit where it is installed.
+//! `./x package --check`: the package on a machine. The machine is this one, behind an overlay in namespaces of its
+//! own, so that the installation does not change it. The check installs, starts as the unit does, upgrades under an
+//! edited configuration, removes and purges. It takes root, `unshare`, `dpkg` and `curl`, no network and less than a
+//! minute. systemd itself is not started: the check is the service manager and receives the server's notifications.
+//! `systemd-analyze` judges the unit if it is installed.
 
 use std::fs;
 use std::io::Read;
@@ -14,9 +15,9 @@ use std::time::Duration;
 
 use super::{Built, Done, Entry, output, read, run_to_end, write};
 
-/// The server says within this time what it is waited for.
+/// Time limit for each expected notification of the server.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Least good score of `systemd-analyze security`, where 0 is the best.
+/// Largest allowed score of `systemd-analyze security`, where 0 is the best.
 const EXPOSURE_MAX: f64 = 2.0;
 const NOTIFY: &str = "/run/stele-check.notify";
 const DATA: &str = "/var/lib/stele";
@@ -49,7 +50,7 @@ fn architecture(deb: &Path) -> &str {
     deb.file_stem().and_then(|name| name.to_str()).and_then(|name| name.rsplit('_').next()).unwrap_or("all")
 }
 
-/// How much of the machine the unit leaves open.
+/// Checks the exposure of the machine that the unit allows.
 fn security(root: &Path) -> Done<()> {
     let unit = root.join("contrib/package/stele.service");
     let mut judge = Command::new("systemd-analyze");
@@ -63,7 +64,7 @@ fn security(root: &Path) -> Done<()> {
     if score > EXPOSURE_MAX { Err(format!("the unit is exposed at {score}, more than {EXPOSURE_MAX}")) } else { Ok(()) }
 }
 
-/// In namespaces: an overlay over this machine is the new machine.
+/// Runs inside the namespaces: an overlay over this machine is the new machine.
 pub fn inside(root: &Path, deb: &Path, newer: &Path) -> Done<()> {
     let scratch = root.join("target/package/machine");
     fs::create_dir_all(&scratch).map_err(|error| format!("cannot make {}: {error}", scratch.display()))?;
@@ -77,7 +78,7 @@ pub fn inside(root: &Path, deb: &Path, newer: &Path) -> Done<()> {
     let put = |from: &Path, name: &str| {
         fs::copy(from, machine.join(name)).map(drop).map_err(|error| format!("cannot copy {}: {error}", from.display()))
     };
-    // What the machine beneath has mounted there an overlay does not show.
+    // An overlay does not show the mounts of the machine below.
     run_to_end(Command::new("mount").args(["--bind", "/dev"]).arg(machine.join("dev")))?;
     put(deb, "old.deb")?;
     put(newer, "new.deb")?;
@@ -86,7 +87,7 @@ pub fn inside(root: &Path, deb: &Path, newer: &Path) -> Done<()> {
     run_to_end(Command::new("mount").args(["-t", "proc", "proc", "/proc"]))?;
     run_to_end(Command::new("mount").args(["-t", "tmpfs", "none", "/run"]))?;
     run_to_end(Command::new("mount").args(["-t", "tmpfs", "none", "/tmp"]))?;
-    // What the machine beneath has of it is not the package's.
+    // Remove the files that the machine below has of the package.
     let _ = Command::new("dpkg").args(["--purge", "stele"]).output();
     let _ = fs::remove_dir_all(DATA);
     installed()?;
@@ -120,10 +121,10 @@ fn installed() -> Done<()> {
     }
     let owner = fs::metadata("/etc/stele/stele.toml").map_or(0, |about| about.uid());
     expect(owner != 0, || "the configuration is not the server's".to_owned())?;
-    // Without a pool there is nothing to serve, and the message says what to do.
+    // Without a pool there is nothing to serve, and the message names the next step.
     let refused = failed(Command::new("runuser").args(["-u", "stele", "--", "stele", "serve"]))?;
     expect(refused.contains("stele pool create"), || format!("without a pool: {refused}"))?;
-    // What root made the server could not read.
+    // The server could not read files made by root.
     let drives: Vec<String> = (0..3).map(|number| format!("{DATA}/d{number}.img@{number}")).collect();
     let mut create =
         vec!["stele", "pool", "create", "--confirm-time", "--size", "256MiB", "--data", "2+1", "--spare", "1"];
@@ -136,7 +137,7 @@ fn installed() -> Done<()> {
     expect(config.contains("# Losing it loses every record"), || "the comments are gone".to_owned())
 }
 
-/// The server as the unit starts it, and what it tells its manager.
+/// The server as the unit starts it, and its notifications to the manager.
 struct Server {
     child: Child,
     manager: UnixDatagram,
@@ -200,7 +201,7 @@ impl Drop for Server {
     }
 }
 
-/// From the first key to a locked object.
+/// Checks the use of the server from the first key to a locked object.
 fn used(_: &Server) -> Done<()> {
     let file = PathBuf::from(DATA).join("first-key.json");
     let about = fs::metadata(&file).map_err(|error| format!("the first key is not in {}: {error}", file.display()))?;
@@ -214,7 +215,7 @@ fn used(_: &Server) -> Done<()> {
     let journal = read(Path::new("/run/journal"))?;
     expect(!journal.contains(&secret), || "the first secret is in the journal".to_owned())?;
     let stele = |arguments: &[&str]| output(Command::new("stele").args(arguments));
-    // As root, without a word of where anything is: the package's configuration is found.
+    // Run as root, without any path: the package's configuration is found.
     stele(&["bucket", "create", "records", "--lock", "--retention", "compliance:7y"])?;
     write(Path::new("/run/ledger"), b"a record")?;
     let (user, url) = (format!("{access}:{secret}"), "http://127.0.0.1:9000/records/ledger");
@@ -227,7 +228,7 @@ fn used(_: &Server) -> Done<()> {
     expect(why.contains("cannot be deleted now"), || format!("the object is not locked: {why}"))
 }
 
-/// A newer package under an edited configuration: both are kept, and so is what is stored.
+/// Installs a newer package over an edited configuration: the configuration and the stored data are kept.
 fn upgraded() -> Done<()> {
     let edited = format!("{}# Edited here.\n", read(Path::new("/etc/stele/stele.toml"))?);
     write(Path::new("/etc/stele/stele.toml"), edited.as_bytes())?;
@@ -242,7 +243,7 @@ fn upgraded() -> Done<()> {
     server.stop()
 }
 
-/// What is stored stays whatever is done to the package.
+/// Stored data survives every action on the package.
 fn removed() -> Done<()> {
     run_to_end(Command::new("dpkg").args(["--remove", "stele"]).stdout(Stdio::null()))?;
     expect(!Path::new("/usr/bin/stele").exists(), || "the binary is still there".to_owned())?;
@@ -255,7 +256,7 @@ fn removed() -> Done<()> {
     expect(left.is_empty(), || format!("left behind: {left}"))
 }
 
-/// What a command that must fail says.
+/// The output of a command that must fail.
 fn failed(command: &mut Command) -> Done<String> {
     let mut child = command
         .stdin(Stdio::null())

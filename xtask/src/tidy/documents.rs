@@ -6,7 +6,7 @@ use std::process::Command;
 
 use clap::CommandFactory;
 
-/// The documents at the top, and those about formats, promises and decisions.
+/// Whether it is a document at the top, or one about formats, promises and decisions.
 pub fn is_one(name: &str) -> bool {
     let folders = ["FORMAT/", "SEMANTICS/", "docs/decisions/", "docs/runbooks/"];
     let listed =
@@ -14,7 +14,7 @@ pub fn is_one(name: &str) -> bool {
     listed && name.ends_with(".md")
 }
 
-/// Paths, links, and `./x` commands.
+/// Checks paths, links, and `./x` commands.
 pub fn check(root: &Path, name: &str, text: &str, files: &[PathBuf], faults: &mut Vec<String>) {
     for (number, line) in text.lines().enumerate() {
         for path in paths(line) {
@@ -30,7 +30,8 @@ pub fn check(root: &Path, name: &str, text: &str, files: &[PathBuf], faults: &mu
     }
 }
 
-/// Every `stele` command the documents name, asked of the binary itself: each must have help, and the help each flag.
+/// Checks every `stele` command in the documents against the binary itself: each must have help, and the help must list
+/// each flag.
 pub fn commands(root: &Path) -> Vec<String> {
     let binary = root.join("target/release/stele");
     if !binary.exists() {
@@ -83,7 +84,7 @@ fn is_task(name: &str) -> bool {
     crate::Arguments::command().get_subcommands().any(|task| task.get_name() == name)
 }
 
-/// What a line names as a path: in backquotes or as a link, beginning with a directory of ours or ending in `.md`.
+/// The paths in a line: in backquotes or as a link, beginning with a directory of ours or ending in `.md`.
 fn paths(line: &str) -> Vec<&str> {
     let quoted = line.split('`').skip(1).step_by(2);
     let links = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -99,7 +100,7 @@ fn paths(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Relative to the repository, the document or, for `*`, any file.
+/// Whether the path exists relative to the repository or the document, or, with `*`, matches any file.
 fn exists(root: &Path, document: &str, path: &str, files: &[PathBuf]) -> bool {
     let path = path.split('#').next().unwrap_or(path).trim_end_matches('/');
     if let Some((before, after)) = path.split_once('*') {
@@ -109,9 +110,8 @@ fn exists(root: &Path, document: &str, path: &str, files: &[PathBuf]) -> bool {
     root.join(path).exists() || root.join(beside).join(path).exists()
 }
 
-/// The words after each mention of a program as a command: at the start of an indented line, of one behind `$ ` in a fence, or
-/// of a quoted span.
-/// Alternatives (`create|list`) give one command each.
+/// The words after each mention of a program as a command: at the start of an indented line, of a line after `$ ` in a
+/// fence, or of a quoted span. Alternatives (`create|list`) give one command each.
 fn commands_named(line: &str, program: &str) -> Vec<Vec<String>> {
     let spans = line.split('`').skip(1).step_by(2);
     let block = line.starts_with("    ").then(|| line.trim_start()).or_else(|| line.strip_prefix("$ "));

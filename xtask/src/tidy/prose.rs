@@ -57,12 +57,13 @@ pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
     passage.end(&mut fault);
 }
 
-/// A heading, a row of a table, or code: a line indented by four that does not go on with a paragraph or an item.
+/// Whether the line is a heading, a row of a table, or code: indented by four, and no continuation of a paragraph or an
+/// item.
 fn is_apart(line: &str, before: &Passage) -> bool {
     line.starts_with(['#', '|']) || (line.starts_with("    ") && before.words.is_empty())
 }
 
-/// What follows the mark of a list's item.
+/// The text after the marker of a list item.
 fn item(line: &str) -> Option<&str> {
     let text = line.trim_start();
     let numbered = text.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -76,7 +77,7 @@ fn item(line: &str) -> Option<&str> {
 /// A paragraph or a list's item, word by word.
 #[derive(Default)]
 struct Passage {
-    /// Each with the number of its line.
+    /// Each word with the number of its line.
     words: Vec<(usize, String)>,
 }
 
@@ -86,11 +87,11 @@ impl Passage {
         self.words.extend(text.split_whitespace().map(|word| (number, word.to_owned())));
     }
 
-    /// Judges what has gathered, and begins anew.
+    /// Checks the gathered words, and starts again.
     fn end(&mut self, fault: &mut impl FnMut(usize, String)) {
         for sentence in self.sentences() {
             let words = &self.words[sentence];
-            // A dash or a sign alone is no word.
+            // A dash or a sign alone is not a word.
             let count = words.iter().filter(|(_, word)| word.contains(char::is_alphanumeric)).count();
             if count > WORDS_MAX {
                 fault(words[0].0, format!("a sentence of {count} words; at most {WORDS_MAX}"));
@@ -122,7 +123,7 @@ impl Passage {
         sentences
     }
 
-    /// A full stop, not that of an abbreviation: what follows begins with a capital, code or a number.
+    /// Whether a full stop ends a sentence, and not an abbreviation: a capital, code or a number follows.
     fn ends_sentence(&self, at: usize) -> bool {
         let word = self.words[at].1.trim_end_matches([')', '"', '*', '\'']);
         let next = self.words.get(at + 1).map(|(_, next)| next.trim_start_matches(['(', '"', '*', '\'', '[']));

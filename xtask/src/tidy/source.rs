@@ -1,6 +1,7 @@
 //! Rules for Rust files.
 
-/// Where `unsafe` may be: the io_uring drivers, the SIMD kernels, the binding of a test oracle, and loop devices that fail.
+/// The files that may contain `unsafe`: the io_uring drivers, the SIMD kernels, the binding of a test oracle, and loop
+/// devices that fail.
 const UNSAFE: &[&str] = &[
     "crates/codes/src/kernel/avx2.rs",
     "crates/codes/src/kernel/gfni.rs",
@@ -15,7 +16,7 @@ const UNSAFE: &[&str] = &[
 /// Crates whose state is synchronous and deterministic.
 const DETERMINISTIC: &[&str] = &["ground", "codes", "digests", "array", "catalog", "archive"];
 
-/// What they may not touch, and what instead. Tests may.
+/// Sources of nondeterminism that they may not use, and their replacements. Tests may.
 const CHANCE: &[(&str, &str)] = &[
     ("Instant::now", "take the time as a value"),
     ("SystemTime::now", "take the time as a value"),
@@ -28,7 +29,7 @@ const CHANCE: &[(&str, &str)] = &[
 
 const FIXED_HASHER: &str = "FixedState";
 
-/// The drivers at the edge of a deterministic crate, which do wait, tell the time and draw keys.
+/// The drivers at the edge of a deterministic crate: they may wait, read a clock and draw keys.
 const DRIVERS: &[&str] = &["crates/ground/src/clock.rs", "crates/archive/examples/measure.rs"];
 
 /// Words of unfinished work.
@@ -41,7 +42,7 @@ const IGNORED: &str = "#[ignore";
 
 const LINES_MAX: usize = 600;
 
-/// Last words of type names that say nothing.
+/// Empty last words of type names.
 const DRAWERS: &[&str] = &["Manager", "Helper", "Util", "Utils", "Common"];
 
 pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
@@ -52,9 +53,9 @@ pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
     }
     let test = is_test(name);
     let core = is_core(name);
-    // What follows this line in a file is its tests.
+    // The tests of a file follow this line.
     let tests_from = lines.iter().position(|line| line.trim() == "mod tests {").unwrap_or(lines.len());
-    // A paused clock jumps ahead whenever everything waits: that is not the wall clock.
+    // A paused clock jumps ahead whenever all tasks wait: it is not the wall clock.
     let virtual_time = text.contains("start_paused = true");
     for (number, line) in lines.iter().enumerate() {
         let code = line.split("//").next().unwrap_or_default();
@@ -77,7 +78,7 @@ pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
             fault(number, "a test may not wait for the wall clock: wait for the event");
         }
         if core && !test && number < tests_from {
-            // Naming the fixed hasher where the type is named makes the order the same in every run.
+            // A fixed hasher beside the type makes the order the same in every run.
             let fixed = if code.trim_start().starts_with("use ") { text } else { code }.contains(FIXED_HASHER);
             let chance = CHANCE.iter().filter(|(word, _)| code.contains(word));
             for (word, instead) in chance.filter(|(word, _)| !(fixed && word.starts_with("Hash"))) {
@@ -111,12 +112,12 @@ fn is_unsafe_block(code: &str) -> bool {
     code.contains("unsafe {") || code.contains("unsafe impl ")
 }
 
-/// Within the comment lines and the statement above: a block may begin in the middle of a statement.
+/// Whether a SAFETY comment is in the lines above: a block may begin in the middle of a statement.
 fn has_reason(lines: &[&str], number: usize) -> bool {
     lines[number.saturating_sub(6)..=number].iter().any(|line| line.contains("// SAFETY"))
 }
 
-/// The name of the struct, enum or trait that a line declares.
+/// The name of the struct, enum or trait declared in a line.
 fn named_type(code: &str) -> Option<&str> {
     let mut words = code.split_whitespace().skip_while(|word| word.starts_with("pub"));
     let declared = matches!(words.next()?, "struct" | "enum" | "trait" | "type");

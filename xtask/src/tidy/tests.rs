@@ -49,7 +49,7 @@ fn dependencies_point_down() {
     check("crates/new/Cargo.toml", "", &["has no floor"]);
 }
 
-/// The suite runs these rules over the repository in a step of its own; here only that they find the repository.
+/// The suite applies these rules to the repository in a step of its own; this test only checks that they find it.
 #[test]
 fn the_repository_is_listed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -1,32 +1,32 @@
-//! The signed end of the log, and the checkpoints: what keeps a log that was changed and chained anew from being taken
-//! for the true one.
+//! Signs the end of the log and its checkpoints. The signature shows a log that was changed and chained again.
 //!
-//! The chain itself takes no secret: whoever can write the catalog can change a record and chain all that follow anew. So
-//! background work signs the end of the log whenever it has grown, and never without having walked from the last signed
-//! end to the new one. What is below a signed end is thereby fixed: a log whose link there is another, or that lacks a
-//! checkpoint there, is reported by every verification and never signed again. A log set back as a whole, its signed end
-//! with it, is found only by a head that was kept elsewhere.
+//! The chain itself needs no secret: a program that can write the catalog can change a record and chain all later
+//! ones again. Background work therefore signs the end of the log whenever it has grown, after walking from the last
+//! signed end to the new one. Everything before a signed end is fixed. A log with another link there, or without its
+//! checkpoint, fails every verification and is not signed again. A log that was set back together with its signed end
+//! is found only by a head that was kept elsewhere.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use stele_catalog::{Catalog, Direction, Head, KeyRange, Snapshot, Transaction, link};
 
-use super::verify::{Link, RUN, checkpoint_message, last_link, merkle, number_of, roots};
-use super::*;
-use crate::pairing::walk_links;
+use crate::audit::chain::{Link, RUN, checkpoint_message, last_link, merkle, number_of, roots};
+use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::error::{ArchiveError, Result};
 use crate::record::audit::{AuditNote, CheckpointRow, SealedRow};
-use crate::record::settings::{AUDIT_NOTED, AUDIT_SEALED, ReservedRow};
-use crate::record::{CHECKPOINTS, fetch, keys};
+use crate::record::settings::{AUDIT_HEAD, AUDIT_NOTED, AUDIT_SEALED, ReservedRow};
+use crate::record::{AUDIT, CHECKPOINTS, SETTINGS, encode, fetch, keys};
 use crate::space::header::Kind;
-use crate::store::locked;
+use crate::store::Store;
+use crate::store::signing::Signing;
 
 const PAGE: usize = 1024;
-/// Records walked in one go towards a new signed end.
+/// Records walked towards a new signed end in one pass.
 const WALK_MAX: u64 = 16_384;
 /// Bytes of records in one note.
 const NOTE_MAX: usize = 48 << 10;
 
 impl SealedRow {
-    /// Of a log without records.
+    /// The signed end of an empty log.
     pub fn first(signing: &Signing, store: &[u8; 16]) -> SealedRow {
         SealedRow::new(signing, store, Head::default(), 0)
     }
@@ -48,37 +48,36 @@ impl SealedRow {
     }
 }
 
-/// The signed end as it is stored, if it is genuine. Err: what is wrong with it.
+/// The stored signed end, if it is genuine. Err: the finding.
 pub(crate) fn sealed(store: &Store, snapshot: &dyn Snapshot) -> Result<Result<SealedRow, String>> {
     let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
     Ok(match fetch::<SealedRow>(snapshot, SETTINGS, AUDIT_SEALED)? {
-        Some(row) if row.is_signed(&store.signing, &store.id) => Ok(row),
-        Some(_) => Err("the signed end of the log was not signed by this store: it was changed".into()),
-        None if head.count == 0 => Ok(SealedRow::first(&store.signing, &store.id)),
-        None => Err("the signed end of the log is missing: it was taken away".into()),
+        Some(row) if row.is_signed(store.signing(), store.id()) => Ok(row),
+        Some(_) => Err("the signed end of the log was changed: this store did not sign it".into()),
+        None if head.count == 0 => Ok(SealedRow::first(store.signing(), store.id())),
+        None => Err("the signed end of the log is missing: it was removed".into()),
     })
 }
 
-/// The chain's end after record `number`. None: the log does not reach so far.
-pub(crate) fn link_at(snapshot: &dyn Snapshot, number: u64) -> Result<Option<Link>> {
-    let (mut covered, mut found) = (number / RUN * RUN, None);
-    while covered > 0 && snapshot.get(CHECKPOINTS, &keys::number(covered - RUN + 1))?.is_none() {
-        covered -= RUN;
-    }
-    let start = (covered, last_link(snapshot, covered)?);
-    if start.0 == number {
-        return Ok(Some(start.1));
-    }
-    walk_links(snapshot, start, |at, link| {
-        found = (at == number).then_some(*link);
-        at < number
-    })?;
-    Ok(found)
-}
-
 impl Store {
-    /// Signs the end of the log if it has grown, and writes the checkpoints that are due. Answers how many; in the inner
-    /// result why it refused to: the log is not the one that was signed.
+    /// Signs the end of the audit log. Returns the number of checkpoints written, and an alarm for the first refusal
+    /// to sign.
+    pub(crate) async fn seal_step(&self) -> Result<(u64, Option<Alarm>)> {
+        match self.seal_audit().await? {
+            Ok(checkpoints) => {
+                self.audit_end().clear_finding();
+                Ok((checkpoints as u64, None))
+            }
+            Err(finding) => {
+                let message = format!("audit log: {finding}; the log is not signed any more, run `stele audit verify`");
+                let news = self.audit_end().note_finding(&message);
+                Ok((0, news.then(|| Alarm::new(AlarmKind::Audit, message))))
+            }
+        }
+    }
+
+    /// Signs the end of the log if it has grown, and writes the checkpoints that are due. Returns their number. The
+    /// inner error says why the log is not the one that was signed.
     pub async fn seal_audit(&self) -> Result<Result<usize, String>> {
         let mut written = 0;
         loop {
@@ -88,8 +87,8 @@ impl Store {
                 Ok(row) => row,
                 Err(finding) => return Ok(Err(finding)),
             };
-            // What this session has signed counts even where the catalog was set back behind its back.
-            let known = locked(&self.work.sealed).clone().filter(|known| known.records > row.records);
+            // The end that this session signed counts even if the catalog was set back while the store was open.
+            let known = self.audit_end().signed().filter(|known| known.records > row.records);
             if let Some(known) = known {
                 return Ok(Err(format!(
                     "the log was signed up to record {}, the catalog says {}: it was set back",
@@ -103,14 +102,14 @@ impl Store {
             let (checkpoints, covered) = roots(&*snapshot)?;
             if covered != row.covered || checkpoints.len() as u64 * RUN != covered {
                 return Ok(Err(format!(
-                    "checkpoints were signed up to record {}, those that are there are {} and end at {covered}",
+                    "checkpoints were signed up to record {}, but the catalog has {} and they end at {covered}",
                     row.covered,
                     checkpoints.len()
                 )));
             }
             let due = end.count >= covered + RUN;
             if !due && end.count == row.records {
-                *locked(&self.work.sealed) = Some(row);
+                self.audit_end().note_signed(row);
                 return Ok(Ok(written));
             }
             let mut transaction = Transaction::new().with_reserve();
@@ -122,7 +121,7 @@ impl Store {
                     RUN as usize,
                     Direction::Forward,
                 )?;
-                let checkpoint = match run_checkpoint(&self.signing, &self.id, &*snapshot, covered, &page)? {
+                let checkpoint = match run_checkpoint(self.signing(), self.id(), &*snapshot, covered, &page)? {
                     Ok(checkpoint) => checkpoint,
                     Err(finding) => return Ok(Err(finding)),
                 };
@@ -131,14 +130,14 @@ impl Store {
                 transaction = transaction.put(CHECKPOINTS, keys::number(covered + 1), encode(&checkpoint));
                 written += 1;
             }
-            let sealed = SealedRow::new(&self.signing, &self.id, end, covers);
+            let sealed = SealedRow::new(self.signing(), self.id(), end, covers);
             transaction = transaction.put(SETTINGS, AUDIT_SEALED, encode(&sealed));
-            self.catalog.commit(transaction).await?;
-            *locked(&self.work.sealed) = Some(sealed);
+            self.catalog().commit(transaction).await?;
+            self.audit_end().note_signed(sealed);
         }
     }
 
-    /// The end of the chain, at most `WALK_MAX` records behind the signed one, from which it must follow.
+    /// The end of the chain, at most `WALK_MAX` records behind the signed end, if it follows from that end.
     fn walk_on(&self, snapshot: &dyn Snapshot, row: &SealedRow, head: &Head) -> Result<Result<Head, String>> {
         let mut end = Head { count: row.records, link: row.link };
         while end.count < head.count && end.count < row.records + WALK_MAX {
@@ -165,12 +164,12 @@ impl Store {
         })
     }
 
-    /// Keeps records up to `last` on the data volume too, where they are not yet, so that a rebuilt catalog has them. What is
-    /// noted and then not committed is noted twice, which is harmless.
+    /// Notes records up to `last` on the data volume where they are not noted yet, so that a rebuilt catalog has
+    /// them. A crash before the commit makes the next pass note them again, which is harmless.
     async fn note_audit(&self, transaction: Transaction, last: u64) -> Result<Transaction> {
         let snapshot = self.snapshot()?;
         let below = fetch::<ReservedRow>(&*snapshot, SETTINGS, AUDIT_NOTED)?.map(|row| row.below);
-        // Of a log that was begun before this was kept, full runs are noted.
+        // A log without this row was begun by an older version, which noted full runs only.
         let mut noted = below.map_or_else(|| roots(&*snapshot).map(|(_, covered)| covered), |below| Ok(below - 1))?;
         while noted < last {
             let limit = usize::try_from(last - noted).unwrap_or(PAGE).min(PAGE);
@@ -181,25 +180,25 @@ impl Store {
             for (key, value) in &page {
                 if length + value.len() > NOTE_MAX && !note.values.is_empty() {
                     let place = self.note(Kind::Audit, None, 0, &note).await?;
-                    self.segments.add_live(place);
+                    self.segments().add_live(place);
                     (note, length) = (AuditNote { first: number_of(key), values: Vec::new() }, 0);
                 }
                 length += value.len();
                 note.values.push(value.to_vec().into());
             }
             let place = self.note(Kind::Audit, None, 0, &note).await?;
-            self.segments.add_live(place);
+            self.segments().add_live(place);
             noted = number_of(end);
         }
         Ok(transaction.put(SETTINGS, AUDIT_NOTED, encode(&ReservedRow { below: noted + 1 })))
     }
 
-    /// Notes the records behind the last full run, so that a rebuild after an orderly close has the whole log.
+    /// Notes the records behind the last full run, so that a rebuild after an orderly close finds the whole log.
     pub async fn note_audit_end(&self) -> Result<()> {
-        let Some(sealed) = locked(&self.work.sealed).clone() else { return Ok(()) };
+        let Some(sealed) = self.audit_end().signed() else { return Ok(()) };
         match self.note_audit(Transaction::new().with_reserve(), sealed.records).await {
-            Ok(transaction) => Ok(self.catalog.commit(transaction).await.map(drop)?),
-            // They stand in the catalog; only a rebuild needs them here.
+            Ok(transaction) => Ok(self.catalog().commit(transaction).await.map(drop)?),
+            // The catalog has these records. Only a rebuild needs them here.
             Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
                 tracing::warn!("the end of the audit log could not be noted on the data volume: {error}");
                 Ok(())
@@ -233,7 +232,7 @@ fn run_checkpoint(
     Ok(Ok(CheckpointRow { last, link: previous, root, signature }))
 }
 
-/// Signs a log that was just rebuilt from the data volume: its records come from notes sealed under the master key.
+/// Signs a log that a rebuild has just filled. Its records come from notes that are sealed under the master key.
 pub(crate) async fn sign_rebuilt(catalog: &dyn Catalog, signing: &Signing, store: &[u8; 16]) -> Result<()> {
     let mut covered = 0;
     loop {

@@ -1,27 +1,28 @@
-//! Reading the audit log, proving that it is whole, and signing its end.
+//! Reading and verifying the audit log, and signing its head.
 //!
-//! The chain shows any edit and any gap before its head, its signed end and its checkpoints any log that was chained anew.
-//! Against a log that was rolled back as a whole, these with it, only a head kept elsewhere helps: the anchor. A checkpoint is written over every full run of records, with the Merkle root over
-//! their links, signed; the root of a head is over the checkpoints' roots and the links behind them.
+//! The chain shows any edit and any gap before its head. The signed end and the checkpoints show a log that was
+//! chained again. Only a head kept elsewhere, the anchor, shows a log that was rolled back as a whole.
+//!
+//! A checkpoint covers a full run of records and carries the signed Merkle root over their links. The root of a head
+//! is over the checkpoints' roots and the links behind them.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use stele_catalog::{Direction, Head, KeyRange, Snapshot, link};
 
-use super::sealing::link_at;
-use super::*;
-use crate::checksum::from_hex;
-use crate::mutation::Mutation;
-use crate::pairing::is_lost;
-use crate::record::audit::{CheckpointRow, SealedRow};
-use crate::record::settings::Gap;
-use crate::record::{CHECKPOINTS, keys};
-use crate::store::locked;
+use crate::audit::chain::{Link, RUN, checkpoint_message, last_link, link_at, merkle, number_of, roots};
+use crate::audit::{AuditRecord, AuditVerdict, Event, HeadVerdict, SignedHead};
+use crate::model::action::Action;
+use crate::model::checksum::{from_hex, to_hex};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::mutation::Mutation;
+use crate::model::principal::{Caller, Role};
+use crate::record::audit::{AuditRow, CheckpointRow, SealedRow};
+use crate::record::settings::{AUDIT_HEAD, Gap};
+use crate::record::{AUDIT, CHECKPOINTS, SETTINGS, decode, keys};
+use crate::store::signing::Signing;
+use crate::store::{Archive, Store};
 
-/// Records under one checkpoint.
-pub(crate) const RUN: u64 = 1024;
 const PAGE: usize = 1024;
-
-pub(super) type Link = [u8; 32];
 
 impl Archive {
     /// Records from number `from` on, at most `limit`.
@@ -30,7 +31,7 @@ impl Archive {
         let allowed = caller.require_role(&[Role::Auditor], Action::Audit);
         store.audited(allowed, || Event::new(caller, Action::Audit)).await?;
         let snapshot = store.snapshot()?;
-        // The link of a record needs all before it; a checkpoint is a place to start from.
+        // The link of a record depends on all records before it. The walk can start at a checkpoint.
         let from = from.max(1);
         let run = (from - 1) / RUN * RUN + 1;
         let (mut previous, mut number) = match run.checked_sub(RUN) {
@@ -61,7 +62,7 @@ impl Archive {
         Ok(records)
     }
 
-    /// Walks the whole log. Findings are the answer, not an error.
+    /// Walks the whole log. Findings are the result, not an error.
     pub async fn audit_verify(&self, caller: &Caller, anchor: Option<SignedHead>) -> Result<AuditVerdict> {
         let store = &self.store();
         let allowed = caller.require_role(&[Role::Auditor, Role::RetentionOfficer], Action::Audit);
@@ -76,7 +77,7 @@ impl Archive {
                 None
             }
         };
-        let mut walk = Walk { store, previous: Link::default(), run: Vec::new(), roots: Vec::new() };
+        let mut walk = Walk::begin(store);
         if let Some(anchor) = &anchor
             && let Err(finding) = check_signature(store, anchor)
         {
@@ -97,77 +98,35 @@ impl Archive {
                 if let Err(error) = decode::<AuditRow>(AUDIT, &key, &value) {
                     verdict.findings.push(format!("record {number} cannot be read: {error}"));
                 }
-                walk.previous = link(&walk.previous, number, &value);
-                walk.run.push(walk.previous);
+                walk.pass(number, &value);
                 verdict.records += 1;
                 if number.is_multiple_of(RUN) {
                     walk.close_run(&*snapshot, number, sealed.as_ref(), &mut verdict)?;
                 }
-                if let Some(sealed) = sealed.as_ref().filter(|sealed| sealed.records == number)
-                    && sealed.link != walk.previous
-                {
-                    verdict.findings.push(format!(
-                        "the log up to record {number} is not the one whose end was signed: it was changed and chained anew"
-                    ));
-                }
-                if let Some(anchor) = &anchor
-                    && anchor.records == number
-                {
-                    if anchor.link == to_hex(&walk.previous) && anchor.root == to_hex(&walk.root()) {
-                        verdict.anchored = Some(number);
-                    } else {
-                        verdict
-                            .findings
-                            .push(format!("the log up to record {number} is not the one that was anchored"));
-                    }
-                }
+                walk.compare_signed(number, sealed.as_ref(), &mut verdict);
+                walk.compare_anchor(number, anchor.as_ref(), &mut verdict);
                 expected = number + 1;
             }
         }
-        if expected - 1 != head.count || walk.previous != head.link {
-            verdict.findings.push(format!(
-                "the log ends with record {} and link {}, its head says {} and {}",
-                expected - 1,
-                to_hex(&walk.previous),
-                head.count,
-                to_hex(&head.link)
-            ));
-        }
-        for gap in locked(&store.identity).gaps.iter().flatten() {
+        walk.compare_end(expected - 1, &head, &mut verdict);
+        for gap in store.identity().look(|identity| identity.gaps.clone()).iter().flatten() {
             let last = gap.last.map_or_else(|| "an unknown end".to_owned(), |last| last.to_string());
             verdict.findings.push(format!(
-                "records {} to {last} were lost when the catalog was rebuilt at {}; those with these numbers now came after it",
+                "records {} to {last} were lost when the catalog was rebuilt at {}; the present records with these numbers are later ones",
                 gap.first, gap.rebuilt
             ));
         }
-        if let Some(sealed) = sealed
-            && sealed.records >= expected
-        {
-            verdict.findings.push(format!(
-                "the log was signed up to record {}, it ends at {}: its end was cut",
-                sealed.records,
-                expected - 1
-            ));
-        }
-        if let Some(anchor) = anchor
-            && anchor.records >= expected
-        {
-            verdict.findings.push(format!(
-                "the anchor was taken at record {}, the log ends at {}: its end was cut, or the store set back",
-                anchor.records,
-                expected - 1
-            ));
-        }
+        check_reach(expected - 1, sealed.as_ref(), anchor.as_ref(), &mut verdict);
         Ok(verdict)
     }
 
-    /// Compares the log with a head that was signed before and kept elsewhere.
+    /// Compares the log with an earlier signed head that was kept elsewhere.
     pub fn compare_head(&self, head: &SignedHead) -> Result<HeadVerdict> {
         let store = &self.store();
         if let Err(finding) = check_signature(store, head) {
             return Ok(HeadVerdict::Foreign(finding));
         }
-        if store.without.has(Mutation::Heads) {
+        if store.without().has(Mutation::Heads) {
             return Ok(HeadVerdict::Contained);
         }
         let snapshot = store.snapshot()?;
@@ -176,9 +135,9 @@ impl Archive {
         if head.records == 0 || here.map(|link| to_hex(&link)).as_ref() == Some(&head.link) {
             return Ok(HeadVerdict::Contained);
         }
-        // Moments are written so that they sort.
-        let explains = |gap: &Gap| is_lost(gap, head.records) && head.time <= gap.rebuilt.to_string();
-        if locked(&store.identity).gaps.iter().flatten().any(explains) {
+        // Times are written so that they sort.
+        let explains = |gap: &Gap| gap.covers(head.records) && head.time <= gap.rebuilt.to_string();
+        if store.identity().look(|identity| identity.gaps.iter().flatten().any(explains)) {
             return Ok(HeadVerdict::Lost);
         }
         Ok(match head.records > ours {
@@ -187,23 +146,23 @@ impl Archive {
         })
     }
 
-    /// The head, after the data volume was told that the log has come so far: to be sent elsewhere. Where a head is found
-    /// later that the volume does not know of, the volume was set back.
+    /// The signed head, to be sent elsewhere. The data volume's witness is written first: where a later head counts
+    /// more records than the witness, the volume was set back.
     pub async fn audit_head_to_send(&self) -> Result<SignedHead> {
         let head = self.audit_head().await?;
-        if !self.store().read_only {
-            // What it counts is durable before anybody hears of it.
+        if !self.store().is_read_only() {
+            // Every record that the head counts is durable before the head leaves.
             self.store().barrier().await?;
         }
         let link: Option<Link> = from_hex(&head.link).and_then(|link| link.try_into().ok());
-        let pairing = locked(&self.store().superblock).witness.unwrap_or_default().pairing();
-        if let Some(link) = link.filter(|_| !self.store().read_only) {
-            self.store().write_witness(pairing, head.records, link).await?;
+        let pairing = self.store().witnessing().superblock().witness.unwrap_or_default().pairing();
+        if let Some(link) = link.filter(|_| !self.store().is_read_only()) {
+            self.store().witnessing().write(pairing, head.records, link).await?;
         }
         Ok(head)
     }
 
-    /// The end of the log as it is now, signed.
+    /// The signed head of the log as it is now.
     pub async fn audit_head(&self) -> Result<SignedHead> {
         let store = &self.store();
         let snapshot = store.snapshot()?;
@@ -240,20 +199,20 @@ impl Archive {
             return Err(refuse(format!("it does not end at record {} as its head says", head.count)));
         }
         let mut signed = SignedHead {
-            store: to_hex(&store.id),
+            store: to_hex(store.id()),
             records: head.count,
             link: to_hex(&head.link),
             root: to_hex(&walk.root()),
             time: store.wall().to_string(),
-            public_key: to_hex(store.signing.public()),
+            public_key: to_hex(store.signing().public()),
             signature: String::new(),
         };
-        signed.signature = to_hex(&store.signing.sign(&message(&signed)));
+        signed.signature = to_hex(&store.signing().sign(&message(&signed)));
         Ok(signed)
     }
 }
 
-/// A walk in progress: the chain's end so far, the links of the current run, the roots of full runs.
+/// A walk in progress: the last link, the links of the current run, the roots of full runs.
 struct Walk<'a> {
     store: &'a Store,
     previous: Link,
@@ -262,7 +221,51 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The Merkle root over everything so far.
+    /// A walk from the first record on.
+    fn begin(store: &Store) -> Walk<'_> {
+        Walk { store, previous: Link::default(), run: Vec::new(), roots: Vec::new() }
+    }
+
+    /// Goes past a record.
+    fn pass(&mut self, number: u64, value: &[u8]) {
+        self.previous = link(&self.previous, number, value);
+        self.run.push(self.previous);
+    }
+
+    /// Checks the chain's link at the record with which the end was signed.
+    fn compare_signed(&self, number: u64, sealed: Option<&SealedRow>, verdict: &mut AuditVerdict) {
+        if let Some(sealed) = sealed.filter(|sealed| sealed.records == number)
+            && sealed.link != self.previous
+        {
+            verdict.findings.push(format!(
+                "the log up to record {number} is not the one whose end was signed: it was changed and chained again"
+            ));
+        }
+    }
+
+    /// Checks the chain's link and the tree's root at the record with which the anchor was taken.
+    fn compare_anchor(&self, number: u64, anchor: Option<&SignedHead>, verdict: &mut AuditVerdict) {
+        let Some(anchor) = anchor.filter(|anchor| anchor.records == number) else { return };
+        if anchor.link == to_hex(&self.previous) && anchor.root == to_hex(&self.root()) {
+            verdict.anchored = Some(number);
+        } else {
+            verdict.findings.push(format!("the log up to record {number} is not the one that was anchored"));
+        }
+    }
+
+    /// Checks that the log ends where its head says.
+    fn compare_end(&self, last: u64, head: &Head, verdict: &mut AuditVerdict) {
+        if last != head.count || self.previous != head.link {
+            verdict.findings.push(format!(
+                "the log ends with record {last} and link {}, its head says {} and {}",
+                to_hex(&self.previous),
+                head.count,
+                to_hex(&head.link)
+            ));
+        }
+    }
+
+    /// The Merkle root over all records so far.
     fn root(&self) -> Link {
         let mut leaves = self.roots.clone();
         if !self.run.is_empty() {
@@ -271,7 +274,7 @@ impl Walk<'_> {
         merkle(&leaves)
     }
 
-    /// Each full run has its checkpoint, from the moment the end of the log was signed behind it.
+    /// Ends a full run, and compares it with its checkpoint. A checkpoint is due as soon as a later end is signed.
     fn close_run(
         &mut self,
         snapshot: &dyn Snapshot,
@@ -289,8 +292,8 @@ impl Walk<'_> {
             return Ok(());
         };
         let row: CheckpointRow = decode(CHECKPOINTS, &key, &bytes)?;
-        let signed = UnparsedPublicKey::new(&ED25519, self.store.signing.public())
-            .verify(&checkpoint_message(&self.store.id, last, &row.link, &row.root), &row.signature)
+        let signed = UnparsedPublicKey::new(&ED25519, self.store.signing().public())
+            .verify(&checkpoint_message(self.store.id(), last, &row.link, &row.root), &row.signature)
             .is_ok();
         if !signed || row.last != last || row.link != self.previous || row.root != root {
             verdict.findings.push(format!("records {} to {last} are not those of their checkpoint", last - RUN + 1));
@@ -301,64 +304,19 @@ impl Walk<'_> {
     }
 }
 
-/// The roots of all checkpoints, and the last record they cover.
-pub(super) fn roots(snapshot: &dyn Snapshot) -> Result<(Vec<Link>, u64)> {
-    let (mut roots, mut covered) = (Vec::new(), 0);
-    let mut range = KeyRange::all();
-    loop {
-        let page = snapshot.range(CHECKPOINTS, &range, PAGE, Direction::Forward)?;
-        let Some((last, _)) = page.last() else { return Ok((roots, covered)) };
-        range = KeyRange::all().after(last.clone());
-        for (key, value) in page {
-            let row: CheckpointRow = decode(CHECKPOINTS, &key, &value)?;
-            roots.push(row.root);
-            covered = row.last;
-        }
+/// Checks that the log reaches as far as when its end was signed, and as when the anchor was taken.
+fn check_reach(last: u64, sealed: Option<&SealedRow>, anchor: Option<&SignedHead>, verdict: &mut AuditVerdict) {
+    if let Some(sealed) = sealed.filter(|sealed| sealed.records > last) {
+        let signed = sealed.records;
+        let finding = format!("the log was signed up to record {signed}, it ends at {last}: its end was cut");
+        verdict.findings.push(finding);
     }
-}
-
-/// The chain's end after record `covered`, which a checkpoint ends with.
-pub(super) fn last_link(snapshot: &dyn Snapshot, covered: u64) -> Result<Link> {
-    if covered == 0 {
-        return Ok(Link::default());
+    if let Some(anchor) = anchor.filter(|anchor| anchor.records > last) {
+        verdict.findings.push(format!(
+            "the anchor was taken at record {}, the log ends at {last}: its end was cut, or the store set back",
+            anchor.records
+        ));
     }
-    let key = keys::number(covered - RUN + 1);
-    let bytes = snapshot.get(CHECKPOINTS, &key)?;
-    let row: Option<CheckpointRow> = bytes.as_ref().map(|bytes| decode(CHECKPOINTS, &key, bytes)).transpose()?;
-    row.map(|row| row.link)
-        .ok_or_else(|| ArchiveError::damaged("the audit log", format!("the checkpoint at record {covered} is missing")))
-}
-
-/// The root of a binary Merkle tree; inner nodes and leaves are told apart, an odd one goes up as it is.
-pub(crate) fn merkle(leaves: &[Link]) -> Link {
-    let mut level: Vec<Link> = leaves.iter().map(|leaf| hash(&[&[0], leaf])).collect();
-    while level.len() > 1 {
-        level = level
-            .chunks(2)
-            .map(|pair| match pair {
-                [left, right] => hash(&[&[1], left, right]),
-                [single] => *single,
-                _ => Link::default(),
-            })
-            .collect();
-    }
-    level.first().copied().unwrap_or_default()
-}
-
-fn hash(parts: &[&[u8]]) -> Link {
-    let mut hasher = blake3::Hasher::new();
-    parts.iter().for_each(|part| {
-        hasher.update(part);
-    });
-    *hasher.finalize().as_bytes()
-}
-
-pub(super) fn number_of(key: &[u8]) -> u64 {
-    key.try_into().map_or(u64::MAX, u64::from_be_bytes)
-}
-
-pub(super) fn checkpoint_message(store: &[u8; 16], last: u64, link: &Link, root: &Link) -> Vec<u8> {
-    [b"stele audit checkpoint 1".as_slice(), store, &last.to_be_bytes(), link, root].concat()
 }
 
 fn message(head: &SignedHead) -> Vec<u8> {
@@ -367,16 +325,16 @@ fn message(head: &SignedHead) -> Vec<u8> {
 }
 
 fn check_signature(store: &Store, head: &SignedHead) -> Result<(), String> {
-    check_head(&store.id, &store.signing, head)
+    check_head(store.id(), store.signing(), head)
 }
 
-/// Whether the head is one that this store signed.
+/// Whether this store signed the head.
 pub(crate) fn check_head(store: &[u8; 16], signing: &Signing, head: &SignedHead) -> Result<(), String> {
     if head.store != to_hex(store) {
         return Err(format!("the anchor is of store {}, this is {}", head.store, to_hex(store)));
     }
     if head.public_key != to_hex(signing.public()) {
-        return Err("the anchor was signed by another key than this store's".into());
+        return Err("another key than this store's signed the anchor".into());
     }
     let signature = from_hex(&head.signature).unwrap_or_default();
     UnparsedPublicKey::new(&ED25519, signing.public())

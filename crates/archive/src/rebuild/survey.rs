@@ -1,4 +1,4 @@
-//! What the data volume says, as far as it can be read.
+//! The survey: everything that can be read from the data volume.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,14 +6,12 @@ use std::ops::Range;
 use bytes::Bytes;
 use stele_media::Handle;
 
-use crate::access_keys::AccessKeyNote;
+use crate::audit::SignedHead;
 use crate::audit::verify::check_head;
-use crate::audit::{SignedHead, Signing};
-use crate::buckets::Bucket;
-use crate::error::{ArchiveError, Result};
-use crate::mutation::{Mutation, Mutations};
-use crate::pairing::is_lost;
-use crate::record::access_key::AccessKeyRow;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::mutation::{Mutation, Mutations};
+use crate::model::time::Timestamp;
+use crate::record::access_key::{AccessKeyNote, AccessKeyRow};
 use crate::record::audit::AuditNote;
 use crate::record::bucket::BucketRow;
 use crate::record::content::{Content, Extent, Place, Stream};
@@ -30,10 +28,16 @@ use crate::space::header::{Kind, RecordHeader, SegmentFooter, SegmentHeader, Seg
 use crate::space::keytable::{ENTRY, Entry, FIRST};
 use crate::space::superblock::{Superblock, segments_on};
 use crate::space::walk::{Walk, is_damage};
-use crate::store::Foundation;
-use crate::time::Timestamp;
+use crate::state::buckets::Bucket;
+use crate::store::foundation::Foundation;
+use crate::store::signing::Signing;
 
-/// Everything the volume says.
+/// The extent of the piece in a record with so many sealed bytes.
+fn piece_at(place: Place, sealed: u32) -> Extent {
+    Extent { segment: place.segment, at: place.at, bytes: content_length(sealed as usize) as u32 }
+}
+
+/// The content of the volume.
 #[derive(Default)]
 pub(super) struct Survey {
     pub segments: BTreeMap<u32, SegmentRow>,
@@ -54,9 +58,9 @@ pub(super) struct Survey {
     pub records: u64,
     pub findings: Vec<String>,
     pub losses: Vec<String>,
-    /// Slots of the key table that cannot be read: whether their objects exist is not known.
+    /// Slots of the key table that cannot be read. Their objects may or may not exist.
     pub hidden: Vec<Range<u64>>,
-    /// The highest bucket that any record or entry names.
+    /// The highest number of a bucket in any record or entry.
     pub scopes: u32,
     pub without: Mutations,
 }
@@ -75,7 +79,7 @@ impl Survey {
                 Err(error) => return Err(error.into()),
             };
             let Some(header) = SegmentHeader::decode(&block, &superblock.store, number) else {
-                // What another store left here before was free when this one was made.
+                // A sound header of another store: the segment was free when this store was created.
                 if block.iter().any(|byte| *byte != 0) && !SegmentHeader::is_foreign(&block, &superblock.store, number)
                 {
                     self.lose_segment(number, format!("segment {number}: its header is damaged"));
@@ -100,7 +104,7 @@ impl Survey {
         Ok(())
     }
 
-    /// A segment that may hold records: it is never free.
+    /// A segment that may hold records is never free.
     fn lose_segment(&mut self, number: u32, what: String) {
         if !self.without.has(Mutation::UnreadableSegments) {
             let row = SegmentRow { usage: SegmentUse::Unreadable, incarnation: 0, used: BLOCK, live: 0 };
@@ -146,7 +150,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Without buckets: everything sealed under the master key. With them: everything else.
+    /// Walks all segments. Without `buckets`: the records sealed under the master key. With them: all other records.
     pub async fn walk(
         &mut self,
         volume: &Handle,
@@ -177,8 +181,10 @@ impl Survey {
                 self.records += u64::from(mine);
                 if mine && let Err(found) = self.take(&mut walk, place, &header, note_key, buckets).await? {
                     match found {
-                        Untaken::Torn(what) => self.findings.push(format!("segment {segment} at byte {at}: {what}")),
-                        Untaken::Lost(what) => self.losses.push(format!("segment {segment} at byte {at}: {what}")),
+                        RecordFault::Torn(what) => {
+                            self.findings.push(format!("segment {segment} at byte {at}: {what}"))
+                        }
+                        RecordFault::Lost(what) => self.losses.push(format!("segment {segment} at byte {at}: {what}")),
                     }
                 }
             }
@@ -208,23 +214,18 @@ impl Survey {
         header: &RecordHeader,
         note_key: &Secret,
         buckets: Option<&BTreeMap<u32, Bucket>>,
-    ) -> Result<Result<(), Untaken>> {
-        let extent = |sealed: u32| Extent {
-            segment: place.segment,
-            at: place.at,
-            bytes: content_length(sealed as usize) as u32,
-        };
+    ) -> Result<Result<(), RecordFault>> {
         if header.kind == Kind::Piece {
             let key = (header.object, header.stream, header.first_frame);
-            self.pieces.insert(key, extent(header.payload));
+            self.pieces.insert(key, piece_at(place, header.payload));
             return Ok(Ok(()));
         }
         let Some(payload) = walk.payload(place.at, header).await? else {
-            return Ok(Err(Untaken::Lost("the record cannot be read")));
+            return Ok(Err(RecordFault::Lost("the record cannot be read")));
         };
         if stele_ground::digest::crc32c(&payload) != header.check {
-            // The drives' own digests match: a crash left it half written, and it was never acknowledged.
-            return Ok(Err(Untaken::Torn("the record's checksum does not match; it was torn or damaged")));
+            // The drives' own digests match, so a crash left the record half written. It was never acknowledged.
+            return Ok(Err(RecordFault::Torn("the record's checksum does not match; it was torn or damaged")));
         }
         let key = match (header.scope, buckets) {
             (0, _) => Some(note_key),
@@ -233,55 +234,61 @@ impl Survey {
         };
         let sealed = &payload[payload.len() - header.note as usize..];
         let Some(note) = key.and_then(|key| open_note(key, &header.sequence.to_be_bytes(), sealed).ok()) else {
-            return Ok(Err(Untaken::Lost("its note does not open")));
+            return Ok(Err(RecordFault::Lost("its note does not open")));
         };
+        self.keep_note(place, header, &note)?;
+        Ok(Ok(()))
+    }
+
+    /// Keeps the content of a note, unless a later note of the same thing was found.
+    fn keep_note(&mut self, place: Place, header: &RecordHeader, note: &[u8]) -> Result<()> {
         let sequence = header.sequence;
         match header.kind {
             Kind::Piece => {}
             Kind::Whole | Kind::Version => {
-                let note: VersionNote = decode(VERSIONS, &[], &note)?;
+                let note: VersionNote = decode(VERSIONS, &[], note)?;
                 if header.kind == Kind::Whole {
                     let key = (header.object, header.stream, header.first_frame);
-                    self.pieces.insert(key, extent(header.payload - header.note));
+                    self.pieces.insert(key, piece_at(place, header.payload - header.note));
                 }
                 self.highest = self.highest.max(note.at.number);
                 newest(&mut self.versions, note.row.object, (sequence, note, place));
             }
             Kind::Part => {
-                let note: PartNote = decode(PARTS, &[], &note)?;
+                let note: PartNote = decode(PARTS, &[], note)?;
                 newest(&mut self.part_notes, (note.object, note.row.stream.number), (sequence, note, place));
             }
             Kind::Bucket => {
-                let row: BucketRow = decode(BUCKETS, &[], &note)?;
+                let row: BucketRow = decode(BUCKETS, &[], note)?;
                 newest(&mut self.buckets, u32::try_from(header.object).unwrap_or(0), (sequence, row, place));
             }
             Kind::AccessKey => {
-                let note: AccessKeyNote = decode(ACCESS_KEYS, &[], &note)?;
+                let note: AccessKeyNote = decode(ACCESS_KEYS, &[], note)?;
                 newest(&mut self.access_keys, note.id, (sequence, note.row, place));
             }
             Kind::Tombstone => {
-                let (at, row): (VersionRef, TombstoneRow) = decode(TOMBSTONES, &[], &note)?;
+                let (at, row): (VersionRef, TombstoneRow) = decode(TOMBSTONES, &[], note)?;
                 self.tombstones.insert(at.record_key(), row);
             }
             Kind::Identity => {
-                let note: IdentityNote = decode(SETTINGS, &[], &note)?;
+                let note: IdentityNote = decode(SETTINGS, &[], note)?;
                 if self.identity.as_ref().is_none_or(|(before, _)| *before < sequence) {
                     self.identity = Some((sequence, note));
                 }
             }
             Kind::Audit => {
-                let note: AuditNote = decode(AUDIT, &[], &note)?;
+                let note: AuditNote = decode(AUDIT, &[], note)?;
                 for (number, value) in (note.first..).zip(note.values) {
                     self.audit.insert(number, value.into());
                 }
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    /// Of several buckets that have one name only the newest can be known by it. The others were deleted, which a note said
-    /// that is not there.
-    pub fn name_buckets(&mut self, wall: Timestamp) {
+    /// Of several live buckets with one name, only the newest can have it. The others were deleted by notes that are
+    /// missing.
+    pub fn rename_duplicate_buckets(&mut self, wall: Timestamp) {
         let mut newest: BTreeMap<String, u32> = BTreeMap::new();
         for (number, (_, row, _)) in &self.buckets {
             if row.deleted.is_none() {
@@ -296,28 +303,29 @@ impl Survey {
         }
     }
 
-    /// How many records the log had, as far as the data volume and heads sent elsewhere know. A head is sent after the data
-    /// volume was told: where it knows of more, the volume was set back, and what was noted since is lost.
+    /// How many records the audit log had, as far as the data volume and heads kept elsewhere show. A head is sent
+    /// after the witness is written. A head that counts more than the witness shows that the volume was set back, and
+    /// later notes are lost.
     pub fn reached(&mut self, foundation: &Foundation, superblock: &Superblock, heads: &[SignedHead]) -> Result<u64> {
         let Some((_, note)) = &self.identity else { return Ok(0) };
         let signing = Signing::open(foundation, &superblock.store, &note.identity.signing)?;
         let explained = |head: &&SignedHead| {
-            let by = |gap: &Gap| is_lost(gap, head.records) && head.time <= gap.rebuilt.to_string();
+            let by = |gap: &Gap| gap.covers(head.records) && head.time <= gap.rebuilt.to_string();
             !note.identity.gaps.iter().flatten().any(by)
         };
         let sent = heads.iter().filter(|head| check_head(&superblock.store, &signing, head).is_ok()).filter(explained);
         let sent = sent.map(|head| head.records).max().unwrap_or(0);
         if let Some(witness) = superblock.witness.filter(|witness| witness.records < sent) {
             self.losses.push(format!(
-                "a head was sent elsewhere at record {sent} of the audit log, the data volume knows of {}: it was set back",
+                "a head was sent at record {sent} of the audit log, but the data volume knows of {} records: it was set back",
                 witness.records
             ));
         }
         Ok(sent.max(superblock.witness.map_or(0, |witness| witness.records)))
     }
 
-    /// Content of versions that exist which is not there is a loss too.
-    pub fn miss_pieces(&mut self) {
+    /// Missing content of existing versions is a loss too.
+    pub fn report_missing_pieces(&mut self) {
         let mut missing = Vec::new();
         for (object, (_, note, _)) in self.versions.iter().filter(|(_, (_, note, _))| exists(self, note)) {
             let whole = match &note.row.content {
@@ -350,11 +358,11 @@ impl Survey {
     }
 }
 
-/// Why a record was not taken into account.
-enum Untaken {
+/// The reason why a record was not used.
+enum RecordFault {
     /// It was never acknowledged.
     Torn(&'static str),
-    /// It may have been the latest of something.
+    /// It may have been the latest state of something.
     Lost(&'static str),
 }
 
@@ -367,7 +375,7 @@ fn newest<K: Ord, V>(map: &mut BTreeMap<K, (u64, V, Place)>, key: K, found: (u64
     }
 }
 
-/// A version exists if the key table has its entry, or may have it where that cannot be read.
+/// A version exists if the key table has its entry. Where the table cannot be read, it may exist and counts.
 pub(super) fn exists(survey: &Survey, note: &VersionNote) -> bool {
     match survey.entries.get(&note.row.object) {
         Some((_, entry)) => entry.bucket == note.at.bucket,

@@ -1,4 +1,4 @@
-//! Filling the tables of versions: what exists, its content, its retention and holds.
+//! Fills the tables of versions: rows, content, retention and holds.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use stele_catalog::Transaction;
 
 use super::survey::exists;
 use super::write::Filling;
-use crate::error::Result;
-use crate::install::{place_extents, places};
+use crate::model::error::Result;
 use crate::record::content::{Content, Extent, Layout, Place, Stream};
 use crate::record::part::PartRow;
 use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
 use crate::record::{HOLDS, LAYOUTS, OBJECTS, PARTS, RETAINED, VERSIONS, encode, keys};
+use crate::space::places::{place_extents, places};
 
 impl Filling<'_> {
     pub(super) async fn put_versions(&mut self) -> Result<()> {
@@ -26,8 +26,8 @@ impl Filling<'_> {
         Ok(())
     }
 
-    /// Of several null versions of a key only the newest exists; the others were replaced, and their keys destroyed soon after.
-    /// One that is retained or held goes before any that is not: nothing could have replaced it.
+    /// Of several null versions of a key only the newest exists. The others were replaced, and their keys destroyed
+    /// soon after. A version that is retained or held takes precedence, since it could not have been replaced.
     fn null_versions(&self) -> BTreeMap<(u32, String), (bool, u64)> {
         let mut nulls: BTreeMap<(u32, String), (bool, u64)> = BTreeMap::new();
         let versions = self.survey.versions.values().map(|(_, note, _)| note);
@@ -70,7 +70,7 @@ impl Filling<'_> {
         self.out.put(VERSIONS, at.record_key(), encode(&row)).await
     }
 
-    /// Content in one stream. True where its pieces are looked up by the object.
+    /// Places the content of one stream. True: its pieces are found through the object's index.
     async fn put_stream(
         &mut self,
         object: u64,

@@ -1,4 +1,4 @@
-//! Filling a catalog with what a survey found.
+//! Fills a catalog from a survey.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,32 +7,32 @@ use stele_catalog::{Catalog, Head, Transaction, link};
 
 use super::survey::{Survey, exists};
 use super::{Filled, RebuildReport};
-use crate::audit::Signing;
 use crate::audit::sealing::sign_rebuilt;
-use crate::buckets::Bucket;
-use crate::error::{ArchiveError, Result};
-use crate::mutation::Mutation;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::mutation::Mutation;
+use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
 use crate::record::settings::{AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityRow, NUMBERS, ReservedRow, SLOTS};
 use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
 use crate::space::superblock::Superblock;
-use crate::store::Foundation;
-use crate::time::Timestamp;
+use crate::state::buckets::Bucket;
+use crate::store::foundation::Foundation;
+use crate::store::signing::Signing;
 
-/// Numbers left unused behind the highest found.
+/// Numbers left unused above the highest one found.
 const MARGIN: u64 = 1 << 20;
 const MARGIN_OF_LOSSES: u64 = 1 << 40;
-/// The same for buckets.
+/// The same for numbers of buckets.
 const BUCKETS_MARGIN: u32 = 1000;
 /// Places that the matter `rebuild` names.
 const PLACES: usize = 3;
-/// Bytes of one transaction, about.
+/// Bytes of one transaction, approximately.
 const BATCH: usize = 1 << 20;
 const BATCH_STEPS: usize = 4000;
 
-/// Transactions that are committed as they fill up.
+/// A transaction that is committed whenever it is full.
 pub(super) struct Writer<'a> {
     catalog: &'a dyn Catalog,
     transaction: Transaction,
@@ -56,19 +56,19 @@ impl Writer<'_> {
     }
 }
 
-/// A catalog on the way from a survey: one function for each table.
+/// A catalog being filled from a survey, with one function for each table.
 pub(super) struct Filling<'a> {
     pub out: Writer<'a>,
     pub survey: Survey,
     pub buckets: &'a BTreeMap<u32, Bucket>,
     pub report: RebuildReport,
-    /// Records and pieces that something in the catalog refers to.
+    /// Records and pieces to which a row refers.
     pub live: Vec<Place>,
     /// When the newest version was stored.
     pub latest: Timestamp,
     /// Objects that a version refers to.
     pub claimed: BTreeSet<u64>,
-    /// The first key slot above all that are taken, or cannot be read.
+    /// The first key slot above all slots that are taken or cannot be read.
     pub slots_end: u64,
     /// Versions and bytes of each bucket.
     pub usage: BTreeMap<u32, (i64, i64)>,
@@ -115,7 +115,7 @@ impl<'a> Filling<'a> {
         for (number, (_, row, place)) in &self.survey.buckets {
             self.live.push(*place);
             self.report.buckets += 1;
-            // A deletion is noted before it is committed, and refused where a version came in between.
+            // A deletion is noted before its commit, which fails if a version was stored in between.
             let deleted = row.deleted.filter(|_| !filled.contains(number));
             let row = BucketRow { note: *place, deleted, ..row.clone() };
             self.out.put(BUCKETS, keys::short(*number), encode(&row)).await?;
@@ -134,7 +134,8 @@ impl<'a> Filling<'a> {
     }
 
     async fn put_tombstones(&mut self) -> Result<()> {
-        // A certificate is noted before the removal is committed: where the version's key still exists it was not disposed of.
+        // A certificate is noted before its removal is committed. While the version's key exists, the version was not
+        // disposed of.
         for (key, row) in self.survey.tombstones.iter().filter(|(_, row)| !self.claimed.contains(&row.object)) {
             self.out.put(TOMBSTONES, key.clone(), encode(row)).await?;
         }
@@ -145,7 +146,7 @@ impl<'a> Filling<'a> {
         for (number, (versions, bytes)) in std::mem::take(&mut self.usage) {
             if let Some(bucket) = self.buckets.get(&number) {
                 self.out.transaction = bucket.count(std::mem::take(&mut self.out.transaction), versions, bytes);
-                // Counting within a quota is for those who add, not for what is there.
+                // A quota limits additions. It does not apply to the versions that exist.
                 self.out.transaction.preconditions.clear();
                 self.out.flush(false).await?;
             }
@@ -165,7 +166,7 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// The audit log from its start, as far as the volume has it without a gap.
+    /// The audit log from its first record up to the first gap.
     async fn put_audit(&mut self) -> Result<()> {
         let mut head = Head::default();
         for (number, value) in std::mem::take(&mut self.survey.audit) {
@@ -184,7 +185,7 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// Numbers, key slots, clock and the signed head; last, since they rest on all that was found.
+    /// Numbers, key slots, clock and signed end. They come last, because they depend on everything that was found.
     async fn put_settings(mut self, foundation: &Foundation, superblock: &Superblock, reached: u64) -> Result<Filled> {
         let wall = foundation.surroundings.now().wall;
         let Some((_, note)) = self.survey.identity.take() else {
@@ -195,10 +196,10 @@ impl<'a> Filling<'a> {
         };
         let identity = self.identity(note.identity, superblock, reached, wall);
         let signing = Signing::open(foundation, &superblock.store, &identity.signing)?;
-        // The clock shows no less than it did when anything that was found was written, as far as that is known.
+        // The clock shows no less than at the time of the latest record, as far as that is known.
         let shown = note.clock.shown;
         let clock = ClockRow { shown, wall: note.clock.wall.max(self.latest.min(wall)), ..note.clock };
-        // Numbers in what cannot be read may be higher than all that were found.
+        // Unreadable places may hold higher numbers than those that were found.
         let margin = if self.survey.losses.is_empty() { MARGIN } else { MARGIN_OF_LOSSES };
         let numbers = ReservedRow { below: self.survey.highest + margin };
         let slots = ReservedRow { below: self.slots_end };
@@ -212,7 +213,7 @@ impl<'a> Filling<'a> {
         Ok(Filled { identity, report: RebuildReport { records, findings, losses, ..self.report } })
     }
 
-    /// The store's identity, which says what the rebuild could not prove.
+    /// The store's identity, with the facts that the rebuild could not prove.
     fn identity(&self, found: IdentityRow, superblock: &Superblock, reached: u64, wall: Timestamp) -> IdentityRow {
         let witness = superblock.witness.unwrap_or_default();
         let mut identity = IdentityRow {
@@ -235,7 +236,7 @@ impl<'a> Filling<'a> {
             let highest = self.survey.buckets.keys().next_back().copied().unwrap_or(0);
             identity.doubt = Some(Doubt {
                 since: wall,
-                // A bucket whose notes are lost had a number too.
+                // A bucket whose notes are lost has a number too.
                 buckets: self.survey.scopes.max(highest) + BUCKETS_MARGIN,
                 keys: self.survey.access_keys.keys().cloned().collect(),
                 places: self.survey.losses.iter().take(PLACES).cloned().collect(),

@@ -2,9 +2,9 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::principal::{AccessKeyInfo, Rights};
+use crate::model::principal::{AccessKeyInfo, Rights};
+use crate::model::time::Timestamp;
 use crate::record::content::Place;
-use crate::time::Timestamp;
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct AccessKeyRow {
@@ -23,9 +23,18 @@ pub(crate) struct AccessKeyRow {
     pub change: u64,
     #[n(6)]
     pub note: Place,
-    /// A new officer's key, void until another officer has approved it.
+    /// A new officer's key, void until another officer approves it.
     #[n(7)]
     pub pending: Option<bool>,
+}
+
+/// The note of an access key in a segment.
+#[derive(minicbor::Encode, minicbor::Decode)]
+pub(crate) struct AccessKeyNote {
+    #[n(0)]
+    pub id: String,
+    #[n(1)]
+    pub row: AccessKeyRow,
 }
 
 impl AccessKeyRow {

@@ -1,11 +1,11 @@
-//! A record of the audit log, and the Merkle checkpoint over a run of them. The chain itself is the catalog's
-//! append mutation; number and links are outside the record.
+//! A record of the audit log, and the Merkle checkpoint over a run of records. The chain itself is the catalog's
+//! append mutation, so number and link are outside the record.
 
 use minicbor::{Decode, Encode};
 
-use crate::audit::Action;
-use crate::principal::Actor;
-use crate::time::Timestamp;
+use crate::model::action::Action;
+use crate::model::principal::Actor;
+use crate::model::time::Timestamp;
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct AuditRow {
@@ -22,7 +22,7 @@ pub(crate) struct AuditRow {
     pub key: Option<String>,
     #[n(5)]
     pub version: Option<String>,
-    /// Why it was refused; none: it was done.
+    /// The reason of the refusal. None: the action took place.
     #[n(6)]
     pub refused: Option<String>,
     #[n(7)]
@@ -31,7 +31,7 @@ pub(crate) struct AuditRow {
     pub origin: Option<String>,
 }
 
-/// What a segment keeps of a run of records, or of a part of one: their values as stored.
+/// The note of a run of records, or of a part of one, in a segment: the values as stored.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct AuditNote {
     /// The number of the first.
@@ -41,12 +41,12 @@ pub(crate) struct AuditNote {
     pub values: Vec<minicbor::bytes::ByteVec>,
 }
 
-/// Covers the records from its key to `last`.
+/// The checkpoint over the records from its key to `last`.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct CheckpointRow {
     #[n(0)]
     pub last: u64,
-    /// The chain's end after `last`.
+    /// The chain's link at `last`.
     #[cbor(n(1), with = "minicbor::bytes")]
     pub link: [u8; 32],
     /// Merkle root over the links of the run.
@@ -56,12 +56,12 @@ pub(crate) struct CheckpointRow {
     pub signature: Vec<u8>,
 }
 
-/// The end of the log as background work last signed it.
+/// The end of the log that background work signed last.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct SealedRow {
     #[n(0)]
     pub records: u64,
-    /// The chain's end after that record.
+    /// The chain's link at that record.
     #[cbor(n(1), with = "minicbor::bytes")]
     pub link: [u8; 32],
     /// The last record that a checkpoint covers.

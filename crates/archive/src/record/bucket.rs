@@ -1,12 +1,12 @@
-//! A bucket, deleted ones included: their numbers are never used again, and audit records refer to them.
+//! A bucket. The rows of deleted buckets stay: their numbers are never used again, and audit records refer to them.
 
 use minicbor::{Decode, Encode};
 
-use crate::bucket::{AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning};
-use crate::principal::Actor;
+use crate::model::bucket::{AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning};
+use crate::model::principal::Actor;
+use crate::model::time::Timestamp;
+use crate::model::version::Tags;
 use crate::record::content::Place;
-use crate::time::Timestamp;
-use crate::version::Tags;
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct BucketRow {
@@ -37,11 +37,14 @@ pub(crate) struct BucketRow {
     pub wrapped: Vec<u8>,
     #[n(12)]
     pub deleted: Option<Timestamp>,
-    /// Rises with every change: of two notes the higher counts.
+    /// Rises with every change. Of two notes the one with the higher value counts.
     #[n(13)]
     pub change: u64,
     #[n(14)]
     pub note: Place,
+    /// The bucket is a share of the file gateway, for good.
+    #[n(15)]
+    pub share: Option<bool>,
 }
 
 impl BucketRow {
@@ -58,6 +61,11 @@ impl BucketRow {
             quota: self.quota,
             anonymous: self.anonymous,
             tags: self.tags.clone(),
+            share: self.is_share(),
         }
+    }
+
+    pub fn is_share(&self) -> bool {
+        self.share == Some(true)
     }
 }

@@ -1,11 +1,11 @@
-//! Where content lies: places, extents, streams, layouts.
+//! The places of content: records, extents, streams, layouts.
 //!
-//! A stream is the content of one put or part, cut into pieces; a piece lies in one segment as a run of frames.
-//! Streams of few pieces carry their extents in the row that names them; longer ones have rows of their own.
+//! A stream is the content of one put or part, cut into pieces. A piece is a run of frames in one segment. A stream
+//! of few pieces has its extents in the row that names it; a longer one has rows of its own.
 
 use minicbor::{Decode, Encode};
 
-/// A record in a segment, header included. Lengths are bytes.
+/// A record in a segment, with its header. Lengths are in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
 pub(crate) struct Place {
     #[n(0)]
@@ -25,7 +25,7 @@ pub(crate) struct Extent {
     /// The piece's record, from the segment's start. Its frames begin behind the header.
     #[n(1)]
     pub at: u32,
-    /// Bytes of content in it; all frames but the last of a stream are full.
+    /// Bytes of content in the piece. All frames but the last of a stream are full.
     #[n(2)]
     pub bytes: u32,
 }
@@ -34,24 +34,24 @@ pub(crate) struct Extent {
 pub(crate) struct Stream {
     #[n(0)]
     pub number: u64,
-    /// With the object's key it gives the stream's key.
+    /// Together with the object's key it gives the stream's key.
     #[cbor(n(1), with = "minicbor::bytes")]
     pub salt: [u8; 16],
     #[n(2)]
     pub size: u64,
-    /// All pieces, if they are few; none: rows in the extents table.
+    /// All pieces, if they are few. None: the extents table has them.
     #[n(3)]
     pub extents: Option<Vec<Extent>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) enum Content {
-    /// A delete marker, or no bytes.
+    /// A delete marker or an empty object.
     #[n(0)]
     None,
     #[n(1)]
     Stream(#[n(0)] Stream),
-    /// The parts table and the layout of this object.
+    /// The content is in the parts table and the layout of this object.
     #[n(2)]
     Parts,
 }

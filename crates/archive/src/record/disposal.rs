@@ -1,4 +1,4 @@
-//! Work left behind by a deletion: the key entry to destroy, and rows of long content to clear away.
+//! The work that remains after a deletion: the key entry to destroy, and the rows of long content to clear.
 
 use minicbor::{Decode, Encode};
 

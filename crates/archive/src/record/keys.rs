@@ -1,11 +1,12 @@
-//! Keys of records: numbers big-endian, so that they sort; S3 keys escaped, so that what follows them can be told apart.
+//! Record keys. Numbers are big-endian, so that they sort. S3 keys are escaped, so that the bytes behind them cannot
+//! be confused with them.
 //!
-//! In an S3 key, byte 0 becomes 00 FF; 00 01 ends it. So keys sort as their bytes do, and 00 02 behind a key is
-//! above all its versions. Version numbers are stored inverted: the newest comes first.
+//! In an S3 key, byte 0 becomes 00 FF, and 00 01 ends the key. Keys therefore sort as their bytes do, and 00 02
+//! behind a key is above all its versions. Version numbers are stored inverted: the newest comes first.
 
 use bytes::Bytes;
 
-use crate::error::{ArchiveError, Result};
+use crate::model::error::{ArchiveError, Result};
 
 pub(crate) fn number(value: u64) -> Bytes {
     Bytes::copy_from_slice(&value.to_be_bytes())
@@ -29,7 +30,7 @@ pub(crate) fn numbers(first: u64, second: u64) -> Bytes {
     bytes.into()
 }
 
-/// What all keys of a bucket that start with `prefix` start with.
+/// The common prefix of all keys of a bucket that start with `prefix`.
 pub(crate) fn prefix(bucket: u32, prefix: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(4 + prefix.len() + 16);
     bytes.extend_from_slice(&bucket.to_be_bytes());
@@ -42,7 +43,7 @@ pub(crate) fn prefix(bucket: u32, prefix: &str) -> Vec<u8> {
     bytes
 }
 
-/// What all versions (or uploads) of one key start with.
+/// The common prefix of all versions or uploads of one key.
 pub(crate) fn all_of(bucket: u32, key: &str) -> Vec<u8> {
     let mut bytes = prefix(bucket, key);
     bytes.extend_from_slice(&[0, 1]);
@@ -68,10 +69,10 @@ pub(crate) fn upload(bucket: u32, key: &str, number: u64) -> Bytes {
     bytes.into()
 }
 
-/// Bucket, S3 key and the number behind it, as stored (a version's is inverted back by the caller).
+/// The bucket, the S3 key and the stored number behind it. The caller inverts a version's number.
 pub(crate) fn split(record_key: &[u8]) -> Result<(u32, String, u64)> {
     let damaged =
-        || ArchiveError::damaged("the catalog", format!("a record key of {} bytes has no sense", record_key.len()));
+        || ArchiveError::damaged("the catalog", format!("a record key of {} bytes is malformed", record_key.len()));
     let (bucket, rest) = record_key.split_first_chunk::<4>().ok_or_else(damaged)?;
     let (body, number) = rest.split_last_chunk::<8>().ok_or_else(damaged)?;
     let body = body.strip_suffix(&[0, 1]).ok_or_else(damaged)?;

@@ -2,11 +2,10 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::checksum::Checksum;
-use crate::get::PartInfo;
+use crate::model::checksum::Checksum;
+use crate::model::time::Timestamp;
+use crate::model::version::{ETag, PartInfo};
 use crate::record::content::{Place, Stream};
-use crate::time::Timestamp;
-use crate::version::ETag;
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct PartRow {
@@ -25,7 +24,7 @@ pub(crate) struct PartRow {
     pub note: Place,
 }
 
-/// What a segment keeps of a part.
+/// The note of a part in a segment.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct PartNote {
     #[n(0)]

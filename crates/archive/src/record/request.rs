@@ -1,20 +1,20 @@
-//! Something that takes two people: who asked for it, and until when another one may approve it.
+//! A request that takes two people, and the time until which another officer may approve it.
 
 use minicbor::{Decode, Encode};
 
-use crate::principal::Actor;
-use crate::time::Timestamp;
+use crate::model::principal::Actor;
+use crate::model::time::Timestamp;
 
-/// What is done once it is approved.
+/// The effect of an approval.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) enum Asked {
-    /// The time the store was closed counts, at most this many milliseconds of it.
+    /// The time for which the store was closed counts, up to this many milliseconds.
     #[n(0)]
     CreditClock(#[n(0)] u64),
     /// The access key with this id becomes a retention officer's.
     #[n(1)]
     Officer(#[n(0)] String),
-    /// The matter `rebuild` that has stood since then ends.
+    /// The matter `rebuild` of this time ends.
     #[n(2)]
     Release(#[n(0)] Timestamp),
 }
@@ -25,18 +25,18 @@ pub(crate) struct RequestRow {
     pub asked: Asked,
     #[n(1)]
     pub by: Actor,
-    /// The user of this machine who asked.
+    /// The user of this machine that made the request.
     #[n(2)]
     pub peer: Option<u32>,
     #[n(3)]
     pub made: Timestamp,
-    /// Void from here on, by the later of both clocks.
+    /// The request is void from this time on the later of both clocks.
     #[n(4)]
     pub expires: Timestamp,
-    /// Where officers are lost: from here on, by the compliance clock, it takes no officer's approval.
+    /// After a loss of officers: from this time on the compliance clock, the request needs no officer's approval.
     #[n(5)]
     pub alone_from: Option<Timestamp>,
-    /// What will happen, in words.
+    /// The effect in words.
     #[n(6)]
     pub says: String,
 }

@@ -1,4 +1,4 @@
-//! A segment of the data volume that is in use. Those without a record are free.
+//! A segment of the data volume that is in use. A segment without a row is free.
 
 use minicbor::{Decode, Encode};
 
@@ -9,10 +9,10 @@ pub(crate) enum SegmentUse {
     Open,
     #[n(1)]
     Sealed,
-    /// Part of the key table, by its place in it.
+    /// A part of the key table, with its ordinal.
     #[n(2)]
     Keys(#[n(0)] u32),
-    /// A rebuild could not read its header: it may hold records, and is neither read, moved nor freed.
+    /// A rebuild could not read its header. It may hold records, and is neither read, moved nor freed.
     #[n(3)]
     Unreadable,
 }
@@ -21,13 +21,13 @@ pub(crate) enum SegmentUse {
 pub(crate) struct SegmentRow {
     #[n(0)]
     pub usage: SegmentUse,
-    /// Unique to this use of the segment; every record in it repeats it.
+    /// Unique to this use of the segment. Every record in the segment repeats it.
     #[n(1)]
     pub incarnation: u64,
-    /// Bytes from the segment's start to the end of its last record, as of the last writing of this record.
+    /// Bytes from the segment's start to the end of its last record, when this row was written.
     #[n(2)]
     pub used: u32,
-    /// Bytes of records that are still needed. Advice for reclamation, which checks each record; scrub corrects it.
+    /// Bytes of records that are still needed. A hint for reclamation, which checks each record; scrub corrects it.
     #[n(3)]
     pub live: i64,
 }

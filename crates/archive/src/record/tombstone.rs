@@ -1,10 +1,10 @@
-//! The certificate that stays when a version that was under retention is disposed of.
+//! The certificate of a version that was under retention and has been disposed of.
 
 use minicbor::{Decode, Encode};
 
-use crate::principal::Actor;
-use crate::time::Timestamp;
-use crate::version::Retention;
+use crate::model::principal::Actor;
+use crate::model::time::Timestamp;
+use crate::model::version::Retention;
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct TombstoneRow {
@@ -14,10 +14,10 @@ pub(crate) struct TombstoneRow {
     pub size: u64,
     #[cbor(n(2), with = "minicbor::bytes")]
     pub blake3: [u8; 32],
-    /// When it was stored.
+    /// When the version was stored.
     #[n(3)]
     pub stored: Timestamp,
-    /// Under which rule it had been kept.
+    /// The retention under which it was kept.
     #[n(4)]
     pub retention: Option<Retention>,
     /// When it was disposed of, on the compliance clock.
@@ -30,7 +30,7 @@ pub(crate) struct TombstoneRow {
     pub cause: String,
     #[n(8)]
     pub version: String,
-    /// The key slot whose entry was overwritten with zeros: without it the content is noise.
+    /// The key slot whose entry was overwritten with zeros. Without the key the content cannot be read.
     #[n(9)]
     pub slot: u64,
 }

@@ -2,11 +2,11 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::checksum::{Algorithm, ChecksumKind};
-use crate::principal::Actor;
+use crate::model::checksum::{Algorithm, ChecksumKind};
+use crate::model::principal::Actor;
+use crate::model::time::Timestamp;
+use crate::model::version::{Metadata, Retention, Tags};
 use crate::record::version::CustomerMark;
-use crate::time::Timestamp;
-use crate::version::{Metadata, Retention, Tags};
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct UploadRow {

@@ -1,19 +1,19 @@
-//! A version: everything about it but its bucket, key and number, which are its record key.
+//! A version: all its properties except bucket, key and number, which are its record key.
 
 use minicbor::{Decode, Encode};
 
-use crate::bucket::Versioning;
-use crate::buckets::Bucket;
-use crate::checksum::{Checksum, to_base64};
-use crate::principal::Actor;
+use crate::model::bucket::Versioning;
+use crate::model::checksum::{Checksum, to_base64};
+use crate::model::principal::Actor;
+use crate::model::secrets::CustomerKey;
+use crate::model::time::Timestamp;
+use crate::model::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
+use crate::record::bucket::BucketRow;
 use crate::record::content::{Content, Place};
-use crate::store::CustomerKey;
-use crate::time::Timestamp;
-use crate::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct VersionRow {
-    /// What its frames and its key are bound to.
+    /// Its frames and its key are bound to this number.
     #[n(0)]
     pub object: u64,
     /// The random half of the version id.
@@ -32,7 +32,8 @@ pub(crate) struct VersionRow {
     pub modified: Timestamp,
     #[n(7)]
     pub owner: Actor,
-    /// Where its wrapped key lies in the key table. A delete marker has an entry too: its existence is its entry.
+    /// The slot of its wrapped key in the key table. A delete marker has an entry too, since a version exists as long
+    /// as its entry.
     #[n(8)]
     pub slot: u64,
     #[n(9)]
@@ -51,10 +52,10 @@ pub(crate) struct VersionRow {
     pub customer: Option<CustomerMark>,
     #[n(16)]
     pub content: Content,
-    /// Where the newest note of this row lies.
+    /// The place of the newest note of this row.
     #[n(17)]
     pub note: Place,
-    /// Expiration has told of it (action `notify`).
+    /// Expiration has recorded that its retention ended (action `notify`).
     #[n(18)]
     pub notified: Option<bool>,
     /// The upload it was completed from.
@@ -62,7 +63,7 @@ pub(crate) struct VersionRow {
     pub upload: Option<u64>,
 }
 
-/// Recognises the customer's key without keeping it.
+/// Recognises the customer's key without storing it.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct CustomerMark {
     #[cbor(n(0), with = "minicbor::bytes")]
@@ -82,7 +83,7 @@ impl CustomerMark {
     }
 }
 
-/// Points to a version from an index.
+/// A reference from an index to a version.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
 pub(crate) struct VersionRef {
     #[n(0)]
@@ -93,12 +94,12 @@ pub(crate) struct VersionRef {
     pub number: u64,
 }
 
-/// What an object with content of more than one piece belongs to.
+/// The owner of an object with more than one piece.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) enum Owner {
     #[n(0)]
     Version(#[n(0)] VersionRef),
-    /// An upload under way; its number instead of a version's.
+    /// An upload under way, with the upload's number.
     #[n(1)]
     Upload(#[n(0)] VersionRef),
 }
@@ -109,13 +110,12 @@ impl VersionRef {
     }
 }
 
-/// What a segment keeps of a version, so that the catalog can be rebuilt: the row without what only the catalog knows
-/// (where things lie), and its record key.
+/// The note of a version in a segment, from which the catalog can be rebuilt: the row and its record key.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct VersionNote {
     #[n(0)]
     pub at: VersionRef,
-    /// Places inside are as of writing; a rebuild replaces them by what it finds.
+    /// The places in it are those at the time of writing. A rebuild replaces them.
     #[n(1)]
     pub row: VersionRow,
     /// The parts of a multipart object.
@@ -128,12 +128,12 @@ impl VersionRow {
         if self.null { VersionId::Null } else { VersionId::Number(number, self.salt) }
     }
 
-    pub fn info(&self, bucket: &Bucket, key: &str, number: u64, latest: bool) -> ObjectInfo {
+    pub fn info(&self, bucket: &BucketRow, key: &str, number: u64, latest: bool) -> ObjectInfo {
         ObjectInfo {
-            bucket: bucket.name().into(),
+            bucket: bucket.name.clone(),
             key: key.into(),
             version: self.id(number),
-            versioned: bucket.row.versioning != Versioning::Off,
+            versioned: bucket.versioning != Versioning::Off,
             latest,
             delete_marker: self.marker,
             size: self.size,
@@ -151,7 +151,7 @@ impl VersionRow {
         }
     }
 
-    /// For messages: the BLAKE3 in base64.
+    /// The BLAKE3 in base64, for messages.
     pub fn fingerprint(&self) -> String {
         to_base64(&self.blake3)
     }

@@ -1,14 +1,14 @@
-//! Appends records of all writers to the open segment, in groups, several on their way at once.
+//! Appends the records of all writers to the open segment, in groups, of which several can be under way.
 //!
-//! There is no task: whoever submits a record or finishes a group starts the next one. A group is one
-//! contiguous write of whole blocks, durable when it completes (`fua`). Small records are packed densely: when
-//! nothing is on its way, the next group begins in the last, partly filled block and writes it again with what
-//! it held. While the block is on its way, the next group begins at the next block instead, so that no block is
-//! written twice at once. A group is off the way when it is ordered (see `order`), since from then on the block's next
-//! content cannot overtake it. Long records are placed on block boundaries and go out uncopied.
+//! There is no task: a call that submits a record or ends a group starts the next group. A group is one contiguous
+//! write of whole blocks, durable when it completes (`fua`). Small records are packed densely. When no group is under
+//! way, the next one begins in the last, partly filled block and writes that block again with its content. Otherwise
+//! it begins at the next block, so that no block is written twice at once. A group counts as under way until it is
+//! ordered (see `order`); from then on the block's next content cannot overtake it. Long records start on block
+//! boundaries and are not copied.
 //!
-//! Failure model: a group that fails fails all its records. Where its place cannot be written the segment takes nothing
-//! more and the next records go to another; otherwise it leaves a gap, and later groups begin behind it.
+//! Failure model: a failed group fails all its records. If its place cannot be written, the segment takes nothing
+//! more and the next records go to another one. Any other failure leaves a gap, and later groups begin behind it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,36 +19,36 @@ use stele_ground::digest::crc32c;
 use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
 use tokio::sync::oneshot;
 
-use crate::error::{ArchiveError, Result};
-use crate::numbers::Numbers;
+use crate::model::error::{ArchiveError, Result};
 use crate::record::content::Place;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::{SEGMENTS, encode, keys};
 use crate::space::header::{RECORD_HEADER, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, record_length};
-use crate::space::order::{self, Teller, Written};
+use crate::space::numbers::Numbers;
+use crate::space::order::{self, Completion, Written};
 use crate::space::segments::{Segments, Writing};
 use crate::space::{BLOCK, align_up};
 
-/// Groups on their way at most: for small groups, and for those at least `LARGE`.
+/// Groups under way at most: small ones, and those of at least `LARGE` bytes.
 const SMALL_DEPTH: usize = 2;
 const LARGE_DEPTH: usize = 6;
 const LARGE: u32 = 1 << 20;
-/// A group takes no further record beyond this.
+/// Bytes at which a group takes no further record.
 const GROUP_MAX: u32 = 8 << 20;
-/// Records at least this long go out uncopied, on block boundaries.
+/// Records of at least this length are not copied, and start on block boundaries.
 const UNCOPIED: u32 = 128 << 10;
 
-/// A record to be appended: the buffer holds room for the header, then the payload.
+/// A record to be appended. The buffer has space for the header, then the payload.
 pub(crate) struct Record {
     pub header: RecordHeader,
     pub buffer: Buffer,
-    /// Whose it is, until its commit; none where reclamation keeps the record without being told.
+    /// The writer, until its commit. None: reclamation does not wait for this record.
     pub writing: Option<Arc<Writing>>,
-    /// A commit waits until it is ordered.
+    /// A commit waits until the record is ordered.
     pub followed: bool,
 }
 
-/// A record on its way to its place.
+/// A record under way.
 pub(crate) type Appended = Written<Place>;
 
 pub(crate) struct Appender {
@@ -58,7 +58,7 @@ pub(crate) struct Appender {
     numbers: Arc<Numbers>,
     store: [u8; 16],
     state: Mutex<State>,
-    /// Held by the one who prepares the next segment.
+    /// Held while a caller prepares the next segment.
     preparing: AsyncMutex<()>,
 }
 
@@ -68,11 +68,11 @@ struct State {
     spare: Option<Open>,
     waiting: VecDeque<Group>,
     on_their_way: usize,
-    /// How many groups of each segment are on their way.
+    /// How many groups of each segment are under way.
     writing: BTreeMap<u32, usize>,
-    /// Segments that were filled; their rows and footers are still to be written.
+    /// Full segments whose rows and footers are still to be written.
     filled: Vec<(u32, u64, u32)>,
-    /// The next segment, whose preparation has begun. Whoever began it may have gone away: the next goes on with it.
+    /// The next segment, whose preparation has begun. If its caller has gone away, the next caller continues.
     begun: Option<Begun>,
     closed: bool,
 }
@@ -88,11 +88,11 @@ struct Begun {
 struct Open {
     number: u32,
     incarnation: u64,
-    /// Where the next record may begin, at the earliest.
+    /// The earliest place for the next record.
     tail: u32,
-    /// What the partly filled last block holds, if that is durable and may be written again.
+    /// The content of the partly filled last block, if it is durable and may be written again.
     last_block: Vec<u8>,
-    /// Taken from the reserve: only for deletes, holds and reclamation.
+    /// Taken from the reserve: only for deletions, holds and reclamation.
     reserve: bool,
 }
 
@@ -101,14 +101,14 @@ struct Group {
     /// Block-aligned, from the segment's start.
     start: u32,
     end: u32,
-    /// What the first block holds before the first record.
+    /// The content of the first block before the first record.
     before: Vec<u8>,
-    records: Vec<(u32, Buffer, Teller<Place>)>,
-    /// A commit waits for each of them.
+    records: Vec<(u32, Buffer, Completion<Place>)>,
+    /// A commit waits for one of its records.
     followed: bool,
 }
 
-/// What is left to do when a group is ordered.
+/// The work that follows the ordering of a group.
 struct Ordering {
     segment: u32,
     end: u32,
@@ -118,12 +118,12 @@ struct Ordering {
 
 enum Placement {
     Done(Appended),
-    /// No segment has room; the record comes back.
+    /// No segment has room. The record is returned.
     NoRoom(Record),
 }
 
 impl Record {
-    /// A record of a note alone.
+    /// A record that consists of a note.
     pub fn note(header: RecordHeader, sealed: &[u8]) -> Record {
         let mut buffer = Buffer::zeroed(RECORD_HEADER as usize + sealed.len());
         buffer[RECORD_HEADER as usize..].copy_from_slice(sealed);
@@ -134,7 +134,7 @@ impl Record {
         Record { writing: Some(Arc::clone(writing)), ..self }
     }
 
-    /// For whoever commits as soon as it is ordered.
+    /// Marks that a commit follows as soon as the record is ordered.
     pub fn followed(self) -> Record {
         Record { followed: true, ..self }
     }
@@ -156,7 +156,7 @@ impl Appender {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on in a segment found open. Nothing at or behind `tail` is needed.
+    /// Continues in an open segment. Nothing at or behind `tail` is needed.
     pub fn resume(&self, number: u32, incarnation: u64, tail: u32) {
         let tail = align_up(tail, BLOCK);
         self.state().open = Some(Open { number, incarnation, tail, last_block: Vec::new(), reserve: false });
@@ -167,21 +167,22 @@ impl Appender {
         self.state().open.as_ref().map(|open| (open.number, open.tail))
     }
 
-    /// Gives no further place to any record, and answers the open segment and its end.
+    /// Ends appending. Returns the open segment and its end.
     pub fn close(&self) -> Option<(u32, u32)> {
         let mut state = self.state();
         state.closed = true;
         state.open.as_ref().map(|open| (open.number, open.tail))
     }
 
-    /// Segments with groups that wait or are on their way. A sealed one may be among them: it is sealed as soon as it is full.
+    /// Segments with groups that wait or are under way. Sealed ones may be among them, since a segment is sealed as
+    /// soon as it is full.
     pub fn writing(&self) -> BTreeSet<u32> {
         let state = self.state();
         let waiting = state.waiting.iter().map(|group| group.segment);
         waiting.chain(state.writing.keys().copied()).collect()
     }
 
-    /// Queues the record. `reserve`: deletes, holds and reclamation may use the last segments.
+    /// Queues the record. `reserve`: deletions, holds and reclamation may use the last segments.
     pub async fn append(self: &Arc<Self>, mut record: Record, reserve: bool) -> Result<Appended> {
         record.header.payload = record.buffer.len() as u32 - RECORD_HEADER;
         record.header.check = crc32c(&record.buffer[RECORD_HEADER as usize..]);
@@ -201,7 +202,7 @@ impl Appender {
         }
     }
 
-    /// Gives the record its place in the last waiting group, or in a new one.
+    /// Places the record in the last waiting group, or in a new one.
     fn place(&self, mut record: Record, reserve: bool) -> Result<Placement> {
         let mut state = self.state();
         let state = &mut *state;
@@ -219,7 +220,7 @@ impl Appender {
                 continue;
             };
             if open.reserve && !reserve {
-                if !self.segments.roomy() {
+                if !self.segments.has_room() {
                     return Err(full());
                 }
                 open.reserve = false;
@@ -245,7 +246,7 @@ impl Appender {
             record.header.incarnation = open.incarnation;
             record.header.encode(&mut record.buffer[..RECORD_HEADER as usize]);
             let end = if uncopied { align_up(at + length, BLOCK) } else { at + length };
-            let (teller, appended) = Written::new();
+            let (completion, appended) = Written::new();
             if !joins {
                 let start = at / BLOCK * BLOCK;
                 let before = std::mem::take(&mut open.last_block);
@@ -259,13 +260,13 @@ impl Appender {
             if let Some(group) = state.waiting.back_mut() {
                 group.end = end;
                 group.followed &= record.followed;
-                group.records.push((at, record.buffer, teller));
+                group.records.push((at, record.buffer, completion));
             }
             return Ok(Placement::Done(appended));
         }
     }
 
-    /// Starts as many waiting groups as may be on their way.
+    /// Starts as many waiting groups as may be under way.
     fn start_groups(self: &Arc<Self>) {
         loop {
             let group = {
@@ -309,7 +310,7 @@ impl Appender {
                     gathered.clear();
                 }
                 let padded = align_up(length, BLOCK);
-                // What lies there is stale: not for the volume.
+                // The bytes behind the record are stale and must not reach the volume.
                 let used = buffer.len();
                 buffer.set_length(padded as usize);
                 buffer[used..].fill(0);
@@ -344,7 +345,7 @@ impl Appender {
         order::submit(&self.volume, &*self.catalog, followed, Op::Write { at, data, fua: true }, ordered, done);
     }
 
-    /// Whatever is written from now on comes behind the group.
+    /// Any later write comes behind the group.
     fn ordered(self: &Arc<Self>, ordering: Ordering) {
         let Ordering { segment, end, last_block, waiters } = ordering;
         {
@@ -359,7 +360,7 @@ impl Appender {
         }
         self.start_groups();
         for (place, waiter) in waiters {
-            // A writer that has gone away leaves an orphan, which reclamation does not keep.
+            // The record of a writer that has gone away is an orphan. Reclamation drops it.
             let _ = waiter.send(place);
         }
     }
@@ -380,7 +381,7 @@ impl Appender {
         if let Err(error) = &result {
             let mut state = self.state();
             state.on_their_way -= usize::from(unordered);
-            // What failed may fail again right behind: this segment takes nothing more.
+            // The next place of a damaged segment may fail too: it takes nothing more.
             if error.fault == MediaFault::Damaged
                 && let Some(open) = state.open.take_if(|open| open.number == segment)
             {
@@ -397,7 +398,7 @@ impl Appender {
         }
     }
 
-    /// Makes the next segment ready, unless somebody just did.
+    /// Prepares the next segment, unless another caller just did.
     async fn prepare(&self, reserve: bool) -> Result<()> {
         let _preparing = self.preparing.lock().await;
         {
@@ -410,7 +411,7 @@ impl Appender {
         let begun = match begun {
             Some(begun) => begun,
             None => {
-                // First, so that nothing is waited for between taking the segment and remembering it.
+                // First, so that no await lies between taking the segment and remembering it.
                 let incarnation = crate::space::incarnation(&self.store, self.numbers.next().await?);
                 let (number, reserve) = match self.segments.take(false) {
                     Some(number) => (number, false),
@@ -420,7 +421,7 @@ impl Appender {
                 *self.state().begun.insert(Begun { number, incarnation, reserve })
             }
         };
-        if begun.reserve && !reserve && !self.segments.roomy() {
+        if begun.reserve && !reserve && !self.segments.has_room() {
             return Err(full());
         }
         let prepared = self.prepare_segment(begun).await;
@@ -438,7 +439,7 @@ impl Appender {
                 Ok(())
             }
             Err(ArchiveError::Damaged { place, message }) => {
-                // It stays taken until the store is opened anew; the caller comes back for the next.
+                // It stays taken until the store is opened again. The caller tries the next segment.
                 tracing::warn!("segment {} is left out: {place}: {message}", begun.number);
                 Ok(())
             }
@@ -458,15 +459,15 @@ impl Appender {
         let row = SegmentRow { usage: SegmentUse::Open, incarnation, used: BLOCK, live: 0 };
         let transaction = Transaction::new().put(SEGMENTS, keys::short(number), encode(&row)).with_reserve();
         let filled = self.state().filled.clone();
-        // Durable before the first record goes in: an opening looks for records only in segments it knows.
+        // Durable before the first record: an opening looks for records only in segments that the catalog names.
         self.catalog.commit(self.seal_filled(transaction, &filled)).await?;
         self.state().filled.retain(|segment| !filled.contains(segment));
         self.segments.put(number, row);
         Ok(())
     }
 
-    /// Adds the rows of segments that have become full, and writes their footers. A rebuild compares
-    /// them with what it found; nothing else depends on them.
+    /// Adds the rows of full segments to a transaction, and writes their footers. A rebuild compares the footers with
+    /// its findings; nothing else uses them.
     fn seal_filled(&self, mut transaction: Transaction, filled: &[(u32, u64, u32)]) -> Transaction {
         for (number, incarnation, used) in filled.iter().copied() {
             self.segments.seal(number, used);
@@ -487,7 +488,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn full() -> ArchiveError {
     ArchiveError::NoSpace(
-        "the data volume has no free segment; delete what may be deleted, whose room is then reclaimed in the background"
-            .into(),
+        "the data volume has no free segment; delete versions, and background work reclaims their room".into(),
     )
 }

@@ -1,7 +1,7 @@
 //! Headers on the data volume: of segments, and of the records in them. Little-endian, each with a CRC-32C.
 //!
-//! A record's header repeats its segment's incarnation, so that what an earlier use of the segment left behind is
-//! never taken for a record of this one.
+//! A record's header repeats its segment's incarnation, so that records of an earlier use of the segment are not
+//! taken for present ones.
 
 use stele_ground::digest::crc32c;
 
@@ -15,7 +15,7 @@ const RECORD_MAGIC: [u8; 4] = *b"STRC";
 const SEGMENT_MAGIC: [u8; 8] = *b"STELESEG";
 const FOOTER_MAGIC: [u8; 8] = *b"STELEEND";
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// Frames of a stream.
@@ -62,7 +62,7 @@ pub(crate) struct RecordHeader {
     pub stream: u64,
     pub salt: Salt,
     pub incarnation: u64,
-    /// Rises through the store's life: of two notes of one thing, the higher counts.
+    /// Rises through the life of the store. Of two notes of one thing, the higher one counts.
     pub sequence: u64,
     /// CRC-32C of the payload.
     pub check: u32,
@@ -154,7 +154,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The format of a whole header, whichever version wrote it.
+    /// The format of a complete header, of any version.
     pub fn format(bytes: &[u8]) -> Option<u32> {
         let bytes = bytes.get(..52)?;
         (bytes[..8] == SEGMENT_MAGIC && u32_at(bytes, 48) == crc32c(&bytes[..48])).then(|| u32_at(bytes, 8))
@@ -204,7 +204,7 @@ impl SegmentFooter {
         bytes
     }
 
-    /// Whether a footer, of whatever incarnation, begins here.
+    /// Whether a footer of any incarnation begins here.
     pub fn begins(bytes: &[u8]) -> bool {
         bytes.starts_with(&FOOTER_MAGIC)
     }

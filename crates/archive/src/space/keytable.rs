@@ -1,14 +1,16 @@
 //! The key table: a wrapped key for every object, in entries of fixed size that are overwritten in place.
 //!
-//! An object exists as long as its entry does; zeros over the entry are the first half of its disposal. Entries
-//! change in rounds: everything asked for while one round is on its way goes with the next. A round reads the
-//! blocks it lacks, changes them, and writes them; the next one begins when these writes are ordered (see `order`), and
-//! whoever asked for a change is told when they are durable too (`fua`).
+//! An object exists as long as its entry. Zeros over the entry are the first step of its disposal. Entries change in
+//! rounds: all changes requested during one round go with the next. A round reads the blocks that it lacks, changes
+//! them, and writes them. The next round begins when these writes are ordered (see `order`). Each requested change
+//! completes when it is also durable (`fua`).
 //!
-//! Failure model: a block that fails fails the changes in it and is forgotten; the next round reads it again. Slots in
-//! a block that cannot be read or written are not given out. A block torn by a power cut differs from its former
-//! content only in the entries being changed, and each entry has a CRC. An entry is destroyed only by whoever names the
-//! object it belongs to: a wrong belief about a slot must not cost another object its key.
+//! Failure model: a failed block fails the changes in it and is forgotten; the next round reads it again. Slots in a
+//! block that cannot be read or written are not handed out. A block that a power cut tore differs from its former
+//! content only in the changed entries, and each entry has a CRC. An entry is destroyed only by a caller that names
+//! its object, so a wrong slot number cannot destroy another object's key.
+
+mod entry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,22 +23,20 @@ use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
 use tokio::sync::oneshot;
 
 use crate::cache::Cache;
-use crate::error::{ArchiveError, Result};
-use crate::numbers::Numbers;
+use crate::model::error::{ArchiveError, Result};
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::{SEGMENTS, encode, keys};
 use crate::space::BLOCK;
 use crate::space::header::{SegmentHeader, SegmentKind};
-use crate::space::order::{self, Teller, Written};
+use crate::space::numbers::Numbers;
+use crate::space::order::{self, Completion, Written};
 use crate::space::segments::Segments;
-
-mod entry;
 
 pub(crate) use entry::{ENTRY, Entry};
 
-/// Where entries begin in a segment of the table: behind the superblocks, or the header.
+/// The offset of the entries in a segment of the table, behind the superblock or the header.
 pub(crate) const FIRST: u32 = 2 * BLOCK;
-/// Blocks remembered, so that a round need not read what the last one wrote.
+/// Blocks kept in memory, so that a round need not read the blocks of the last one.
 const REMEMBERED: usize = 1024;
 
 pub(crate) struct KeyTable {
@@ -50,24 +50,25 @@ pub(crate) struct KeyTable {
     numbers: Arc<Numbers>,
     state: Mutex<State>,
     extending: AsyncMutex<()>,
-    /// Entries that were overwritten since the store was opened: what they were may still be in the log beneath.
+    /// Entries overwritten since the store was opened. Their former content may still be in the log of the pool
+    /// below.
     destroyed: AtomicU64,
 }
 
 struct State {
     /// The table's segments in order.
     parts: Vec<u32>,
-    /// Destroyed slots, ready for use, whose rows in the table of free slots go when they are used.
+    /// Destroyed slots that are ready for use. Their rows in the table of free slots go when they are used.
     free: Vec<u64>,
     pending: BTreeMap<u64, Vec<Change>>,
     round: Option<Round>,
     remembered: Cache<u64, Shared>,
     /// Blocks that were read or written lately.
     usable: Cache<u64, ()>,
-    /// Blocks that could not be read or written: their slots are not given out while the store is open.
+    /// Blocks that could not be read or written. Their slots are not handed out while the store is open.
     bad: BTreeSet<u64>,
-    /// The next part's segment and incarnation. Whoever began to prepare it may have gone away: the next goes on with it,
-    /// so that no two segments are ever the same part.
+    /// The segment and incarnation of the next part. If the caller that prepares it goes away, the next one
+    /// continues, so that no two segments become the same part.
     begun: Option<(u32, u64)>,
 }
 
@@ -81,24 +82,24 @@ struct Change {
     slot: u64,
     inside: usize,
     what: What,
-    teller: Teller<()>,
-    /// The slot is free once the change is ordered: whatever uses it comes behind.
+    completion: Completion<()>,
+    /// The slot is free once the change is ordered, since a later use comes behind it.
     release: bool,
-    /// Another object's entry is there, and stays.
+    /// The entry belongs to another object and stays.
     foreign: Option<u64>,
 }
 
-/// A round on its way.
+/// A round under way.
 struct Round {
     blocks: BTreeMap<u64, RoundBlock>,
-    /// Reads, then writes that are not ordered.
+    /// Reads, then writes, that are not ordered yet.
     outstanding: usize,
     landing: Arc<Landing>,
     /// A commit waits for one of its changes.
     followed: bool,
 }
 
-/// The writes of a round that are not durable yet, and whoever waits until they are.
+/// The writes of a round that are not durable yet, and the requests that wait for them.
 #[derive(Default)]
 struct Landing(Mutex<Landed>);
 
@@ -132,7 +133,7 @@ struct RoundBlock {
     failure: Option<MediaError>,
 }
 
-/// A slot given to a writer.
+/// A slot handed to a writer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
     pub number: u64,
@@ -229,7 +230,7 @@ impl KeyTable {
         }
     }
 
-    /// Blocks that can be read now are given out again.
+    /// Hands out the slots of blocks that can be read again.
     pub async fn look_again(&self) -> Result<()> {
         let bad: Vec<u64> = self.state().bad.iter().copied().collect();
         for block in bad {
@@ -253,7 +254,7 @@ impl KeyTable {
         self.state().free.clone()
     }
 
-    /// Where the slot lies on the volume.
+    /// The place of the slot on the volume.
     fn place(&self, slot: u64) -> Result<u64> {
         let per_part = self.entries_per_part();
         let part = usize::try_from(slot / per_part).unwrap_or(usize::MAX);
@@ -263,7 +264,7 @@ impl KeyTable {
         Ok(self.segments.start(segment) + u64::from(FIRST) + slot % per_part * ENTRY as u64)
     }
 
-    /// The slot's block on the volume, and where in it the entry begins.
+    /// The slot's block on the volume, and the offset of the entry in it.
     fn block(&self, slot: u64) -> Result<(u64, usize)> {
         let at = self.place(slot)?;
         Ok((at / u64::from(BLOCK) * u64::from(BLOCK), (at % u64::from(BLOCK)) as usize))
@@ -280,12 +281,13 @@ impl KeyTable {
         self.change(slot, What::Write(entry.encode()), false)
     }
 
-    /// Overwrites the object's entry with zeros; resolves when that is durable. Refuses where another object's is.
+    /// Overwrites the object's entry with zeros; resolves when that is durable. Refuses to overwrite another object's
+    /// entry.
     pub fn destroy(self: &Arc<Self>, slot: u64, object: u64) -> Changed {
         self.change(slot, What::Destroy { object }, false)
     }
 
-    /// As `destroy`, for a slot that nothing refers to: it is free once its entry is gone.
+    /// As `destroy`, for a slot to which nothing refers. It is free once its entry is gone.
     pub fn release(self: &Arc<Self>, slot: u64, object: u64) {
         drop(self.change(slot, What::Destroy { object }, true));
     }
@@ -296,19 +298,19 @@ impl KeyTable {
     }
 
     fn change(self: &Arc<Self>, slot: u64, what: What, release: bool) -> Changed {
-        let (teller, changed) = Written::new();
+        let (completion, changed) = Written::new();
         match self.block(slot) {
             Ok((block, inside)) => {
-                let change = Change { slot, inside, what, teller, release, foreign: None };
+                let change = Change { slot, inside, what, completion, release, foreign: None };
                 self.state().pending.entry(block).or_default().push(change);
                 self.start_round();
             }
-            Err(error) => drop(teller.durable.send(Err(error))),
+            Err(error) => drop(completion.durable.send(Err(error))),
         }
         changed
     }
 
-    /// Starts a round, unless one is on its way or nothing is asked for.
+    /// Starts a round, unless one is under way or no change is requested.
     fn start_round(self: &Arc<Self>) {
         let missing: Vec<u64> = {
             let mut state = self.state();
@@ -426,7 +428,7 @@ impl KeyTable {
         order::submit(&self.volume, &*self.catalog, followed, op, ordered, done);
     }
 
-    /// One bad place must not fail its neighbours: a run that fails is written again block by block.
+    /// A damaged block must not fail its neighbours: a failed run is written again block by block.
     fn run_written(self: &Arc<Self>, at: u64, blocks: u64, again: Vec<Shared>, result: Result<(), MediaError>) {
         let (last, way) = {
             let mut state = self.state();
@@ -475,7 +477,7 @@ impl KeyTable {
                         (Some(error), _) => Err(error.clone().into()),
                         (None, Some(other)) => Err(ArchiveError::damaged(
                             format!("key slot {}", change.slot),
-                            format!("it holds the key of object {other}, which was not to be destroyed and was not"),
+                            format!("it holds the key of object {other}, which stays untouched"),
                         )),
                         (None, None) => Ok(()),
                     };
@@ -490,10 +492,10 @@ impl KeyTable {
                         Ok(()) => {
                             let gone = matches!(change.what, What::Destroy { .. });
                             self.destroyed.fetch_add(u64::from(gone), Relaxed);
-                            ordered.push(change.teller.ordered);
-                            durable.push(change.teller.durable);
+                            ordered.push(change.completion.ordered);
+                            durable.push(change.completion.durable);
                         }
-                        Err(error) => drop(change.teller.durable.send(Err(error))),
+                        Err(error) => drop(change.completion.durable.send(Err(error))),
                     }
                 }
             }
@@ -517,7 +519,7 @@ impl KeyTable {
         let (number, incarnation) = match begun {
             Some(begun) => begun,
             None => {
-                // First, so that nothing is waited for between taking the segment and remembering it.
+                // First, so that no await lies between taking the segment and remembering it.
                 let incarnation = crate::space::incarnation(&self.store, self.numbers.next().await?);
                 let full = || ArchiveError::NoSpace("the data volume has no free segment for the key table".into());
                 let number = self.segments.take(reserve).ok_or_else(full)?;
@@ -534,7 +536,7 @@ impl KeyTable {
 
     async fn prepare_part(&self, number: u32, incarnation: u64, ordinal: u32) -> Result<()> {
         let start = self.segments.start(number);
-        // What data left there must not be taken for entries.
+        // Former data must not be taken for entries.
         self.volume.zero(start, self.segments.size.into()).await?;
         self.volume.flush().await?;
         let header = SegmentHeader { store: self.store, number, kind: SegmentKind::Keys, ordinal, incarnation };
@@ -549,7 +551,7 @@ impl KeyTable {
     }
 }
 
-/// A slot that goes back if whoever takes it goes away.
+/// A slot that is given back if its request goes away.
 struct Taken<'a> {
     table: &'a KeyTable,
     slot: Slot,
@@ -571,5 +573,5 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// A change on its way.
+/// A change under way.
 pub(crate) type Changed = Written<()>;

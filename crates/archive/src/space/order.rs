@@ -1,12 +1,13 @@
-//! Writes to the data volume that a commit is to follow.
+//! Writes to the data volume that a commit follows.
 //!
-//! Content, note and key must be durable if the record in the catalog is. Where volume and catalog lie on one pool, a write
-//! has its order long before it is durable (see [`Port::submit_ordered`](stele_media::Port::submit_ordered)): the commit is made
-//! as soon as the write is ordered, and the pool makes both durable with the same flushes. Elsewhere the commit waits until the
-//! write is durable.
+//! Content, note and key must be durable if the catalog's record is. Where volume and catalog lie on one pool, a
+//! write is ordered long before it is durable (see [`Port::submit_ordered`](stele_media::Port::submit_ordered)). The
+//! commit is then submitted as soon as the write is ordered, and the pool makes both durable with the same flushes.
+//! Elsewhere the commit waits until the write is durable.
 //!
-//! Failure model: a write that fails before it is ordered fails whoever waits to commit. One that fails later fails the
-//! commit behind it too, since the pool stops. Whoever acknowledges waits for the write itself all the same.
+//! Failure model: a write that fails before it is ordered fails the request that waits to commit. A write that fails
+//! later fails the commit behind it too, because the pool stops. A request still waits for the write itself before it
+//! acknowledges.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,9 +17,9 @@ use stele_catalog::Catalog;
 use stele_media::{Done, Handle, MediaError, Op, Ordered, Priority};
 use tokio::sync::oneshot;
 
-use crate::error::{ArchiveError, Result};
+use crate::model::error::{ArchiveError, Result};
 
-/// A write on its way. As a future it resolves when the write is durable.
+/// A write under way. As a future it resolves when the write is durable.
 pub(crate) struct Written<T> {
     ordered: oneshot::Receiver<T>,
     durable: Durable<T>,
@@ -27,24 +28,24 @@ pub(crate) struct Written<T> {
 /// Resolves when the write is durable.
 pub(crate) struct Durable<T>(oneshot::Receiver<Result<T>>);
 
-/// Tells whoever waits for a write. Dropped without a word, it fails the write.
-pub(crate) struct Teller<T> {
+/// Reports the progress of a write to the request that waits for it. Dropped without a report, it fails the write.
+pub(crate) struct Completion<T> {
     pub ordered: oneshot::Sender<T>,
     pub durable: oneshot::Sender<Result<T>>,
 }
 
 impl<T> Written<T> {
-    pub fn new() -> (Teller<T>, Written<T>) {
+    pub fn new() -> (Completion<T>, Written<T>) {
         let (ordered, orders) = oneshot::channel();
         let (durable, lands) = oneshot::channel();
-        (Teller { ordered, durable }, Written { ordered: orders, durable: Durable(lands) })
+        (Completion { ordered, durable }, Written { ordered: orders, durable: Durable(lands) })
     }
 
-    /// Resolves when a commit may follow. What comes back is awaited before anything is acknowledged.
+    /// Resolves when a commit may follow. The caller awaits the second value before it acknowledges anything.
     pub async fn ordered(self) -> Result<(T, Durable<T>)> {
         match self.ordered.await {
             Ok(what) => Ok((what, self.durable)),
-            // It was not ordered and will not be: the write says why.
+            // The write was not ordered and will not be. Its result has the reason.
             Err(_) => match self.durable.await {
                 Err(error) => Err(error),
                 Ok(_) => Err(stopped()),
@@ -69,8 +70,8 @@ impl<T> Future for Written<T> {
     }
 }
 
-/// Submits a write. `ordered` is called when a commit may follow it; at the latest with `done`, if the write has not failed.
-/// `followed`: somebody waits for that; else the volume had better not wait for a commit.
+/// Submits a write. `ordered` is called when a commit may follow it, at the latest together with `done` if the write
+/// succeeded. `followed`: a commit waits for that; otherwise the write need not be ordered early.
 pub(crate) fn submit(volume: &Handle, catalog: &dyn Catalog, followed: bool, op: Op, ordered: Ordered, done: Done) {
     if followed && catalog.order().is_some_and(|order| volume.order() == Some(order)) {
         return volume.submit_ordered(op, Priority::Host, ordered, done);

@@ -1,10 +1,10 @@
-//! Which segments are in use and for what, how much of each is still needed, and which readers must be waited for
-//! before one is used again.
+//! The use of each segment, the share of it that is still needed, and the readers that must end before it is used
+//! again.
 //!
-//! Writers pin the segments they have records in, and no others: a sealed segment is reclaimed only when every writer with
-//! records in it has committed or gone, since what it wrote there is not in the catalog yet. Readers register in an epoch:
-//! a segment is freed only when every reader that began before it was emptied has gone. Guests, who read at the pace of
-//! somebody outside, are waited for [`PATIENCE`] and no longer; they look up anew where things lie.
+//! Writers pin only the segments that have their records. A sealed segment is reclaimed only when every writer with
+//! records in it has committed or gone, because their records are not in the catalog yet. Readers register in an
+//! epoch. A segment is freed only when every reader that began before it was emptied has gone. Readers at a client's
+//! pace delay that for at most [`CLIENT_READ_MAX`], and then look up the places again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,10 +15,10 @@ use stele_ground::{Duration, Instant};
 use crate::record::content::Place;
 use crate::record::segment::{SegmentRow, SegmentUse};
 
-/// Free segments that only deletes, holds and reclamation may take: without them a full store could not shrink.
+/// Free segments for deletions, holds and reclamation alone. Without them a full store could not shrink.
 pub(crate) const RESERVE: usize = 2;
-/// How long an emptied segment waits for guests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+/// How long an emptied segment waits for readers at a client's pace.
+pub(crate) const CLIENT_READ_MAX: Duration = Duration::from_secs(600);
 
 pub(crate) struct Segments {
     /// Bytes of a segment.
@@ -37,16 +37,16 @@ struct State {
     taken: BTreeSet<u32>,
     epoch: u64,
     readers: BTreeMap<u64, u64>,
-    guests: BTreeMap<u64, u64>,
+    client_readers: BTreeMap<u64, u64>,
     /// How many writers have records in a segment that are not committed yet.
     pinned: BTreeMap<u32, u64>,
     /// Emptied segments, the epoch that must be over before they are freed, and when they were emptied.
     retired: BTreeMap<u32, (u64, Instant)>,
-    /// Where the search for a free segment goes on: use is spread, so that none wears first.
+    /// The start of the next search for a free segment. Use is spread, so that no segment wears first.
     next: u32,
 }
 
-/// A writer, and the segments its records lie in. However long it takes, it holds up those alone.
+/// A writer, and the segments with its records. However long it takes, it delays only the reuse of those.
 pub(crate) struct Writing {
     segments: Arc<Segments>,
     pins: Mutex<BTreeSet<u32>>,
@@ -56,8 +56,8 @@ pub(crate) struct Writing {
 pub(crate) struct Reading {
     segments: Arc<Segments>,
     epoch: u64,
-    /// When a guest began.
-    guest: Option<Instant>,
+    /// When a read at a client's pace began.
+    client_since: Option<Instant>,
 }
 
 impl Segments {
@@ -74,8 +74,8 @@ impl Segments {
         self.count.load(Ordering::Acquire)
     }
 
-    /// The volume has grown.
-    pub fn rise_to(&self, count: u32) {
+    /// Records that the volume has grown.
+    pub fn grow_to(&self, count: u32) {
         self.count.fetch_max(count, Ordering::AcqRel);
     }
 
@@ -83,7 +83,7 @@ impl Segments {
         u64::from(segment) * u64::from(self.size)
     }
 
-    /// Takes a free segment; it stays taken until `put` or `give_back`.
+    /// Takes a free segment. It stays taken until `put` or `give_back`.
     pub fn take(&self, reserve: bool) -> Option<u32> {
         let mut state = self.state();
         let in_use = state.rows.len() + state.taken.iter().filter(|number| !state.rows.contains_key(number)).count();
@@ -106,7 +106,7 @@ impl Segments {
     }
 
     /// Whether an ordinary writer could take a segment.
-    pub fn roomy(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.free() > RESERVE
     }
 
@@ -161,9 +161,9 @@ impl Segments {
         dirty.into_iter().filter_map(|number| Some((number, *state.rows.get(&number)?))).collect()
     }
 
-    /// The sealed segment with the least share still needed, if that is at most `percent`; retired ones and those in
-    /// `except` apart.
-    pub fn poorest(&self, percent: u32, except: &BTreeSet<u32>) -> Option<u32> {
+    /// The sealed segment with the least needed share, if that is at most `percent`. Retired ones and those in
+    /// `except` are left out.
+    pub fn emptiest(&self, percent: u32, except: &BTreeSet<u32>) -> Option<u32> {
         let state = self.state();
         let share = |row: &SegmentRow| row.live.max(0) as u64 * 100 / u64::from(self.size);
         state
@@ -179,7 +179,7 @@ impl Segments {
             .map(|(_, number)| number)
     }
 
-    /// Nothing in the segment is needed by anyone who begins to read now.
+    /// Retires an emptied segment: no reader that begins from now on needs it.
     pub fn retire(&self, segment: u32, now: Instant) {
         let mut state = self.state();
         let epoch = state.epoch;
@@ -187,21 +187,21 @@ impl Segments {
         state.epoch += 1;
     }
 
-    /// It cannot be freed after all.
+    /// Takes back a retirement, since the segment cannot be freed.
     pub fn unretire(&self, segment: u32) {
         self.state().retired.remove(&segment);
     }
 
-    /// Retired segments that nobody can be reading but guests who have been overtaken.
+    /// Retired segments without readers, apart from readers at a client's pace that have overrun their time.
     pub fn freeable(&self, now: Instant) -> Vec<u32> {
         let state = self.state();
         let oldest = |readers: &BTreeMap<u64, u64>| readers.keys().next().copied().unwrap_or(u64::MAX);
-        let (reader, guest) = (oldest(&state.readers), oldest(&state.guests));
-        let free = |epoch: u64, at: Instant| epoch < reader && (epoch < guest || now.since(at) > PATIENCE);
+        let (reader, client) = (oldest(&state.readers), oldest(&state.client_readers));
+        let free = |epoch: u64, at: Instant| epoch < reader && (epoch < client || now.since(at) > CLIENT_READ_MAX);
         state.retired.iter().filter(|(_, (epoch, at))| free(*epoch, *at)).map(|(number, _)| *number).collect()
     }
 
-    /// The catalog no longer knows it: it may be taken.
+    /// Records that the catalog no longer names the segment. It may be taken.
     pub fn freed(&self, segment: u32) {
         let mut state = self.state();
         state.retired.remove(&segment);
@@ -209,32 +209,32 @@ impl Segments {
         state.dirty.remove(&segment);
     }
 
-    /// To be kept by whoever writes what is to be committed, until the commit has answered.
+    /// Registers a writer. The caller keeps it until its commit has answered.
     pub fn begin(self: &Arc<Segments>) -> Arc<Writing> {
         Arc::new(Writing { segments: Arc::clone(self), pins: Mutex::default() })
     }
 
-    /// To be called before looking up where something lies.
+    /// Registers a reader. To be called before a lookup of places.
     pub fn reading(self: &Arc<Segments>) -> Reading {
         let mut state = self.state();
         let epoch = state.epoch;
         *state.readers.entry(epoch).or_insert(0) += 1;
-        Reading { segments: Arc::clone(self), epoch, guest: None }
+        Reading { segments: Arc::clone(self), epoch, client_since: None }
     }
 
-    /// As `reading`, for who reads as slowly as somebody outside takes it.
-    pub fn reading_as_guest(self: &Arc<Segments>, now: Instant) -> Reading {
+    /// As `reading`, for a reader whose pace a client sets.
+    pub fn reading_for_client(self: &Arc<Segments>, now: Instant) -> Reading {
         let mut state = self.state();
         let epoch = state.epoch;
-        *state.guests.entry(epoch).or_insert(0) += 1;
-        Reading { segments: Arc::clone(self), epoch, guest: Some(now) }
+        *state.client_readers.entry(epoch).or_insert(0) += 1;
+        Reading { segments: Arc::clone(self), epoch, client_since: Some(now) }
     }
 }
 
 impl Reading {
-    /// Whether what was looked up may lie elsewhere by now.
+    /// Whether the places that were looked up may be out of date.
     pub fn is_overtaken(&self, now: Instant) -> bool {
-        self.guest.is_some_and(|began| now.since(began) > PATIENCE)
+        self.client_since.is_some_and(|began| now.since(began) > CLIENT_READ_MAX)
     }
 }
 
@@ -266,7 +266,7 @@ impl Drop for Writing {
 impl Drop for Reading {
     fn drop(&mut self) {
         let mut state = self.segments.state();
-        let readers = if self.guest.is_some() { &mut state.guests } else { &mut state.readers };
+        let readers = if self.client_since.is_some() { &mut state.client_readers } else { &mut state.readers };
         if let Some(count) = readers.get_mut(&self.epoch) {
             *count -= 1;
             if *count == 0 {

@@ -1,18 +1,19 @@
-//! The first block of the data volume and its last, alike: what store this is, and whether a master key is its own.
+//! The first and the last block of the data volume, which are alike. They identify the store and recognise its master
+//! key.
 //!
-//! The copies are far apart, so that no lost stripe takes both. Each also carries a witness of the catalog that belongs
-//! to the volume. It changes, so the copies may differ after a crash; the one that is further on counts.
+//! The copies are far apart, so that no lost stripe takes both. Each also carries the witness of the catalog. The
+//! witness changes, so the copies may differ after a crash; the later one counts.
 
 use stele_ground::digest::crc32c;
 use stele_media::{Buffer, Handle};
 
-use crate::error::{ArchiveError, Result};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::secrets::MasterKey;
+use crate::model::time::Timestamp;
 use crate::record::settings::Pairing;
 use crate::seal::derive;
 use crate::space::BLOCK;
 use crate::space::header::{u32_at, u64_at};
-use crate::store::MasterKey;
-use crate::time::Timestamp;
 
 const MAGIC: [u8; 8] = *b"STELEARC";
 pub(crate) const FORMAT: u32 = 1;
@@ -22,19 +23,19 @@ pub(crate) struct Superblock {
     pub store: [u8; 16],
     pub segment: u32,
     pub created: Timestamp,
-    /// Derived from the master key and the store's identity: tells a wrong key before anything is unwrapped.
+    /// Derived from the master key and the store's id. It reveals a wrong key before anything is unwrapped.
     pub fingerprint: [u8; 16],
-    /// None: of a store that was made before there were witnesses, and not opened for writing since.
+    /// None: the store is older than witnesses, and was not opened for writing since.
     pub witness: Option<Witness>,
 }
 
-/// What the data volume knows of its catalog.
+/// The state of the catalog as the data volume knows it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Witness {
-    /// As [`Pairing`], which is the same on the catalog.
+    /// The generation of [`Pairing`], as in the catalog.
     pub generation: u64,
     pub tag: [u8; 16],
-    /// The catalog's audit log has at least so many records, and this link there.
+    /// The catalog's audit log has at least this many records, and this link there.
     pub records: u64,
     pub link: [u8; 32],
 }
@@ -91,7 +92,7 @@ impl Superblock {
         bytes
     }
 
-    /// The format of a whole superblock, whichever version wrote it: the first 56 bytes and their check keep their places in
+    /// The format of a complete superblock of any version. The first 56 bytes and their check keep their places in
     /// every format.
     pub fn format(bytes: &[u8]) -> Option<u32> {
         let bytes = bytes.get(..60)?;
@@ -112,7 +113,7 @@ impl Superblock {
         Some(Superblock { store, segment, created, fingerprint, witness })
     }
 
-    /// Both copies, durable when it answers.
+    /// Writes both copies. Durable when it returns.
     pub async fn write(&self, volume: &Handle) -> Result<()> {
         for at in places(volume) {
             self.write_copy(volume, at).await?;
@@ -120,7 +121,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// Both copies, or one where the other's place takes no writes.
+    /// Writes both copies, or one where the place of the other takes no writes.
     pub async fn write_somewhere(&self, volume: &Handle) -> Result<()> {
         let mut written = Vec::new();
         for at in places(volume) {
@@ -139,7 +140,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// Writes a copy that is missing: it was lost, or the volume has grown.
+    /// Writes a missing copy: it was lost, or the volume has grown.
     pub async fn mend(&self, volume: &Handle) -> Result<()> {
         for at in places(volume) {
             let sound = match volume.read(at, BLOCK as usize).await {
@@ -153,7 +154,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// The copy that is sound and further on. None: this volume holds no store. `Newer` where a later version wrote either.
+    /// The later sound copy. None: the volume holds no store. `Newer` if a later version wrote either copy.
     pub async fn read(volume: &Handle) -> Result<Option<Superblock>> {
         if volume.geometry().size.0 < u64::from(BLOCK) * 2 {
             return Ok(None);
@@ -166,7 +167,7 @@ impl Superblock {
                         return Err(newer("the data volume", format));
                     }
                     let superblock = Superblock::decode(&block);
-                    // A copy of another store is what a former use of the volume left behind.
+                    // A copy of another store is a remnant of an earlier use of the volume.
                     let further = |other: &Superblock| {
                         found.is_none_or(|found| found.store == other.store && found.witness < other.witness)
                     };
@@ -184,7 +185,7 @@ impl Superblock {
     }
 }
 
-/// What is refused where a later version of Stele wrote the store.
+/// The refusal of a store that a later version of Stele wrote.
 pub(crate) fn newer(place: &str, format: u32) -> ArchiveError {
     ArchiveError::Newer(format!(
         "{place} holds a store of format {format}, and this version of Stele reads format {FORMAT}; open it with the version \
@@ -192,7 +193,7 @@ pub(crate) fn newer(place: &str, format: u32) -> ArchiveError {
     ))
 }
 
-/// Where the copies lie.
+/// The places of the copies.
 pub(crate) fn places(volume: &Handle) -> [u64; 2] {
     let blocks = volume.geometry().size.0 / u64::from(BLOCK);
     [0, blocks.saturating_sub(1) * u64::from(BLOCK)]

@@ -2,7 +2,7 @@
 
 use stele_media::{Buffer, Handle};
 
-use crate::error::Result;
+use crate::model::error::Result;
 use crate::space::header::{RECORD_HEADER, RecordHeader, SegmentFooter};
 use crate::space::{BLOCK, align_up};
 
@@ -19,7 +19,7 @@ pub(crate) struct Walk {
     window: Option<(u32, Buffer)>,
     /// Blocks that could not be read, from the segment's start.
     pub unreadable: Vec<u32>,
-    /// Something lies where a record could begin and is none: the rest of a write that a power cut tore, or damage.
+    /// Bytes at a possible start of a record are no record: the rest of a write that a power cut tore, or damage.
     pub doubtful: bool,
 }
 
@@ -28,8 +28,8 @@ impl Walk {
         Walk { volume, start, size, incarnation, at: BLOCK, window: None, unreadable: Vec::new(), doubtful: false }
     }
 
-    /// The next record's place from the segment's start, and its header. Where none begins, looks at the next block:
-    /// every group starts on one.
+    /// The next record's offset in the segment, and its header. Where no record begins, the walk tries the next
+    /// block, since every group starts on one.
     pub async fn next(&mut self) -> Result<Option<(u32, RecordHeader)>> {
         while self.at + RECORD_HEADER <= self.size {
             let at = self.at;
@@ -68,7 +68,7 @@ impl Walk {
             let short = align_up(at + length, BLOCK) - from;
             let mut read = self.volume.read(self.start + u64::from(from), long as usize).await;
             if read.as_ref().is_err_and(is_damage) {
-                // One bad place must not hide its neighbours.
+                // A damaged block must not hide its neighbours.
                 read = self.volume.read(self.start + u64::from(from), short as usize).await;
             }
             match read {
@@ -92,7 +92,7 @@ pub(crate) fn is_damage(error: &stele_media::MediaError) -> bool {
     error.fault == stele_media::MediaFault::Damaged
 }
 
-/// Reads bytes at any offset. None: damaged there.
+/// Reads bytes at any offset. None: that place is damaged.
 pub(crate) async fn read_exact(volume: &Handle, at: u64, length: usize) -> Result<Option<Buffer>> {
     let block = u64::from(BLOCK);
     let from = at / block * block;

@@ -55,7 +55,7 @@ async fn a_store_open_for_reading_is_opened_again_for_writing() {
     put(&archive, "bucket", "before", b"kept").await.unwrap();
     let again = archive.open_again(world.foundation(), world.options.clone()).await;
     assert!(matches!(again, Err(ArchiveError::InvalidState(_))), "it takes changes already: {again:?}");
-    let (last, _) = archive.store().appender.tail().unwrap();
+    let (last, _) = archive.store().appender().tail().unwrap();
     drop(archive);
     let reader = crate::Options { read_only: true, ..world.options.clone() };
     let archive = Archive::open(world.foundation(), reader.clone()).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_store_open_for_reading_is_opened_again_for_writing() {
     assert_eq!(get(&clone, "bucket", "before").await.unwrap(), b"kept");
     archive.open_again(world.foundation(), world.options.clone()).await.unwrap();
     put(&clone, "bucket", "after", b"stored").await.unwrap();
-    let (segment, _) = archive.store().appender.tail().unwrap();
+    let (segment, _) = archive.store().appender().tail().unwrap();
     assert_ne!(segment, last, "nothing goes into the segment of before");
     for (key, data) in [("before", &b"kept"[..]), ("after", b"stored")] {
         assert_eq!(get(&clone, "bucket", key).await.unwrap(), data);

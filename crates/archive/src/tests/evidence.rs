@@ -108,7 +108,7 @@ async fn refusals_are_recorded_with_their_actor() {
     assert!(archive.get(&Caller::anonymous(), read("in/a")).await.is_ok());
 }
 
-/// Changes a record, chains everything behind it anew and makes the head say so, as whoever can write the catalog can.
+/// Changes a record, chains everything behind it anew and makes the head say so, as a program that can write the catalog could.
 async fn forge(world: &World, number: u64) {
     let snapshot = world.catalog.snapshot().unwrap();
     let mut head = Head::default();
@@ -136,7 +136,7 @@ async fn without_checkpoints(world: &World) {
 }
 
 #[tokio::test]
-async fn a_log_that_was_changed_and_chained_anew_is_found_and_never_signed() {
+async fn a_log_changed_and_chained_again_is_found_and_not_signed() {
     let last =
         |world: &World| Head::decode(world.catalog.snapshot().unwrap().get(SETTINGS, AUDIT_HEAD).unwrap().as_deref());
     // (what, the record that is changed; none: the last, take checkpoints away, take the signed end away)
@@ -270,7 +270,7 @@ async fn strangers_cannot_fill_the_log() {
 }
 
 #[tokio::test]
-async fn a_clock_moved_while_closed_raises_an_alarm_that_stays_until_it_is_accepted() {
+async fn a_clock_moved_while_closed_alarms_until_it_is_accepted() {
     let day = 86_400_000;
     for ahead in [true, false] {
         let world = World::new(8);

@@ -77,13 +77,13 @@ async fn a_damaged_frame_is_named_and_never_returned() {
     let data = content(1, 200_000);
     put(&archive, "hurt", "key", &data).await.unwrap();
     let snapshot = world.catalog.snapshot().unwrap();
-    let bucket = archive.store().buckets.by_name("hurt").unwrap();
-    let found = crate::lookup::newest(&*snapshot, &bucket, "key").unwrap().unwrap();
+    let bucket = archive.store().buckets().by_name("hurt").unwrap();
+    let found = crate::store::lookup::newest(&*snapshot, &bucket, "key").unwrap().unwrap();
     let Content::Stream(stream) = found.row.content else { panic!() };
     // A byte in the third frame of the object: in its last piece.
     let extents = stream.extents.unwrap();
     let last = extents.last().unwrap();
-    world.bench.flip(archive.store().segments.start(last.segment) + u64::from(last.at) + 80 + 10);
+    world.bench.flip(archive.store().segments().start(last.segment) + u64::from(last.at) + 80 + 10);
     let request = GetRequest { bucket: "hurt".into(), key: "key".into(), ..GetRequest::default() };
     let result = get_with(&archive, request.clone()).await;
     let Err(ArchiveError::Damaged { place, .. }) = &result else { panic!("{result:?}") };
@@ -107,7 +107,7 @@ async fn a_scrub_counts_every_byte_of_content_once() {
     let world = World::new(1);
     let archive = world.create().await;
     archive.create_bucket(&admin(), "counted", NewBucket::default()).await.unwrap();
-    let size = 3 * archive.store().segments.size as usize;
+    let size = 3 * archive.store().segments().size as usize;
     put(&archive, "counted", "key", &vec![7; size]).await.unwrap();
     let (mut cursor, mut bytes, mut records) = (ScrubCursor::default(), 0, 0);
     loop {
@@ -127,18 +127,18 @@ async fn a_key_is_destroyed_only_by_whoever_names_its_object() {
     let archive = world.create().await;
     archive.create_bucket(&admin(), "keys", NewBucket::default()).await.unwrap();
     put(&archive, "keys", "kept", b"kept").await.unwrap();
-    let bucket = archive.store().buckets.by_name("keys").unwrap();
-    let found = crate::lookup::newest(&*world.catalog.snapshot().unwrap(), &bucket, "kept").unwrap().unwrap();
+    let bucket = archive.store().buckets().by_name("keys").unwrap();
+    let found = crate::store::lookup::newest(&*world.catalog.snapshot().unwrap(), &bucket, "kept").unwrap().unwrap();
     let (slot, object) = (found.row.slot, found.row.object);
-    let refused = archive.store().keys.destroy(slot, object + 1).await;
+    let refused = archive.store().keys().destroy(slot, object + 1).await;
     assert!(matches!(&refused, Err(ArchiveError::Damaged { .. })), "{refused:?}");
-    archive.store().keys.release(slot, object + 1);
-    assert!(!archive.store().keys.free_slots().contains(&slot), "a slot in use is not offered");
+    archive.store().keys().release(slot, object + 1);
+    assert!(!archive.store().keys().free_slots().contains(&slot), "a slot in use is not offered");
     drop(archive);
     let archive = world.open().await;
     assert_eq!(get(&archive, "keys", "kept").await.unwrap(), b"kept");
-    archive.store().keys.destroy(slot, object).await.unwrap();
-    assert_eq!(archive.store().keys.read(slot).await.unwrap(), None);
+    archive.store().keys().destroy(slot, object).await.unwrap();
+    assert_eq!(archive.store().keys().read(slot).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -231,7 +231,7 @@ async fn a_wrong_master_key_is_refused_and_escrow_is_proved() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_store_left_on_the_volume_is_never_taken_for_this_ones() {
+async fn remnants_of_an_earlier_store_are_not_taken_for_its_own() {
     let world = World::sized(1, 8 * MIB, 256 << 10);
     let old = world.create().await;
     old.create_bucket(&admin(), "old", NewBucket::default()).await.unwrap();
@@ -248,7 +248,7 @@ async fn what_an_earlier_store_left_on_the_volume_is_never_taken_for_this_ones()
     put(&archive, "new", "key", b"data").await.unwrap();
     drop(archive);
     let archive = world.open().await;
-    let (_, tail) = archive.store().appender.tail().unwrap();
+    let (_, tail) = archive.store().appender().tail().unwrap();
     assert!(tail < 32 << 10, "appending goes on behind this store's records: {tail}");
     drop(archive);
     let world = World { catalog: Arc::new(stele_catalog::MemoryCatalog::new()), ..world };
@@ -258,7 +258,7 @@ async fn what_an_earlier_store_left_on_the_volume_is_never_taken_for_this_ones()
 }
 
 #[tokio::test]
-async fn a_store_over_a_lost_region_opens_answers_and_stores_elsewhere() {
+async fn a_store_over_a_lost_region_opens_and_stores_elsewhere() {
     const REGION: u64 = 640 << 10;
     let until = 16 * MIB / REGION;
     for region in 0..=until {
@@ -316,7 +316,7 @@ async fn a_store_over_a_lost_region_opens_answers_and_stores_elsewhere() {
 }
 
 #[tokio::test]
-async fn more_long_bodies_than_the_budget_holds_do_not_stop_each_other() {
+async fn more_long_bodies_than_fit_memory_do_not_block_each_other() {
     let mut world = World::sized(1, 256 * MIB, 8 * MIB);
     world.options.in_flight = Size(4 * MIB);
     let archive = world.create().await;
@@ -447,7 +447,7 @@ async fn the_last_segments_are_for_what_makes_room() {
     {
         stored.push(info.version);
     }
-    // Tags are for whoever writes, and take no part of the reserve.
+    // Any writer may set tags, so they take no part of the reserve.
     let tags = Tags::from([("key".to_string(), "v".repeat(250))]);
     let mut refused = 0;
     for _ in 0..2000 {
@@ -467,7 +467,7 @@ async fn the_last_segments_are_for_what_makes_room() {
 }
 
 #[tokio::test]
-async fn a_body_that_gives_way_keeps_no_more_than_a_frame_and_is_stored_whole() {
+async fn a_body_that_gives_way_keeps_a_frame_and_is_stored_whole() {
     let mut world = World::sized(1, 256 * MIB, 8 * MIB);
     world.options.in_flight = Size(4 * MIB);
     let archive = world.create().await;
@@ -481,8 +481,11 @@ async fn a_body_that_gives_way_keeps_no_more_than_a_frame_and_is_stored_whole() 
             writer.write(bytes::Bytes::copy_from_slice(piece)).await.unwrap();
             if number % give == 0 {
                 writer.give_way().await.unwrap();
-                // Everything but a frame can be had by somebody else.
-                assert!(archive.store().room.take((4 << 20) - (70 << 10)).is_some(), "{key}: after {number}");
+                // Another body can take all memory but that of a frame.
+                assert!(
+                    archive.store().bodies().memory().try_take((4 << 20) - (70 << 10)).is_some(),
+                    "{key}: after {number}"
+                );
             }
         }
         writer.finish(Expected::default()).await.unwrap();
@@ -491,7 +494,7 @@ async fn a_body_that_gives_way_keeps_no_more_than_a_frame_and_is_stored_whole() 
 }
 
 #[tokio::test]
-async fn a_segment_just_filled_is_not_called_damaged_while_its_last_writes_are_under_way() {
+async fn a_full_segment_with_writes_under_way_is_not_damaged() {
     let world = World::sized(1, 16 * MIB, 256 << 10);
     let archive = Arc::new(world.create().await);
     archive.create_bucket(&admin(), "busy", NewBucket::default()).await.unwrap();
@@ -499,7 +502,7 @@ async fn a_segment_just_filled_is_not_called_damaged_while_its_last_writes_are_u
     let sealed = |archive: &Archive| {
         archive
             .store()
-            .segments
+            .segments()
             .rows()
             .values()
             .filter(|row| row.usage == crate::record::segment::SegmentUse::Sealed)

@@ -34,7 +34,7 @@ struct Run {
     archive: Archive,
     dice: Dice,
     buckets: BTreeMap<String, TwinBucket>,
-    /// Somebody without the right to bypass.
+    /// A caller without the right to bypass.
     plain: Caller,
 }
 
@@ -43,7 +43,7 @@ const KEYS: [&str; 6] = ["a", "a/b", "a/c", "b\0c", "ü/ö", "z"];
 fn plain() -> Caller {
     let mut rights = Rights::all();
     rights.bypass_governance = false;
-    Caller { actor: Actor::Key("plain".into()), rights: rights.into(), origin: None, peer: None }
+    Caller { actor: Actor::Key("plain".into()), rights: rights.into(), origin: None, peer: None, gateway: false }
 }
 
 impl Run {
@@ -488,7 +488,7 @@ async fn random_operations_match_the_dull_twin() {
 }
 
 #[tokio::test]
-async fn random_operations_match_the_dull_twin_through_power_cuts() {
+async fn random_operations_match_the_simple_twin_through_power_cuts() {
     for seed in 100..120 {
         run(seed, 300, true).await;
     }

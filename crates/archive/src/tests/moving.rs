@@ -31,7 +31,7 @@ async fn writer(archive: &Archive, data: &[u8]) -> Result<ObjectWriter> {
 /// Whether a put came to its end within so many polls, before the note was moved.
 fn moved_after(polls: usize, data: &[u8]) -> bool {
     let (_world, gate, archive) = scene();
-    let note = || archive.store().buckets.by_name("busy").unwrap().row.note;
+    let note = || archive.store().buckets().by_name("busy").unwrap().row.note;
     let writer = gate.drive(writer(&archive, data), ALL).unwrap().unwrap();
     let mut finish = pin!(writer.finish(Expected::default()));
     if gate.drive(finish.as_mut(), polls).is_some() {
@@ -68,7 +68,7 @@ fn a_put_goes_by_what_its_bucket_says_when_the_body_is_there() {
 }
 
 #[test]
-fn a_put_into_a_bucket_that_was_removed_and_made_again_is_refused() {
+fn a_put_into_a_bucket_deleted_and_created_again_is_refused() {
     let (_world, gate, archive) = scene();
     let writer = gate.drive(writer(&archive, b"body"), ALL).unwrap().unwrap();
     let request = DeleteRequest { bucket: "busy".into(), key: "filler".into(), ..DeleteRequest::default() };

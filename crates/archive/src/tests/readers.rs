@@ -53,7 +53,7 @@ impl Scene {
         }
     }
 
-    /// Empties the segments in which the object lay, waits until nobody is waited for, and writes something else there.
+    /// Empties the segments of the object, waits until no reader delays them, and writes other content there.
     async fn overtake(&self) {
         for n in 0..SIZE / (64 << 10) {
             self.remove(&format!("between {n}")).await;
@@ -70,7 +70,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_slow_reader_holds_up_the_freeing_of_segments_for_ten_minutes_and_reads_on() {
+async fn a_slow_reader_delays_freed_segments_for_ten_minutes() {
     let mut scene = scene().await;
     scene.overtake().await;
     while let Some(bytes) = scene.reader.next().await {
@@ -80,7 +80,7 @@ async fn a_slow_reader_holds_up_the_freeing_of_segments_for_ten_minutes_and_read
 }
 
 #[tokio::test]
-async fn a_slow_reader_of_a_version_that_is_removed_gets_its_own_bytes_and_then_an_error() {
+async fn a_slow_reader_of_a_removed_version_gets_no_other_bytes() {
     let mut scene = scene().await;
     scene.remove("long").await;
     scene.overtake().await;
@@ -96,7 +96,7 @@ async fn a_slow_reader_of_a_version_that_is_removed_gets_its_own_bytes_and_then_
 }
 
 #[tokio::test]
-async fn an_object_that_is_replaced_between_being_found_and_being_opened_is_not_called_damaged() {
+async fn an_object_replaced_before_it_is_opened_is_not_damaged() {
     let world = World::sized(1, 32 * MIB, 256 << 10);
     let archive = world.create().await;
     archive.create_bucket(&admin(), "busy", NewBucket::default()).await.unwrap();

@@ -50,7 +50,7 @@ async fn with_a_lost_note(seed: u64) -> (World, ObjectInfo, std::ops::Range<u64>
         *id = archive.create_access_key(&admin(), "key", rights).await.unwrap().id;
     }
     // Segments are filled until the next note goes to a fresh one.
-    let segment = |archive: &Archive| archive.store().appender.tail().unwrap().0;
+    let segment = |archive: &Archive| archive.store().appender().tail().unwrap().0;
     let first = segment(&archive);
     let mut number = 0;
     while segment(&archive) == first {
@@ -83,7 +83,7 @@ async fn a_rebuild_refuses_while_something_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn what_a_rebuild_cannot_prove_is_held_until_two_officers_decide() {
+async fn unproven_state_is_held_until_two_officers_decide() {
     let (world, info, lost, [anna, ben, gone]) = with_a_lost_note(32).await;
     world.bench.lose(lost.clone());
     let world = anew(world);
@@ -112,12 +112,12 @@ async fn what_a_rebuild_cannot_prove_is_held_until_two_officers_decide() {
     assert!(archive.credentials(&gone).await.is_err(), "keys are suspended");
     // What cannot be read is never written over, whatever is stored.
     let unreadable = (lost.start / SEGMENT) as u32;
-    assert_eq!(archive.store().segments.row(unreadable).unwrap().usage, SegmentUse::Unreadable);
+    assert_eq!(archive.store().segments().row(unreadable).unwrap().usage, SegmentUse::Unreadable);
     for number in 0..100 {
         let _ = put(&archive, "locked", &format!("more {number}"), &content(number, 100_000)).await;
         archive.step().await.unwrap();
     }
-    assert_eq!(archive.store().segments.row(unreadable).unwrap().usage, SegmentUse::Unreadable);
+    assert_eq!(archive.store().segments().row(unreadable).unwrap().usage, SegmentUse::Unreadable);
     // It stands after a restart.
     archive.close().await.unwrap();
     drop(archive);
@@ -234,7 +234,7 @@ async fn an_older_catalog_is_never_opened_for_writing() {
 }
 
 #[tokio::test]
-async fn an_opening_that_is_cut_off_anywhere_leaves_the_pair_recognised() {
+async fn an_opening_cut_off_anywhere_leaves_the_pair_recognised() {
     for writes in 0.. {
         let world = World::sized(36, 16 * MIB, SEGMENT);
         let archive = world.create().await;
@@ -286,7 +286,7 @@ async fn a_rebuild_that_finds_less_of_the_log_says_so_for_good() {
 }
 
 #[tokio::test]
-async fn a_head_that_the_data_volume_does_not_know_makes_a_rebuild_lossy() {
+async fn a_head_unknown_to_the_data_volume_makes_a_rebuild_lossy() {
     let world = World::sized(38, 16 * MIB, SEGMENT);
     let archive = world.create().await;
     archive.create_bucket(&admin(), "locked", locked_bucket()).await.unwrap();

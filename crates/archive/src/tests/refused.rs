@@ -60,7 +60,7 @@ async fn check_rebuilt(mut world: World, archive: Archive, key: &str) {
     world.catalog = Arc::new(MemoryCatalog::new());
     let (archive, report) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
     assert_eq!(report.findings, Vec::<String>::new());
-    assert!(archive.legal_hold(&admin(), "locked", "key", None).await.unwrap(), "nobody could release the hold");
+    assert!(archive.legal_hold(&admin(), "locked", "key", None).await.unwrap(), "the hold could not be released");
     archive.bucket(&admin(), "empty").await.unwrap();
     archive.credentials(key).await.unwrap();
     assert_eq!(get(&archive, "locked", "key").await.unwrap(), b"record");
@@ -74,7 +74,7 @@ async fn a_change_that_was_refused_is_not_found_by_a_rebuild() {
 }
 
 #[tokio::test]
-async fn a_refused_change_that_could_not_be_taken_back_at_once_is_taken_back_by_background_work() {
+async fn background_work_compensates_a_refused_change() {
     let (world, catalog, archive, key) = scene().await;
     be_refused(&catalog, &archive, &key, 2).await;
     while archive.step().await.unwrap().more {}
@@ -82,11 +82,11 @@ async fn a_refused_change_that_could_not_be_taken_back_at_once_is_taken_back_by_
 }
 
 #[tokio::test]
-async fn a_bucket_in_which_a_version_exists_is_not_deleted_by_a_rebuild() {
+async fn a_rebuild_deletes_no_bucket_in_which_a_version_exists() {
     let (world, catalog, archive, _) = scene().await;
     put(&archive, "empty", "last", b"in time").await.unwrap();
     // The deletion as it looks where the version came behind its judgement, and the power went before it was taken back.
-    let bucket = archive.store().buckets.by_name("empty").unwrap();
+    let bucket = archive.store().buckets().by_name("empty").unwrap();
     let mut row = bucket.row.clone();
     row.deleted = Some(archive.store().wall());
     let lock = archive.store().lock(0, "").await.unwrap();

@@ -1,7 +1,7 @@
 //! Retention, guard and clock by the table; conditions; customer keys; multipart rules; long lists of versions.
 
 use super::*;
-use crate::multipart::PART_SIZE_MIN;
+use crate::objects::multipart::PART_SIZE_MIN;
 use crate::testing::put_as;
 
 const DAY: u64 = 86_400_000;
@@ -35,7 +35,7 @@ fn by_version(key: &str, version: VersionId, bypass: bool) -> DeleteRequest {
 }
 
 #[tokio::test]
-async fn the_guard_is_told_before_and_released_after_and_expiry_leaves_a_certificate() {
+async fn the_guard_is_told_and_expiry_leaves_a_certificate() {
     let world = World::new(1);
     let archive = locked(&world, ExpiryAction::Delete).await;
     put(&archive, "locked", "free", b"free").await.unwrap();

@@ -22,13 +22,13 @@ async fn scrub(archive: &Archive) -> ScrubReport {
 /// Where the content of a version begins and ends on the data volume.
 fn places(archive: &Archive, key: &str) -> Vec<(u64, u64)> {
     let snapshot = archive.store().snapshot().unwrap();
-    let bucket = archive.store().buckets.by_name("records").unwrap();
-    let found = crate::lookup::newest(&*snapshot, &bucket, key).unwrap().unwrap();
+    let bucket = archive.store().buckets().by_name("records").unwrap();
+    let found = crate::store::lookup::newest(&*snapshot, &bucket, key).unwrap().unwrap();
     let Content::Stream(stream) = found.row.content else { panic!() };
-    let places = crate::install::places(&crate::record::content::Place::default(), &stream.extents.unwrap());
+    let places = crate::space::places::places(&crate::record::content::Place::default(), &stream.extents.unwrap());
     places
         .into_iter()
-        .map(|place| (archive.store().segments.start(place.segment) + u64::from(place.at), u64::from(place.length)))
+        .map(|place| (archive.store().segments().start(place.segment) + u64::from(place.at), u64::from(place.length)))
         .collect()
 }
 

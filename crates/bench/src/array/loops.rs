@@ -1,5 +1,6 @@
-//! Stele 4+2 on six loop devices over files in memory, served by its own thread over io_uring: beside btrfs raid6 on the
-//! same devices, measured on the reference machine. Needs root and `losetup`; without them the cases are left out.
+//! Stele 4+2 on six loop devices over files in memory, served by its own thread over io_uring. The figures stand beside
+//! those of btrfs raid6 on the same devices, measured on the reference machine. The cases need root and `losetup`, and
+//! are left out without them.
 
 use std::process::Command as Process;
 use std::sync::mpsc;
@@ -17,7 +18,7 @@ const DEVICES: usize = 6;
 const DEVICE_SIZE: u64 = 768 * MIB;
 const BTRFS: &str = "btrfs raid6, reference machine";
 
-/// Loop devices over files in memory; gone with their files when dropped.
+/// Loop devices over files in memory; dropping removes them with their files.
 struct Loops {
     directory: String,
     devices: Vec<String>,
@@ -30,7 +31,7 @@ impl Loops {
         let mut loops = Loops { directory, devices: Vec::new() };
         for number in 0..DEVICES {
             let path = format!("{}/{number}", loops.directory);
-            // Written out, so that the memory is there before anything is measured.
+            // Write the whole file, so that its memory is allocated before the measurement.
             std::fs::write(&path, vec![0u8; DEVICE_SIZE as usize]).map_err(|error| error.to_string())?;
             let output = Process::new("losetup").args(["--find", "--show", &path]).output();
             let output = output.map_err(|error| format!("losetup: {error}"))?;
@@ -52,7 +53,7 @@ impl Drop for Loops {
     }
 }
 
-/// Keeps `depth` operations under way until `count` have finished; answers the seconds it took.
+/// Keeps `depth` operations under way until `count` have finished; returns the seconds that it took.
 fn drive(volume: &Handle, depth: u64, count: u64, mut make: impl FnMut(u64) -> Op) -> Result<f64, String> {
     let (sender, receiver) = mpsc::channel();
     let begin = WallInstant::now();
@@ -148,7 +149,7 @@ fn cases(bench: &mut Bench, server: &PoolServer, data: &Shared, names: &[&str; 3
         Op::Write { at: places.below(size / 4096) * 4096, data: vec![data.slice(from..from + 4096)], fua: false }
     };
     if bench.wants(names[1]) {
-        // Longer than log and cache can absorb: what is shown is sustained.
+        // Longer than log and cache can absorb, so that the figure is sustained.
         bench
             .case(names[1], Unit::more("writes/s"))
             .target(2.0)

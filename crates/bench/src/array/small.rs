@@ -1,5 +1,5 @@
-//! Small operations in process: random writes that outlast what log and cache can absorb, and mixes of reads and writes
-//! at the sizes of the Fibre Channel paper, whose working set its controllers held in their caches.
+//! Small operations in this process: random writes beyond what log and cache can absorb, and mixes of reads and writes.
+//! The mixes have the sizes of the Fibre Channel paper, whose working set its controllers held in their caches.
 
 use stele_array::OpenOptions;
 use stele_ground::{Bytes, Dice};
@@ -8,9 +8,9 @@ use stele_media::{Buffer, Op, Shared};
 use super::{MIB, Rig, cpu_each};
 use crate::harness::{Bench, Unit};
 
-/// Dirty blocks that may wait; what is measured writes several times as much.
+/// Limit on dirty blocks; the measurement writes several times as much.
 const DIRTY_LIMIT: Bytes = Bytes(64 * MIB);
-/// The log, as large as its region of a drive may be by default.
+/// The log, at its default limit for a region of a drive.
 const LOG: u64 = 128 * MIB;
 
 pub fn run(bench: &mut Bench, data: &Shared) -> Result<(), String> {
@@ -27,7 +27,7 @@ fn options() -> OpenOptions {
     OpenOptions { block_cache: Bytes(256 * MIB), dirty_limit: DIRTY_LIMIT, ..OpenOptions::default() }
 }
 
-/// A volume that is written out once, so that what follows overwrites.
+/// A volume that is completely written once, so that later writes overwrite.
 fn filled(
     code: &str,
     drives: usize,
@@ -53,7 +53,7 @@ fn writes(bench: &mut Bench, data: &Shared, code: &str, drives: usize, target: f
         let from = (number % 256 * 4096) as usize;
         Op::Write { at: places.below(size / 4096) * 4096, data: vec![data.slice(from..from + 4096)], fua: false }
     };
-    // Five times the dirty limit, after as much to begin with.
+    // Five times the dirty limit, after a warm-up of the same amount.
     let count = 5 * DIRTY_LIMIT.0 / 4096;
     rig.drive(volume, 32, count, &mut next)?;
     let strips = if code == "mirror-2" { 2 } else { 3 };
@@ -68,8 +68,8 @@ fn writes(bench: &mut Bench, data: &Shared, code: &str, drives: usize, target: f
     Ok(())
 }
 
-/// What cannot be left out of a small write, alone: its block copied to four members of the log and to its strips, and a
-/// digest for each strip. Writes a second.
+/// The work that a small write always needs, alone: its block copied to four members of the log and to its strips, and
+/// a digest for each strip. Writes a second.
 fn limit(data: &Shared, strips: usize) -> f64 {
     const MEMBERS: usize = 4;
     let mut logs: Vec<Vec<u8>> = (0..MEMBERS).map(|_| vec![1u8; LOG as usize]).collect();

@@ -1,4 +1,4 @@
-//! The client: fio's nbd engine, nbdcopy, and the least that a wake-up costs.
+//! The client: fio's nbd engine, nbdcopy, and the smallest cost of a wake-up.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::ROUND;
 
-/// What fio does.
+/// The load of fio.
 #[derive(Clone, Copy)]
 pub struct Load {
     pattern: &'static str,
@@ -18,7 +18,7 @@ pub struct Load {
     depth: u32,
     jobs: u32,
     span: &'static str,
-    /// What each job moves; without it, as much as a round lasts.
+    /// The amount that each job moves; `None`: as much as a round allows.
     total: Option<&'static str>,
 }
 
@@ -27,7 +27,7 @@ impl Load {
     pub const fn small(pattern: &'static str, size: &'static str) -> Load {
         Load { pattern, size, depth: 32, jobs: 1, span: "1g", total: None }
     }
-    /// One after another, 256 KiB each, at depth 8.
+    /// Sequential accesses of 256 KiB at depth 8.
     pub const fn large(pattern: &'static str) -> Load {
         Load { depth: 8, ..Load::small(pattern, "256k") }
     }
@@ -48,18 +48,18 @@ impl Load {
     }
 }
 
-/// What a run of fio did.
+/// The result of a run of fio.
 pub struct Ran {
     pub operations: f64,
     pub rate: f64,
     pub megabytes: f64,
 }
 
-/// Nanoseconds of user and system time of a process, of all threads it ever had (nbdkit has some for each connection), to a
-/// hundredth of a second.
+/// Nanoseconds of user and system time of a process, over all threads that it ever had (nbdkit has some for each
+/// connection), to a hundredth of a second.
 pub fn cpu_time(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: the state is the first field, utime and stime the 12th and 13th.
+    // After the name, which may contain anything, the state is the first field; utime and stime are the 12th and 13th.
     let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
     fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10_000_000
 }
@@ -76,7 +76,7 @@ fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Content in every block, so that no reader is spared anything.
+/// Fills every block with content, so that no reader saves work.
 pub fn fill(url: &str) -> Result<(), String> {
     let uri = format!("--uri={url}");
     let arguments = ["--ioengine=nbd", &uri, "--name=fill", "--rw=write", "--bs=256k", "--iodepth=8", "--size=1g"];
@@ -116,7 +116,7 @@ pub fn run(url: &str, load: &Load) -> Result<Ran, String> {
     Ok(Ran { operations, rate: operations / seconds, megabytes: sum("io_bytes") / seconds / 1e6 })
 }
 
-/// What `qemu-img bench` does: so many requests of one size, a large odd stride apart where they are small.
+/// The load of `qemu-img bench`: requests of one size; small ones are a large odd stride apart.
 #[derive(Clone, Copy)]
 pub struct Pass {
     pub write: bool,
@@ -125,7 +125,7 @@ pub struct Pass {
     pub count: u64,
 }
 
-/// Seconds of one pass.
+/// Runs one pass; returns its seconds.
 pub fn qemu_bench(url: &str, pass: &Pass) -> Result<f64, String> {
     let stride = if pass.size > 65_536 { pass.size } else { 1_052_672 };
     let mut command = Command::new("qemu-img");
@@ -141,7 +141,7 @@ pub fn qemu_bench(url: &str, pass: &Pass) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("qemu-img bench said: {said}"))
 }
 
-/// MB/s of one nbdcopy to nowhere.
+/// MB/s of one nbdcopy that discards its output.
 pub fn copy(url: &str) -> Result<f64, String> {
     let begun = Instant::now();
     output(Command::new("nbdcopy").args([url, "null:"]))?;

@@ -1,4 +1,5 @@
-//! The same volume over iSCSI, beside tgt on a file in memory: `qemu-img bench` as the initiator, over TCP on the loopback.
+//! The same volume over iSCSI, beside tgt on a file in memory. `qemu-img bench` is the initiator, over TCP on the
+//! loopback.
 
 use super::client::{self, cpu_time};
 use super::page::Page;
@@ -9,7 +10,7 @@ use crate::harness::Bench;
 struct Case {
     name: &'static str,
     load: client::Pass,
-    /// tgt's server CPU divided by ours, and our rate divided by tgt's, at least.
+    /// Smallest ratio of tgt's server CPU to ours, and of our rate to tgt's.
     cpu_target: Option<f64>,
     rate_target: f64,
 }
@@ -25,7 +26,7 @@ const CASES: &[Case] = &[
     Case { name: "iscsi 256 KiB write", load: pass(true, 256 << 10, 8, 4000), cpu_target: None, rate_target: 2.0 },
 ];
 
-/// The volume holds content already.
+/// The volume already has content.
 pub fn beside_tgt(bench: &mut Bench, page: &mut Page, stele: &Stele) -> Result<(), String> {
     if !CASES.iter().any(|case| ["", CPU_SUFFIX].iter().any(|end| bench.wants(&format!("{}{end}", case.name)))) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `docs/block.md`: what a whole run measured, beside the published tables of "fc8-end-to-end".
+//! `docs/block.md`: the results of a whole run, beside the published tables of "fc8-end-to-end".
 
 use crate::process;
 
@@ -9,7 +9,7 @@ pub struct Figures {
     pub name: String,
     pub unit: &'static str,
     pub rate: [f64; 3],
-    /// Of the servers, microseconds an operation.
+    /// Microseconds of the servers for each operation.
     pub cpu: Option<[f64; 3]>,
 }
 
@@ -18,17 +18,17 @@ pub struct Page {
     pub beside: Vec<Figures>,
     /// Stele alone: name, IOPS.
     pub alone: Vec<(String, f64)>,
-    /// Of each server what was read, what was written and their sum, MB/s.
+    /// For each server, the MB/s read, written and both together.
     pub duplex: Vec<(String, [[f64; 3]; 3])>,
-    /// Of each server, and the ping-pong; microseconds.
+    /// The latencies of each server, and of the ping-pong; microseconds.
     pub latency: Vec<(String, [f64; 4])>,
-    /// Name, unit, and of Stele and tgt the rate and the server CPU.
+    /// Name, unit, and for Stele and tgt the rate and the server CPU.
     pub iscsi: Vec<(&'static str, &'static str, [f64; 2], [f64; 2])>,
     /// Name, unit, rate, server CPU.
     pub cold: Vec<(String, &'static str, f64, f64)>,
 }
 
-/// The paper's first table (IOPS, depth 32, the read at 16), and which row of ours is laid beside it.
+/// The paper's first table (IOPS, depth 32, the read at 16), and the row of ours to compare.
 const IOPS: &[(&str, u32, &str)] = &[
     ("50/50, 512 B", 401_605, "unix 50/50 at 512 B, 2 jobs"),
     ("50/50, 1 KiB", 396_112, "unix 50/50 at 1 KiB, 2 jobs"),

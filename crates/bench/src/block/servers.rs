@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A child that ends with its owner.
+/// A child process that ends together with its owner.
 struct Guarded(Child);
 
 impl Drop for Guarded {
@@ -22,17 +22,17 @@ impl Drop for Guarded {
 const VOLUME: &str = "vm";
 
 pub struct Stele {
-    // Before the directory it works in.
+    // Declared before its working directory.
     _child: Guarded,
     program: PathBuf,
     dir: Scratch,
     pub process: u32,
     tcp: String,
-    /// Where initiators find the volume.
+    /// The address of the volume for initiators.
     pub iscsi: String,
 }
 
-/// A directory in memory that goes with its owner.
+/// A directory in memory that is removed with its owner.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -42,7 +42,7 @@ impl Drop for Scratch {
 }
 
 impl Stele {
-    /// On 12 drives, with a volume of 1 GiB and a cache of so many bytes.
+    /// Starts a server on 12 drives, with a volume of 1 GiB and a cache of this size.
     pub fn start(code: &str, cache: &str) -> Result<Stele, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let program = own.with_file_name("stele");
@@ -102,7 +102,7 @@ impl Stele {
         }
     }
 
-    /// Waits until nothing written is only in memory and the log.
+    /// Waits until all written data is on the drives, and not only in memory and the log.
     pub fn settle(&self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
@@ -141,7 +141,7 @@ fn free_port() -> Result<u16, String> {
     listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-/// A peer, and where it listens.
+/// A peer with its address.
 struct Listening {
     child: Guarded,
     url: String,

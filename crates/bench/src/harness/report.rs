@@ -9,9 +9,9 @@ pub struct Row {
     pub case: String,
     pub value: f64,
     pub unit: &'static str,
-    /// The peer or limit and its figure in the same unit.
+    /// The peer or limit, with its figure in the same unit.
     pub reference: Option<(String, f64)>,
-    /// Above 1 is better than the reference.
+    /// A ratio above 1 is better than the reference.
     pub ratio: Option<f64>,
     /// The ratio to reach.
     pub target: Option<f64>,
@@ -72,7 +72,7 @@ impl Row {
     }
 }
 
-/// Three or more digits, no false precision.
+/// At least three digits, without false precision.
 fn short(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 100.0 => format!("{value:.0}"),

@@ -1,6 +1,7 @@
-//! Whether the laboratory and fio measure the same: the same jobs on the same file, in blocks of ABBA or BAAB, the ratio of their rates
-//! and mean responses with the 95 % interval of the blocks. Where it spans 1 they agree as far as the blocks can tell. fio has its
-//! histograms and clocks on here, as the laboratory always has.
+//! Whether the laboratory and fio measure the same. Both run the same jobs on the same file, in blocks of ABBA or BAAB.
+//! The results are the ratios of their rates and mean responses, with the 95 % interval of the blocks. If it contains
+//! 1, they agree as far as the blocks can tell. fio has its histograms and clocks on here, as the laboratory always
+//! has.
 
 use std::path::PathBuf;
 
@@ -12,7 +13,7 @@ use super::SIZE;
 use super::ran::{Asked, Ran, fio, live};
 use crate::harness::{Bench, Unit};
 
-/// One access at a time goes by plain system calls, in both.
+/// Single accesses use plain system calls, in both.
 const JOBS: [(&str, Asked); 4] = [
     ("random read, depth 1", Asked { engine: "psync", ..Asked::RANDOM_READ }),
     ("random read, depth 32", Asked { depth: 32, ..Asked::RANDOM_READ }),
@@ -20,7 +21,7 @@ const JOBS: [(&str, Asked); 4] = [
     ("sequential read of 128 KiB, depth 8", Asked { depth: 8, random: 0, length: 128 << 10, ..Asked::RANDOM_READ }),
 ];
 
-/// What is compared of both.
+/// A compared figure.
 type Value = fn(&Ran) -> f64;
 const VALUES: [(&str, Value); 2] = [("accesses", |ran| ran.rate), ("mean response", |ran| ran.mean_us)];
 
@@ -63,7 +64,7 @@ pub fn run(bench: &mut Bench, path: &PathBuf) -> Result<(), String> {
     Ok(())
 }
 
-/// The ratio of ours to fio's from the logarithms of its blocks, with the interval.
+/// Shows the ratio of ours to fio's, with its interval, from the logarithms of the blocks.
 pub fn shown(bench: &mut Bench, name: &str, logarithms: &[f64]) {
     let ratios: Vec<f64> = logarithms.iter().map(|logarithm| logarithm.exp()).collect();
     bench.figures(name, Unit::more("of fio's"), &ratios, Some(("fio", 1.0)), None);

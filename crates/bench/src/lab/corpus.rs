@@ -1,5 +1,6 @@
-//! The first job of each job file of `crates/lab/data/fio`, by time, through the laboratory and through fio: the ratio of their rates, in
-//! blocks of ABBA or BAAB. That they do the same is a test of `stele-lab`; here is how fast.
+//! The first job of each job file of `crates/lab/data/fio`, limited by time, through the laboratory and through fio:
+//! the ratio of their rates, in blocks of ABBA or BAAB. A test of `stele-lab` shows that they do the same; this bench
+//! compares the speed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,10 +13,10 @@ use stele_lab::fio;
 use super::agreement::shown;
 use crate::harness::Bench;
 
-/// Behind a job's own keys, whose place it takes.
+/// Appended to a job's own keys, which it overrides.
 const TIMED: &str = "time_based=1\nruntime=500ms\nramp_time=50ms\nunlink=0\n";
 
-/// Made files, gone when dropped.
+/// The files made, removed when dropped.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -53,7 +54,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         std::fs::create_dir_all(&folder.0).map_err(|error| error.to_string())?;
         let job = folder.0.join("job.fio");
         std::fs::write(&job, &text).map_err(|error| error.to_string())?;
-        // Both warm up, and the files are there.
+        // Both warm up, and the files exist.
         let mut logarithms = Vec::new();
         ours(&text)?;
         theirs(&job)?;
@@ -90,7 +91,7 @@ fn first_job(text: &str, folder: &Path) -> String {
 /// Accesses a second.
 fn ours(text: &str) -> Result<f64, String> {
     let jobs = fio::jobs(text).map_err(|error| error.to_string())?;
-    // fio made the files, if not this side.
+    // fio may have made the files before.
     let ran = fio::run(&jobs, true, &AtomicBool::new(false), &|_| ()).map_err(|error| error.to_string())?;
     let mut rate = 0.0;
     for one in &ran {

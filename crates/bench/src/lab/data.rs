@@ -1,5 +1,5 @@
-//! What unique data costs: how fast it is made, and what writes of it cost beside fio, which is told to make its buffers anew
-//! (`--refill_buffers`); and large accesses over one NBD connection beside fio's.
+//! The cost of unique data: the speed of making it, and the cost of writes with it beside fio, which makes its buffers
+//! anew (`--refill_buffers`). Also large accesses over one NBD connection, beside fio's.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::ran::{Asked, Ran, fio, live};
 use crate::harness::{Bench, Unit};
 
 const MADE: &str = "unique data, made by one core";
-/// What is to be reached, in GB/s.
+/// The target, in GB/s.
 const GOAL: f64 = 5.0;
 const BUFFER: usize = 256 << 10;
 const BUFFERS: usize = 8_000;
@@ -67,7 +67,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-/// Rounds of both in turns, the first of which warms up.
+/// Rounds of both in turns; the first warms up.
 fn beside(
     bench: &mut Bench,
     case: &str,
@@ -97,7 +97,7 @@ fn beside(
     Ok(())
 }
 
-/// GB/s.
+/// The rate of making data, in GB/s.
 fn made() -> f64 {
     let mut source = Content::default().source(Dice::new(1), None);
     let mut buffer = vec![0; BUFFER];
@@ -108,7 +108,7 @@ fn made() -> f64 {
     (BUFFERS * BUFFER) as f64 / begun.elapsed().as_secs_f64() / 1e9
 }
 
-/// nbdkit with a gigabyte of memory behind a unix socket.
+/// nbdkit with a gigabyte of memory behind a Unix socket.
 struct Server {
     child: Child,
     socket: PathBuf,

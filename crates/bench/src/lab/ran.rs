@@ -15,17 +15,17 @@ use super::SIZE;
 
 const SECONDS: u64 = 2;
 
-/// What both are asked to do.
+/// The job for both.
 #[derive(Clone, Copy)]
 pub struct Asked {
     /// fio's engine.
     pub engine: &'static str,
-    /// Past the page cache.
+    /// Without the page cache.
     pub direct: bool,
     pub depth: u32,
-    /// Answers that ours waits for at once.
+    /// Number of answers that ours collects at once.
     pub batch: u32,
-    /// Percent.
+    /// Percent of reads.
     pub read: u8,
     pub random: u8,
     pub length: u64,
@@ -36,11 +36,11 @@ impl Asked {
         Asked { engine: "io_uring", direct: true, depth: 1, batch: 1, read: 100, random: 100, length: 4096 };
 }
 
-/// What a generator did in one round.
+/// The result of one round of a generator.
 #[derive(Clone, Copy)]
 pub struct Ran {
     pub rate: f64,
-    /// Microseconds for each access.
+    /// Microseconds of CPU time for each access.
     pub cpu: f64,
     pub machine: f64,
     pub mean_us: f64,

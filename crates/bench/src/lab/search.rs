@@ -1,6 +1,6 @@
-//! The search for the highest load at 20 ms on modelled arrays, beside a sweep over all loads: how many probes it takes, and how far
-//! its answer is from the sweep's. It begins with eight accesses outstanding, whatever the array, as it does on a target that it
-//! knows nothing of. Virtual time: the same digits at each run.
+//! The search for the highest load at 20 ms on modelled arrays, beside a sweep over all loads: the number of probes,
+//! and the distance of its answer from the sweep's. It begins with eight outstanding accesses for every array, as on an
+//! unknown target. Virtual time gives the same digits in each run.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,22 +13,22 @@ use stele_papers::recipe::ds4500::{RESPONSE, array_of, goal, spec_of};
 
 use crate::harness::{Bench, Unit};
 
-/// Numbers of drives whose published cells are the cases: bound by drives, and by both drives and controllers.
+/// Numbers of drives in the published cells of the cases: bound by drives, and by both drives and controllers.
 const DRIVES: [u64; 2] = [20, 100];
-/// Accesses outstanding at the first probe.
+/// Outstanding accesses at the first probe.
 const START: u64 = 8;
-/// Loads of the sweep are this far apart: where the response is less than half of what is asked for, and from there on.
+/// Ratio of neighbouring loads in the sweep: where the response is less than half of the goal, and from there on.
 const STEPS: (f64, f64) = (1.3, 1.06);
-/// Accesses of a round: a queue forgets slowly how its accesses were spread over the drives, and shorter probes vary by 2 %.
+/// Accesses of a round: a queue keeps its distribution over the drives for long, and shorter probes vary by 2 %.
 const ROUND: u64 = 10_000;
-/// Of the sweep, whose points within so much of the response asked for are joined by a line, so that they vary less than one.
+/// Points of the sweep within this share of the response are joined by a line, which varies less than a single point.
 const NEAR: f64 = 0.2;
 
-/// What is to be kept: probes in the mean, and percent of the rate.
+/// The targets: the mean number of probes, and percent of the rate.
 const PROBES: f64 = 5.0;
 const ERROR: f64 = 1.5;
 
-/// What is reported.
+/// The reported cases.
 pub const CASES: [&str; 4] =
     ["search, probes in the mean", "search, probes at most", "search, error in the mean", "search, error at most"];
 
@@ -92,8 +92,8 @@ fn one(cell: &Printed) -> Result<(f64, f64), String> {
     Ok((highest.probes as f64, highest.rate / exact - 1.0))
 }
 
-/// Every load in turn, each on a machine of its own that remembers none before it, until the response is well beyond; the rate where
-/// the line through those around the response meets it.
+/// Tries every load in turn, each on a fresh machine, until the response is well beyond the goal. Returns the rate at
+/// which the line through the points near the goal meets it.
 fn swept(cell: &Printed) -> Result<f64, String> {
     let (array, spec) = (array_of(cell, Maker::Ds4500), spec_of(cell).map_err(|error| error.to_string())?);
     let limit = RESPONSE.as_secs_f64() * 1e3;
@@ -108,7 +108,7 @@ fn swept(cell: &Printed) -> Result<f64, String> {
             near.push((response - limit, probe.rate));
         }
         if response > limit * (1.0 + NEAR) {
-            // Of a leap over all that is near, its two ends.
+            // If one step leaps over all near points, use its two ends.
             return meets(&near)
                 .or_else(|| meets(&[last, before]))
                 .ok_or_else(|| "it began beyond the response".into());

@@ -1,4 +1,4 @@
-//! A lean HTTP/1.1 client: one connection kept open, one request at a time, buffers used again.
+//! A small HTTP/1.1 client: one connection kept open, one request at a time, reused buffers.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use stele_lab::live::s3::sign::{self, Keys, Request, Signer};
 use super::server::Server;
 
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-/// Answers' bodies are read through a buffer of this size and not kept.
+/// Size of the buffer for the bodies of answers, which are not kept.
 const BUFFER: usize = 256 << 10;
 
 pub struct Client {
@@ -20,17 +20,17 @@ pub struct Client {
     buffer: Vec<u8>,
 }
 
-/// What a round has each client do until its end.
+/// The work of each client in a round.
 #[derive(Clone, Copy)]
 pub struct Work<'b> {
     pub put: bool,
     pub size: usize,
-    /// Of the working set that GETs read.
+    /// Number of objects in the working set for GETs.
     pub objects: usize,
     /// Makes keys distinct.
     pub round: u32,
     pub body: &'b [u8],
-    /// The body's SHA-256: hashed once, since the bench is not about the client.
+    /// The body's SHA-256: hashed once, since the bench does not measure the client.
     pub hash: &'b str,
 }
 
@@ -53,13 +53,13 @@ impl Client {
         })
     }
 
-    /// One request, hashed here; anything but 200 is an error.
+    /// Sends one request, hashed here; any status but 200 is an error.
     pub fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<(), String> {
         let hash = if body.is_empty() { EMPTY.to_owned() } else { sign::hash(body) };
         self.ask(method, path, body, &hash).map(drop)
     }
 
-    /// Works until the deadline; the number of operations done.
+    /// Works until the deadline; returns the number of completed operations.
     pub fn work(&mut self, work: &Work<'_>, index: usize, deadline: Instant) -> Result<u64, String> {
         let mut done = 0;
         while Instant::now() < deadline {
@@ -67,7 +67,7 @@ impl Client {
                 let path = format!("/bench/put-{}-{}/{index}-{done}", work.size, work.round);
                 self.ask("PUT", &path, work.body, work.hash)?;
             } else {
-                // Clients start at different places and go through all.
+                // Clients start at different objects and go through all.
                 let object = (done as usize * 7 + index) % work.objects;
                 let length = self.ask("GET", &format!("/bench/get-{}-{object}", work.size), &[], EMPTY)?;
                 if length != work.size {
@@ -79,7 +79,7 @@ impl Client {
         Ok(done)
     }
 
-    // Sends, and reads the answer away; the length of its body.
+    // Sends a request and drains the answer; returns the length of its body.
     fn ask(&mut self, method: &str, path: &str, body: &[u8], hash: &str) -> Result<usize, String> {
         self.head.clear();
         let line = format!("{method} {path} HTTP/1.1\r\ncontent-length: {}\r\n", body.len());
@@ -131,7 +131,7 @@ impl Client {
     }
 }
 
-/// Head and body in one call as far as the socket takes them.
+/// Sends head and body in one call, as far as the socket takes them.
 fn send(stream: &mut TcpStream, head: &[u8], body: &[u8]) -> std::io::Result<()> {
     let sent = stream.write_vectored(&[IoSlice::new(head), IoSlice::new(body)])?;
     match sent.checked_sub(head.len()) {

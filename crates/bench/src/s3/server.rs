@@ -42,7 +42,7 @@ impl Server {
         })
     }
 
-    /// Kills it with requests under way, starts it again, and tells how long it took to be ready.
+    /// Kills the server with requests under way, starts it again, and returns the time until it is ready.
     pub fn kill_and_start(&mut self) -> Result<Duration, String> {
         self.child.kill().map_err(|error| format!("cannot kill the server: {error}"))?;
         self.child.wait().map_err(|error| format!("cannot wait for the server: {error}"))?;
@@ -53,7 +53,7 @@ impl Server {
         Ok(elapsed)
     }
 
-    /// Asks it to stop, and waits.
+    /// Asks the server to stop, and waits.
     pub fn stop(mut self) -> Result<(), String> {
         let asked = Command::new("kill").arg(self.process.to_string()).status();
         if !asked.is_ok_and(|status| status.success()) {
@@ -64,7 +64,7 @@ impl Server {
     }
 }
 
-/// Starts a server and waits until it is ready; what it says of itself.
+/// Starts a server and waits until it is ready; returns its report.
 fn launch(program: &Path, dir: &Path) -> Result<(Child, Value), String> {
     let log = fs::File::create(dir.join("server.log")).map_err(|error| format!("cannot write a log: {error}"))?;
     let mut child = Command::new(program)
@@ -94,7 +94,7 @@ fn address(said: &Value) -> String {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // After `stop` both have been done, and doing them again does nothing.
+        // After `stop` these calls do nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.dir);

@@ -1,5 +1,5 @@
-//! CHAP (RFC 1994, RFC 7143 12.1): a shared secret proved without being sent. Both directions; MD5, SHA-1 and SHA-256, of
-//! those that the initiator offers the strongest.
+//! CHAP (RFC 1994, RFC 7143 12.1): proves a shared secret without sending it. It works in both directions, and uses the
+//! strongest of MD5, SHA-1 and SHA-256 that the initiator offers.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
 
-/// Bytes of our challenge: as many as the longest of the hashes.
+/// Bytes of our challenge: the length of the longest hash.
 pub const CHALLENGE: usize = 32;
 const CHALLENGE_MAX: usize = 1024;
-/// Bits below which a secret is refused (RFC 7143, 9.2.1).
+/// Bytes of the shortest secret that is accepted: 96 bits (RFC 7143, 9.2.1).
 pub const SECRET_MIN: usize = 12;
 
 /// A name with its secret.
@@ -27,20 +27,20 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What an export asks of initiators and offers them, beyond what every protocol has.
+/// Settings of an export for iSCSI, beyond those of every protocol.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Terms {
-    /// What an initiator must prove to know.
+    /// The credentials that an initiator must prove.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chap: Option<Credentials>,
-    /// What the target proves to know, if it is asked to.
+    /// The credentials that the target proves on request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mutual: Option<Credentials>,
-    /// Shown as a removable disk, which initiators can eject.
+    /// Presented as a removable disk, which initiators can eject.
     pub removable: bool,
-    /// Physical blocks are shown as large as logical ones, for initiators that take no disk with blocks of 512 bytes on
-    /// blocks of 4096.
+    /// Physical blocks are reported as large as logical ones, for initiators that refuse a disk with blocks of 512
+    /// bytes on blocks of 4096.
     pub native_blocks: bool,
 }
 
@@ -49,7 +49,7 @@ impl Terms {
         *self == Terms::default()
     }
 
-    /// Why they cannot be kept.
+    /// Returns the reason if the terms are invalid.
     pub fn check(&self) -> Result<(), String> {
         for Credentials { user, secret } in self.chap.iter().chain(&self.mutual) {
             if user.is_empty() || secret.len() < SECRET_MIN {
@@ -68,7 +68,7 @@ impl Terms {
         }
     }
 
-    /// As they may be shown.
+    /// A copy that may be displayed.
     pub fn without_secrets(&self) -> Terms {
         let bare = |held: &Option<Credentials>| {
             held.as_ref().map(|held| Credentials { user: held.user.clone(), secret: String::new() })
@@ -85,7 +85,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The strongest of a list of numbers.
+    /// The strongest algorithm in a list of numbers.
     pub fn choose(offered: &str) -> Option<Algorithm> {
         let has = |number: &str| offered.split(',').any(|one| one.trim() == number);
         [Algorithm::Sha256, Algorithm::Sha1, Algorithm::Md5].into_iter().find(|one| has(one.number()))
@@ -99,7 +99,7 @@ impl Algorithm {
         }
     }
 
-    /// What answers a challenge.
+    /// The response to a challenge.
     pub fn respond(self, identifier: u8, secret: &str, challenge: &[u8]) -> Vec<u8> {
         let text = [&[identifier], secret.as_bytes(), challenge].concat();
         match self {
@@ -110,7 +110,7 @@ impl Algorithm {
     }
 }
 
-/// A challenge that was sent and awaits its answer.
+/// A challenge that was sent and has no response yet.
 pub struct Challenge {
     pub algorithm: Algorithm,
     pub identifier: u8,
@@ -123,7 +123,7 @@ impl Challenge {
         verify_slices_are_equal(&right, response).is_ok() && user == expected.user
     }
 
-    /// Our answer to a challenge of the initiator. None: it is none, or our own sent back.
+    /// Our response to a challenge of the initiator. `None`: it is no valid challenge, or our own sent back.
     pub fn answer(&self, own: &Credentials, identifier: u64, theirs: &[u8]) -> Option<Vec<u8>> {
         let identifier = u8::try_from(identifier).ok()?;
         if theirs.is_empty() || theirs.len() > CHALLENGE_MAX || theirs == self.bytes {

@@ -1,10 +1,11 @@
-//! A connection in the full feature phase: PDUs in, PDUs and operations of the drive out. It owns its tasks; what it shares
-//! with the target's other connections is in [`Shared`], which every call is given.
+//! A connection in the full feature phase: PDUs in, PDUs and operations of the drive out. It owns its tasks. [`Shared`]
+//! holds the state that it shares with the target's other connections; every call takes it.
 //!
-//! Limits: the session's window bounds the commands, [`IMMEDIATE_MAX`] those outside of it. At most [`UNDER_WAY_MAX`] bytes of
-//! data are asked of the initiator, with the drive, or on their way to the initiator; one command may always begin. Beyond
-//! that commands wait, in the order in which they came, and before they take a place among other connections' commands: who
-//! does not read holds up nobody else. To this comes the data that was sent unasked, which window and first burst bound.
+//! Limits: the session's window bounds the commands, and [`IMMEDIATE_MAX`] the immediate ones. At most
+//! [`UNDER_WAY_MAX`] bytes of data are requested from the initiator, with the drive, or on their way to the initiator;
+//! one command may always begin. Further commands wait in their order of arrival, before they take a place among other
+//! connections' commands. An initiator that does not read therefore delays no other. Unsolicited data comes on top; the
+//! window and the first burst bound it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,16 +19,16 @@ use super::shared::{Event, Place, Shared, Turn};
 use super::transfer::Gathering;
 use crate::scsi::{Answer, Ask, Exec, NexusId, Sense, Step, decode};
 
-/// Immediate commands under way beside the window's.
+/// Largest number of immediate commands under way besides the window's.
 const IMMEDIATE_MAX: usize = 64;
-/// Bytes of data of one connection that are asked for, with the drive, or not yet sent.
+/// Largest number of data bytes of one connection that are requested, with the drive, or not yet sent.
 const UNDER_WAY_MAX: u64 = 32 << 20;
 
 pub(super) enum Phase {
     Gathering(Gathering),
-    /// For other commands, or for room.
+    /// Waits for other commands, or for space.
     Waiting,
-    /// An operation is with the drive.
+    /// The drive has an operation.
     Running,
 }
 
@@ -35,19 +36,19 @@ pub(super) enum Phase {
 pub(super) struct Task {
     pub exec: Exec,
     pub phase: Phase,
-    /// The data that the initiator expects to move, and in which direction.
+    /// The amount of data that the initiator expects to move, and its direction.
     pub expected: u32,
     pub reads: bool,
     pub writes: bool,
-    /// Bytes that the command takes and promises.
+    /// Bytes that the command takes and returns.
     pub out: u64,
     pub numbered: bool,
     pub ordered: bool,
-    /// Bytes that count as under way.
+    /// The number of bytes that count as under way.
     pub weight: u64,
-    /// Its weight is counted.
+    /// Whether the weight is counted.
     pub admitted: bool,
-    /// It was aborted: nobody is answered, and the ticket is settled at its end.
+    /// It was aborted: it gets no answer, and its end settles the ticket.
     pub aborted: Option<u32>,
 }
 
@@ -59,22 +60,22 @@ pub struct Connection {
     pub(super) status_number: u32,
     pub(super) tasks: HashMap<u32, Task>,
     pub(super) running: usize,
-    /// Commands that wait for room.
+    /// Commands that wait for space.
     pub(super) waiting: VecDeque<u32>,
     pub(super) under_way: u64,
-    /// Of that, what initiators were asked for and have not sent.
+    /// The part of it that initiators were asked for and have not sent.
     pub(super) gathering: u64,
-    /// All connections together have as much under way as they may: only one command of this one begins.
+    /// All connections together are at their limit: only one command of this one begins.
     pub crowded: bool,
     pub(super) unnumbered: usize,
     pub(super) asks: Vec<(u32, Ask)>,
     pub(super) awaiting: Vec<Awaiting>,
-    /// Tickets with how many of our tasks they wait for.
+    /// Tickets, with the number of our tasks that they wait for.
     pub(super) aborting: Vec<(u32, usize)>,
-    /// As the initiator reaches us, for SendTargets.
+    /// Our address as the initiator uses it, for SendTargets.
     pub(super) local: String,
     pub(super) closing: bool,
-    /// More of a command's data comes without being asked for; whoever moves the bytes takes it.
+    /// More unsolicited data of a command is on its way; the guest that moves the bytes clears this.
     pub expects: bool,
     left: bool,
 }
@@ -117,22 +118,22 @@ impl Connection {
         self.place.nexus
     }
 
-    /// Nothing more is read; when `is_over`, it can be dropped.
+    /// Nothing more is read; once `is_over`, the connection can be dropped.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// Closed, and nothing of it is with the drive any more.
+    /// Closed, and none of its operations is with the drive.
     pub fn is_over(&self) -> bool {
         self.closing && self.running == 0
     }
 
-    /// What the drive is asked, by task.
+    /// The operations for the drive, by task.
     pub fn take_asks(&mut self) -> Vec<(u32, Ask)> {
         std::mem::take(&mut self.asks)
     }
 
-    /// Ends it: tasks that are not with the drive are gone at once.
+    /// Ends the connection: tasks that are not with the drive end at once.
     pub fn close(&mut self, shared: &mut Shared) {
         if self.left {
             return;
@@ -147,14 +148,14 @@ impl Connection {
         self.hear(shared);
     }
 
-    /// After `is_over`, before it is dropped.
+    /// Called after `is_over`, before the connection is dropped.
     pub fn forget(&mut self, shared: &mut Shared) {
         self.close(shared);
         self.hear(shared);
         shared.forget(self.place.serial);
     }
 
-    /// Acts on what other connections have left for this one.
+    /// Handles the events that other connections have left for this one.
     pub fn hear(&mut self, shared: &mut Shared) {
         for event in shared.events(self.place.serial) {
             match event {
@@ -168,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// Handles all PDUs that have come whole.
+    /// Handles all PDUs that have arrived completely.
     pub fn receive(&mut self, shared: &mut Shared) {
         while !self.closing {
             match self.framing.frame() {
@@ -179,7 +180,7 @@ impl Connection {
         }
     }
 
-    /// Without error recovery a stream that cannot be trusted ends, and its session's connection with it.
+    /// Without error recovery, an unreliable stream ends together with its session's connection.
     fn give_up(&mut self, shared: &mut Shared, broken: &Broken) {
         tracing::info!(target = shared.name, ?broken, "an iSCSI connection cannot be read on");
         self.close(shared);
@@ -201,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// A command whose turn it is.
+    /// Starts a command whose turn has come.
     fn deliver(&mut self, shared: &mut Shared, frame: Frame) {
         match frame.header.opcode() {
             opcode::COMMAND => self.command(shared, frame),
@@ -267,7 +268,7 @@ impl Connection {
         held == 0 || (!self.crowded && held + weight <= UNDER_WAY_MAX)
     }
 
-    /// Whether the command may hold memory for its data; if not, it waits for room.
+    /// Whether the command may hold memory for its data; if not, it waits for space.
     pub(super) fn admit(&mut self, tag: u32) -> bool {
         let Some(task) = self.tasks.get(&tag) else { return false };
         if task.admitted {
@@ -291,7 +292,7 @@ impl Connection {
         }
     }
 
-    /// Lets commands go on for which there is room now.
+    /// Resumes commands for which there is space now.
     pub fn resume(&mut self, shared: &mut Shared) {
         while let Some(tag) = self.waiting.front().copied() {
             let weight = self.tasks.get(&tag).map_or(0, |task| task.weight);
@@ -304,22 +305,22 @@ impl Connection {
         }
     }
 
-    /// Whether commands wait for room.
+    /// Whether commands wait for space.
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether data was asked for that has not come.
+    /// Whether requested data has not arrived.
     pub fn is_gathering(&self) -> bool {
         self.gathering > 0
     }
 
-    /// Bytes held that are not with the drive: what was asked for, and what is not sent.
+    /// Bytes held that are not with the drive: requested data, and unsent data.
     pub fn holds(&self) -> u64 {
         self.gathering + self.out.bytes() as u64
     }
 
-    /// The data is here: the command takes its place among the others, when there is room.
+    /// The data has arrived: the command joins the others once there is space.
     pub(super) fn enter(&mut self, shared: &mut Shared, tag: u32) {
         if !self.admit(tag) {
             return;
@@ -345,7 +346,7 @@ impl Connection {
         self.go_on(shared, tag, step);
         let aborting = std::mem::take(&mut shared.unit.aborting);
         for nexus in aborting {
-            // The ticket has no one who waits: the command is answered when its own record is kept.
+            // No task waits for this ticket: the command is answered when its own record is kept.
             shared.abort(self.place.serial, Some(nexus));
         }
     }
@@ -363,7 +364,7 @@ impl Connection {
         }
     }
 
-    /// An operation is back.
+    /// Takes the result of an operation.
     pub fn answer(&mut self, shared: &mut Shared, tag: u32, answer: Answer) {
         self.running = self.running.saturating_sub(1);
         let Some(task) = self.tasks.get_mut(&tag) else { return };
@@ -374,7 +375,7 @@ impl Connection {
         self.go_on(shared, tag, step);
     }
 
-    /// Takes a task off all lists. What waited for it goes on.
+    /// Removes a task from all lists, and resumes the tasks that waited for it.
     pub(super) fn end(&mut self, shared: &mut Shared, tag: u32) {
         let Some(task) = self.tasks.remove(&tag) else { return };
         match task.phase {

@@ -1,4 +1,4 @@
-//! A discovery session: what targets are there? It ends with a logout or when the initiator leaves.
+//! A discovery session: it lists the targets. It ends with a logout or when the initiator disconnects.
 
 use stele_media::Shared as Data;
 
@@ -7,7 +7,7 @@ use super::outbox::Outbox;
 use super::pdu::{Frame, Header, NO_TAG, opcode};
 use super::text::{self, Pairs};
 
-/// Bytes of one answer; longer lists go out in several, on request.
+/// Bytes of one answer; longer lists go out in several parts, on request.
 const ANSWER_MAX: usize = 64 << 10;
 
 pub struct Discovery {
@@ -15,7 +15,7 @@ pub struct Discovery {
     status_number: u32,
     expected: u32,
     answer_max: usize,
-    /// What is left of an answer.
+    /// The unsent rest of an answer.
     rest: Vec<u8>,
 }
 
@@ -32,7 +32,7 @@ impl Discovery {
         }
     }
 
-    /// `targets`: those that this peer may know of, reached at `address`. False: the session is over.
+    /// `targets`: the targets visible to this peer, reached at `address`. Returns false at the end of the session.
     pub fn receive(&mut self, frame: &Frame, targets: &[String], address: &str) -> bool {
         let header = &frame.header;
         if !header.is_immediate() {

@@ -1,5 +1,6 @@
-//! Cuts the stream into PDUs. Small ones are read many at a time; the data of a large one goes from the socket to where it
-//! stays. Whatever the other side sends, no more is held than one PDU of the announced size and [`STAGE`] bytes.
+//! Cuts the stream into PDUs. Many small ones are read at once; the data of a large one goes from the socket directly
+//! into its final buffer. Whatever the peer sends, the memory is bounded by one PDU of the announced size and [`STAGE`]
+//! bytes.
 
 use crc_fast::{CrcAlgorithm, checksum};
 use stele_media::{Buffer, Shared};
@@ -8,19 +9,19 @@ use super::pdu::{Frame, HEADER, Header, padding};
 
 /// Bytes read at once.
 const STAGE: usize = 64 << 10;
-/// Data from this length on goes directly to its buffer.
+/// Data of this length or more goes directly into its buffer.
 const DIRECT_MIN: usize = 16 << 10;
 
-/// Why the stream cannot be read on.
+/// The reason why the stream cannot be read further.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Broken {
-    /// More data than was announced to be accepted.
+    /// More data than we announced to accept.
     TooLong(usize),
     HeaderDigest,
     DataDigest,
 }
 
-/// A PDU of which the header is here and the data is not.
+/// A PDU whose header has arrived and whose data has not.
 struct Partial {
     header: Header,
     additional: Vec<u8>,
@@ -53,7 +54,7 @@ impl Framing {
         }
     }
 
-    /// Where to read to; never empty after `frame` has said that more is needed.
+    /// The space to read into; never empty after `frame` has asked for more.
     pub fn space(&mut self) -> &mut [u8] {
         if let Some(partial) = &mut self.partial {
             return partial.body.get_mut(partial.have..).unwrap_or_default();
@@ -67,7 +68,7 @@ impl Framing {
         self.stage.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// So many bytes were read to `space`.
+    /// Records the number of bytes read into `space`.
     pub fn filled(&mut self, count: usize) {
         match &mut self.partial {
             Some(partial) => partial.have = (partial.have + count).min(partial.body.len()),
@@ -75,17 +76,17 @@ impl Framing {
         }
     }
 
-    /// Bytes that came behind the last PDU.
+    /// Bytes that arrived after the last PDU.
     pub fn rest(&self) -> &[u8] {
         self.stage.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Whether a PDU has begun and not ended.
+    /// Whether a PDU has arrived partly.
     pub fn is_amid(&self) -> bool {
         self.partial.is_some() || self.start < self.end
     }
 
-    /// Feeds bytes that somebody else has read; for tests and for what came with a login.
+    /// Takes bytes that were read elsewhere: in tests, and together with a login.
     pub fn feed(&mut self, bytes: &[u8]) -> usize {
         let space = self.space();
         let count = space.len().min(bytes.len());
@@ -96,7 +97,7 @@ impl Framing {
         count
     }
 
-    /// The next PDU, if all of it has come.
+    /// The next PDU, if it has arrived completely.
     pub fn frame(&mut self) -> Result<Option<Frame>, Broken> {
         if self.partial.is_none() && !self.begin()? {
             return Ok(None);
@@ -110,7 +111,8 @@ impl Framing {
         }
     }
 
-    /// Takes a header from the stage, with as much of its data as is there. False: not all of it is there.
+    /// Takes a header from the stage, with the part of its data that is there. Returns false if the header is
+    /// incomplete.
     fn begin(&mut self) -> Result<bool, Broken> {
         let staged = self.stage.get(self.start..self.end).unwrap_or_default();
         let Some(first) = staged.first_chunk::<HEADER>() else { return Ok(false) };
@@ -132,7 +134,7 @@ impl Framing {
             length => length + padding(length) + if self.data_digest { 4 } else { 0 },
         };
         let here = staged.get(head + digest..).unwrap_or_default();
-        // A short body waits for the rest in the stage, where the next PDUs come with it.
+        // A short body waits for its rest in the stage, where the next PDUs arrive with it.
         if here.len() < body && body < DIRECT_MIN {
             return Ok(false);
         }
@@ -165,7 +167,7 @@ fn agrees(covered: Option<&[u8]>, digest: Option<&[u8]>) -> bool {
     covered.is_some_and(|covered| digest == Some(&digest_of(&[covered])))
 }
 
-/// CRC-32C of the pieces one after another, as it goes on the wire.
+/// CRC-32C of the pieces one after another, in the byte order of the protocol.
 pub fn digest_of(pieces: &[&[u8]]) -> [u8; 4] {
     let sum = match pieces {
         [only] => checksum(CrcAlgorithm::Crc32Iscsi, only),

@@ -1,8 +1,9 @@
 //! A connection as a guest of the volume's reactor: it moves bytes between the socket and the [`Connection`], and
-//! operations between that and the volume.
+//! operations between the connection and the volume.
 //!
-//! Limits: a turn moves at most [`QUANTUM`] bytes each way, divided among the connections of one initiator; with [`OUT_MAX`] bytes
-//! unsent, or no room at the volume, nothing more is read but what was asked for. A closed connection has [`LINGER`] to take what was sent to it.
+//! Limits: a turn moves at most [`QUANTUM`] bytes in each direction, divided among the connections of one initiator.
+//! With [`OUT_MAX`] bytes unsent, or no space at the volume, it reads only requested data. A closed connection has
+//! [`LINGER`] to take the data sent to it.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -21,21 +22,21 @@ use crate::{Disk, Peer, Stream};
 
 const QUANTUM: u64 = 1 << 20;
 const OUT_MAX: usize = 8 << 20;
-/// How long a peer may stop in the middle of a PDU, or take nothing.
+/// Largest time for a peer to pause in the middle of a PDU, or to take no data.
 const STALL_MAX: Duration = Duration::from_secs(120);
-/// How long a connection waits for room that others hold.
+/// Interval between checks for space that other connections hold.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LINGER: Duration = Duration::from_secs(5);
 
-/// A stream whose receipts can be sent at once.
+/// A stream that can send acknowledgements at once.
 pub trait Wire: Stream {
-    /// Sends the receipt of what has come, without waiting for something to send it with.
+    /// Acknowledges the received data, without waiting for data to send.
     fn acknowledge(&mut self);
 }
 
 impl Wire for TcpStream {
     fn acknowledge(&mut self) {
-        // A hint: without it the receipt goes out later.
+        // A hint: without it the acknowledgement goes out later.
         let _ = self.set_quickack(true);
     }
 }
@@ -46,7 +47,7 @@ type Answers = Arc<Mutex<Vec<(u32, Answer)>>>;
 struct Abroad {
     unit: UnitId,
     disk: Disk,
-    /// The copy has it as long as it needs the unit.
+    /// The copy keeps it for as long as it needs the unit.
     held: Weak<()>,
 }
 
@@ -58,25 +59,25 @@ pub struct Session<S: Wire> {
     keeper: Arc<dyn Keeper>,
     node: Arc<Node>,
     peer: Peer,
-    /// What did not come from the volume: reservations that have been kept, units that were found.
+    /// Answers that did not come from the volume: kept reservations, and units that were found.
     answers: Answers,
     abroad: Vec<Abroad>,
     units: u32,
     waker: Waker,
     finished: Vec<Completion>,
-    /// The stream cannot be read or written any more.
+    /// The stream can no longer be read or written.
     dead: bool,
-    /// Bytes moved since the last turn; when they last did.
+    /// Whether bytes moved since the last turn; below, the time of the last movement.
     moved: bool,
     moved_at: Option<Instant>,
-    /// Bytes that the volume was told are held here.
+    /// Number of held bytes that the volume was told of.
     held: u64,
-    /// Given up at this time, when closing.
+    /// When closing: the time at which the connection is dropped.
     until: Option<Instant>,
 }
 
 impl<S: Wire> Session<S> {
-    /// `rest`: bytes that came behind the login.
+    /// `rest`: bytes that arrived after the login.
     pub fn new(joined: Joined, stream: S, rest: &[u8]) -> Session<S> {
         let Joined { mut connection, shared, disk, keeper, node, peer, .. } = joined;
         let mut rest = rest;
@@ -153,7 +154,7 @@ impl<S: Wire> Session<S> {
         }
     }
 
-    /// What has come back from the volume, and what others left word of.
+    /// Collects results of the volume, and events of other connections.
     fn collect(&mut self, now: Instant) {
         let shared = Arc::clone(&self.shared);
         let mut shared = lock(&shared);
@@ -175,11 +176,11 @@ impl<S: Wire> Session<S> {
         }
         drop(shared);
         self.submit();
-        // What its copy has left, and nothing is under way at.
+        // Drop units that their copy has released and that have no operation under way.
         self.abroad.retain(|abroad| abroad.held.strong_count() > 0 || abroad.disk.under_way() > 0);
     }
 
-    /// Reads what has come. True: there may be more, and the turn is over.
+    /// Reads the data that has arrived. Returns true if there may be more although the turn is over.
     fn read(&mut self) -> bool {
         let mut left = self.disk.part_of(QUANTUM);
         while self.may_read() {
@@ -199,7 +200,7 @@ impl<S: Wire> Session<S> {
                     self.connection.receive(&mut lock(&self.shared));
                     self.submit();
                     left = left.saturating_sub(count as u64);
-                    // The socket was emptied: what comes next wakes us.
+                    // The socket is empty: the next data wakes the guest.
                     if count < wanted {
                         return false;
                     }
@@ -215,13 +216,13 @@ impl<S: Wire> Session<S> {
         false
     }
 
-    /// What was asked for is always read; more only where there is room.
+    /// Requested data is always read, other data only if there is space.
     fn may_read(&self) -> bool {
         let room = self.connection.out.bytes() < OUT_MAX && self.disk.has_room(0);
         !self.dead && !self.connection.is_closing() && (room || self.connection.is_gathering())
     }
 
-    /// Tells the volume what is held here, and goes on with commands that waited for room.
+    /// Reports the held bytes to the volume, and resumes commands that waited for space.
     fn account(&mut self) {
         let holds = self.connection.holds();
         if holds != self.held {
@@ -240,7 +241,7 @@ impl<S: Wire> Session<S> {
         }
     }
 
-    /// When a peer that keeps us waiting has done so for too long.
+    /// The time at which a peer that delays us has done so for too long.
     fn stalls_at(&mut self, now: Instant) -> Option<Instant> {
         let waits = !self.connection.out.is_empty() || (self.may_read() && self.connection.framing.is_amid());
         if std::mem::take(&mut self.moved) || !waits || self.moved_at.is_none() {
@@ -249,7 +250,7 @@ impl<S: Wire> Session<S> {
         self.moved_at.filter(|_| waits && !self.dead).map(|since| since + STALL_MAX)
     }
 
-    /// Sends what waits. True: the socket takes no more at present.
+    /// Sends the waiting data. Returns true if the socket takes no more at present.
     fn write(&mut self) -> bool {
         while !self.dead && !self.connection.out.is_empty() {
             match self.stream.write_vectored(&self.connection.out.slices()) {
@@ -288,7 +289,8 @@ impl<S: Wire> Guest for Session<S> {
     fn turn(&mut self, now: Instant) -> Wish {
         self.collect(now);
         let again = self.read();
-        // Initiators send header and data apart, and their systems may keep back the data until the header is acknowledged.
+        // Initiators send header and data separately. Their systems may hold the data back until the header is
+        // acknowledged.
         let expects = self.connection.framing.is_amid() || std::mem::take(&mut self.connection.expects);
         if expects && self.connection.out.is_empty() && !self.dead {
             self.stream.acknowledge();
@@ -305,7 +307,7 @@ impl<S: Wire> Guest for Session<S> {
         let disks = [&self.disk].into_iter().chain(self.abroad.iter().map(|abroad| &abroad.disk));
         let mut at = disks.filter_map(Disk::next_event).chain(stalled).min();
         if self.connection.crowded {
-            // Nobody says when other connections have given back what they held.
+            // No event reports that other connections have returned space.
             at = Some(at.map_or(now + LOOK_AGAIN, |at| at.min(now + LOOK_AGAIN)));
         }
         let mut leave = false;

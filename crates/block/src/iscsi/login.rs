@@ -1,8 +1,8 @@
-//! Login (RFC 7143, 6 and 11.12): who is there, who may, and on which terms. A state machine over PDUs; whoever moves the
-//! bytes also limits the time.
+//! Login (RFC 7143, 6 and 11.12): identifies the initiator, checks its rights, and negotiates parameters. A state
+//! machine over PDUs; its caller moves the bytes and limits the time.
 //!
-//! Limits: [`EXCHANGES_MAX`] requests, [`TEXT_MAX`] bytes of continued text. What the initiator may not know it is not told: a
-//! wrong secret and an unknown user look the same.
+//! Limits: [`EXCHANGES_MAX`] requests, [`TEXT_MAX`] bytes of continued text. The initiator learns nothing that it may
+//! not know: a wrong secret and an unknown user give the same answer.
 
 use super::chap::{Algorithm, CHALLENGE, Challenge, Credentials};
 use super::outbox::Outbox;
@@ -27,7 +27,7 @@ impl std::fmt::Display for Refusal {
         match *self {
             Refusal::AUTHENTICATION => f.write_str("it did not prove who it is"),
             Refusal::NOT_FOUND => f.write_str("there is no such target for it"),
-            Refusal::MISSING => f.write_str("it did not say who it is or what it wants"),
+            Refusal::MISSING => f.write_str("it gave no name or no target"),
             Refusal::TOO_MANY => f.write_str("too many connections are there"),
             Refusal(class, detail) => write!(f, "status {class:02x}{detail:02x}"),
         }
@@ -47,47 +47,47 @@ impl Refusal {
     pub const RESOURCES: Refusal = Refusal(3, 2);
 }
 
-/// What a target asks of those who come.
+/// The requirements of a target for a login.
 #[derive(Clone, Default, Debug)]
 pub struct Door {
     pub chap: Option<Credentials>,
-    /// What the target proves itself with.
+    /// The credentials with which the target proves itself.
     pub mutual: Option<Credentials>,
 }
 
-/// The targets, as far as this peer may know of them.
+/// The targets visible to this peer.
 pub trait Doors {
     fn door(&self, target: &str) -> Result<Door, Refusal>;
 }
 
-/// What a login ended in.
+/// The result of a login.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Agreed {
     pub initiator: String,
     pub isid: [u8; 6],
-    /// None: a discovery session.
+    /// `None` for a discovery session.
     pub target: Option<String>,
-    /// Zero: a new session.
+    /// Zero for a new session.
     pub tsih: u16,
     pub cid: u16,
     pub command_number: u32,
-    /// Of the next response.
+    /// Number of the next response.
     pub status_number: u32,
     pub parameters: Parameters,
 }
 
 pub enum Next {
-    /// Send what waits, and go on reading.
+    /// Send the waiting data, and continue to read.
     Continue,
-    /// A place in a session is needed; then `accept` or `refuse`.
+    /// The login needs a place in a session; the caller then calls `accept` or `refuse`.
     Join,
-    /// Send what waits, and close.
+    /// Send the waiting data, and close.
     Close,
 }
 
 enum Authentication {
     Untried,
-    /// CHAP was chosen, an algorithm is awaited.
+    /// CHAP was chosen; the next request must name an algorithm.
     Chosen,
     Challenged(Challenge),
     Passed,
@@ -109,12 +109,12 @@ pub struct Login {
     last: Header,
     status_number: u32,
     operational: bool,
-    /// The name tried by CHAP, for whoever reads of a login that failed.
+    /// The name used with CHAP, for the report on a failed login.
     user: Option<String>,
     refusal: Option<Refusal>,
 }
 
-/// A login that was refused, as far as the initiator said who it is. All of it may be invented.
+/// A refused login, with the initiator's claims about itself. All of them may be invented.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refused {
     pub refusal: Refusal,
@@ -124,7 +124,7 @@ pub struct Refused {
 }
 
 impl Login {
-    /// `challenge` must be unpredictable: it is what an initiator has to answer.
+    /// `challenge` must be unpredictable: an initiator has to answer it.
     pub fn new(challenge: [u8; CHALLENGE]) -> Login {
         Login {
             out: Outbox::default(),
@@ -156,7 +156,7 @@ impl Login {
         }
         self.last = header;
         if first {
-            // The initiator says where the status numbers begin.
+            // The initiator chooses the first status number.
             self.status_number = header.u32(28);
             self.stage = (header.flags() >> 2) & 3;
         }
@@ -209,7 +209,7 @@ impl Login {
         Ok(Next::Continue)
     }
 
-    /// The keys of the first request: who comes, and to what.
+    /// The keys of the first request: the initiator and its target.
     fn introduce(&mut self, pairs: &[(String, String)], doors: &dyn Doors, out: &mut Pairs) -> Result<(), Refusal> {
         let value = |wanted: &str| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str());
         let initiator = value("InitiatorName").ok_or(Refusal::MISSING)?;
@@ -233,7 +233,7 @@ impl Login {
         Ok(())
     }
 
-    /// Without the security stage only those pass of whom nothing is asked.
+    /// Without the security stage, only initiators pass for which the target has no requirement.
     fn pass_open_door(&mut self) -> Result<(), Refusal> {
         if matches!(self.authentication, Authentication::Passed) {
             return Ok(());
@@ -323,7 +323,8 @@ impl Login {
         ];
         let leading = self.last.u16(14) == 0;
         for (key, value) in pairs.iter().filter(|(key, _)| !SECURITY.contains(&key.as_str())) {
-            // In the security stage the standard has no such keys; initiators that send them are answered all the same.
+            // The standard forbids such keys in the security stage; initiators that send them get an answer all the
+            // same.
             self.operational = true;
             self.parameters.negotiate(key, value, leading, out).map_err(|_| Refusal::INITIATOR)?;
         }
@@ -366,7 +367,7 @@ impl Login {
         Next::Close
     }
 
-    /// Who was refused, and why, if it was.
+    /// The initiator and the reason, if the login was refused.
     pub fn refused(&self) -> Option<Refused> {
         let (initiator, target) = (self.initiator.clone(), self.target.clone());
         self.refusal.map(|refusal| Refused { refusal, initiator, target, user: self.user.clone() })

@@ -1,5 +1,5 @@
-//! Task management (RFC 7143, 11.5 and 11.6): aborts and resets. A function is answered when what it ended has left the
-//! drive, so that nothing of an aborted write happens after its abort was answered.
+//! Task management (RFC 7143, 11.5 and 11.6): aborts and resets. A function is answered once the tasks that it ended
+//! have left the drive. No part of an aborted write therefore happens after the answer to its abort.
 
 use super::connection::{Connection, Phase, REJECT_PROTOCOL, lun_of};
 use super::pdu::{Header, NO_TAG, opcode};
@@ -61,7 +61,7 @@ impl Connection {
         self.hear(shared);
     }
 
-    /// What a function waited for has ended.
+    /// The tasks that a function waited for have ended.
     pub(super) fn settled(&mut self, shared: &mut Shared, ticket: u32) {
         let Some(at) = self.awaiting.iter().position(|awaiting| awaiting.ticket == ticket) else { return };
         let Awaiting { tag, function, .. } = self.awaiting.swap_remove(at);
@@ -91,7 +91,7 @@ impl Connection {
     pub(super) fn abort_all(&mut self, shared: &mut Shared, ticket: u32) {
         let tags: Vec<u32> =
             self.tasks.iter().filter(|(_, task)| task.aborted.is_none()).map(|(tag, _)| *tag).collect();
-        // One more than there are tasks, so that it is not settled before all have been told.
+        // One more than the number of tasks, so that the ticket is not settled before all tasks are notified.
         self.aborting.push((ticket, tags.len() + 1));
         for tag in tags {
             self.abandon(shared, tag, Some(ticket));
@@ -99,7 +99,7 @@ impl Connection {
         self.one_less(shared, ticket);
     }
 
-    /// Ends a task without an answer: at once, or when it is back from the drive.
+    /// Ends a task without an answer: at once, or when it returns from the drive.
     pub(super) fn abandon(&mut self, shared: &mut Shared, tag: u32, ticket: Option<u32>) {
         let Some(task) = self.tasks.get_mut(&tag) else { return };
         if task.aborted.is_some() {
@@ -125,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Tells the initiator that the target ends the connection, before it does.
+    /// Tells the initiator that the target is about to end the connection.
     pub fn withdraw(&mut self, shared: &mut Shared) {
         if self.closing {
             return;

@@ -1,4 +1,4 @@
-//! The iSCSI targets of a server: which exports there are, who may log in to them, and what their connections share.
+//! The iSCSI targets of a server: the exports, their login rules, and the shared state of their connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,15 +14,15 @@ use crate::{Directory, Disk, Peer, Protocol, Target};
 
 pub type Kept = Box<dyn FnOnce(Result<(), MediaError>) + Send>;
 
-/// What outlives the server, and is not a volume's content.
+/// Storage for state that outlives the server and is not part of a volume's content.
 pub trait Keeper: Send + Sync {
-    /// The volume's id, the same for ever and no other volume's.
+    /// The volume's id, permanent and unique.
     fn identity(&self, volume: &str) -> [u8; 16];
 
-    /// Reservations as they were last kept. An error: they are there and cannot be read.
+    /// The last kept reservations. An error means that they exist but cannot be read.
     fn load(&self, volume: &str) -> Result<Option<Vec<u8>>, MediaError>;
 
-    /// Keeps reservations, or none, durably; `done` is called when they are, on any thread. It must not block.
+    /// Keeps reservations, or removes them, durably; then calls `done`, on any thread. It must not block.
     fn keep(&self, volume: &str, reservations: Option<Vec<u8>>, done: Kept);
 }
 
@@ -37,7 +37,7 @@ pub struct Node {
     served: Mutex<BTreeMap<String, Served>>,
 }
 
-/// A connection with all it needs to live.
+/// A connection with everything that it needs to run.
 pub struct Joined {
     pub connection: Connection,
     pub shared: Arc<Mutex<Shared>>,
@@ -54,7 +54,7 @@ pub struct Neighbour {
     pub reached: Reached,
 }
 
-/// Targets as one peer sees them.
+/// The targets visible to one peer.
 pub struct Seen<'a> {
     node: &'a Node,
     peer: &'a Peer,
@@ -65,7 +65,7 @@ impl Doors for Seen<'_> {
         let target = self.node.directory.find(Protocol::Iscsi, name).ok_or(Refusal::NOT_FOUND)?;
         target.export.access.admit(self.peer).map_err(|reason| {
             tracing::warn!(target = name, peer = self.peer.name, reason, "an initiator was turned away");
-            // The same as for one that does not exist.
+            // The same answer as for a missing target.
             Refusal::NOT_FOUND
         })?;
         let terms = &target.export.iscsi;
@@ -89,7 +89,7 @@ impl Node {
         admitted.map(|target| target.export.name.clone()).collect()
     }
 
-    /// A place in a session for a login that has succeeded. `local`: address and port by which the initiator reaches us.
+    /// A place in a session for a successful login. `local`: our address and port as the initiator uses them.
     pub fn join(self: &Arc<Self>, agreed: Agreed, peer: &Peer, local: String) -> Result<Joined, Refusal> {
         let name = agreed.target.clone().ok_or(Refusal::MISSING)?;
         let target = self.directory.find(Protocol::Iscsi, &name).ok_or(Refusal::NOT_FOUND)?;
@@ -107,8 +107,9 @@ impl Node {
         Ok(Joined { connection, shared, disk, keeper, tsih, node, peer })
     }
 
-    /// The unit of another target by a designator, for a copy of an initiator that is logged in there as well, and could do so
-    /// with what it has proved here: equal CHAP credentials, if there are any. Nobody reaches by a copy what he may not reach.
+    /// Finds the unit of another target by a designator, for a copy. The initiator must be logged in there as well, and
+    /// its proof here must suffice there: equal CHAP credentials, if there are any. A copy thus reaches no unit that
+    /// its initiator could not reach.
     pub fn neighbour(&self, here: &Target, peer: &Peer, port: &Port, name: &(u8, Vec<u8>)) -> Option<Neighbour> {
         let candidates: Vec<(Arc<Target>, Arc<Mutex<Shared>>)> = {
             let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +123,7 @@ impl Node {
         for (target, shared) in candidates {
             let admitted = target.export.access.admit(peer).is_ok() && proved(&target) && !target.is_withdrawn();
             let Some(reached) = admitted.then(|| lock(&shared).reached(port, name)).flatten() else { continue };
-            // A volume may have several exports: one that can be written is preferred.
+            // A volume may have several exports: prefer one that is writable.
             if (found.is_none() || reached.writable)
                 && let Ok(disk) = Disk::open(&target, peer)
             {
@@ -136,13 +137,14 @@ impl Node {
         found
     }
 
-    /// The room that all volumes share has fallen below its threshold: every initiator hears so with its next command.
+    /// The free space that all volumes share has fallen below its threshold: the next command of every initiator
+    /// reports it.
     pub fn threshold_reached(&self) {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         served.values().for_each(|served| lock(&served.shared).threshold_reached());
     }
 
-    /// What the connections of a target share; made by the first of them.
+    /// The shared state of a target's connections; the first connection makes it.
     fn shared(&self, target: &Arc<Target>) -> Result<Arc<Mutex<Shared>>, Refusal> {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         let name = &target.export.name;
@@ -151,16 +153,16 @@ impl Node {
         {
             return Ok(Arc::clone(&known.shared));
         }
-        // Whoever held a reservation holds it still; if that cannot be known, nobody gets in.
+        // Reservations survive a restart. If they cannot be read, every login is refused.
         let volume = &target.export.volume;
         let kept = self.keeper.load(volume).map_err(|error| {
-            tracing::error!(volume, %error, "reservations cannot be read; nobody can log in");
+            tracing::error!(volume, %error, "reservations cannot be read; all logins are refused");
             Refusal::UNAVAILABLE
         })?;
         let reservations = match kept {
             None => Reservations::default(),
             Some(bytes) => Reservations::restore(&bytes).ok_or_else(|| {
-                tracing::error!(volume, "kept reservations are damaged; nobody can log in");
+                tracing::error!(volume, "kept reservations are damaged; all logins are refused");
                 Refusal::UNAVAILABLE
             })?,
         };
@@ -182,8 +184,9 @@ impl Node {
             removable: target.export.iscsi.removable,
             native_blocks: target.export.iscsi.native_blocks,
             whole_max: target.handle.whole_max().0,
-            // Not said of blocks of 4096 bytes, for which it says nothing more: QEMU's initiator (7.2) that hears of it ends
-            // itself at a read of 32 KiB, since it then asks for a status up to a place between such blocks.
+            // Not reported for blocks of 4096 bytes, where it carries no further information. QEMU's initiator (7.2)
+            // ends itself if it is reported: at a read of 32 KiB it asks for a status up to a place between such
+            // blocks.
             unmap_granularity: if block == 512 { 8 } else { 0 },
         }
     }

@@ -1,4 +1,4 @@
-//! What waits to be sent on a connection: headers of our own, and data by reference.
+//! The unsent output of a connection: our own headers, and data by reference.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -9,7 +9,7 @@ use stele_media::Shared;
 use super::framing::digest_of;
 use super::pdu::{Header, padding};
 
-/// Pieces handed to one call.
+/// Largest number of pieces for one call.
 const PIECES_MAX: usize = 256;
 const HEADS: usize = 16 << 10;
 
@@ -65,12 +65,12 @@ impl Outbox {
         self.pieces.is_empty() && self.heads.is_empty()
     }
 
-    /// Bytes that wait.
+    /// Number of waiting bytes.
     pub fn bytes(&self) -> usize {
         self.bytes + self.heads.len()
     }
 
-    /// What to send next; `sent` says how much of it went.
+    /// The next data to send; the caller reports with `sent` how much of it was sent.
     pub fn slices(&mut self) -> Vec<IoSlice<'_>> {
         self.seal();
         self.pieces.iter().take(PIECES_MAX).map(|piece| IoSlice::new(piece)).collect()
@@ -88,7 +88,7 @@ impl Outbox {
         }
     }
 
-    /// All of it in one piece, for tests and for logins.
+    /// The whole output in one piece, for tests and for logins.
     pub fn take(&mut self) -> Vec<u8> {
         self.seal();
         self.bytes = 0;

@@ -5,7 +5,7 @@ use super::text::{Pairs, number};
 /// The longest data segment that we accept.
 pub const DATA_MAX: u32 = 256 << 10;
 const BURST_MAX: u32 = 1 << 20;
-/// Connections of a session.
+/// Largest number of connections of a session.
 pub const CONNECTIONS_MAX: u16 = 8;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,7 +22,7 @@ pub struct Parameters {
 }
 
 impl Default for Parameters {
-    /// The standard's, before anything is said.
+    /// The values of the standard before any negotiation.
     fn default() -> Parameters {
         Parameters {
             header_digest: false,
@@ -42,7 +42,7 @@ impl Default for Parameters {
 pub struct Unacceptable;
 
 impl Parameters {
-    /// Of a further connection of a session: what belongs to a connection is its own, all else the session's.
+    /// The parameters of a further connection: its own for the values of a connection, the session's for all others.
     pub fn on_connection(&self, own: &Parameters) -> Parameters {
         Parameters {
             header_digest: own.header_digest,
@@ -52,7 +52,7 @@ impl Parameters {
         }
     }
 
-    /// Takes one key and answers it. `leading`: the first connection of a session, on which its own keys may be given.
+    /// Negotiates one key. `leading`: the first connection of a session, which may negotiate the session's own keys.
     pub fn negotiate(&mut self, key: &str, value: &str, leading: bool, out: &mut Pairs) -> Result<(), Unacceptable> {
         let offers = |wanted: &str| value.split(',').any(|one| one.trim() == wanted);
         let ranged = |low: u64, high: u64| number(value).filter(|n| (low..=high).contains(n)).ok_or(Unacceptable);
@@ -64,7 +64,7 @@ impl Parameters {
         let say = |truth: bool| if truth { "Yes" } else { "No" };
         match key {
             "HeaderDigest" | "DataDigest" => {
-                // The initiator's order is its preference.
+                // The initiator lists its preferences in order.
                 let first = value.split(',').map(str::trim).find(|one| matches!(*one, "None" | "CRC32C"));
                 let Some(first) = first else {
                     out.add(key, "Reject");

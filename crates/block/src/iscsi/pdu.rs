@@ -5,7 +5,7 @@ use stele_media::Shared;
 use crate::scsi::{be16, be24, be32, be64, octet};
 
 pub const HEADER: usize = 48;
-/// A tag that names nothing.
+/// The reserved tag, which names no task.
 pub const NO_TAG: u32 = 0xffff_ffff;
 
 pub mod opcode {
@@ -29,7 +29,7 @@ pub mod opcode {
     pub const REJECT: u8 = 0x3f;
 }
 
-/// The header as it came or as it goes.
+/// The header as received or sent.
 #[derive(Clone, Copy)]
 pub struct Header(pub [u8; HEADER]);
 
@@ -113,14 +113,14 @@ impl Header {
     }
 }
 
-/// A PDU that has come whole, its digests checked.
+/// A complete PDU with verified digests.
 pub struct Frame {
     pub header: Header,
     pub additional: Vec<u8>,
     pub data: Shared,
 }
 
-/// Bytes that fill up to a word.
+/// Bytes of padding up to a whole word.
 pub fn padding(length: usize) -> usize {
     length.wrapping_neg() & 3
 }

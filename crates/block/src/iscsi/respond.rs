@@ -1,4 +1,4 @@
-//! What goes back: data with its status in the last PDU, or a response with sense; answers to NOP, text and logout.
+//! The answers: data with the status in its last PDU, or a response with sense; and answers to NOP, text and logout.
 
 use stele_media::Shared as Data;
 
@@ -23,7 +23,7 @@ impl Connection {
         let (moved, room) = match (task.reads, task.writes) {
             (true, _) => (available, expected),
             (_, true) => (task.out, expected),
-            // Neither: what there would be overflows.
+            // Neither direction: all available data overflows.
             _ => (available.max(task.out), 0),
         };
         let reads = task.reads;
@@ -34,7 +34,7 @@ impl Connection {
             std::cmp::Ordering::Greater => RESIDUAL_OVER,
         };
         let residual = residual.min(u64::from(u32::MAX)) as u32;
-        // The window reopens with this answer.
+        // This answer reopens the window.
         self.end(shared, tag);
         let sent = if reads { available.min(expected) } else { 0 };
         if sent > 0 && reply.status == Status::Good {

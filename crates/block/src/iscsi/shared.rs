@@ -1,5 +1,5 @@
-//! What the connections of a target share: the unit, the sessions with their order of commands, and a place to leave each
-//! other word. Whoever has it locked works for microseconds and never waits.
+//! The shared state of a target's connections: the unit, the sessions with the order of their commands, and a mailbox
+//! for events between connections. A thread that holds the lock works for microseconds and never waits.
 //!
 //! Limits: [`SESSIONS_MAX`] sessions, [`WINDOW`] commands under way in each.
 
@@ -14,28 +14,28 @@ use super::pdu::{Frame, is_before};
 use crate::scsi::{NexusId, Port, Profile, Reached, Reservations, Reset, Sense, Unit, UnitId, is_named};
 
 pub const SESSIONS_MAX: usize = 256;
-/// Commands of a session that are under way.
+/// Largest number of commands of a session under way.
 pub const WINDOW: u32 = 128;
-/// Initiator ports that are remembered, to tell a newcomer from one who lost the nexus.
+/// Number of initiator ports remembered, to tell a new initiator from one that lost its nexus.
 const KNOWN_MAX: usize = 4096;
 
-/// Word for a connection.
+/// An event for a connection.
 pub enum Event {
     /// A command whose turn has come.
     Deliver(Frame),
-    /// A task of its own may begin.
+    /// One of its own tasks may begin.
     Run(u32),
-    /// Its tasks end, of one nexus or all, and the ticket wants to know when they have.
+    /// End the tasks of one nexus or of all, and settle the ticket when they have ended.
     Abort {
         nexus: Option<NexusId>,
         ticket: u32,
     },
-    /// What the ticket was for has been done.
+    /// The work of the ticket is done.
     Settled(u32),
     Close,
 }
 
-/// Tasks that are being ended, for one who waits.
+/// Tasks that are being ended, and the function that waits for them.
 struct Ticket {
     left: usize,
     owner: u32,
@@ -54,20 +54,20 @@ pub struct Nexus {
     pub initiator: String,
     pub isid: [u8; 6],
     pub parameters: Parameters,
-    /// By connection id.
+    /// Connections by connection id.
     pub connections: BTreeMap<u16, u32>,
-    /// The number of the command that comes next.
+    /// The number of the next command.
     pub expected: u32,
     pub highest: u32,
-    /// Commands that came before their turn, on whichever connection.
+    /// Commands that arrived before their turn, on any connection.
     held: BTreeMap<u32, (u32, Frame)>,
     pub under_way: u32,
 }
 
-/// What becomes of a numbered command.
+/// The decision about a numbered command.
 pub enum Turn {
     Now(Frame),
-    /// It waits for others, or is outside of the window.
+    /// It waits for others, or is outside the window.
     Not,
 }
 
@@ -88,7 +88,7 @@ pub struct Place {
     pub tsih: u16,
     pub cid: u16,
     pub nexus: NexusId,
-    /// The session's terms, with those of this connection alone.
+    /// The session's parameters, with those of this connection.
     pub parameters: Parameters,
 }
 
@@ -106,7 +106,7 @@ impl Shared {
         }
     }
 
-    /// Finds or makes the session that a login asks for, and a place in it for the connection.
+    /// Finds or makes the session that a login asks for, with a place in it for the connection.
     pub fn join(&mut self, agreed: &Agreed) -> Result<Place, Refusal> {
         let serial = self.number();
         let tsih = if agreed.tsih == 0 { self.begin_session(agreed)? } else { agreed.tsih };
@@ -175,7 +175,7 @@ impl Shared {
         }
     }
 
-    /// A connection has left its session. The last one ends it.
+    /// A connection has left its session. The last connection ends the session.
     pub fn leave(&mut self, place: &Place) {
         let Some(session) = self.sessions.get_mut(&place.tsih) else { return };
         if session.connections.get(&place.cid) == Some(&place.serial) {
@@ -187,7 +187,7 @@ impl Shared {
         }
     }
 
-    /// Nothing more comes from or goes to the connection.
+    /// Removes a connection from which nothing more arrives.
     pub fn forget(&mut self, serial: u32) {
         let Some(link) = self.links.remove(&serial) else { return };
         for event in link.inbox {
@@ -215,7 +215,7 @@ impl Shared {
         }
     }
 
-    /// Ends tasks of all connections, or of one nexus, and settles a ticket when they have ended.
+    /// Ends the tasks of all connections, or of one nexus, and settles a ticket when they have ended.
     pub fn abort(&mut self, owner: u32, nexus: Option<NexusId>) -> u32 {
         let ticket = self.number();
         let sessions = &self.sessions;
@@ -233,14 +233,14 @@ impl Shared {
         ticket
     }
 
-    /// A ticket for one task of one connection.
+    /// Makes a ticket for one task of one connection.
     pub fn ticket(&mut self, owner: u32) -> u32 {
         let ticket = self.number();
         self.tickets.insert(ticket, Ticket { left: 1, owner });
         ticket
     }
 
-    /// A connection has ended its part of what a ticket is for.
+    /// A connection has ended its part of a ticket's tasks.
     pub fn settle(&mut self, number: u32) {
         let Some(ticket) = self.tickets.get_mut(&number) else { return };
         ticket.left = ticket.left.saturating_sub(1);
@@ -251,7 +251,7 @@ impl Shared {
         }
     }
 
-    /// A numbered command has come: whose turn is it?
+    /// Takes a numbered command, and decides whether its turn has come.
     pub fn sequence(&mut self, place: &Place, frame: Frame) -> Turn {
         let Some(session) = self.sessions.get_mut(&place.tsih) else { return Turn::Not };
         let number = frame.header.command_number();
@@ -274,12 +274,12 @@ impl Shared {
         Turn::Now(frame)
     }
 
-    /// ExpCmdSN and MaxCmdSN to send now.
+    /// The values of ExpCmdSN and MaxCmdSN to send now.
     pub fn window(&mut self, tsih: u16) -> (u32, u32) {
         let Some(session) = self.sessions.get_mut(&tsih) else { return (0, 0) };
         let room = WINDOW.saturating_sub(session.under_way);
         let highest = session.expected.wrapping_add(room).wrapping_sub(1);
-        // It never goes back.
+        // MaxCmdSN must never decrease.
         if is_before(session.highest, highest) {
             session.highest = highest;
         }
@@ -292,24 +292,24 @@ impl Shared {
         }
     }
 
-    /// After all tasks have been told to end.
+    /// Called after all tasks were told to end.
     pub fn reset(&mut self, reset: Reset, by: NexusId) {
         self.unit.reset(reset, Some(by));
     }
 
-    /// The pool's room has fallen below its threshold.
+    /// The pool's free space has fallen below its threshold.
     pub fn threshold_reached(&mut self) {
         self.unit.tell_all(Sense::THRESHOLD_REACHED, None);
     }
 
-    /// A command is over: those that waited for it begin.
+    /// A command has ended: starts those that waited for it.
     pub fn release(&mut self, key: u64) {
         for freed in self.unit.leave(key) {
             self.post((freed >> 32) as u32, Event::Run(freed as u32));
         }
     }
 
-    /// Its unit for a copy that another carries out, if that is its name and the initiator is logged in here too.
+    /// Its unit for a copy of another unit, if it has that name and the initiator is logged in here too.
     pub fn reached(&self, port: &Port, (kind, designator): &(u8, Vec<u8>)) -> Option<Reached> {
         let initiator = port.initiator.split(",i,").next().unwrap_or_default();
         let logged_in = self.sessions.values().any(|session| session.initiator == initiator);
@@ -318,7 +318,7 @@ impl Shared {
         }
         let Profile { blocks, block_bytes, .. } = self.unit.profile;
         let (readable, writable) = self.unit.lets_copy(port);
-        // The transport numbers it.
+        // The transport sets the number.
         Some(Reached { unit: UnitId(0), blocks, block_bytes, readable, writable, hold: Arc::default() })
     }
 

@@ -1,5 +1,5 @@
-//! An initiator by hand against the state machines, with a drive in memory whose operations the test carries out when it
-//! wants.
+//! An initiator by hand against the state machines, with a drive in memory. The test decides when its operations are
+//! carried out.
 
 use std::collections::BTreeMap;
 
@@ -50,10 +50,10 @@ struct Bench {
     shared: Shared,
     drive: MemoryDrive,
     connections: BTreeMap<u32, Connection>,
-    /// Operations that the drive has not been given: connection, task.
+    /// Operations that the drive has not received yet: connection, task.
     held: Vec<(u32, u32, Ask)>,
     kept: Option<Vec<u8>>,
-    /// A unit of another target, as large, that copies reach.
+    /// A unit of another target, of the same size, that copies reach.
     neighbour: Option<(Reached, MemoryDrive)>,
 }
 
@@ -77,7 +77,7 @@ impl Bench {
         }
     }
 
-    /// A session without negotiation: what a login would have agreed on.
+    /// A session without negotiation, with the parameters that a login would have agreed on.
     fn connect(&mut self, initiator: &str, tsih: u16, cid: u16) -> Result<Initiator, Refusal> {
         let parameters =
             parameters::Parameters { connections: 4, initial_r2t: false, ..parameters::Parameters::default() };
@@ -97,7 +97,7 @@ impl Bench {
         Ok(Initiator { serial, tsih })
     }
 
-    /// A session whose attention has been read.
+    /// A session whose unit attention has been read.
     fn ready(&mut self, initiator: &str) -> Initiator {
         let joined = self.connect(initiator, 0, 0).unwrap();
         let mut number = 0;
@@ -165,13 +165,13 @@ impl Bench {
         }
     }
 
-    /// All PDUs that wait for an initiator.
+    /// All PDUs waiting for an initiator.
     fn heard(&mut self, from: Initiator) -> Vec<Frame> {
         let bytes = self.connections.get_mut(&from.serial).unwrap().out.take();
         frames(&bytes)
     }
 
-    /// A command from beginning to end: status, data and sense.
+    /// Runs a command from beginning to end: status, data and sense.
     fn command(
         &mut self,
         from: Initiator,
@@ -229,7 +229,7 @@ fn read10(at: u32, count: u16) -> Vec<u8> {
     [&[0x28, 0][..], &at.to_be_bytes(), &[0], &count.to_be_bytes(), &[0]].concat()
 }
 
-/// Key and code of sense as a response carries it.
+/// Key and code of the sense in a response.
 fn sense(data: &[u8]) -> (u8, u16) {
     (data[4] & 0x0f, u16::from_be_bytes([data[14], data[15]]))
 }

@@ -1,9 +1,9 @@
 //! Text of logins and text requests: `key=value`, each ended by a zero byte (RFC 7143, 6.1).
 
-/// Keys of one request; more are refused.
+/// Largest number of keys in one request; more are refused.
 const KEYS_MAX: usize = 64;
 
-/// Reads the pairs. None: not text of this form.
+/// Parses the pairs. `None` if the text has another form.
 pub fn parse(bytes: &[u8]) -> Option<Vec<(String, String)>> {
     let mut pairs = Vec::new();
     for item in bytes.split(|byte| *byte == 0).filter(|item| !item.is_empty()) {
@@ -28,7 +28,7 @@ impl Pairs {
     }
 }
 
-/// A number: decimal, or hexadecimal behind `0x`.
+/// A number: decimal, or hexadecimal after `0x`.
 pub fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -36,7 +36,7 @@ pub fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// A binary value: hexadecimal behind `0x`, base64 behind `0b`.
+/// A binary value: hexadecimal after `0x`, base64 after `0b`.
 pub fn binary(text: &str) -> Option<Vec<u8>> {
     if let Some(digits) = text.strip_prefix("0b").or_else(|| text.strip_prefix("0B")) {
         return base64_simd::STANDARD.decode_to_vec(digits).ok();
@@ -44,7 +44,7 @@ pub fn binary(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
     let digits: Option<Vec<u8>> = digits.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
     let digits = digits?;
-    // An odd number of digits has a zero in front.
+    // An odd number of digits counts as if a zero came first.
     let (head, pairs) = digits.split_at(digits.len() % 2);
     let rest = pairs.chunks_exact(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit));
     Some(head.iter().copied().chain(rest).collect())

@@ -1,5 +1,5 @@
-//! Data from the initiator: with the command, unasked after it, and asked for with R2T, one at a time. All in order: what
-//! comes out of order fails its command.
+//! Data from the initiator: immediate, unsolicited, and requested with R2T, one request at a time. All data must arrive
+//! in order; data out of order fails its command.
 
 use stele_media::Shared as Data;
 
@@ -8,16 +8,16 @@ use super::pdu::{Frame, Header, NO_TAG, opcode};
 use super::shared::Shared;
 use crate::scsi::{Reply, Sense};
 
-/// What has come of a command's data.
+/// The data of a command so far.
 pub struct Gathering {
     wanted: u64,
     received: u64,
-    /// More comes without being asked for.
+    /// More unsolicited data is on its way.
     pub unsolicited: bool,
-    /// What was asked for with R2T ends here.
+    /// End of the data requested with R2T.
     asked_until: u64,
     asked: bool,
-    /// Of the R2T, which is its transfer tag too.
+    /// Number of the R2T, which is its transfer tag too.
     ready_number: u32,
     data_number: u32,
     lun: u64,
@@ -37,7 +37,7 @@ impl Gathering {
         }
     }
 
-    /// Adds what is wanted of a piece.
+    /// Adds the wanted part of a piece.
     pub fn take(&mut self, data: &mut Vec<Data>, piece: Data) {
         let missing = self.wanted.saturating_sub(self.received);
         let length = (piece.len() as u64).min(missing);
@@ -49,7 +49,7 @@ impl Gathering {
 }
 
 impl Connection {
-    /// Asks for more where there is room for it, or begins the command.
+    /// Requests more data if there is space for it, or begins the command.
     pub(super) fn gather_more(&mut self, shared: &mut Shared, tag: u32) {
         let max_burst = u64::from(self.parameters.max_burst);
         let Some(task) = self.tasks.get_mut(&tag) else { return };
@@ -86,7 +86,7 @@ impl Connection {
     pub(super) fn data_out(&mut self, shared: &mut Shared, frame: Frame) {
         let header = frame.header;
         let tag = header.tag();
-        // Of a command that has failed or was aborted: what was on its way is dropped.
+        // Data of a failed or aborted command is dropped.
         let Some(task) = self.tasks.get_mut(&tag) else { return };
         let Phase::Gathering(gathering) = &mut task.phase else { return };
         let (transfer, number, offset) = (header.u32(20), header.u32(36), u64::from(header.u32(40)));

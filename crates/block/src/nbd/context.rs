@@ -1,9 +1,9 @@
-//! Metadata contexts: what a block status can tell.
+//! Metadata contexts: the kinds of block status.
 
 use stele_ground::VolumeId;
 use stele_media::{Extent, ExtentState};
 
-/// A context, with the number it has on this connection.
+/// A context with its number on this connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Context {
     pub id: u32,
@@ -13,9 +13,9 @@ pub struct Context {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// `base:allocation`: what owns space, and what reads as zeros.
+    /// `base:allocation`: ranges that own space, and ranges that read as zeros.
     Allocation,
-    /// `stele:changed:SNAPSHOT`, and the same as `qemu:dirty-bitmap:SNAPSHOT`: what was written since that snapshot.
+    /// `stele:changed:SNAPSHOT`, and equally `qemu:dirty-bitmap:SNAPSHOT`: ranges written since that snapshot.
     Changed(VolumeId),
 }
 
@@ -24,7 +24,7 @@ const ZERO: u32 = 2;
 const DIRTY: u32 = 1;
 
 impl Context {
-    /// What a volume with these snapshots has.
+    /// The contexts of a volume with these snapshots.
     pub fn all(snapshots: &[(String, VolumeId)]) -> Vec<Context> {
         let mut kinds = vec![("base:allocation".to_owned(), Kind::Allocation)];
         for (snapshot, id) in snapshots {
@@ -34,12 +34,12 @@ impl Context {
         (1..).zip(kinds).map(|(id, (name, kind))| Context { id, name, kind }).collect()
     }
 
-    /// Whether a query means it: by its name, or when listing by what its name begins with, up to a colon.
+    /// Whether a query selects it: by its name, or when listing by a prefix of its name up to a colon.
     pub fn is_meant(&self, query: &str, listing: bool) -> bool {
         self.name == query || (listing && query.ends_with(':') && self.name.starts_with(query))
     }
 
-    /// What the volume is asked.
+    /// The snapshot to name in the query to the volume.
     pub fn since(&self) -> Option<VolumeId> {
         match self.kind {
             Kind::Allocation => None,

@@ -1,10 +1,10 @@
 //! The handshake: fixed newstyle negotiation, as a state machine over bytes.
 //!
-//! Failure model: what a client gets wrong is answered with an error where the protocol has one, and ends the connection where
-//! it has none. A client that may not use an export hears the same as for one that does not exist. Bytes sent before
-//! TLS began are never taken for bytes sent within it.
+//! Failure model: a client's error is answered with an error if the protocol has one, and otherwise ends the
+//! connection. A client without access to an export gets the answer for a missing one. Bytes sent before TLS began
+//! never count as bytes sent within it.
 //!
-//! Limits: [`DATA_MAX`] bytes an option, [`OPTIONS_MAX`] options; the time is limited by whoever moves the bytes.
+//! Limits: [`DATA_MAX`] bytes an option, [`OPTIONS_MAX`] options; the caller that moves the bytes limits the time.
 
 use std::sync::Arc;
 
@@ -15,37 +15,37 @@ use super::{PAYLOAD_MAX, reply::Form};
 use crate::disk::Denied;
 use crate::{Directory, Disk, Peer, Protocol, Target};
 
-/// Options of one connection; whoever sends more is not negotiating.
+/// Largest number of options of one connection; a client that sends more is not negotiating.
 const OPTIONS_MAX: u32 = 256;
 
-/// What the listener offers.
+/// The TLS policy of the listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tls {
-    /// There is no certificate.
+    /// The server has no certificate.
     Absent,
     Offered,
-    /// Nothing but TLS is negotiated before it.
+    /// Only TLS is negotiated before TLS is up.
     Required,
 }
 
-/// What to do next.
+/// The caller's next action.
 pub enum Step {
-    /// Send what there is to send, and bring more bytes.
+    /// Send the pending bytes, and supply more input.
     More,
-    /// Send what there is to send, make TLS, say so with [`Handshake::secured`], and go on.
+    /// Send the pending bytes, start TLS, report it with [`Handshake::secured`], and continue.
     StartTls,
-    /// Send what there is to send, and begin a session.
+    /// Send the pending bytes, and begin a session.
     Transmit(Box<Agreed>),
-    /// Send what there is to send, and close.
+    /// Send the pending bytes, and close.
     End,
 }
 
-/// What both sides agreed on.
+/// The result of the negotiation.
 pub struct Agreed {
     pub disk: Disk,
     pub form: Form,
     pub contexts: Vec<Context>,
-    /// What the client sent already of what comes after.
+    /// Bytes of the next phase that the client has already sent.
     pub rest: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ pub struct Handshake {
     no_zeroes: bool,
     options: u32,
     form: Form,
-    /// Chosen for an export, by its name as the client said it.
+    /// The contexts chosen for an export, with its name as the client gave it.
     contexts: Option<(String, Vec<Context>)>,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
@@ -96,19 +96,19 @@ impl Handshake {
         &self.peer
     }
 
-    /// What is to be sent now.
+    /// The bytes to send now.
     pub fn take_outgoing(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// TLS is up; the peer as it is now known. What was agreed in the clear no longer holds.
+    /// TLS is up; `peer` is the peer as now known. Results negotiated in the clear no longer hold.
     pub fn secured(&mut self, peer: Peer) {
         self.peer = peer;
         self.form = Form::Simple;
         self.contexts = None;
     }
 
-    /// Takes in what has arrived, as far as it goes.
+    /// Processes the bytes that have arrived, as far as possible.
     pub fn receive(&mut self, bytes: &[u8]) -> Step {
         self.incoming.extend_from_slice(bytes);
         loop {
@@ -124,7 +124,7 @@ impl Handshake {
         }
     }
 
-    /// None: look again.
+    /// Returns `None` to continue at once.
     fn client_flags(&mut self) -> Option<Step> {
         let Some(flags) = Fields(&self.incoming).u32() else { return Some(Step::More) };
         self.incoming.drain(..4);
@@ -209,7 +209,7 @@ impl Handshake {
             self.reply(number, rep::ERR_POLICY, b"this server has no certificate");
             return None;
         }
-        // A client must wait for the answer: what it sent before is not protected, and is not carried over.
+        // A client must wait for the answer: bytes that it sent before are not protected, and are dropped.
         if !self.incoming.is_empty() {
             return Some(Step::End);
         }
@@ -217,7 +217,7 @@ impl Handshake {
         Some(Step::StartTls)
     }
 
-    /// Whether the export is there for this peer. An empty name means the only one there is.
+    /// Finds the export if this peer may use it. An empty name means the only export.
     fn find(&self, name: &str) -> Option<Arc<Target>> {
         let admitted = |target: &Arc<Target>| target.export.access.admit(&self.peer).is_ok();
         if !name.is_empty() {
@@ -232,7 +232,7 @@ impl Handshake {
         all.next().filter(|_| all.next().is_none())
     }
 
-    /// Whether the export would be there if the client spoke TLS.
+    /// Whether the client would find the export if it used TLS.
     fn wants_tls(&self, name: &str) -> bool {
         let target = self.directory.find(Protocol::Nbd, name);
         !self.peer.tls
@@ -377,8 +377,8 @@ impl Handshake {
     }
 }
 
-/// Several connections are as good as one: a flush covers what was completed on any of them, and no connection keeps
-/// content of its own.
+/// Several connections are as good as one: a flush covers the writes completed on any of them, and no connection caches
+/// content.
 fn transmission_flags(read_only: bool) -> u16 {
     let reading =
         flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::SEND_DF | flag::CAN_MULTI_CONN | flag::SEND_CACHE;

@@ -2,13 +2,13 @@
 
 use super::wire::{Fields, opt};
 
-/// Largest data of an option: a name, and as many queries as anybody sends.
+/// Largest data of an option: a name, and more queries than real clients send.
 pub const DATA_MAX: u32 = 64 << 10;
 /// Longest string that the protocol allows.
 pub const STRING_MAX: usize = 4096;
-/// Queries of one option.
+/// Largest number of queries in one option.
 const QUERIES_MAX: u32 = 256;
-/// Information requests of one option.
+/// Largest number of information requests in one option.
 const INFOS_MAX: u16 = 256;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ pub enum Opt {
     Abort,
     List,
     StartTls,
-    /// `INFO`, or with `go` the same and then transmission.
+    /// `INFO`, or with `go` the same, followed by transmission.
     Info {
         name: String,
         infos: Vec<u16>,
@@ -25,14 +25,14 @@ pub enum Opt {
     },
     StructuredReply,
     ExtendedHeaders,
-    /// `LIST_META_CONTEXT`, or with `set` the choice of them.
+    /// `LIST_META_CONTEXT`, or with `set` the choice of contexts.
     MetaContext {
         name: String,
         queries: Vec<String>,
         set: bool,
     },
     Unknown,
-    /// Known, with data that it cannot have.
+    /// A known option with invalid data.
     Malformed,
 }
 

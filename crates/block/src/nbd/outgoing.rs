@@ -1,4 +1,4 @@
-//! Replies on their way out: sent together, as many as the socket takes.
+//! Replies on their way out: each call sends as many as the socket takes.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
@@ -6,13 +6,13 @@ use std::io::{ErrorKind, IoSlice};
 use super::reply::Chunk;
 use crate::Stream;
 
-/// Slices of one call. Linux takes 1024.
+/// Largest number of slices in one call. Linux takes 1024.
 const SLICES_MAX: usize = 256;
 
 #[derive(Default)]
 pub struct Outgoing {
     chunks: VecDeque<Chunk>,
-    /// Of the first chunk, already sent.
+    /// Bytes of the first chunk that are already sent.
     sent: usize,
     bytes: usize,
 }
@@ -27,17 +27,18 @@ impl Outgoing {
         self.chunks.is_empty()
     }
 
-    /// Replies that wait.
+    /// Number of waiting replies.
     pub fn replies(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Bytes that wait.
+    /// Number of waiting bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Sends until nothing is left or the socket is full. How many bytes went, or that the stream is broken.
+    /// Sends until nothing is left or the socket is full. Returns the number of bytes sent, or an error if the stream
+    /// is broken.
     pub fn send(&mut self, stream: &mut impl Stream) -> Result<usize, ()> {
         let mut total = 0;
         while !self.chunks.is_empty() {

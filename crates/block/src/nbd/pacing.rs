@@ -1,26 +1,26 @@
-//! When to look for the next requests of a client that keeps many under way.
+//! Decides when to read the next requests of a client that keeps many under way.
 //!
-//! A client and the reactor that are about equally fast fall into step: one request, one wake-up, one reply, each with its own
-//! system calls, which cost several times what the request does. A client on this machine that has not yet read all replies will
-//! send its next requests in a moment anyway. So the reactor lets a while pass, at most [`PAUSE_MAX`], and then finds several.
-//! The while is as long as about half of the unread replies take the client; it is learned from what is left unread at its
-//! end, and there is none for a client that waits for its reply.
+//! A client and a reactor of about equal speed fall into step: one request, one wake-up, one reply. Each takes its own
+//! system calls, which cost several times as much as the request. A client on this machine with unread replies will
+//! send its next requests soon anyway. The reactor therefore pauses, at most [`PAUSE_MAX`], and then finds several
+//! requests. The pause is about the time in which the client reads half of its unread replies, learned from the replies
+//! left unread at its end. A client that waits for its reply causes no pause.
 
 use stele_ground::{Duration, Instant};
 
 const PAUSE_MAX: Duration = Duration::from_micros(60);
-/// With fewer unread replies a pause saves less than it costs.
+/// With fewer unread replies, a pause saves less than it costs.
 const UNREAD_MIN: u64 = 4;
-/// What the kernel counts beside the bytes of a reply.
+/// Bytes that the kernel counts for a reply besides its payload.
 const OVERHEAD: u64 = 768;
-/// Nanoseconds of pause for an unread reply: at first, and the bounds of what is learned.
+/// Nanoseconds of pause for each unread reply: the first value, and below the bounds of the learned value.
 const FIRST: u64 = 1000;
 const LEAST: u64 = 100;
 const MOST: u64 = 4000;
 
 pub struct Pacing {
     each: u64,
-    /// The pause under way: its end, and the bytes unread at its beginning.
+    /// The present pause: its end, and the number of unread bytes at its beginning.
     pause: Option<(Instant, u64)>,
 }
 
@@ -31,7 +31,8 @@ impl Default for Pacing {
 }
 
 impl Pacing {
-    /// Replies were sent, of so many bytes on average. `unread` tells how much the peer has not read, as the kernel counts.
+    /// Records that replies were sent, with their average length. `unread` returns the peer's unread bytes as the
+    /// kernel counts them.
     pub fn sent(&mut self, now: Instant, reply: u64, unread: impl FnOnce() -> Option<u64>) {
         if self.pause.is_some() {
             return;
@@ -44,7 +45,7 @@ impl Pacing {
         }
     }
 
-    /// Until when requests are not looked for; none: now.
+    /// The time until which no requests are read; `None`: read now.
     pub fn until(&mut self, now: Instant, unread: impl FnOnce() -> Option<u64>) -> Option<Instant> {
         let (end, before) = self.pause?;
         if now < end {
@@ -52,7 +53,7 @@ impl Pacing {
         }
         self.pause = None;
         match unread() {
-            // It had nothing to do: it may have waited for us.
+            // The client was idle: it may have waited for us.
             None | Some(0) => self.each = (self.each / 2).max(LEAST),
             Some(left) if left * 2 > before => self.each = (self.each * 5 / 4).min(MOST),
             Some(_) => {}
@@ -65,7 +66,8 @@ impl Pacing {
 mod tests {
     use super::*;
 
-    /// A client that takes `takes` nanoseconds for a reply and keeps `depth` requests under way. Requests found at a look.
+    /// Simulates a client that takes `takes` nanoseconds for a reply and keeps `depth` requests under way. Returns
+    /// requests per read.
     fn found(depth: u64, takes: u64) -> f64 {
         let mut pacing = Pacing::default();
         let reply = 4112;

@@ -1,12 +1,12 @@
-//! Requests that the volume has, by the tag they went with.
+//! Requests that the volume is processing, by their tag.
 
 use super::request::Request;
 
-/// A request under way. Some take several operations.
+/// A request under way. Some requests take several operations.
 #[derive(Clone, Copy)]
 pub struct Pending {
     pub request: Request,
-    /// Where the next piece begins.
+    /// Offset of the next piece.
     pub at: u64,
 }
 

@@ -5,7 +5,7 @@ use stele_media::{MediaError, MediaFault, Shared};
 use super::request::{Command, Request};
 use super::wire::{EXTENDED_REPLY, Errno, SIMPLE_REPLY, STRUCTURED_REPLY, chunk};
 
-/// How replies look.
+/// The form of replies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     Simple,
@@ -13,12 +13,12 @@ pub enum Form {
     Extended,
 }
 
-/// Room for the largest head: an extended one with the offset of a content chunk.
+/// Size of the largest head: an extended one with the offset of a content chunk.
 const HEAD_MAX: usize = 40;
-/// Error texts are cut to this.
+/// Largest length of an error text; longer ones are cut.
 const TEXT_MAX: usize = 512;
 
-/// What follows a head.
+/// The part after a head.
 pub enum Body {
     Nothing,
     Data(Vec<Shared>),
@@ -48,7 +48,7 @@ impl Chunk {
         self.head.get(..usize::from(self.head_length)).unwrap_or_default()
     }
 
-    /// Head and body, in the order in which they are sent.
+    /// Head and body, in sending order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let (data, text): (&[Shared], &[u8]) = match &self.body {
             Body::Nothing => (&[], &[]),
@@ -96,16 +96,16 @@ impl Chunk {
         }
     }
 
-    /// Done, and nothing to say.
+    /// Success without data.
     pub fn done(form: Form, request: &Request) -> Chunk {
         match form {
             Form::Extended => Chunk::structured(form, request, chunk::NONE, true, 0, Body::Nothing),
-            // Simple replies stay allowed where no data comes with them, and are the shortest.
+            // Simple replies stay allowed without data, and are the shortest.
             _ => Chunk::simple(request, 0, Body::Nothing),
         }
     }
 
-    /// The content that a read asked for, in one chunk.
+    /// The content for a read, in one chunk.
     pub fn content(form: Form, request: &Request, data: Vec<Shared>) -> Chunk {
         match form {
             Form::Simple => Chunk::simple(request, 0, Body::Data(data)),
@@ -148,7 +148,7 @@ impl Chunk {
     }
 }
 
-/// A drive's failure in the protocol's words.
+/// The protocol's error for a drive's failure.
 pub fn errno_of(error: &MediaError, command: Command) -> Errno {
     match error.fault {
         MediaFault::Full => Errno::NoSpace,

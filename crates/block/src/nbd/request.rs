@@ -1,4 +1,4 @@
-//! Requests of the transmission phase, parsed and judged.
+//! Requests of the transmission phase, parsed and checked.
 
 use super::PAYLOAD_MAX;
 use super::wire::{EXTENDED_REQUEST, Errno, Fields, REQUEST, cmd_flag};
@@ -34,7 +34,7 @@ impl Command {
         }
     }
 
-    /// Flags that mean something to it. FUA is accepted by all: clients are known to set it everywhere.
+    /// Flags that the command uses. All commands accept FUA: some clients set it everywhere.
     fn flags(self) -> u16 {
         cmd_flag::FUA
             | match self {
@@ -59,12 +59,12 @@ pub struct Request {
     pub length: u64,
 }
 
-/// The stream is no longer understood: there is no telling where the next request begins.
+/// The stream is no longer understood: the start of the next request is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Garbled;
 
 impl Request {
-    /// The next request and its size; none while too little has arrived.
+    /// The next request and its size; `None` while it is incomplete.
     pub fn parse(bytes: &[u8], extended: bool) -> Result<Option<(Request, usize)>, Garbled> {
         let (magic, size) = if extended { (EXTENDED_REQUEST, EXTENDED_SIZE) } else { (REQUEST, PLAIN_SIZE) };
         let mut fields = Fields(bytes);
@@ -95,7 +95,7 @@ impl Request {
         self.flags & flag != 0
     }
 
-    /// What a server should refuse before it asks the volume. Offsets and lengths count in `block`.
+    /// Refuses invalid requests before they reach the volume. Offsets and lengths count in `block`.
     pub fn judge(&self, size: u64, block: u64, read_only: bool, extended: bool) -> Result<(), (Errno, &'static str)> {
         let payload_flag = if extended && self.command == Command::Write { cmd_flag::PAYLOAD_LEN } else { 0 };
         if self.flags & !(self.command.flags() | payload_flag) != 0 {

@@ -1,14 +1,15 @@
 //! The transmission phase of one connection, as a guest of the reactor that owns the volume.
 //!
-//! A turn takes in what the volume has finished, sends the replies with one call, reads what has arrived with one
-//! call, and hands its requests over. Small payloads are copied out of what was read together; large ones are read straight
-//! into the buffer that goes to the drives.
+//! A turn collects the volume's completions, sends the replies with one call, reads the arrived bytes with one call,
+//! and submits their requests. Small payloads are copied out of the shared input; large ones are read straight into the
+//! buffer that goes to the drives.
 //!
-//! Failure model: an error of a request is answered and the session goes on. A stream that is no longer understood, or that
-//! makes no progress for [`STALL_MAX`] in the middle of a payload or of a reply, ends the session; requests under way are
-//! still carried out. An idle connection may stay idle.
+//! Failure model: a failed request is answered and the session continues. A stream that is no longer understood ends
+//! the session, and so does one without progress for [`STALL_MAX`] in the middle of a payload or reply. Requests under
+//! way are still carried out. An idle connection may stay idle.
 //!
-//! Limits: those of [`crate::Limits`], and [`OUTGOING_MAX`] bytes of replies that wait; at a limit the session stops reading.
+//! Limits: those of [`crate::Limits`], and [`OUTGOING_MAX`] bytes of waiting replies; at a limit the session stops
+//! reading.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::os::fd::RawFd;
@@ -26,23 +27,23 @@ use super::wire::{Errno, cmd_flag};
 use super::{Agreed, Context};
 use crate::{Disk, Stream};
 
-/// What one read takes in beside a payload.
+/// Bytes that one read takes besides a payload.
 const INCOMING: usize = 128 << 10;
-/// Payloads from this size on are read into their own buffers.
+/// Payloads of this size or more are read into their own buffers.
 const DIRECT_MIN: usize = 16 << 10;
-/// Replies that wait for the client to take them.
+/// Largest number of reply bytes that wait for the client to take them.
 const OUTGOING_MAX: usize = 8 << 20;
-/// A turn's work, divided among the connections of one initiator.
+/// The work of a turn, divided among the connections of one initiator.
 const TURN_REQUESTS: u64 = 128;
 const TURN_BYTES: u64 = 4 << 20;
-/// Without progress for so long, a peer that owes or is owed bytes is given up.
+/// Time without progress after which a peer that owes or is owed bytes is dropped.
 const STALL_MAX: Duration = Duration::from_secs(120);
-/// When room is looked for again that other connections of the volume have taken.
+/// Interval between checks for space that other connections of the volume hold.
 const ROOM_AGAIN: Duration = Duration::from_micros(500);
-/// Of one status request; clients ask again for what comes behind it.
+/// Span of one status request; clients ask again for the range after it.
 const STATUS_SPAN: u64 = 1 << 30;
 const STATUS_RUNS: usize = 4096;
-/// Reads that only warm the cache, and zeros that are written out, go in pieces.
+/// Size of a piece of a read that only warms the cache, and of zeros that are written out.
 const PIECE: u64 = 1 << 20;
 
 /// A payload that is arriving.
@@ -58,21 +59,21 @@ pub struct Session<S> {
     form: Form,
     contexts: Vec<Context>,
     incoming: Box<[u8]>,
-    /// What of it holds bytes not yet understood.
+    /// The part of it that is not parsed yet.
     held: std::ops::Range<usize>,
     payload: Option<Payload>,
-    /// Bytes of a refused payload still to come.
+    /// Bytes of a refused payload that are still to come.
     skip: u64,
     pendings: Pendings,
     outgoing: Outgoing,
     finished: Vec<Completion>,
     zeros: Option<stele_media::Shared>,
-    /// No more requests are taken: the client said goodbye, or is gone, or the export is.
+    /// No more requests are taken: the client said goodbye, or it has gone, or the export has.
     closing: bool,
     broken: bool,
     /// The socket took less than it was offered.
     blocked: bool,
-    /// When bytes last moved.
+    /// The time at which bytes last moved.
     progress: Option<Instant>,
     pacing: Pacing,
 }
@@ -105,7 +106,7 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    /// Takes in what the volume has finished.
+    /// Collects the operations that the volume has finished.
     fn collect(&mut self, now: Instant) {
         let mut finished = std::mem::take(&mut self.finished);
         self.disk.reap(now, &mut finished);
@@ -139,7 +140,7 @@ impl<S: Stream> Session<S> {
             (Command::Cache | Command::WriteZeroes, Op::Read { .. } | Op::Write { .. }) if at < end => {
                 self.piece(request, at);
             }
-            // What a zeroing or a trim changed is made durable by the flush behind it.
+            // A flush after a zeroing or a trim makes the change durable.
             (Command::WriteZeroes | Command::Trim, Op::Zero { .. } | Op::Discard { .. } | Op::Write { .. })
                 if request.has(cmd_flag::FUA) =>
             {
@@ -149,7 +150,7 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    /// The states for one context; then the next context is asked about.
+    /// Sends the states for one context, then asks for the next context.
     fn status(&mut self, request: Request, number: u64, extents: &[stele_media::Extent]) {
         let most = if request.has(cmd_flag::REQ_ONE) { 1 } else { STATUS_RUNS };
         let run_max = if self.form == Form::Extended { u64::MAX } else { u64::from(u32::MAX) & !4095 };
@@ -195,8 +196,8 @@ impl<S: Stream> Session<S> {
         self.form == Form::Extended
     }
 
-    /// Takes requests out of what was read, as many as there are and may begin. How many, and the bytes they move; whether
-    /// it stopped for lack of room.
+    /// Parses requests from the input, as many as there are and may begin. Returns their number, the bytes that they
+    /// move, and whether it stopped for lack of space.
     fn understand(&mut self, requests_max: u64, bytes_max: u64) -> (u64, u64, bool) {
         let (mut requests, mut bytes) = (0, 0);
         while !self.closing && requests < requests_max && bytes < bytes_max {
@@ -210,7 +211,7 @@ impl<S: Stream> Session<S> {
                 Ok(None) => break,
                 Err(_) => {
                     tracing::warn!(
-                        "a connection to export '{}' sent what is no request",
+                        "a connection to export '{}' sent bytes that are no request",
                         self.disk.target().export.name
                     );
                     self.broken = true;
@@ -268,7 +269,7 @@ impl<S: Stream> Session<S> {
         if !request.has(cmd_flag::NO_HOLE) {
             return self.begin(request, at, Op::Zero { at, length });
         }
-        // Whoever wants no hole wants the space: that takes writing, and is not fast.
+        // A client that wants no hole wants allocated space: that takes writing, and is not fast.
         match request.has(cmd_flag::FAST_ZERO) {
             true => self.refuse(&request, Errno::NotSupported, "zeros that own their space are not written fast"),
             false => self.piece(request, at),
@@ -287,7 +288,7 @@ impl<S: Stream> Session<S> {
         self.ask_context(Request { length, ..request }, 0);
     }
 
-    /// Begins a write whose data is here, or waits for the rest of it.
+    /// Begins a write whose data is here, or waits for its rest.
     fn take_payload(&mut self, request: Request) {
         let length = request.length as usize;
         let mut buffer = Buffer::stale(length);
@@ -318,7 +319,7 @@ impl<S: Stream> Session<S> {
         self.held.start += here as usize;
     }
 
-    /// One read. True if there may be more.
+    /// One read. Returns true if there may be more.
     fn receive(&mut self, now: Instant) -> bool {
         if self.held.is_empty() {
             self.held = 0..0;
@@ -332,7 +333,8 @@ impl<S: Stream> Session<S> {
             Some(Payload { buffer, filled, .. }) => {
                 let rest = buffer.get_mut(*filled..).unwrap_or_default();
                 let (rest_size, large) = (rest.len(), rest.len() >= DIRECT_MIN);
-                // Behind a large payload only a head's worth is read with it, so that the next large one can be read directly.
+                // After a large payload only the size of a head is read with it, so that the next large one can be read
+                // directly.
                 let beside = if large { room.get_mut(..64.min(room_size)).unwrap_or_default() } else { room };
                 let wanted = rest_size + beside.len();
                 let mut slices = [IoSliceMut::new(rest), IoSliceMut::new(beside)];
@@ -369,7 +371,7 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    /// Reads and understands, as much as a turn allows. Says whether there may be more at once, and whether it lacks room.
+    /// Reads and parses as much as a turn allows. Returns whether there may be more, and whether it lacks space.
     fn listen(&mut self, now: Instant) -> (bool, bool) {
         let requests_max = self.disk.part_of(TURN_REQUESTS);
         let bytes_max = self.disk.part_of(TURN_BYTES);
@@ -412,7 +414,7 @@ impl<S: Stream> Session<S> {
         self.disk.note_untaken(self.outgoing.bytes() as u64);
     }
 
-    /// Whether the stream itself has sent everything it was given.
+    /// Whether the stream itself has sent all of its bytes.
     fn flushed(&mut self) -> bool {
         match self.stream.flush() {
             Ok(()) => true,

@@ -1,4 +1,4 @@
-//! The protocol, on a memory drive and a pipe: deterministic, one byte at a time where it matters.
+//! The protocol, on a memory drive and a pipe: deterministic, and one byte at a time where that matters.
 
 mod handshakes;
 mod hostile;
@@ -41,7 +41,7 @@ impl Stage {
         Handshake::new(self.directory.clone(), Peer { name: "a test".to_owned(), ..Peer::default() }, Tls::Absent)
     }
 
-    /// A session with both ends of its pipe; the server's end holds `limit` bytes that the client has not read.
+    /// A session with both ends of its pipe; the pipe to the client holds `limit` unread bytes.
     fn client(&self, form: Form, limit: usize) -> Client {
         self.client_of(form, limit, Context::all(&[]))
     }
@@ -63,7 +63,7 @@ impl Stage {
     }
 }
 
-/// What the client sees of one reply.
+/// One reply, as the client sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Reply {
     cookie: u64,
@@ -115,7 +115,7 @@ impl Client {
         self.send(&request(self.form, flags, command, cookie, at, length));
     }
 
-    /// One turn; what it wishes. A session that left is gone.
+    /// Takes one turn and returns its wish. A session that left is removed.
     fn turn(&mut self) -> Wish {
         let Some(session) = &mut self.session else { return Wish { leave: true, ..Wish::default() } };
         let wish = session.turn(self.now);
@@ -125,7 +125,7 @@ impl Client {
         wish
     }
 
-    /// Turns until nothing changes; volumes answer at once, so a few are enough.
+    /// Takes turns until nothing changes; volumes answer at once, so a few suffice.
     fn settle(&mut self) {
         for _ in 0..6 {
             while self.turn().again {}
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// All whole replies so far, their chunks put together. `reads` says how long a simple reply is.
+    /// All complete replies so far, with their chunks joined. `reads` gives the length of a simple reply.
     fn replies(&mut self, reads: impl Fn(u64) -> usize) -> Vec<Reply> {
         self.settle();
         let mut replies: Vec<Reply> = Vec::new();
@@ -164,7 +164,7 @@ impl Client {
         }
     }
 
-    /// The one reply that is there.
+    /// The single reply.
     #[track_caller]
     fn reply(&mut self, length: usize) -> Reply {
         let mut replies = self.replies(|_| length);

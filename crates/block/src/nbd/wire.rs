@@ -42,7 +42,7 @@ pub mod rep {
     pub const ERR_TOO_BIG: u32 = 1 << 31 | 9;
 }
 
-/// What `INFO` and `GO` tell.
+/// Kinds of information in `INFO` and `GO`.
 pub mod info {
     pub const EXPORT: u16 = 0;
     pub const NAME: u16 = 1;
@@ -84,7 +84,7 @@ pub mod chunk {
     pub const FLAG_DONE: u16 = 1;
 }
 
-/// Errors on the wire: values of Linux, whatever the server runs on.
+/// Errors of the protocol: Linux values on every system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Errno {
@@ -97,7 +97,7 @@ pub enum Errno {
     Shutdown = 108,
 }
 
-/// Reads big-endian fields from a slice, in order; `None` where it ends too early.
+/// Reads big-endian fields from a slice, in order; `None` if it ends too early.
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {

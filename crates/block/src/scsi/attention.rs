@@ -1,5 +1,5 @@
-//! Unit attentions: what each nexus has yet to be told. A nexus keeps at most [`PENDING_MAX`]; after that the oldest go,
-//! since a reset among them says enough.
+//! Unit attentions that a nexus has not received yet. A nexus keeps at most [`PENDING_MAX`]. Beyond that the oldest are
+//! dropped, since a reset among them covers the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ pub struct Attentions(BTreeMap<NexusId, VecDeque<Sense>>);
 impl Attentions {
     pub fn raise(&mut self, nexus: NexusId, sense: Sense) {
         let pending = self.0.entry(nexus).or_default();
-        // What a reset says includes all that was pending.
+        // A reset covers all pending attentions.
         if matches!(sense, Sense::POWER_ON | Sense::WAS_RESET) {
             pending.clear();
         }

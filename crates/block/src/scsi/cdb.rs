@@ -1,32 +1,32 @@
-//! Reads a CDB. A bit that the command's entry in the table does not look at must be zero: an initiator that asks for
-//! protection information, or for anything else that is not there, is told so instead of getting something else.
+//! Parses a CDB. A bit outside the mask in the command's table entry must be zero. An initiator that asks for
+//! protection information, or for another feature that is missing, thus gets an error instead of a different service.
 
 use super::command::{Blocks, Check, Command};
 use super::field::{be16, be24, be32, be64, octet};
 use super::opcodes;
 use super::{Profile, Sense};
 
-/// The most blocks, in bytes, that one command moves.
+/// Largest transfer of one command, in bytes.
 pub const TRANSFER_MAX: u64 = 8 << 20;
 /// The longest parameter list.
 pub const LIST_MAX: u32 = 64 << 10;
-/// Blocks that COMPARE AND WRITE takes.
+/// Largest number of blocks for COMPARE AND WRITE.
 pub const COMPARE_MAX: u64 = 255;
-/// Where WRITE ATOMIC may begin and end, in bytes.
+/// Alignment of WRITE ATOMIC, in bytes.
 pub const ATOMIC_UNIT: u64 = 4096;
-/// The most of one WRITE SAME, in bytes.
+/// Largest range of one WRITE SAME, in bytes.
 pub const SAME_MAX: u64 = 16 << 20;
-/// The most blocks of one UNMAP descriptor list, in bytes.
+/// Largest range of one UNMAP descriptor list, in bytes.
 pub const UNMAP_MAX: u64 = 512 << 20;
 pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 
-/// A command with the bytes that it takes from and promises to the initiator.
+/// A command with the number of bytes that it takes from the initiator and returns to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prepared {
     pub command: Command,
     /// Bytes it wants from the initiator.
     pub out: u64,
-    /// The most it returns.
+    /// Largest number of bytes that it returns.
     pub back: u64,
 }
 
@@ -113,7 +113,7 @@ fn byte_check(flags: u8) -> Result<bool, Sense> {
     }
 }
 
-/// Address and count, where the size of the CDB has them.
+/// Address and count, at the places for this size of CDB.
 fn range(cdb: &[u8], opcode: u8) -> Blocks {
     let (at, count) = match opcode >> 5 {
         // Only READ(6) and WRITE(6) of this group address blocks; a count of zero means 256.
@@ -171,7 +171,7 @@ fn maintenance(cdb: &[u8], action: u8) -> Result<Command, Sense> {
     }
 }
 
-/// Bytes in either direction, after the addresses have been found to be on the unit and the counts within limits.
+/// Bytes in both directions; checks that the addresses are on the unit and the counts within limits.
 fn weigh(command: &Command, profile: &Profile) -> Result<(u64, u64), Sense> {
     let size = |blocks: &Blocks, max: u64| -> Result<u64, Sense> {
         let end = blocks.at.checked_add(blocks.count).ok_or(Sense::OUT_OF_RANGE)?;
@@ -210,7 +210,7 @@ fn weigh(command: &Command, profile: &Profile) -> Result<(u64, u64), Sense> {
         }
         Command::CompareAndWrite { blocks, .. } => (2 * size(blocks, COMPARE_MAX * block)?, 0),
         Command::WriteSame { blocks, no_data, .. } => {
-            // A count of zero would mean all that follow; WSNZ says that it is refused.
+            // A count of zero would mean all following blocks; WSNZ announces that it is refused.
             if blocks.count == 0 {
                 return Err(Sense::INVALID_IN_CDB);
             }

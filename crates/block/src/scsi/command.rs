@@ -1,4 +1,4 @@
-//! A command after its CDB has been understood.
+//! A parsed command.
 
 /// A run of logical blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +52,7 @@ pub enum Command {
         blocks: Blocks,
         fua: bool,
     },
-    /// There as a whole after a crash, or not at all.
+    /// An atomic write: after a crash it is there completely or not at all.
     WriteAtomic {
         blocks: Blocks,
         fua: bool,
@@ -77,7 +77,7 @@ pub enum Command {
         formats: u8,
         allocated: u32,
     },
-    /// With UNMAP or without: zeros free what they can, other patterns are written.
+    /// With UNMAP or without: zeros free as much as they can, other patterns are written.
     WriteSame {
         blocks: Blocks,
         no_data: bool,
@@ -136,7 +136,7 @@ pub enum Command {
     },
 }
 
-/// What VERIFY compares with: nothing (the unit reads and checks digests), the blocks sent, or one block sent.
+/// The data for VERIFY: none (the unit reads and checks digests), the sent blocks, or one sent block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Check {
     Medium,
@@ -144,16 +144,16 @@ pub enum Check {
     OneBlock,
 }
 
-/// What a reservation of another nexus does to a command (SPC-5 table 66, SBC-4 table 14).
+/// The effect of another nexus's reservation on a command (SPC-5 table 66, SBC-4 table 14).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Goes through every reservation.
+    /// Passes every reservation.
     Free,
-    /// Goes through persistent reservations, not through RESERVE(6).
+    /// Passes persistent reservations, but not RESERVE(6).
     Shared,
     Reads,
     Writes,
-    /// Decides by itself.
+    /// The command decides by itself.
     Own,
 }
 
@@ -182,7 +182,7 @@ impl Command {
         }
     }
 
-    /// The blocks it touches, and whether no other command may touch them meanwhile.
+    /// The blocks that it touches, and whether it needs them exclusively.
     pub fn lane(&self) -> Option<(Blocks, bool)> {
         match *self {
             Command::Read { blocks } | Command::Write { blocks, .. } | Command::Verify { blocks, .. } => {

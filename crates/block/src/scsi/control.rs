@@ -1,4 +1,4 @@
-//! The commands that do not touch the medium, and the choice between those and the others.
+//! The commands that do not touch the medium, and the dispatch between them and the others.
 
 use stele_media::Op;
 
@@ -41,7 +41,8 @@ impl Unit {
                 Step::Done(Reply::data(report::capacity(&self.profile), allocated))
             }
             Command::DefectData { long, formats, allocated } => {
-                // The lists asked for are there, and empty: the array repairs, and names what it cannot.
+                // The requested lists exist and are empty: the array repairs defects, and names those that it cannot
+                // repair.
                 let length = if long { 4 } else { 2 };
                 let page = Page::default().u8(0).u8(formats & 0x1f).zeros(length);
                 Step::Done(Reply::data(page.0, allocated))
@@ -91,7 +92,8 @@ impl Unit {
         if start {
             return Step::good();
         }
-        // Nothing turns that could stop, and one initiator must not stop the unit for the others: what it wrote is made durable.
+        // No part of the unit can stop, and one initiator must not stop it for the others. Stopping makes its writes
+        // durable.
         exec.stage = Stage::Last;
         Step::Ask(Ask::Drive(self.id, Op::Flush))
     }

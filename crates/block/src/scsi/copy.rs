@@ -1,6 +1,6 @@
-//! EXTENDED COPY (LID1): the unit copies between blocks of units of this server, so that the data need not travel to the
-//! initiator and back. A copy is finished when it is answered. Units besides the one that is asked are the transport's to
-//! find: it knows what the initiator may reach.
+//! EXTENDED COPY (LID1): the unit copies between blocks of units of this server, so that the data need not travel to
+//! the initiator and back. The answer means that the copy has finished. The transport finds the other units, because it
+//! knows which units the initiator may reach.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{NexusId, Profile, Sense, Unit, UnitId, report};
 
 pub const TARGETS_MAX: usize = 8;
 pub const SEGMENTS_MAX: usize = 64;
-/// Bytes of one segment: 65,535 blocks of 4096.
+/// Largest number of bytes in one segment: 65,535 blocks of 4096.
 pub const SEGMENT_BYTES_MAX: u32 = 65_535 * 4096;
 /// Bytes under way at once.
 const STRIDE: u64 = 1 << 20;
@@ -25,7 +25,7 @@ const SEGMENT_LENGTH: usize = 28;
 const IDENTIFICATION: u8 = 0xe4;
 const BLOCK_TO_BLOCK: u8 = 0x02;
 
-/// Bytes from one place to another, what is left of a segment.
+/// The remaining bytes of a segment, from one place to another.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     from: (UnitId, u64),
@@ -37,9 +37,9 @@ struct Segment {
 struct Described<'a> {
     kind: u8,
     designator: &'a [u8],
-    /// Not a port or a target, of which nothing is copied.
+    /// False for a port or a target, which cannot be copied.
     is_unit: bool,
-    /// 0: as the unit has them.
+    /// 0: the block size of the unit.
     block_bytes: u32,
 }
 
@@ -49,13 +49,13 @@ pub struct Copying {
     nexus: NexusId,
     segments: Vec<Segment>,
     now: Segment,
-    /// The other units stay reachable as long as these are there.
+    /// The other units stay reachable as long as these exist.
     _holds: Vec<Arc<()>>,
     done: u16,
     bytes: u64,
 }
 
-/// How a copy ended, for RECEIVE COPY STATUS.
+/// The end of a copy, for RECEIVE COPY STATUS.
 pub struct Copied {
     nexus: NexusId,
     list: u8,
@@ -64,7 +64,7 @@ pub struct Copied {
     bytes: u64,
 }
 
-/// Ends that are remembered of a unit.
+/// Largest number of ended copies that a unit remembers.
 const REMEMBERED_MAX: usize = 32;
 
 impl Unit {
@@ -88,7 +88,7 @@ impl Unit {
         }
     }
 
-    /// The other units have been looked for.
+    /// The search for the other units has ended.
     pub(super) fn copy_begins(&mut self, exec: &mut Exec, others: Vec<Option<Reached>>) -> Step {
         let list = exec.whole();
         match self.segments(&list, others) {
@@ -186,7 +186,7 @@ impl Unit {
         self.copied.push_back(Copied { nexus, list, well, segments, bytes });
     }
 
-    /// RECEIVE COPY RESULTS. A copy has ended when it is answered, so none is ever under way.
+    /// RECEIVE COPY RESULTS. A copy ends before its answer, so none is ever under way.
     pub(super) fn copy_status(&self, nexus: NexusId, action: u8, list: u8) -> Result<Vec<u8>, Sense> {
         if action == 3 {
             return Ok(report::copy_parameters());
@@ -233,7 +233,7 @@ impl Unit {
     }
 }
 
-/// The units that a parameter list describes, and its segments.
+/// Parses the units and the segments of a parameter list.
 fn described(list: &[u8]) -> Result<(Vec<Described<'_>>, &[u8]), Sense> {
     if list.len() < HEADER {
         return Err(Sense::LIST_LENGTH);

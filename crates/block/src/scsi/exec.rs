@@ -1,5 +1,5 @@
-//! A command on its way: what it has been given, and what it does when an operation of the drive comes back. One
-//! operation of a command is in flight at a time.
+//! A command in progress: its data so far, and its reaction to a finished operation of the drive. Each command has one
+//! operation in flight at a time.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use super::cdb::Prepared;
 use super::copy::Copying;
 use super::{NexusId, Port, Reply, Sense, Unit, UnitId};
 
-/// What a command needs before it can go on.
+/// A request of a command that must be answered before it continues.
 #[derive(Debug)]
 pub enum Ask {
     /// An operation of a unit's drive.
     Drive(UnitId, Op),
-    /// A write that is there after a crash as a whole or not at all.
+    /// An atomic write: after a crash it is there completely or not at all.
     Whole(UnitId, Op),
-    /// Reservations that must be durable before the command is answered; none: nothing is to outlive a power loss.
+    /// Reservations that must be durable before the command is answered; `None`: nothing is to survive a power loss.
     Keep(UnitId, Option<Vec<u8>>),
-    /// Other units, which a copy names.
+    /// Other units that a copy names.
     Find(Search),
 }
 
-/// Units that an initiator port wants a copy to reach.
+/// Units that a copy of this initiator port should reach.
 #[derive(Debug)]
 pub struct Search {
     pub port: Port,
@@ -33,11 +33,11 @@ pub struct Search {
 /// A unit that a copy reaches.
 #[derive(Clone, Debug)]
 pub struct Reached {
-    /// For operations, as long as `hold` is held.
+    /// The number for its operations, valid as long as `hold` is held.
     pub unit: UnitId,
     pub blocks: u64,
     pub block_bytes: u32,
-    /// What its reservations and its protection let this initiator do.
+    /// Accesses that its reservations and its protection allow this initiator.
     pub readable: bool,
     pub writable: bool,
     pub hold: Arc<()>,
@@ -47,7 +47,7 @@ pub struct Reached {
 pub enum Answer {
     Drive(Op, Result<(), MediaError>),
     Kept(Result<(), MediaError>),
-    /// In the order of the names. None: there is no such unit for this initiator.
+    /// The units in the order of the names. `None`: this initiator has no such unit.
     Found(Vec<Option<Reached>>),
 }
 
@@ -69,40 +69,40 @@ impl Step {
 pub struct Exec {
     pub nexus: NexusId,
     pub prepared: Result<Prepared, Sense>,
-    /// What the initiator sent, no longer than was wanted.
+    /// The initiator's data, at most as long as wanted.
     pub data: Vec<Shared>,
-    /// Bytes that the initiator would have sent, wanted or not.
+    /// Bytes that the initiator offered, wanted or not.
     pub offered: u64,
     pub(super) stage: Stage,
 }
 
-/// What the answer to the operation in flight is for.
+/// The purpose of the operation in flight.
 pub(super) enum Stage {
     Fresh,
     /// The data goes to the initiator.
     Reading,
-    /// Nothing is left to do but to answer.
+    /// Only the answer remains.
     Last,
-    /// The blocks written come back and must equal the data.
+    /// The written blocks are read back and must equal the data.
     Reread {
         at: u64,
         check: bool,
     },
-    /// Compared with the data, or with one block of it for every block.
+    /// The blocks are compared with the data, or each block with one block of data.
     Verifying {
         at: u64,
         left: u64,
         check: super::command::Check,
     },
-    /// More of a pattern.
+    /// The next part of a pattern.
     Same {
         at: u64,
         left: u64,
         tile: Shared,
     },
-    /// More ranges to zero, last first.
+    /// The ranges still to zero, last first.
     Zeroing(Vec<(u64, u64)>),
-    /// Compared with the first half of the data; equal: the second half is written.
+    /// The blocks are compared with the first half of the data; if equal, the second half is written.
     Comparing {
         fua: bool,
     },
@@ -119,9 +119,9 @@ pub(super) enum Stage {
         found: Vec<Extent>,
     },
     Copying(Box<Copying>),
-    /// The units of a copy are looked for.
+    /// The transport looks for the units of a copy.
     Finding,
-    /// Reservations are being kept.
+    /// The reservations are being kept.
     Keeping,
 }
 
@@ -145,7 +145,7 @@ impl Exec {
 }
 
 impl Unit {
-    /// Goes on with a command after what it asked for.
+    /// Continues a command after its request was answered.
     pub fn advance(&mut self, exec: &mut Exec, answer: Answer) -> Step {
         let stage = std::mem::replace(&mut exec.stage, Stage::Fresh);
         match answer {
@@ -165,7 +165,7 @@ impl Unit {
     }
 }
 
-/// What an initiator is told of a failed operation.
+/// The sense for a failed operation.
 pub fn sense_of(error: &MediaError, writing: bool) -> Sense {
     match error.fault {
         MediaFault::Retry => Sense::BUSY_INSIDE,

@@ -1,4 +1,4 @@
-//! Big-endian fields in bytes that a stranger sent: what is not there reads as zero, and nothing panics.
+//! Big-endian fields in untrusted bytes: a missing field reads as zero, and nothing panics.
 
 pub fn octet(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
@@ -25,13 +25,13 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     at.checked_add(N).and_then(|end| bytes.get(at..end)).and_then(|piece| piece.try_into().ok()).unwrap_or([0; N])
 }
 
-/// The part from `from` on, as long as there is one, and at most `length` bytes of it.
+/// At most `length` bytes from `from` on, as far as they exist.
 pub fn part(bytes: &[u8], from: usize, length: usize) -> &[u8] {
     let rest = bytes.get(from..).unwrap_or_default();
     rest.get(..length).unwrap_or(rest)
 }
 
-/// A page or parameter list being built.
+/// A page or parameter list under construction.
 #[derive(Default)]
 pub struct Page(pub Vec<u8>);
 
@@ -70,21 +70,21 @@ impl Page {
         self
     }
 
-    /// Puts into the two bytes at `at` how many bytes follow them.
+    /// Writes the number of bytes after the two bytes at `at` into those two bytes.
     pub fn length16(mut self, at: usize) -> Page {
         let length = u16::try_from(self.0.len().saturating_sub(at + 2)).unwrap_or(u16::MAX);
         self.put(at, &length.to_be_bytes());
         self
     }
 
-    /// As [`Page::length16`], in four bytes.
+    /// Like [`Page::length16`], in four bytes.
     pub fn length32(mut self, at: usize) -> Page {
         let length = u32::try_from(self.0.len().saturating_sub(at + 4)).unwrap_or(u32::MAX);
         self.put(at, &length.to_be_bytes());
         self
     }
 
-    /// As [`Page::length16`], in one byte.
+    /// Like [`Page::length16`], in one byte.
     pub fn length8(mut self, at: usize) -> Page {
         let length = u8::try_from(self.0.len().saturating_sub(at + 1)).unwrap_or(u8::MAX);
         self.put(at, &[length]);

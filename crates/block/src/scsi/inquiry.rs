@@ -1,4 +1,4 @@
-//! INQUIRY: what a unit says about itself (SPC-5 6.7 and 7.7, SBC-4 6.6).
+//! INQUIRY: the properties of a unit (SPC-5 6.7 and 7.7, SBC-4 6.6).
 
 use super::cdb::{ATOMIC_UNIT, COMPARE_MAX, SAME_MAX, TRANSFER_MAX, UNMAP_DESCRIPTORS_MAX, UNMAP_MAX};
 use super::field::{Page, be16, be32, octet};
@@ -8,13 +8,13 @@ pub const VENDOR: &str = "STELE";
 const PRODUCT: &str = "volume";
 const REVISION: &str = "0001";
 
-/// SAM-5, SPC-4, SBC-3 and iSCSI, without naming an edition; SPC-3 for those who look for no more.
+/// SAM-5, SPC-4, SBC-3 and iSCSI, without an edition; SPC-3 for older initiators.
 const VERSIONS: [u16; 5] = [0x00a0, 0x0460, 0x04c0, 0x0960, 0x0300];
 
 /// VPD pages, in order.
 const PAGES: [u8; 8] = [0x00, 0x80, 0x83, 0x86, 0x87, 0xb0, 0xb1, 0xb2];
 
-/// The relative identifier of the one target port, and of its group.
+/// The relative identifier of the single target port, and of its group.
 pub const TARGET_PORT: u16 = 1;
 pub const PORT_GROUP: u16 = 1;
 
@@ -37,10 +37,10 @@ pub fn answer(profile: &Profile, page: Option<u8>) -> Result<Vec<u8>, Sense> {
     Ok(page.length16(2).0)
 }
 
-/// What a LUN without a unit answers: INQUIRY and REPORT LUNS, and that it is none.
+/// The answers of a LUN without a unit: INQUIRY and REPORT LUNS; other commands report that it does not exist.
 pub fn absent(cdb: &[u8]) -> Reply {
     match octet(cdb, 0) {
-        // No device there, and none that could be.
+        // No device is there, and none could be.
         0x12 if octet(cdb, 1) & 1 == 0 => {
             let page = Page::default().u8(0x7f).u8(0).u8(0x06).u8(0x02).u8(31).zeros(31);
             Reply::data(page.0, u32::from(be16(cdb, 3)))
@@ -83,16 +83,15 @@ pub fn serial(profile: &Profile) -> String {
     profile.id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The 64-bit locally assigned identifier: 60 bits of the volume's id behind the format's 3.
-/// The name of the unit that no other has.
+/// The unique name of the unit, a 64-bit locally assigned identifier: 60 bits of the volume's id after the format's 3.
 pub fn naa(profile: &Profile) -> [u8; 8] {
     let id = u128::from_be_bytes(profile.id);
-    // Folded, so that ids that share a timestamp in front still differ.
+    // Folded, so that ids with the same leading timestamp still differ.
     let folded = (id as u64) ^ ((id >> 64) as u64).rotate_left(23);
     ((folded & 0x0fff_ffff_ffff_ffff) | 0x3000_0000_0000_0000).to_be_bytes()
 }
 
-/// The identification descriptor that EXTENDED COPY compares: NAA, of the unit.
+/// Whether it is the identification descriptor that EXTENDED COPY compares: NAA, of the unit.
 pub fn is_named(profile: &Profile, kind: u8, designator: &[u8]) -> bool {
     match kind {
         3 => designator == naa(profile),
@@ -107,7 +106,7 @@ fn vendor_id(profile: &Profile) -> Vec<u8> {
 
 fn designators(profile: &Profile) -> Vec<u8> {
     let mut page = Page::default();
-    // Protocol iSCSI where the port or device is meant; code set 1 binary, 2 ASCII, 3 UTF-8.
+    // Protocol iSCSI for a port or a device; code set 1 is binary, 2 ASCII, 3 UTF-8.
     let mut add = |code_set: u8, association: u8, kind: u8, bytes: &[u8]| {
         let head = if association == 0 { [code_set, kind] } else { [0x50 | code_set, 0x80 | association << 4 | kind] };
         page = std::mem::take(&mut page).bytes(&head).u8(0).u8(bytes.len() as u8).bytes(bytes);
@@ -127,7 +126,7 @@ fn designators(profile: &Profile) -> Vec<u8> {
     page.0
 }
 
-/// Extended INQUIRY: all task attributes; nexus losses reported; a long self-test there is not.
+/// Extended INQUIRY: all task attributes; nexus losses are reported; there is no long self-test.
 fn extended() -> Page {
     Page::default().u8(0).u8(0x07).u8(0).u8(0x01).zeros(56)
 }
@@ -146,20 +145,20 @@ fn limits(profile: &Profile) -> Page {
         .u32(blocks(UNMAP_MAX))
         .u32(UNMAP_DESCRIPTORS_MAX)
         .u32(profile.unmap_granularity)
-        // Stretches to unmap begin at 0, where there are such.
+        // Ranges to unmap are aligned to 0, if a granularity is reported.
         .u32(if profile.unmap_granularity > 0 { 0x8000_0000 } else { 0 })
         .u64(u64::from(blocks(SAME_MAX)))
-        // Atomic writes: the longest, where they begin, and in which steps they grow; none with boundaries of their own.
+        // Atomic writes: the longest, their alignment, and their granularity; there are no further boundaries.
         .u32(blocks(profile.whole_max))
         .u32(blocks(unit))
         .u32(blocks(unit))
         .zeros(8)
 }
 
-/// Thin, with UNMAP and WRITE SAME(16) and (10), reading zeros where unmapped.
+/// Thin, with UNMAP and WRITE SAME(16) and (10); unmapped blocks read as zeros.
 fn provisioning() -> Page {
     Page::default().u8(THRESHOLD_EXPONENT).u8(0xe4).u8(0x02).u8(0)
 }
 
-/// Threshold sets are of 2^11 blocks.
+/// A threshold set has 2^11 blocks.
 pub const THRESHOLD_EXPONENT: u8 = 11;

@@ -1,6 +1,7 @@
-//! Which commands of a unit may run beside each other. Commands run at once, in any order, except that one which reads
-//! and then writes what it decided (COMPARE AND WRITE, ORWRITE) has its blocks to itself, and that an ORDERED command
-//! waits for all before it and holds up all behind it. At most [`LANES_MAX`] commands are running or waiting.
+//! Decides which commands of a unit may run concurrently. Commands run at once, in any order, with two exceptions. A
+//! command that reads and then writes a result (COMPARE AND WRITE, ORWRITE) has its blocks to itself. An ORDERED
+//! command waits for all earlier commands and delays all later ones. At most [`LANES_MAX`] commands are running or
+//! waiting.
 
 use std::collections::VecDeque;
 
@@ -32,7 +33,8 @@ impl Lane {
 pub struct Lanes {
     running: Vec<Lane>,
     waiting: VecDeque<Lane>,
-    /// How many of the running are exclusive or ordered; with none, and nothing waiting, a plain command just runs.
+    /// Number of running commands that are exclusive or ordered. With none, and no waiting command, a plain command
+    /// runs at once.
     strict: usize,
 }
 
@@ -69,7 +71,7 @@ impl Lanes {
         self.running.push(lane);
     }
 
-    /// Ends a command, running or waiting, and names those that may run now.
+    /// Ends a command, running or waiting, and returns those that may run now.
     pub fn leave(&mut self, key: u64) -> Vec<u64> {
         if let Some(at) = self.running.iter().position(|lane| lane.key == key) {
             let lane = self.running.swap_remove(at);

@@ -1,4 +1,4 @@
-//! Mode pages: what initiators may set of a unit, shared by all of them and back at its default after a reset.
+//! Mode pages: the settings that initiators may change, shared by all of them and reset to their defaults by a reset.
 
 use super::command::Command;
 use super::exec::{Exec, Step};
@@ -32,7 +32,7 @@ const PAGES: [(u8, u8); 6] =
 const CONTROL_CHANGEABLE: (u8, u8) = (0x04, 0x08);
 
 impl Modes {
-    /// The page with its header; `changeable`: ones where it can be set, zeros elsewhere.
+    /// The page with its header; `changeable`: ones for bits that can be set, zeros elsewhere.
     fn page(&self, page: u8, subpage: u8, changeable: bool) -> Vec<u8> {
         let length = match (page, subpage) {
             (RECOVERY, _) => 10,
@@ -54,9 +54,9 @@ impl Modes {
     fn body(&self, page: u8, subpage: u8) -> Page {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         match (page, subpage) {
-            // AWRE and ARRE: what is damaged is rewritten from redundancy.
+            // AWRE and ARRE: damaged blocks are rewritten from redundancy.
             (RECOVERY, _) => Page::default().u8(0xc0),
-            // WCE: without FUA a write is durable only after SYNCHRONIZE CACHE, whatever the volume does beyond that.
+            // WCE: without FUA a write is durable only after SYNCHRONIZE CACHE, even if the volume does more.
             (CACHING, _) => Page::default().u8(0x04),
             (CONTROL, _) => Page::default()
                 .u8(flag(self.descriptor_sense, CONTROL_CHANGEABLE.0))
@@ -66,7 +66,7 @@ impl Modes {
                 .zeros(3)
                 // The busy timeout has no limit.
                 .u16(0xffff),
-            // One threshold descriptor, at which an attention is raised: soft, of the pool's room.
+            // One threshold descriptor, which raises an attention: soft, for the pool's free space.
             (EXCEPTIONS, PROVISIONING) => {
                 Page::default().zeros(12).u8(0x80).u8(THRESHOLD_EXPONENT).u16(0).u32(0).zeros(16)
             }
@@ -106,7 +106,7 @@ impl Unit {
         }
         let descriptor = if no_descriptor { Page::default() } else { self.descriptor(long_lba) };
         let length = descriptor.0.len();
-        // Write-protected, and FUA and DPO are understood.
+        // Write protection, and support of FUA and DPO.
         let specific = if self.protected().is_some() { 0x90 } else { 0x10 };
         let head = if long {
             Page::default().u16(0).u8(0).u8(specific).u8(u8::from(long_lba)).u8(0).u16(length as u16)
@@ -178,7 +178,7 @@ impl Unit {
         Ok(modes)
     }
 
-    /// Whether sense goes out in descriptors.
+    /// Whether sense is sent in descriptor format.
     pub fn descriptor_sense(&self) -> bool {
         self.modes.descriptor_sense
     }

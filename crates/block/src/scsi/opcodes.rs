@@ -1,12 +1,12 @@
-//! Every command that a unit understands, with the bits of its CDB that it looks at. The one table decides what is
-//! accepted and is what REPORT SUPPORTED OPERATION CODES reports, so the two cannot differ.
+//! Every command that a unit supports, with the bits of its CDB that it uses. This single table decides which commands
+//! are accepted, and REPORT SUPPORTED OPERATION CODES reports it, so the two cannot differ.
 
 use super::field::Page;
 
 pub struct Opcode {
     pub opcode: u8,
     pub action: Option<u8>,
-    /// The CDB usage data: the opcode, then a mask of the bits that are looked at. Its length is the CDB's.
+    /// The CDB usage data: the opcode, then a mask of the used bits. Its length is the CDB's.
     pub usage: &'static [u8],
 }
 
@@ -27,7 +27,7 @@ const fn first(usage: &'static [u8]) -> u8 {
 
 const F: u8 = 0xff;
 
-/// Served where the drive promises writes that are whole after a crash.
+/// Supported if the drive promises atomic writes.
 pub const WRITE_ATOMIC: u8 = 0x9c;
 
 #[rustfmt::skip]
@@ -96,7 +96,7 @@ pub const OPCODES: &[Opcode] = &[
     plain(&[0xb7, 0x1f, F, F, F, F, F, F, F, F, 0, 0]),                // READ DEFECT DATA(12)
 ];
 
-/// Finds the entry; an opcode with service actions needs the action to match.
+/// Finds the entry; for an opcode with service actions, the action must match.
 pub fn find(opcode: u8, action: u8) -> Option<&'static Opcode> {
     OPCODES.iter().find(|entry| entry.opcode == opcode && entry.action.is_none_or(|listed| listed == action))
 }
@@ -109,7 +109,7 @@ pub fn is_known(opcode: u8) -> bool {
     OPCODES.iter().any(|entry| entry.opcode == opcode)
 }
 
-/// The command timeouts descriptor: no nominal or recommended time is promised.
+/// The command timeouts descriptor: it promises no nominal or recommended time.
 const TIMEOUTS: [u8; 12] = [0, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The all-commands format of REPORT SUPPORTED OPERATION CODES.
@@ -126,7 +126,7 @@ pub fn report_all(timeouts: bool, atomic: bool) -> Vec<u8> {
     page.length32(0).0
 }
 
-/// The one-command format; none of ours: support 1, without usage data.
+/// The one-command format; an unsupported command gives support 1 without usage data.
 pub fn report_one(entry: Option<&Opcode>, timeouts: bool) -> Vec<u8> {
     let Some(entry) = entry else { return vec![0, 0x01, 0, 0] };
     let mut usage = entry.usage.to_vec();

@@ -1,5 +1,5 @@
-//! PERSISTENT RESERVE IN and OUT (SPC-5 5.14): registrations by key, and a reservation that one of the registered, or all
-//! of them, hold. Not supported: SPEC_I_PT (an initiator registers itself, or moves its registration).
+//! PERSISTENT RESERVE IN and OUT (SPC-5 5.14): registrations by key, and a reservation held by one registrant or by
+//! all. Not supported: SPEC_I_PT (an initiator registers itself, or moves its registration).
 
 use super::exec::{Ask, Exec, Stage, Step};
 use super::field::{Page, be16, be32, be64, octet, part};
@@ -14,7 +14,7 @@ pub struct Reservations {
     now: Registrations,
 }
 
-/// What a PERSISTENT RESERVE OUT did, for others to hear of.
+/// The effects of a PERSISTENT RESERVE OUT that concern other nexuses.
 #[derive(Default)]
 struct Outcome {
     told: Vec<(Port, Sense)>,
@@ -42,7 +42,7 @@ struct Asked {
 }
 
 impl Reservations {
-    /// As they were kept; what cannot be read is not guessed.
+    /// Decodes kept reservations; unreadable ones are not guessed.
     pub fn restore(kept: &[u8]) -> Option<Reservations> {
         Some(Reservations { now: Registrations::decode(kept)? })
     }
@@ -51,14 +51,14 @@ impl Reservations {
         !self.now.list.is_empty()
     }
 
-    /// Whether the reservation denies a command that reads or writes to this port.
+    /// Whether the reservation refuses this port a command that reads or writes.
     pub fn denies(&self, port: Option<&Port>, writes: bool) -> bool {
         let Some(holder) = &self.now.holder else { return false };
         let Some(port) = port else { return true };
         if self.now.is_holder(port) || (holder.kind >= 5 && self.now.key_of(port).is_some()) {
             return false;
         }
-        // The odd ones of the first two pairs and of the third: write exclusive lets others read.
+        // The odd types of the first two pairs and of the third are write exclusive: they let others read.
         let write_exclusive = matches!(holder.kind, 1 | 5 | 7);
         writes || !write_exclusive
     }
@@ -134,7 +134,7 @@ impl Reservations {
             return;
         }
         if self.now.held_by_all() && !self.now.list.is_empty() {
-            // It stays with the others; its record needs one of them.
+            // The others keep the reservation; its record must name one of them.
             if let (Some(holder), Some(first)) = (&mut self.now.holder, self.now.list.first()) {
                 holder.port = first.port.clone();
             }
@@ -188,7 +188,7 @@ impl Reservations {
         let all = self.now.held_by_all();
         let victim = asked.new_key;
         let holder_key = holder.as_ref().and_then(|holder| self.now.key_of(&holder.port));
-        // The reservation falls when its holder's key is named, or, held by all, when no key is.
+        // The reservation falls when its holder's key is named, or, if all hold it, when no key is named.
         let takes = match &holder {
             None => false,
             Some(_) if all => victim == 0,
@@ -290,7 +290,7 @@ impl Unit {
         if list.len() < 24 || (!moves && length != 24 && octet(&list, 20) & 0x08 == 0) {
             return Err(Sense::LIST_LENGTH.into());
         }
-        // Of SPEC_I_PT; ALL_TG_PT says no more than there is, one port.
+        // For SPEC_I_PT; ALL_TG_PT adds nothing, since there is only one port.
         if !moves && octet(&list, 20) & 0x08 != 0 {
             return Err(Sense::in_list(20).into());
         }

@@ -1,4 +1,4 @@
-//! Who is registered with a unit, and the form in which that outlives a power loss (`FORMAT/reservations.md`).
+//! The registrants of a unit, and the format in which they survive a power loss (`FORMAT/reservations.md`).
 
 use crc_fast::{CrcAlgorithm, checksum};
 
@@ -6,7 +6,7 @@ use super::Port;
 use super::field::{Page, be16, be32, be64, octet, part};
 
 const MAGIC: &[u8; 8] = b"STELEPR1";
-/// Registrations of a unit; more are refused.
+/// Largest number of registrants of a unit; more are refused.
 pub const REGISTRANTS_MAX: usize = 256;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,7 +15,7 @@ pub struct Registration {
     pub key: u64,
 }
 
-/// The reservation, where there is one. With a type of all registrants everybody holds it.
+/// The reservation, if there is one. With an all-registrants type, every registrant holds it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
     pub port: Port,
@@ -27,7 +27,7 @@ pub struct Registrations {
     pub generation: u32,
     pub list: Vec<Registration>,
     pub holder: Option<Holder>,
-    /// APTPL: the last registration asked for it to outlive a loss of power.
+    /// APTPL: the last registration asked for persistence over a loss of power.
     pub persists: bool,
 }
 
@@ -50,7 +50,7 @@ impl Registrations {
         page.u32(sum).0
     }
 
-    /// None: not what `encode` writes, or damaged.
+    /// Returns `None` for damaged bytes, and for bytes of another form than `encode` writes.
     pub fn decode(bytes: &[u8]) -> Option<Registrations> {
         let body = bytes.len().checked_sub(4).and_then(|end| bytes.get(..end))?;
         if !body.starts_with(MAGIC) || checksum(CrcAlgorithm::Crc32Iscsi, body) as u32 != be32(bytes, body.len()) {
@@ -79,7 +79,7 @@ impl Registrations {
         self.list.iter().find(|one| one.port == *port).map(|one| one.key)
     }
 
-    /// Types 7 and 8.
+    /// True for types 7 and 8.
     pub fn held_by_all(&self) -> bool {
         self.holder.as_ref().is_some_and(|holder| holder.kind >= 7)
     }

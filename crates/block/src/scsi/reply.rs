@@ -1,4 +1,4 @@
-//! How a command ends.
+//! The end of a command.
 
 use stele_media::Shared;
 
@@ -14,7 +14,7 @@ pub enum Status {
     TaskSetFull = 0x28,
 }
 
-/// Status, the data for the initiator, and sense where the status is CHECK CONDITION.
+/// Status, the data for the initiator, and sense if the status is CHECK CONDITION.
 #[derive(Debug)]
 pub struct Reply {
     pub status: Status,

@@ -7,7 +7,7 @@ use super::inquiry::{PORT_GROUP, TARGET_PORT};
 use super::{Profile, Sense, opcodes as table};
 
 pub fn capacity(profile: &Profile) -> Vec<u8> {
-    // Logical blocks of a physical one, as a power of two: digests cover 4096 bytes.
+    // Logical blocks in a physical block, as a power of two: digests cover 4096 bytes.
     let physical = if profile.native_blocks { profile.block() } else { 4096 };
     let exponent = (physical / profile.block().max(1)).max(1).trailing_zeros() as u8;
     Page::default()
@@ -15,17 +15,17 @@ pub fn capacity(profile: &Profile) -> Vec<u8> {
         .u32(profile.block_bytes)
         .u8(0)
         .u8(exponent)
-        // LBPME and LBPRZ: thin, and what is unmapped reads as zeros.
+        // LBPME and LBPRZ: thin, and unmapped blocks read as zeros.
         .u16(0xc000)
         .zeros(16)
         .0
 }
 
-/// One group, active and optimised, of one port: every path leads to the same process.
+/// One group, active and optimised, with one port: every path leads to the same process.
 pub fn port_groups(extended: bool) -> Vec<u8> {
     let page = Page::default().u32(0);
     let page = if extended { page.u8(0x10).u8(0).u16(0) } else { page };
-    // AO, AN, S and U states are supported; the status was changed by nobody.
+    // AO, AN, S and U states are supported; the status was never changed.
     page.u8(0).u8(0x0f).u16(PORT_GROUP).u8(0).u8(0).u8(0).u8(1).u16(0).u16(TARGET_PORT).length32(0).0
 }
 
@@ -59,7 +59,7 @@ pub fn functions(extended: bool) -> Vec<u8> {
 pub fn copy_parameters() -> Vec<u8> {
     let page = Page::default()
         .u32(0)
-        // SNLID: list identifiers need not be given.
+        // SNLID: list identifiers are optional.
         .u8(1)
         .zeros(3)
         .u16(TARGETS_MAX as u16)
@@ -70,7 +70,7 @@ pub fn copy_parameters() -> Vec<u8> {
         .u32(0)
         .u32(0)
         .u32(0)
-        // One list at a time of a nexus, granularities of 512 bytes.
+        // One list at a time for a nexus, and granularities of 512 bytes.
         .u16(0)
         .u8(1)
         .u8(9)
@@ -83,10 +83,10 @@ pub fn copy_parameters() -> Vec<u8> {
     page.length32(0).0
 }
 
-/// Bytes of descriptors that one list may have: as many as are allowed of both kinds.
+/// Largest number of descriptor bytes in one list: the limits of both kinds together.
 pub const DESCRIPTORS_MAX: u32 = (TARGETS_MAX * 32 + SEGMENTS_MAX * 28) as u32;
 
-/// One unit, at LUN 0; no well-known ones.
+/// One unit, at LUN 0; no well-known units.
 pub fn luns(select: u8) -> Result<Vec<u8>, Sense> {
     match select {
         0 | 2 | 0x10 | 0x11 => Ok(Page::default().u32(8).u32(0).u64(0).0),

@@ -1,11 +1,11 @@
-//! RESERVE and RELEASE of SPC-2: the whole unit, for as long as the session lasts.
+//! RESERVE and RELEASE of SPC-2: they reserve the whole unit for the life of the session.
 
 use super::exec::Step;
 use super::{NexusId, Reply, Status, Unit};
 
 impl Unit {
     pub(super) fn reserve(&mut self, nexus: NexusId) -> Step {
-        // Who uses persistent reservations does not get the other kind (SPC-4, CRH 0).
+        // An initiator that uses persistent reservations does not get the other kind (SPC-4, CRH 0).
         if self.reservations.has_registrants() {
             return Step::Done(Reply::status(Status::ReservationConflict));
         }
@@ -13,7 +13,7 @@ impl Unit {
         Step::good()
     }
 
-    /// Of somebody else's reservation: nothing, and no error.
+    /// On another nexus's reservation it does nothing and returns no error.
     pub(super) fn release(&mut self, nexus: NexusId) -> Step {
         if self.reservations.has_registrants() {
             return Step::Done(Reply::status(Status::ReservationConflict));

@@ -1,4 +1,4 @@
-//! Sense data: why a command ended as it did, in the two formats of SPC-5 4.4.
+//! Sense data: the reason for a command's status, in the two formats of SPC-5 4.4.
 
 use super::field::Page;
 
@@ -7,9 +7,9 @@ use super::field::Page;
 pub struct Sense {
     pub key: u8,
     pub code: u16,
-    /// The INFORMATION field: the first block that differs or cannot be read.
+    /// The INFORMATION field: the first block that differs or is unreadable.
     pub information: Option<u64>,
-    /// Where in the CDB (true) or in the parameter list (false) the refused field is.
+    /// The place of the refused field in the CDB (true) or in the parameter list (false).
     pub pointer: Option<(bool, u16)>,
 }
 
@@ -99,7 +99,7 @@ impl Sense {
     }
 
     fn encode_fixed(&self) -> Vec<u8> {
-        // The fixed format has room for 32 bits; what does not fit is left out, as the standard asks.
+        // The fixed format has 32 bits; a larger value is left out, as the standard asks.
         let information = self.information.and_then(|block| u32::try_from(block).ok());
         let valid = if information.is_some() { 0x80 } else { 0 };
         Page::default()

@@ -1,5 +1,5 @@
-//! A logical unit: a drive as SCSI initiators see it, with what they set on it (modes, reservations) and what they have
-//! yet to be told.
+//! A logical unit: a drive as SCSI initiators see it, with its settings (modes, reservations) and the attentions that
+//! initiators have not received yet.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,7 +20,7 @@ pub struct UnitId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct NexusId(pub u32);
 
-/// The names of a nexus: what persistent reservations are kept under, since they outlive sessions.
+/// The names of a nexus: persistent reservations are kept under them, since they outlive sessions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Port {
     /// `name,i,0xISID`, as in an iSCSI TransportID.
@@ -29,13 +29,13 @@ pub struct Port {
     pub target: u16,
 }
 
-/// What a unit is.
+/// The fixed properties of a unit.
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub blocks: u64,
     /// Bytes of a block: 512 or 4096.
     pub block_bytes: u32,
-    /// Unique and for ever: the volume's id.
+    /// Unique and permanent: the volume's id.
     pub id: [u8; 16],
     /// The volume's name.
     pub name: String,
@@ -44,11 +44,11 @@ pub struct Profile {
     pub read_only: bool,
     /// Presented as a removable disk, which an initiator can eject.
     pub removable: bool,
-    /// Physical blocks are shown as large as logical ones (512n).
+    /// Physical blocks are reported as large as logical ones (512n).
     pub native_blocks: bool,
-    /// Bytes of the longest write that the drive keeps whole over a crash; 0: none.
+    /// Length in bytes of the longest atomic write of the drive; 0: none.
     pub whole_max: u64,
-    /// Blocks of the stretch that unmapping gives back as a whole; 0: not said.
+    /// Number of blocks that unmapping frees as a whole; 0: not reported.
     pub unmap_granularity: u32,
 }
 
@@ -58,7 +58,7 @@ impl Profile {
     }
 }
 
-/// What puts a unit back to its beginning.
+/// The kind of a reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reset {
     Unit,
@@ -77,7 +77,7 @@ pub struct Unit {
     pub(super) ejected: bool,
     pub(super) prevented_by: BTreeSet<NexusId>,
     pub(super) copied: VecDeque<Copied>,
-    /// Nexuses whose commands a PREEMPT AND ABORT ended; the transport takes them.
+    /// Nexuses whose commands a PREEMPT AND ABORT ended; the transport takes this list.
     pub aborting: Vec<NexusId>,
 }
 
@@ -99,13 +99,13 @@ impl Unit {
         }
     }
 
-    /// A session has begun. `known`: the same initiator port has been here before.
+    /// Begins a session. `known`: the same initiator port has been here before.
     pub fn attach(&mut self, nexus: NexusId, port: Port, known: bool) {
         self.nexuses.insert(nexus, port);
         self.attentions.raise(nexus, if known { Sense::NEXUS_LOST } else { Sense::POWER_ON });
     }
 
-    /// A session has ended: what it held by its mere presence is free.
+    /// Ends a session, and releases everything that lasts only as long as the session.
     pub fn detach(&mut self, nexus: NexusId) {
         self.nexuses.remove(&nexus);
         self.attentions.forget(nexus);
@@ -115,7 +115,7 @@ impl Unit {
         }
     }
 
-    /// Commands of all nexuses have been ended by the transport.
+    /// Resets the unit after the transport has ended the commands of all nexuses.
     pub fn reset(&mut self, reset: Reset, by: Option<NexusId>) {
         self.reserved_by = None;
         self.prevented_by.clear();
@@ -130,7 +130,7 @@ impl Unit {
         }
     }
 
-    /// Tells every nexus but one.
+    /// Notifies every nexus but one.
     pub fn tell_all(&mut self, sense: Sense, except: Option<NexusId>) {
         for nexus in self.nexuses.keys().filter(|nexus| Some(**nexus) != except) {
             self.attentions.raise(*nexus, sense);
@@ -149,7 +149,7 @@ impl Unit {
         }
     }
 
-    /// Gives the command its place among the others. A reply ends it.
+    /// Admits the command among the others. A returned reply ends it.
     pub fn enter(&mut self, key: u64, exec: &Exec, ordered: bool) -> Result<bool, Reply> {
         let lane = exec.prepared.as_ref().ok().and_then(|prepared| prepared.command.lane());
         match self.lanes.enter(key, lane, ordered) {
@@ -159,7 +159,7 @@ impl Unit {
         }
     }
 
-    /// The command has ended. Returns those that may begin now.
+    /// Removes an ended command. Returns those that may begin now.
     pub fn leave(&mut self, key: u64) -> Vec<u64> {
         self.lanes.leave(key)
     }
@@ -168,7 +168,7 @@ impl Unit {
         self.lanes.is_waiting(key)
     }
 
-    /// Begins a command whose data has come.
+    /// Begins a command whose data has arrived.
     pub fn begin(&mut self, exec: &mut Exec) -> Step {
         let passes = match &exec.prepared {
             Ok(Prepared { command, .. }) => {
@@ -200,7 +200,7 @@ impl Unit {
         self.carry_out(exec, command)
     }
 
-    /// Why the medium cannot be written, if so.
+    /// The reason why the medium cannot be written, if any.
     pub(super) fn protected(&self) -> Option<Sense> {
         if self.profile.read_only {
             return Some(Sense::WRITE_PROTECTED);

@@ -15,7 +15,7 @@ const STRIDE: u64 = 1 << 20;
 const ZERO_STRIDE: u64 = 1 << 30;
 /// Bytes of a repeated block that are laid out in memory.
 const TILE: usize = 64 << 10;
-/// Bytes whose extents are asked for at once, and how often for one GET LBA STATUS.
+/// Bytes in one query of extents; below, the largest number of queries for one GET LBA STATUS.
 const MAP_WINDOW: u64 = 1 << 30;
 const MAP_WINDOWS_MAX: u32 = 64;
 
@@ -91,7 +91,8 @@ impl Unit {
             Command::Unmap { length } => self.unmap(exec, length),
             Command::CompareAndWrite { blocks, fua } => {
                 let (at, length) = place(blocks);
-                // Who sends another amount than the CDB asks for means other blocks: 256 of them look like none.
+                // An initiator that sends another amount than the CDB asks for means other blocks: 256 of them look
+                // like none.
                 if exec.offered != 2 * length {
                     return Step::done(Sense::in_cdb(13));
                 }
@@ -118,7 +119,7 @@ impl Unit {
         }
     }
 
-    /// Bytes that the initiator sent: less than the CDB says is written as far as it goes, but only whole blocks.
+    /// Bytes that the initiator sent. If it sent less than the CDB says, that part is written, but only whole blocks.
     fn whole_blocks(&self, exec: &Exec) -> Result<u64, Sense> {
         let length = exec.length();
         if length.is_multiple_of(self.profile.block()) { Ok(length) } else { Err(Sense::TRUNCATED_DATA) }
@@ -195,7 +196,7 @@ impl Unit {
         self.zero_more(exec, ranges)
     }
 
-    /// What is unmapped reads as zeros (LBPRZ), so it is zeroed: the drive frees what is whole.
+    /// Unmapped blocks read as zeros (LBPRZ), so they are zeroed: the drive frees whole units.
     fn zero_more(&self, exec: &mut Exec, mut ranges: Vec<(u64, u64)>) -> Step {
         let Some((at, left)) = ranges.pop() else { return Step::good() };
         let length = left.min(ZERO_STRIDE);
@@ -229,7 +230,7 @@ impl Unit {
         while let Some(extent) = extents.next() {
             let hole = extent.state == ExtentState::Hole;
             let mut blocks = extent.length / block;
-            // Zeros that own their space are mapped, as data are.
+            // Zeros that own their space are mapped, like data.
             while let Some(next) = extents.next_if(|next| (next.state == ExtentState::Hole) == hole) {
                 blocks += next.length / block;
             }
@@ -244,7 +245,7 @@ impl Unit {
         page.length32(0).0
     }
 
-    /// Goes on after an operation that succeeded.
+    /// Continues after a successful operation.
     pub(super) fn came_back(&mut self, exec: &mut Exec, stage: Stage, op: Op) -> Step {
         match (stage, op) {
             (Stage::Reading, Op::View { pieces, .. }) => Step::Done(Reply::pieces(pieces)),
@@ -255,7 +256,7 @@ impl Unit {
             }
             (Stage::Reread { at, check }, Op::Read { buffer, .. }) => match difference(&buffer, &exec.whole()) {
                 Some(offset) if check => self.differs(at + offset),
-                // Read back without an error: that is what was asked for.
+                // A read without an error completes the verification.
                 _ => Step::good(),
             },
             (Stage::Verifying { at, left, check }, Op::Read { buffer, .. }) => {
@@ -282,7 +283,7 @@ impl Unit {
                 let data = exec.whole();
                 let half = buffer.len();
                 match difference(&buffer, data.get(..half).unwrap_or_default()) {
-                    // SBC-4: INFORMATION is the offset in the data sent.
+                    // SBC-4: INFORMATION is the offset in the sent data.
                     Some(offset) => Step::done(Sense::MISCOMPARED.at_block(offset)),
                     None => {
                         exec.stage = Stage::Last;
@@ -313,7 +314,7 @@ impl Unit {
     }
 }
 
-/// Where two contents first differ.
+/// The place of the first difference.
 fn difference(one: &[u8], other: &[u8]) -> Option<u64> {
     if one == other {
         return None;

@@ -1,12 +1,12 @@
-//! The B-tree's part of the volume, as redb wants to see it: a file that grows.
+//! The B-tree's part of the volume, as redb expects it: a file that grows.
 //!
-//! Writes gather in memory until redb asks for a sync; then they go out in order, neighbours joined, many at a
-//! time, and are flushed. redb's promises only hang on what is durable at a sync, so gathering is within
-//! its rules. Growing beyond the area is refused late: the length is granted but nothing there is ever written, the
-//! caller sees [`Area::overgrown`] and aborts, and a sync that would need such a page fails.
+//! Writes gather in memory until redb asks for a sync. They then go out in order, with neighbours joined, many at a
+//! time, and are flushed. redb's promises depend only on the data durable at a sync, so its rules allow gathering.
+//! Growth beyond the area is refused late: the area grants the length but never writes there. The caller sees
+//! [`Area::overgrown`] and aborts, and a sync that would need such a page fails.
 //!
-//! After [`Area::close`] every operation fails, so that no destructor can write; what is on the volume is then what a
-//! crash would leave.
+//! After [`Area::close`] every operation fails, so that no destructor can write. The volume then holds the same data as
+//! after a crash.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,15 +20,16 @@ use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
 use super::layout::{BLOCK, Layout};
 use crate::CatalogError;
 
-/// Gathered bytes beyond which they are written without waiting for a sync.
+/// Largest amount of gathered bytes; beyond it they are written without waiting for a sync.
 const GATHERED_MAX: usize = 32 * MIB as usize;
 /// The longest joined write, in pages.
 const RUN_MAX: usize = 64;
-/// Writes under way at once.
+/// Largest number of concurrent writes.
 const FLIGHT_MAX: usize = 32;
-/// A port answers `Retry` when its queue is full; so often it is asked again before that is an error.
+/// A port answers `Retry` when its queue is full; after this many attempts that is an error.
 const ATTEMPTS_MAX: usize = 10_000;
-/// Where redb's header holds the pages of a region, and the value it gives every new file: see its design document.
+/// Offset in redb's header of the pages of a region, and below the value that redb gives every new file: see its design
+/// document.
 const REGION_PAGES_AT: usize = 20;
 const REGION_PAGES_DEFAULT: u32 = 1 << 20;
 pub const REDB_MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
@@ -36,22 +37,22 @@ pub const REDB_MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 pub struct Area {
     handle: Handle,
     at: u64,
-    /// Rises when the volume grows, while redb does nothing.
+    /// Increases when the volume grows, while redb is idle.
     capacity: AtomicU64,
     state: Mutex<State>,
-    /// Held while gathered pages go out, so that one caller does it at a time.
+    /// Held while gathered pages are written, so that one caller at a time does it.
     drain: Mutex<()>,
 }
 
 struct State {
     layout: Layout,
     length: u64,
-    /// Pages by number, written by redb and not yet on the volume.
+    /// Pages by number that redb wrote and that are not yet on the volume.
     gathered: BTreeMap<u64, Shared>,
     closed: bool,
 }
 
-/// The area, as redb holds it.
+/// The area as a storage backend of redb.
 #[derive(Clone)]
 struct Backend(Arc<Area>);
 
@@ -67,8 +68,8 @@ impl Area {
         })
     }
 
-    /// An empty B-tree whose regions have the size that the layout says. redb offers no way to choose it, but takes
-    /// whatever its header names; so the header of a file that has never seen a commit is amended.
+    /// An empty B-tree whose regions have the size of the layout. redb has no option for it, but accepts the size that
+    /// its header names. The header of a file without any commit is therefore amended.
     pub(crate) fn create(
         handle: &Handle,
         layout: &Layout,
@@ -98,7 +99,7 @@ impl Area {
         Ok((area, database))
     }
 
-    /// The B-tree as its last durable commit left it.
+    /// The B-tree in the state of its last durable commit.
     pub(crate) fn open(handle: &Handle, layout: &Layout, cache: usize) -> Result<(Arc<Area>, Database), CatalogError> {
         let area = Area::new(handle, layout);
         let mut magic = vec![0; REDB_MAGIC.len()];
@@ -115,7 +116,7 @@ impl Area {
         Ok((area, database))
     }
 
-    /// From here on everything fails, so that nothing more is written.
+    /// From now on every operation fails, so that nothing more is written.
     pub fn close(&self) {
         self.state().closed = true;
     }
@@ -139,18 +140,18 @@ impl Area {
         self.capacity().saturating_sub(self.length())
     }
 
-    /// redb has asked for more than there is; what it does now must not be committed.
+    /// redb has asked for more space than there is; its current work must not be committed.
     pub fn overgrown(&self) -> bool {
         self.length() > self.capacity()
     }
 
-    /// To be called before the volume grows. redb must not be at work.
+    /// Called before the volume grows. redb must be idle.
     pub(crate) fn prepare_to_grow(&self) -> Result<(), CatalogError> {
         let layout = self.state().layout.clone();
         layout.prepare_to_grow(&self.handle)
     }
 
-    /// Uses the whole of a volume that has grown, from now on and after a restart. redb must not be at work.
+    /// Uses the whole of a volume that has grown, from now on and after a restart. redb must be idle.
     pub(crate) fn take_up_volume(&self) -> Result<(), CatalogError> {
         let size = self.handle.geometry().size.0;
         let layout = {
@@ -179,7 +180,7 @@ impl Area {
         self.check()?;
         let end = offset + out.len() as u64;
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
-        // Looked up before the volume is read: a page goes from here to the volume, never back.
+        // Look here before the volume is read: a page moves from here to the volume, never back.
         let gathered: Vec<(u64, Shared)> =
             self.state().gathered.range(first..last).map(|(page, bytes)| (*page, bytes.clone())).collect();
         if (gathered.len() as u64) < last - first {
@@ -222,7 +223,7 @@ impl Area {
         if full { self.drain() } else { Ok(()) }
     }
 
-    /// Sends out what is gathered and waits for it. Pages beyond the area stay.
+    /// Writes the gathered pages and waits for them. Pages beyond the area stay gathered.
     fn drain(&self) -> io::Result<()> {
         let _one = self.drain.lock().unwrap_or_else(PoisonError::into_inner);
         let pages: Vec<(u64, Shared)> = {
@@ -237,7 +238,7 @@ impl Area {
         flight.land(0)?;
         let mut state = self.state();
         for (page, bytes) in pages {
-            // A page written anew meanwhile is another one.
+            // Keep a page that was written again meanwhile.
             if state.gathered.get(&page).is_some_and(|there| there.as_ptr() == bytes.as_ptr()) {
                 state.gathered.remove(&page);
             }
@@ -252,10 +253,11 @@ impl Area {
             if state.gathered.range(self.capacity() / BLOCK..).next().is_some() {
                 return Err(io::Error::other("the catalog's volume is full"));
             }
-            // A length beyond the area is one that is about to be aborted.
+            // A length beyond the area belongs to a transaction that will be aborted.
             let grown = state.length > state.layout.length && state.length <= self.capacity();
             if grown {
-                // A volume that grew just before a crash has its second copy where the superblock does not look for it.
+                // After a volume grew just before a crash, its second copy lies where the superblock does not look for
+                // it.
                 state.layout = state.layout.on(self.handle.geometry().size.0.max(state.layout.volume));
                 state.layout.length = state.length;
                 state.layout.generation += 1;
@@ -264,7 +266,7 @@ impl Area {
             grown.then(|| state.layout.clone())
         };
         if let Some(layout) = grown {
-            // Durable before redb's header can name the new length.
+            // Make the layout durable before redb's header can name the new length.
             layout.write(&self.handle).map_err(io::Error::other)?;
         }
         self.drain()?;
@@ -320,7 +322,7 @@ impl StorageBackend for Backend {
     }
 }
 
-/// Asks again while the port's queue is full.
+/// Repeats the request while the port's queue is full.
 pub(crate) fn retried<T>(handle: &Handle, mut ask: impl FnMut() -> Result<T, MediaError>) -> io::Result<T> {
     let mut attempts = 0;
     loop {
@@ -336,14 +338,14 @@ pub(crate) fn retried<T>(handle: &Handle, mut ask: impl FnMut() -> Result<T, Med
     }
 }
 
-/// One write that is durable when this returns, ahead of everything nobody waits for.
+/// One urgent write that is durable when this returns.
 pub(crate) fn force(handle: &Handle, at: u64, data: Shared) -> io::Result<()> {
     let mut flight = Flight::new(handle, Priority::Urgent);
     flight.submit(Op::Write { at, data: vec![data], fua: true });
     flight.land(0)
 }
 
-/// Writes under way.
+/// The writes under way.
 struct Flight<'a> {
     handle: &'a Handle,
     priority: Priority,
@@ -359,7 +361,7 @@ struct Landing {
 #[derive(Default)]
 struct Landed {
     under_way: usize,
-    /// Refused for a full queue: to be asked again.
+    /// Operations refused by a full queue, to be repeated.
     refused: Vec<Op>,
     error: Option<MediaError>,
 }
@@ -370,7 +372,7 @@ impl Landing {
     }
 }
 
-/// Lands however the port treats it, also when it is dropped unanswered.
+/// Counts one write as finished however the port treats it, even if the port drops it without an answer.
 struct Ticket {
     landing: Arc<Landing>,
     answer: Option<(Op, Result<(), MediaError>)>,
@@ -414,7 +416,7 @@ impl<'a> Flight<'a> {
         self.handle.submit(op, self.priority, done);
     }
 
-    /// Waits until at most `left` are under way, whatever becomes of them.
+    /// Waits until at most `left` writes are under way, whatever their results.
     fn land(&mut self, left: usize) -> io::Result<()> {
         let mut attempts = 0;
         loop {
@@ -424,7 +426,7 @@ impl<'a> Flight<'a> {
                 landed = self.landing.changed.wait(landed).unwrap_or_else(PoisonError::into_inner);
             }
             if let Some(error) = &landed.error {
-                // The rest still refers to memory of its own; nobody waits for it.
+                // The other writes own their memory; there is no need to wait for them.
                 return Err(io::Error::other(error.clone()));
             }
             let refused = std::mem::take(&mut landed.refused);

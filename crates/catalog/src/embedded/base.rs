@@ -1,7 +1,7 @@
-//! The B-tree as it was at one durable commit: what lies under the overlays of a view.
+//! The B-tree at one durable commit: the layer below the overlays of a view.
 //!
-//! All records live in one redb table, under the table's number (big-endian) and the key, so that opening a view
-//! costs nothing and neighbours share pages. Table 65535 is the catalog's own: the checkpoint.
+//! All records live in one redb table, under the table's number (big-endian) and the key. Opening a view therefore
+//! costs nothing, and neighbours share pages. Table 65535 is the catalog's own: it holds the checkpoint.
 
 use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
@@ -15,25 +15,25 @@ use crate::range::Slices;
 use crate::{CatalogError, Direction, Table};
 
 pub(crate) const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
-/// The key, within redb, of the [`Checkpoint`].
+/// The key of the [`Checkpoint`] within redb.
 pub(crate) const CHECKPOINT: [u8; 3] = [0xFF, 0xFF, 1];
 
-/// One durable state of the B-tree. Holding it keeps its pages from being used again.
+/// One durable state of the B-tree. While it is held, its pages are not reused.
 pub struct Base {
     table: ReadOnlyTable<&'static [u8], &'static [u8]>,
 }
 
-/// How far the B-tree contains what the journal holds.
+/// The part of the journal that the B-tree contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
-    /// Where the journal goes on from.
+    /// Position from which replay of the journal continues.
     pub journal: Position,
-    /// The number of the last transaction contained.
+    /// Number of the last transaction in the B-tree.
     pub commit: u64,
 }
 
 impl Checkpoint {
-    /// Sequence, place, digest of the batch before, commit number; integers little-endian.
+    /// Sequence, position, digest of the previous batch, commit number; integers are little-endian.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(56);
         bytes.extend_from_slice(&self.journal.sequence.to_le_bytes());
@@ -54,7 +54,7 @@ impl Checkpoint {
     }
 }
 
-/// The key within redb.
+/// The key of a record within redb.
 pub(crate) fn place(table: Table, key: &[u8]) -> Vec<u8> {
     let mut place = Vec::with_capacity(2 + key.len());
     place.extend_from_slice(&table.0.to_be_bytes());
@@ -66,8 +66,8 @@ pub(crate) fn unreadable(error: StorageError) -> CatalogError {
     CatalogError::Damaged(format!("the B-tree cannot be read: {error}; if it stays so, rebuild from the data volume"))
 }
 
-/// redb panics where a page makes no sense to it. Pages come from a volume that verifies what it returns, so that
-/// is a broken volume or a broken belief; whichever it is, it must not take the process with it.
+/// redb panics on a page that it cannot interpret. Pages come from a volume that verifies its data, so the cause is a
+/// broken volume or an error in our code. In both cases the process must survive.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
     std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(CatalogError::Damaged("a page of the B-tree makes no sense; rebuild from the data volume".into()))
@@ -75,7 +75,7 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, CatalogError>) -> Resu
 }
 
 impl Base {
-    /// The state of the last commit.
+    /// The state after the last commit.
     pub(crate) fn latest(database: &Database) -> Result<Base, CatalogError> {
         let transaction = database.begin_read().map_err(|error| unreadable(error.into_storage()))?;
         let table = transaction
@@ -111,7 +111,7 @@ impl Base {
             Bound::Unbounded => open,
         };
         let low = bound(range.0, Bound::Included(place(table, &[])));
-        // Table 65535 is never asked for, so there is always a next one.
+        // Table 65535 holds no records, so there is always a next table.
         let high = bound(range.1, Bound::Excluded(place(Table(table.0.saturating_add(1)), &[])));
         let slices = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
         let mut records = guarded(|| self.table.range::<&[u8]>(slices).map_err(unreadable))?;
@@ -131,7 +131,7 @@ impl Base {
     }
 }
 
-/// Every redb error of these calls is one of storage or says that the database is gone.
+/// Every redb error of these calls is a storage error or says that the database is gone.
 trait IntoStorage {
     fn into_storage(self) -> StorageError;
 }

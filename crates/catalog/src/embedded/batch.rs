@@ -1,7 +1,7 @@
-//! Applies transactions one after another to a view, into one set of changes.
+//! Applies transactions one after another to a view, and gathers their changes in one set.
 //!
-//! A transaction that is refused leaves nothing in the batch. What comes out is absolute (this key has this
-//! value now), so that replaying a batch twice does no harm.
+//! A refused transaction leaves nothing in the batch. The changes are absolute (this key has this value now), so that a
+//! repeated replay of a batch is harmless.
 
 use bytes::Bytes;
 
@@ -14,11 +14,11 @@ use crate::{
     Table, Transaction, VALUE_MAX, link,
 };
 
-/// Transactions that are made durable together.
+/// Transactions that become durable together.
 pub(crate) struct Batch<'v> {
     view: &'v View,
     pub changes: Changes,
-    /// The number of the last transaction in it.
+    /// The number of the last transaction in the batch.
     pub commit: u64,
 }
 
@@ -27,7 +27,7 @@ impl<'v> Batch<'v> {
         Batch { view, changes: Changes::new(), commit: view.commit }
     }
 
-    /// All of it or none.
+    /// Applies all changes of the transaction, or none.
     pub fn apply(&mut self, transaction: &Transaction) -> Result<Receipt, CatalogError> {
         transaction.validate()?;
         for (at, precondition) in transaction.preconditions.iter().enumerate() {
@@ -52,7 +52,7 @@ impl<'v> Batch<'v> {
         }
     }
 
-    /// Whether the precondition holds; if not, what was found.
+    /// Whether the precondition holds; if not, the record that was found.
     fn judge(&self, precondition: &Precondition) -> Result<Result<(), Option<Record>>, CatalogError> {
         let (holds, key, value) = match precondition {
             Precondition::Absent { table, key } => {
@@ -101,7 +101,7 @@ impl<'v> Batch<'v> {
         loop {
             let page = self.view.range(table, &rest, 16, Direction::Forward)?;
             let Some(last) = page.last().map(|(key, _)| key.clone()) else { return Ok(own) };
-            // What the batch changed, it has the say on.
+            // For keys that the batch changed, only the batch counts.
             let untouched = page.into_iter().find(|(key, _)| !self.changes.contains_key(&(table, key.clone())));
             match (untouched, own.as_ref()) {
                 (Some(found), Some(own)) if own.0 < found.0 => return Ok(Some(own.clone())),
@@ -113,7 +113,7 @@ impl<'v> Batch<'v> {
     }
 }
 
-/// One transaction on its way into the batch.
+/// One transaction while it is applied to the batch.
 struct Step<'b, 'v> {
     batch: &'b Batch<'v>,
     changes: Changes,

@@ -1,12 +1,12 @@
-//! Writes a frozen overlay into the B-tree and finds out how much room the B-tree has.
+//! Writes a frozen overlay into the B-tree, and measures the free space of the B-tree.
 //!
-//! It goes in in slices, in key order, each an immediate commit that saves the allocator state; only the last one
-//! says that the journal before it is no longer needed. A crash between two slices does no harm: the journal
-//! still holds all of the overlay, and laying it over a B-tree that has some of it already changes nothing. Readers
-//! keep the overlay above the B-tree until all of it is in, so they see no slice either.
+//! The overlay goes in in slices, in key order. Each slice is an immediate commit that saves the allocator state. Only
+//! the last one frees the journal before it. A crash between two slices is harmless: the journal still holds the whole
+//! overlay, and applying it to a B-tree that has a part of it changes nothing. Readers keep the overlay above the
+//! B-tree until all of it is in, so they see no slice.
 //!
-//! redb does not say how much is free inside what it has laid out. When it can no longer grow, free
-//! pages are counted by taking them in a transaction that is then aborted.
+//! redb does not report the free space inside its file. When the file can no longer grow, the free pages are counted: a
+//! transaction takes them and is then aborted.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,14 +20,14 @@ use super::memtable::Change;
 use super::store::{Frozen, Shared};
 use crate::CatalogError;
 
-/// Changes in a slice, and their bytes.
+/// Largest number of changes in a slice; below, of their bytes.
 const SLICE_MAX: usize = 16_384;
 const SLICE_BYTES_MAX: usize = 16 * MIB as usize;
-/// What pages are counted with: one value of nearly a page each.
+/// The values that count pages: each takes nearly one page.
 const PROBE: TableDefinition<u64, &[u8]> = TableDefinition::new("probe");
 const PROBE_BYTES: usize = 4000;
 
-/// The B-tree's one writer.
+/// The only writer of the B-tree.
 pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
     database: Database,
@@ -36,18 +36,18 @@ pub(crate) struct Checkpointer {
 
 #[derive(Default)]
 struct Progress {
-    /// [`Shared::let_go`] when the last settling commit was made.
+    /// The value of [`Shared::let_go`] at the last settling commit.
     settled: u64,
-    /// Where an overlay that found no room goes on.
+    /// The place at which an overlay continues that found no space.
     resume: Option<Place>,
 }
 
 type Place = (crate::Table, bytes::Bytes);
 
 enum Slice {
-    /// Committed; the last place in it, none when nothing was left.
+    /// Committed, with the last place in it; `None` when nothing was left.
     Done(Option<Place>),
-    /// Did not fit.
+    /// The slice did not fit.
     NoRoom,
 }
 
@@ -60,15 +60,15 @@ impl Checkpointer {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of the last commit, for readers from now on.
+    /// Reads the state of the last commit, which readers use from now on.
     fn rebase(&self) -> Result<Arc<Base>, CatalogError> {
         let base = Arc::new(Base::latest(&self.database)?);
         self.shared.given(&base);
         Ok(base)
     }
 
-    /// Writes the overlay. Where there is no room for it, it stays above the B-tree, and in the journal. An error stops
-    /// the store: what redb holds in memory is then not to be trusted.
+    /// Writes the overlay. If there is no space for it, it stays above the B-tree and in the journal. An error stops
+    /// the store, since redb's state in memory is then unreliable.
     pub fn run(&self, frozen: &Frozen) {
         match guarded(|| self.write(frozen).and_then(|()| self.survey())) {
             Ok(()) => {}
@@ -88,7 +88,7 @@ impl Checkpointer {
             let slice = frozen.overlay.latest(after.as_ref(), limit);
             match self.slice(slice, limit, frozen)? {
                 Slice::Done(Some(last)) => {
-                    // A fresh base, so that pages the slice has replaced can be used by the next one.
+                    // A fresh base lets the next slice use the pages that this one has replaced.
                     let base = self.rebase()?;
                     self.shared.change(|view| view.base = base);
                     after = Some(last);
@@ -96,7 +96,8 @@ impl Checkpointer {
                 Slice::Done(None) => break,
                 Slice::NoRoom if limit > 1 => limit = (limit / 4).max(1),
                 Slice::NoRoom => {
-                    // Not from the start again: with an old view open, whatever is written twice takes space twice.
+                    // Continue here, not from the start: while an old view is open, everything written twice takes
+                    // space twice.
                     self.progress().resume = after;
                     return Ok(());
                 }
@@ -107,14 +108,14 @@ impl Checkpointer {
             view.base = base;
             view.frozen = None;
         });
-        // The commit above is durable, so the journal up to there may be overwritten.
+        // The commit above is durable, so the journal up to that point may be overwritten.
         self.shared.tail.store(frozen.written, Ordering::Release);
         self.shared.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Where space is short and readers have let go of an old state since the last time: a commit of nothing, with
-    /// which redb frees what only that state still used. Without the condition it would only take space.
+    /// Makes an empty commit, with which redb frees the pages that only an old state used. It is done only if space is
+    /// short and readers have released a state since the last time; otherwise it would only take space.
     fn settle(&self) -> Result<(), CatalogError> {
         {
             let (mut progress, let_go) = (self.progress(), self.shared.let_go());
@@ -131,7 +132,7 @@ impl Checkpointer {
         transaction.commit().map_err(failed)
     }
 
-    /// Free pages beyond which nobody needs to know how many there are. The largest transaction may take 2100.
+    /// Number of free pages beyond which the exact number does not matter. The largest transaction may take 2100.
     fn enough(&self) -> u64 {
         (4 * self.shared.reserve()).max(2560)
     }
@@ -160,25 +161,25 @@ impl Checkpointer {
                 records.insert(&CHECKPOINT[..], &frozen.checkpoint.encode()[..]).map_err(failed)?;
             }
             drop(records);
-            // Enough for this commit and for one of nothing after it, which gives back what this one replaces.
+            // Enough for this commit, and for an empty one after it, which frees the pages that this one replaces.
             self.touch(&transaction, 96 + 4 * self.overhead() + count / 32)?;
         }
         if self.shared.area.overgrown() {
             transaction.abort().map_err(failed)?;
             return Ok(Slice::NoRoom);
         }
-        // Immediate: durable when it returns, allocator state included.
+        // An immediate commit is durable when it returns, with the allocator state.
         transaction.commit().map_err(failed)?;
         Ok(Slice::Done(if complete { None } else { last }))
     }
 
-    /// Pages that a commit of nothing takes at most: the saved allocator state, and the tables of freed pages.
+    /// Largest number of pages of an empty commit: the saved allocator state, and the tables of freed pages.
     fn overhead(&self) -> u64 {
         16 + self.shared.area.capacity() / BLOCK / 4096
     }
 
-    /// Takes and gives back pages that the commit itself will need, where there may be none left: so that a lack of
-    /// room shows before the commit, when it can still be aborted.
+    /// Takes and frees the pages that the commit itself will need. A lack of space thus appears before the commit, when
+    /// it can still be aborted.
     fn touch(&self, transaction: &WriteTransaction, pages: u64) -> Result<(), CatalogError> {
         if self.shared.area.room() / BLOCK > 4 * pages {
             return Ok(());
@@ -188,7 +189,7 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Takes up to `pages` pages; answers how many there were.
+    /// Takes up to `pages` pages, and returns the number taken.
     fn take(&self, transaction: &WriteTransaction, pages: u64) -> Result<u64, CatalogError> {
         let mut probe = transaction.open_table(PROBE).map_err(failed)?;
         for page in 0..pages {
@@ -200,7 +201,7 @@ impl Checkpointer {
         Ok(if self.shared.area.overgrown() { 0 } else { pages })
     }
 
-    /// Learns how many pages are free at least.
+    /// Measures a lower bound of the free pages.
     pub fn survey(&self) -> Result<(), CatalogError> {
         let enough = self.enough();
         let room = self.shared.area.room() / BLOCK;
@@ -220,7 +221,7 @@ impl Checkpointer {
 
 impl Drop for Checkpointer {
     fn drop(&mut self) {
-        // redb would write on its way out; the journal makes that needless.
+        // redb would write when it is dropped; the journal makes that unnecessary.
         self.shared.area.close();
     }
 }

@@ -1,7 +1,7 @@
-//! The embedded catalog without threads: a commit runs on its caller, checkpoints included.
+//! The embedded catalog without threads: a commit and its checkpoints run on the caller.
 //!
-//! For the deterministic world, where a blocked call pumps the world and the world may call again: what is
-//! committed meanwhile joins the queue, and the outer call carries it out as the next batch.
+//! It serves the deterministic world. A blocked call there pumps the world, and the world may call again. Transactions
+//! committed meanwhile join the queue, and the outer call carries them out as the next batch.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use super::store::{Checkpoints, Frozen, Options, Shared, Status, Writer, open};
 use crate::pending::Answerer;
 use crate::{Catalog, CatalogError, Pending, Receipt, Snapshot, Transaction};
 
-/// Transactions that may wait.
+/// Largest number of waiting transactions.
 const QUEUE_MAX: usize = 4096;
 
 /// See the module.
@@ -49,7 +49,7 @@ impl InlineCatalog {
         self.shared.status()
     }
 
-    /// Brings everything into the B-tree now.
+    /// Writes everything into the B-tree now.
     pub fn checkpoint(&self) -> Result<(), CatalogError> {
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         let Core { writer, checkpointer } = &mut *core;
@@ -57,7 +57,7 @@ impl InlineCatalog {
         self.shared.stopped().map_or(Ok(()), Err)
     }
 
-    /// As [`super::EmbeddedCatalog::grow`].
+    /// Like [`super::EmbeddedCatalog::grow`].
     pub fn grow(&self, grow: impl FnOnce() -> Result<(), CatalogError>) -> Result<(), CatalogError> {
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         let Core { writer, checkpointer } = &mut *core;
@@ -69,7 +69,7 @@ impl InlineCatalog {
     }
 
     fn work(&self) {
-        // Held by a call further out on this thread, or by another one: it takes what is queued.
+        // If an outer call on this thread or another thread holds the core, it takes the queued transactions.
         while let Ok(mut core) = self.core.try_lock() {
             let (transactions, answerers): (Vec<_>, Vec<_>) = self.queue().drain(..).unzip();
             if transactions.is_empty() {
@@ -103,7 +103,7 @@ impl Catalog for InlineCatalog {
         pending
     }
 
-    /// Its volume's: a commit is durable with the journal's write, and that is submitted after the commit is asked for.
+    /// The order of its volume: a commit is durable with the journal's write, which is submitted after the commit call.
     fn order(&self) -> Option<Order> {
         self.shared.area.order()
     }

@@ -1,11 +1,11 @@
-//! The journal: a ring of batches, each forced before anything in it is acknowledged.
+//! The journal: a ring of batches. Each batch is forced before any transaction in it is acknowledged.
 //!
-//! A batch is a header, its changes, and zeros up to a whole block. Its digest is a BLAKE3 over all of that, the
-//! digest of the batch before included, so a batch is taken only as the successor of its predecessor: what an earlier
-//! round of the ring left can never be mistaken for it. Batches are written one at a time; so only the last may
-//! be torn, and a batch that does not verify with a valid one after it is damage, which is reported, not skipped.
+//! A batch is a header, its changes, and zeros up to a whole block. Its digest is a BLAKE3 over all of that and over
+//! the digest of the previous batch. A batch therefore counts only as the successor of its predecessor, and remains of
+//! an earlier round of the ring can never be mistaken for it. Batches are written one at a time, so only the last may
+//! be torn. A batch that does not verify although a valid one follows is damage, which is reported and not skipped.
 //!
-//! A batch that does not fit before the ring's end starts at its beginning.
+//! A batch that does not fit before the ring's end starts at the ring's beginning.
 
 use bytes::Bytes;
 use stele_ground::MIB;
@@ -19,19 +19,19 @@ use crate::{CatalogError, KEY_MAX, Table, VALUE_MAX};
 const MAGIC: &[u8; 8] = b"STELEJNL";
 const HEADER: usize = 128;
 const DIGESTED: usize = 80;
-/// The length that says: deleted.
+/// The length that marks a deletion.
 const DELETED: u32 = u32::MAX;
-/// Payload bytes of a batch at most: a group of transactions, and then one more of the largest size.
+/// Largest number of payload bytes in a batch: a group of transactions, and one more of the largest size.
 pub(crate) const BATCH_MAX: usize = 10 * MIB as usize;
 
-/// Where the next batch goes, and what it follows.
+/// The position of the next batch, and its predecessor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Position {
-    /// Its number; the first batch of a catalog is 1.
+    /// Number of the batch; the first batch of a catalog is 1.
     pub sequence: u64,
     /// Bytes from the start of the ring.
     pub at: u64,
-    /// The digest of the batch before; for the first one the catalog's id and zeros.
+    /// The digest of the previous batch; for the first batch, the catalog's id and zeros.
     pub previous: [u8; 32],
 }
 
@@ -49,18 +49,18 @@ pub(crate) struct Journal {
     at: u64,
     length: u64,
     pub next: Position,
-    /// Bytes ever written, the gaps at the ring's end included. What is used is the difference to the checkpoint's.
+    /// Bytes ever written, including the gaps at the ring's end. The difference to the checkpoint's value is in use.
     pub written: u64,
 }
 
-/// A batch as read back.
+/// A batch read back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Read {
     pub sequence: u64,
     pub commit: u64,
     pub changes: Changes,
     pub digest: [u8; 32],
-    /// Bytes it takes on the volume.
+    /// Its bytes on the volume.
     pub length: u64,
 }
 
@@ -80,7 +80,7 @@ impl Journal {
         self.length
     }
 
-    /// Where a batch of so many bytes goes, and the bytes of the ring that it takes, a gap before it included.
+    /// The position for a batch of this length, and the bytes of the ring that it takes, with a gap before it.
     fn place(&self, length: u64) -> (u64, u64) {
         if self.next.at + length > self.length {
             (0, self.length - self.next.at + length)
@@ -89,18 +89,18 @@ impl Journal {
         }
     }
 
-    /// Bytes of the ring that a batch would take now.
+    /// Bytes of the ring that the batch would take now.
     pub fn need(&self, batch: &[u8]) -> u64 {
         self.place(batch.len() as u64).1
     }
 
-    /// Writes a batch made by [`encode`] for the next position. The caller has seen to the room.
+    /// Writes a batch made by [`encode`] for the next position. The caller has checked the space.
     pub fn append(&mut self, batch: Vec<u8>, digest: [u8; 32]) -> Result<(), CatalogError> {
         let length = batch.len() as u64;
         let (at, need) = self.place(length);
         assert!(at + length <= self.length, "a batch stays within the journal");
         let data: Shared = Buffer::copy_of(&batch).freeze();
-        // Forced: every acknowledgement of a commit rests on this write.
+        // Forced: every acknowledgement of a commit depends on this write.
         force(&self.handle, self.at + at, data).map_err(|error| {
             CatalogError::Stopped(format!(
                 "batch {} of the journal could not be written at byte {}: {error}",
@@ -114,11 +114,11 @@ impl Journal {
     }
 
     fn advance(&mut self, at: u64, length: u64, digest: [u8; 32]) {
-        // At the very end the next one finds no room there and starts over.
+        // At the very end of the ring, the next batch finds no space and starts at the beginning.
         self.next = Position { sequence: self.next.sequence + 1, at: at + length, previous: digest };
     }
 
-    /// Reads the batch at the next position and goes on behind it; none at the journal's end.
+    /// Reads the batch at the next position and advances past it; `None` at the journal's end.
     pub fn replay(&mut self) -> Result<Option<Read>, CatalogError> {
         for at in [self.next.at, 0] {
             if let Some(read) = self.read(at)?
@@ -156,7 +156,7 @@ impl Journal {
         })
     }
 
-    /// After the last batch: looks through the whole ring for one that should have come later.
+    /// After the last batch: searches the whole ring for a batch that would belong after it.
     pub fn check_end(&self) -> Result<(), CatalogError> {
         let mut at = 0;
         while at < self.length {
@@ -230,7 +230,7 @@ fn sequence(block: &[u8]) -> u64 {
     block.get(24..32).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-/// The bytes on the volume that a block claims to start a batch of; none where it is no batch of this catalog.
+/// The length on the volume that the block's header claims; `None` if it starts no batch of this catalog.
 fn claimed(block: &[u8], id: &[u8; 16]) -> Option<u64> {
     if !block.starts_with(MAGIC) || block.get(8..24)? != id {
         return None;
@@ -239,8 +239,8 @@ fn claimed(block: &[u8], id: &[u8; 16]) -> Option<u64> {
     (payload <= BATCH_MAX).then(|| ((HEADER + payload) as u64).next_multiple_of(BLOCK))
 }
 
-/// A batch from its bytes; none where they are not a whole batch of this catalog (and, if given, not the
-/// successor of `previous`). An error where it verifies and yet makes no sense.
+/// Decodes a batch. Returns `None` if the bytes are not a whole batch of this catalog, or not the successor of a given
+/// `previous`. Returns an error if the batch verifies but makes no sense.
 pub fn decode(bytes: &[u8], id: &[u8; 16], previous: Option<&[u8; 32]>) -> Result<Option<Read>, CatalogError> {
     let Some(length) = claimed(bytes, id) else { return Ok(None) };
     let payload = word(bytes, 40).map_or(0, |length| length as usize);

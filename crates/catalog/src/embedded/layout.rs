@@ -1,8 +1,8 @@
-//! Where things are on the volume: a superblock at both ends, the journal, the area of the B-tree.
+//! The layout of the volume: a superblock at both ends, the journal, the area of the B-tree.
 //!
-//! The superblock is written when the catalog is created, when the B-tree reaches a length it has never had, and
-//! when the volume has grown; both copies one after the other, the older one first, so that the newest whole one is never
-//! overwritten. The valid one with the higher generation counts.
+//! The superblock is written when the catalog is created, when the B-tree reaches a new largest length, and when the
+//! volume has grown. The two copies are written one after the other, the older first, so that the newest intact copy is
+//! never overwritten. The valid copy with the higher generation counts.
 
 use stele_ground::{Bytes, KIB, MIB};
 use stele_media::{Buffer, Handle};
@@ -14,23 +14,23 @@ use crate::CatalogError;
 /// The unit of everything on the volume, in bytes.
 pub(crate) const BLOCK: u64 = 4096;
 const MAGIC: &[u8; 8] = b"STELECAT";
-/// Of the superblock, and of what it leads to.
+/// Version of the superblock and of the formats it refers to.
 pub const VERSION: u32 = 1;
 const DIGEST_AT: usize = BLOCK as usize - 32;
 
 /// The smallest journal: four transactions of the largest size.
 const JOURNAL_MIN: u64 = 20 * MIB;
-/// Replaying a larger one would take longer than anybody wants to wait.
+/// Replaying a larger journal would take too long.
 const JOURNAL_MAX: u64 = 256 * MIB;
 /// The smallest volume, in bytes.
 pub const VOLUME_MIN: u64 = 48 * MIB;
 
-/// How a catalog is created.
+/// The parameters of a new catalog.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// 128 random bits that tell this catalog's journal from what was on the volume before.
+    /// 128 random bits that distinguish this catalog's journal from earlier contents of the volume.
     pub id: [u8; 16],
-    /// Bytes for the journal; none: a sixteenth of the volume, within limits.
+    /// Bytes for the journal; `None`: a sixteenth of the volume, within limits.
     pub journal: Option<Bytes>,
 }
 
@@ -38,16 +38,16 @@ pub struct Format {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     pub id: [u8; 16],
-    /// Rises with every write of the superblock.
+    /// Increases with every write of the superblock.
     pub generation: u64,
     pub volume: u64,
     pub journal_at: u64,
     pub journal: u64,
     pub area_at: u64,
     pub area: u64,
-    /// Pages of 4096 bytes by which the B-tree grows.
+    /// Number of pages of 4096 bytes by which the B-tree grows.
     pub region_pages: u32,
-    /// The longest the B-tree has ever been, in bytes.
+    /// The largest length that the B-tree has ever had, in bytes.
     pub length: u64,
 }
 
@@ -63,8 +63,8 @@ impl Layout {
         let journal = format.journal.map_or(volume / 16, |wanted| wanted.0).clamp(JOURNAL_MIN, JOURNAL_MAX);
         let journal = journal / BLOCK * BLOCK;
         let room = (volume / BLOCK * BLOCK).saturating_sub(2 * BLOCK + journal + BLOCK);
-        // redb grows by regions, so the area is a whole number of them and one page for its header. A region
-        // holds the largest value; small ones waste less of the volume, large ones cost less to track.
+        // redb grows by regions, so the area is a whole number of regions and one page for its header. A region holds
+        // the largest value. Small regions waste less of the volume; large ones cost less to track.
         let region = (room / 64).checked_next_power_of_two().unwrap_or(0).clamp(8 * MIB, 256 * MIB);
         let regions = room / region;
         if regions < 2 {
@@ -87,8 +87,8 @@ impl Layout {
         })
     }
 
-    /// Version and features of a whole superblock, whichever version wrote it: these, the digest and what it covers keep their
-    /// places in every version.
+    /// Version and features of an intact superblock of any version. These fields, the digest and the bytes that it
+    /// covers have the same places in every version.
     pub fn stamp(block: &[u8]) -> Option<(u32, u32)> {
         let (body, digest) = block.split_at_checked(DIGEST_AT)?;
         let whole = body.starts_with(MAGIC) && blake3::hash(body).as_bytes() == digest;
@@ -100,7 +100,7 @@ impl Layout {
         let mut block = Vec::with_capacity(BLOCK as usize);
         block.extend_from_slice(MAGIC);
         block.extend_from_slice(&VERSION.to_le_bytes());
-        // Features that a reader must know; there are none yet.
+        // Features that a reader must know; none exist yet.
         block.extend_from_slice(&0u32.to_le_bytes());
         block.extend_from_slice(&self.id);
         for number in [
@@ -121,7 +121,7 @@ impl Layout {
         block
     }
 
-    /// None where there is no superblock, an error where there is one that this build cannot read.
+    /// Returns `None` if there is no superblock, and an error if this build cannot read it.
     pub fn decode(block: &[u8]) -> Result<Option<Layout>, CatalogError> {
         let Some((body, digest)) = block.split_at_checked(DIGEST_AT) else { return Ok(None) };
         if !body.starts_with(MAGIC) || blake3::hash(body).as_bytes() != digest {
@@ -159,33 +159,34 @@ impl Layout {
         Ok(Some(layout))
     }
 
-    /// Where the copies of the superblock of a volume of this size lie.
+    /// The offsets of the superblock's copies on a volume of this size.
     fn copies(volume: u64) -> [u64; 2] {
         [0, volume / BLOCK * BLOCK - BLOCK]
     }
 
-    /// This layout on the whole of a volume of `size`, which is not smaller than the volume was: with as many more regions
-    /// as fit before the second copy of the superblock, which then lies at the new end.
+    /// This layout on a volume of `size`, which is at least the present size. It has as many more regions as fit before
+    /// the second copy of the superblock, which moves to the new end.
     pub(crate) fn on(&self, size: u64) -> Layout {
         let (region, end) = (u64::from(self.region_pages) * BLOCK, Layout::copies(size)[1]);
         let regions = end.saturating_sub(self.area_at + BLOCK) / region;
         Layout { volume: size, area: self.area.max(BLOCK + regions * region), ..self.clone() }
     }
 
-    /// What the copy there says of this catalog; the lower, the sooner it may be overwritten.
+    /// The generation of this catalog's copy at the offset; the copy with the lower one may be overwritten first.
     fn generation_at(&self, handle: &Handle, at: u64) -> u64 {
         let block = handle.read_blocking(at, BLOCK as usize).ok();
         let layout = block.and_then(|block| Layout::decode(&block).ok().flatten());
         layout.filter(|layout| layout.id == self.id).map_or(0, |layout| layout.generation)
     }
 
-    /// Sees that the first copy is this one: where the volume ends elsewhere, the other is not found.
+    /// Makes the first copy the current one: after a growth, the other copy is not found at the volume's end.
     pub(crate) fn prepare_to_grow(&self, handle: &Handle) -> Result<(), CatalogError> {
         if self.generation_at(handle, 0) == self.generation { Ok(()) } else { self.write(handle) }
     }
 
-    /// Both copies, each forced before the next is touched. Of a volume that has grown the copy at its new end is missing, and
-    /// so the first: were it the second, a power cut could tear the first while the other lies where nobody looks.
+    /// Writes both copies, each forced before the next. On a grown volume the copy at the new end is missing, and is
+    /// therefore written before the first copy. In the other order, a power cut could tear the first copy while the
+    /// other lies at a place that no reader checks.
     pub(crate) fn write(&self, handle: &Handle) -> Result<(), CatalogError> {
         let mut places = Layout::copies(self.volume);
         places.sort_by_key(|at| self.generation_at(handle, *at));
@@ -216,7 +217,7 @@ impl Layout {
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => failures.push(format!("byte {at}: no superblock")),
-                // The other copy may be what the later version found, and went on from.
+                // The other copy may be the one that the later version found and continued from.
                 Err(newer @ CatalogError::Newer(_)) => return Err(newer),
                 Err(error) => failures.push(format!("byte {at}: {error}")),
             }
@@ -236,7 +237,7 @@ impl Layout {
     }
 }
 
-/// The version of redb's file that the header of the B-tree states, in the commit that counts; none where it is no header.
+/// The version of redb's file in the header of the B-tree, for its current commit; `None` if it is no header.
 pub fn tree_version(header: &[u8]) -> Option<u8> {
     const MAGIC: usize = 9;
     const COMMITS: usize = 64;
@@ -248,8 +249,8 @@ pub fn tree_version(header: &[u8]) -> Option<u8> {
 /// The version of redb's file that this code writes.
 pub const TREE_VERSION: u8 = 3;
 
-/// Makes an empty catalog on the volume, whatever was there. The superblock is written last, so that a
-/// creation cut short leaves no catalog rather than half of one.
+/// Makes an empty catalog on the volume and destroys its contents. The superblock is written last, so that an
+/// interrupted creation leaves no catalog instead of a part of one.
 pub fn format(handle: &Handle, format: &Format) -> Result<(), CatalogError> {
     Loader::new(handle, format)?.finish()
 }
@@ -271,7 +272,7 @@ pub(crate) fn prepare(handle: &Handle, format: &Format) -> Result<Layout, Catalo
     Ok(layout)
 }
 
-/// Makes what was prepared a catalog.
+/// Completes the prepared catalog.
 pub(crate) fn finish(handle: &Handle, layout: &mut Layout, area: &Area) -> Result<(), CatalogError> {
     layout.length = area.length();
     handle

@@ -1,7 +1,7 @@
-//! Fills a fresh catalog in bulk: for rebuilding it from the data volume, and for moving it.
+//! Fills a fresh catalog in bulk: for a rebuild from the data volume, and for a move.
 //!
-//! Records may come in any order; the later of two with one key counts. Nothing goes through the journal, and
-//! the superblock is written last: a load cut short leaves no catalog, and is started again.
+//! Records may come in any order; of two records with one key, the later counts. The journal is not used, and the
+//! superblock is written last. An interrupted load leaves no catalog and must start again.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use super::layout::{Format, Layout, finish, prepare};
 use super::memtable::Changes;
 use crate::{CatalogError, KEY_MAX, Table, VALUE_MAX};
 
-/// Bytes gathered before they are sorted and written.
+/// Largest number of bytes gathered before they are sorted and written.
 const GATHERED_MAX: usize = 32 * MIB as usize;
 const CACHE: usize = 128 * MIB as usize;
 
-/// A catalog in the making; dropped without [`Loader::finish`] there is none.
+/// A catalog under construction. Without [`Loader::finish`], dropping it leaves no catalog.
 pub struct Loader {
     handle: Handle,
     layout: Layout,
@@ -34,7 +34,7 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Wipes the volume.
+    /// Starts a load and wipes the volume.
     pub fn new(handle: &Handle, format: &Format) -> Result<Loader, CatalogError> {
         let layout = prepare(handle, format)?;
         let (area, database) = Area::create(handle, &layout, CACHE)?;
@@ -58,7 +58,7 @@ impl Loader {
         if self.bytes >= GATHERED_MAX { self.write(None) } else { Ok(()) }
     }
 
-    /// Records put so far.
+    /// Number of records put so far.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -83,7 +83,7 @@ impl Loader {
         transaction.commit().map_err(failed)
     }
 
-    /// Makes it a catalog: durable, and ready to be opened. Its transactions are numbered from 1.
+    /// Completes the catalog: durable, and ready to be opened. Its transactions are numbered from 1.
     pub fn finish(mut self) -> Result<(), CatalogError> {
         let checkpoint = Checkpoint { journal: Position::first(&self.layout.id), commit: 0 };
         self.write(Some(&checkpoint))?;
@@ -94,7 +94,7 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // redb shall not write on its way out.
+        // redb must not write when it is dropped.
         self.area.close();
     }
 }

@@ -1,7 +1,7 @@
-//! An overlay: what has been committed since a checkpoint, by key and by commit, in memory.
+//! An overlay: the changes committed since a checkpoint, by key and by commit, in memory.
 //!
-//! A key has one version for each commit that changed it, so that a view of an earlier moment still reads what
-//! it saw. Its size is bounded by the store, which freezes it and writes it into the B-tree.
+//! A key has one version for each commit that changed it, so that an older view still reads its own state. The store
+//! bounds the size of the overlay: it freezes the overlay and writes it into the B-tree.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,12 +12,12 @@ use bytes::Bytes;
 use crate::range::Slices;
 use crate::{Direction, Table};
 
-/// A record's new value, or none where it was deleted.
+/// A record's new value; `None` deletes it.
 pub(crate) type Change = Option<Bytes>;
 /// Changes by place.
 pub(crate) type Changes = BTreeMap<(Table, Bytes), Change>;
 
-/// What a version costs beside its bytes, roughly.
+/// Approximate memory of a version besides its bytes.
 const ENTRY_BYTES: usize = 96;
 
 #[derive(Default)]
@@ -31,12 +31,12 @@ struct State {
     size: Size,
 }
 
-/// What a memtable holds, in terms of what it will cost.
+/// The estimated costs of a memtable.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Size {
     /// Memory, in bytes.
     pub bytes: usize,
-    /// Pages of the B-tree that writing it may take at the worst: the leaf, half of a split, a part of the path.
+    /// Largest number of B-tree pages that writing it may take: the leaf, half of a split, a part of the path.
     pub pages: u64,
 }
 
@@ -45,14 +45,14 @@ struct Version {
     change: Change,
 }
 
-/// A part of a range: entries in order, and whether there may be more beyond the last one.
+/// A part of a range: entries in order, and whether more entries may follow the last one.
 pub(crate) struct Chunk {
     pub entries: Vec<(Bytes, Change)>,
     pub more: bool,
 }
 
 impl Memtable {
-    /// Adds what one batch changed; `commit` is the batch's last transaction.
+    /// Adds the changes of one batch; `commit` is the batch's last transaction.
     pub fn add(&self, changes: Changes, commit: u64) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let State { versions, size } = &mut *state;
@@ -73,13 +73,13 @@ impl Memtable {
         self.state.read().unwrap_or_else(PoisonError::into_inner).size
     }
 
-    /// What the key was at `commit`; none where it has no version that old here, and a layer below decides.
+    /// The value of the key at `commit`; `None` if it has no version that old here, so that a lower layer decides.
     pub fn get(&self, place: &(Table, Bytes), commit: u64) -> Option<Change> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         state.versions.get(place).and_then(|versions| at(versions, commit))
     }
 
-    /// The first `limit` entries of the range as they were at `commit`, deletions included.
+    /// The first `limit` entries of the range at `commit`, including deletions.
     pub fn chunk(&self, table: Table, range: Slices<'_>, commit: u64, limit: usize, direction: Direction) -> Chunk {
         let key = |key: &[u8]| (table, Bytes::copy_from_slice(key));
         let low = match range.0 {
@@ -110,7 +110,7 @@ impl Memtable {
         }
     }
 
-    /// The latest change of up to `limit` keys behind `after`, in order.
+    /// The latest change of up to `limit` keys after `after`, in order.
     pub fn latest(&self, after: Option<&(Table, Bytes)>, limit: usize) -> Vec<((Table, Bytes), Change)> {
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);

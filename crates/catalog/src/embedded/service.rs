@@ -1,8 +1,8 @@
 //! The embedded catalog in production: one thread commits, one writes checkpoints.
 //!
-//! Everything that queued while a batch was on its way to the journal is the next batch. The queue is bounded; beyond
-//! it a commit answers `Busy` at once. Dropping the catalog finishes what is queued and ends both threads; nothing
-//! is written to the B-tree then, since the next open replays the journal.
+//! Transactions that queue while a batch is on its way to the journal form the next batch. The queue is bounded; beyond
+//! the limit a commit answers `Busy` at once. Dropping the catalog finishes the queued transactions and ends both
+//! threads. It writes nothing to the B-tree, since the next open replays the journal.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,10 +17,11 @@ use super::store::{Checkpoints, Frozen, Options, Shared, Status, Writer, open};
 use crate::pending::Answerer;
 use crate::{Catalog, CatalogError, Pending, Receipt, Snapshot, Transaction};
 
-/// Transactions that may wait, and their bytes.
+/// Largest number of waiting transactions; below, of their bytes.
 pub const QUEUE_MAX: usize = 8192;
 const QUEUE_BYTES_MAX: usize = 64 * MIB as usize;
-/// Transactions in one batch, and their bytes; a single one may be as large as transactions are allowed to be.
+/// Largest number of transactions in one batch; below, of their bytes. A single transaction may have the largest
+/// allowed size.
 const BATCH_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 4 * MIB as usize;
 
@@ -55,7 +56,7 @@ enum Work {
     Grow(Growth, Answerer<()>),
 }
 
-/// What makes the volume larger.
+/// The function that makes the volume larger.
 type Growth = Box<dyn FnOnce() -> Result<(), CatalogError> + Send>;
 
 impl EmbeddedCatalog {
@@ -82,15 +83,15 @@ impl EmbeddedCatalog {
         self.shared.status()
     }
 
-    /// Brings everything committed before this call into the B-tree; the next open then replays little.
+    /// Writes everything committed before this call into the B-tree; the next open then replays little.
     pub fn checkpoint(&self) -> Pending<()> {
         let (answerer, pending) = Pending::channel();
         self.queue.push(Job { work: Work::Checkpoint(answerer), bytes: 0 });
         pending
     }
 
-    /// Makes the volume larger by `grow`, which may block, and uses all of it from then on. Commits wait meanwhile. With a
-    /// `grow` that does nothing, what a volume has beyond what the catalog uses is taken up.
+    /// Makes the volume larger with `grow`, which may block, and then uses all of it. Commits wait meanwhile. If `grow`
+    /// does nothing, the catalog takes up the unused part of its volume.
     pub fn grow(&self, grow: impl FnOnce() -> Result<(), CatalogError> + Send + 'static) -> Pending<()> {
         let (answerer, pending) = Pending::channel();
         self.queue.push(Job { work: Work::Grow(Box::new(grow), answerer), bytes: 0 });
@@ -106,7 +107,7 @@ impl Catalog for EmbeddedCatalog {
         pending
     }
 
-    /// Its volume's: a commit is durable with the journal's write, and that is submitted after the commit is asked for.
+    /// The order of its volume: a commit is durable with the journal's write, which is submitted after the commit call.
     fn order(&self) -> Option<Order> {
         self.shared.area.order()
     }
@@ -120,7 +121,7 @@ impl Drop for EmbeddedCatalog {
     fn drop(&mut self) {
         self.queue.close();
         for thread in self.threads.drain(..) {
-            // A panic there has been reported where it happened.
+            // A panic in the thread has been reported there.
             drop(thread.join());
         }
     }
@@ -153,7 +154,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The next batch; none when the queue is closed and empty.
+    /// The next batch; false when the queue is closed and empty.
     fn take(&self, batch: &mut Vec<Work>) -> bool {
         let mut state = self.lock();
         while state.jobs.is_empty() && !state.closed {
@@ -181,7 +182,7 @@ impl Work {
     }
 }
 
-/// Closes the queue however the thread ends, so that nobody waits for an answer that cannot come.
+/// Closes the queue however the thread ends, so that no caller waits for an answer that cannot come.
 struct Closing<'a>(&'a Queue);
 
 impl Drop for Closing<'_> {
@@ -238,7 +239,7 @@ fn run_checkpoints(checkpointer: &Checkpointer, started: &Receiver<Frozen>, done
     }
 }
 
-/// Checkpoints on the thread beside.
+/// Runs checkpoints on the second thread.
 struct Beside {
     start: Sender<Frozen>,
     finished: Receiver<()>,
@@ -247,7 +248,7 @@ struct Beside {
 
 impl Checkpoints for Beside {
     fn start(&mut self, frozen: Frozen) {
-        // Where the other thread has died, the overlay stays where it is and the journal fills.
+        // If the other thread has died, the overlay stays in place and the journal fills up.
         if self.start.send(frozen).is_ok() {
             self.running += 1;
         }

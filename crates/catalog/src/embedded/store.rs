@@ -1,12 +1,13 @@
-//! The store behind both embedded catalogs: what readers share, and the one writer that changes it.
+//! The store behind both embedded catalogs: the state shared by readers, and the single writer that changes it.
 //!
 //! [`Writer`] turns transactions into a batch, forces it into the journal, and shows it to readers. It knows nothing of
-//! threads: whoever owns it says, through [`Checkpoints`], how a checkpoint runs beside it or in line.
+//! threads: through [`Checkpoints`], its owner decides whether a checkpoint runs in parallel or inline.
 //!
-//! Space. What the B-tree surely has free is known as of the last checkpoint; what waits in the overlays
-//! is counted at its worst. An ordinary transaction is taken while both and the reserve fit; one that may
-//! use half of the reserve or all of it, while the rest of it and a last margin is left, which the checkpoint itself needs. Before anybody is told that the
-//! catalog is full, a checkpoint finds out how much really is free.
+//! Space: a lower bound of the B-tree's free space is known from the last checkpoint, and the overlays count at their
+//! worst case. An ordinary transaction is accepted while the overlays and the reserve fit. A transaction with
+//! `Reserve::Half` or `Reserve::All` may use half of the reserve or all of it. The rest of the reserve must remain
+//! free, and a last margin that the checkpoint itself needs. Before the catalog reports that it is full, a checkpoint
+//! measures the real free space.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,13 +27,13 @@ use super::memtable::{Changes, Memtable};
 use super::view::View;
 use crate::{CatalogError, Mutation, Receipt, Reserve, Transaction};
 
-/// How much memory the catalog may use.
+/// Limits on the catalog's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Cached pages of the B-tree, in bytes.
     pub cache: Bytes,
-    /// An overlay is frozen at this size; while it is written a second one grows, so twice this is used at most,
-    /// and one batch.
+    /// An overlay is frozen at this size. While it is written a second one grows, so memory use is at most twice this,
+    /// plus one batch.
     pub overlay: Bytes,
 }
 
@@ -42,38 +43,38 @@ impl Default for Options {
     }
 }
 
-/// What the catalog says about itself.
+/// The status of the catalog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Transactions so far.
+    /// Number of transactions so far.
     pub commits: u64,
-    /// Batches forced into the journal since it was opened.
+    /// Number of batches forced into the journal since the opening.
     pub batches: u64,
-    /// Checkpoints completed since it was opened.
+    /// Number of checkpoints completed since the opening.
     pub checkpoints: u64,
     pub journal_used: Bytes,
     pub journal: Bytes,
-    /// Changes in memory only covered by the journal.
+    /// Changes in memory that only the journal holds durably.
     pub overlay: Bytes,
-    /// Space of the B-tree that redb has laid out, of which a part is free.
+    /// Space that redb has laid out for the B-tree; a part of it is free.
     pub laid_out: Bytes,
     pub area: Bytes,
-    /// Space that is surely free, as of the last checkpoint; there may be more.
+    /// Lower bound of the free space, from the last checkpoint.
     pub free: Bytes,
-    /// What ordinary transactions leave alone.
+    /// Space that ordinary transactions must leave free.
     pub reserve: Bytes,
-    /// Ordinary transactions are being refused.
+    /// Whether ordinary transactions are being refused.
     pub full: bool,
     pub stopped: bool,
 }
 
-/// What readers, the writer and the checkpointer share.
+/// The state shared by readers, the writer and the checkpointer.
 pub(crate) struct Shared {
     view: RwLock<View>,
     pub area: Arc<Area>,
-    /// Where the journal's used part starts, counted as [`Journal::written`] is.
+    /// Start of the journal's used part, counted like [`Journal::written`].
     pub tail: AtomicU64,
-    /// Pages that the B-tree has free at least, as of the last checkpoint.
+    /// Lower bound of the B-tree's free pages, from the last checkpoint.
     pub free: AtomicU64,
     pub written: AtomicU64,
     pub batches: AtomicU64,
@@ -84,8 +85,8 @@ pub(crate) struct Shared {
     bases: Mutex<Bases>,
 }
 
-/// The states of the B-tree that were given to readers, oldest first. redb keeps whatever was replaced since the oldest
-/// that is still read.
+/// The states of the B-tree that readers received, oldest first. redb keeps every page that was replaced since the
+/// oldest state still in use.
 #[derive(Default)]
 struct Bases {
     given: VecDeque<Weak<Base>>,
@@ -93,13 +94,13 @@ struct Bases {
 }
 
 impl Shared {
-    /// Readers may see this state from now on.
+    /// Records that readers may see this state from now on.
     pub fn given(&self, base: &Arc<Base>) {
         let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         bases.given.push_back(Arc::downgrade(base));
     }
 
-    /// How many of the oldest states nobody reads any more; rises.
+    /// Number of the oldest states that no reader uses any more; it only increases.
     pub fn let_go(&self) -> u64 {
         let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         while bases.given.front().is_some_and(|base| base.strong_count() == 0) {
@@ -109,7 +110,7 @@ impl Shared {
         bases.let_go
     }
 
-    /// What is committed now.
+    /// The committed state.
     pub fn view(&self) -> View {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -132,12 +133,12 @@ impl Shared {
         self.stopped.get().map(|reason| CatalogError::Stopped(reason.clone()))
     }
 
-    /// Pages kept from ordinary transactions.
+    /// Pages that ordinary transactions must leave free.
     pub fn reserve(&self) -> u64 {
         (self.area.capacity() / BLOCK / 8).min(2048)
     }
 
-    /// Pages kept from everybody.
+    /// Pages that all transactions must leave free.
     pub fn margin(&self) -> u64 {
         (self.area.capacity() / BLOCK / 64).min(1024)
     }
@@ -163,19 +164,19 @@ impl Shared {
     }
 }
 
-/// An overlay that goes into the B-tree.
+/// An overlay on its way into the B-tree.
 #[derive(Clone)]
 pub(crate) struct Frozen {
     pub overlay: Arc<Memtable>,
-    /// Where the B-tree will be when all of it is in.
+    /// The checkpoint of the B-tree once the whole overlay is in it.
     pub checkpoint: Checkpoint,
     /// [`Journal::written`] at that point.
     pub written: u64,
 }
 
-/// How checkpoints run.
+/// The way in which checkpoints run.
 pub(crate) trait Checkpoints {
-    /// Starts one; none is running. It may be done when this returns.
+    /// Starts a checkpoint while none is running. It may be complete when this returns.
     fn start(&mut self, frozen: Frozen);
     /// Waits until none is running.
     fn wait(&mut self);
@@ -186,11 +187,11 @@ pub(crate) struct Writer {
     journal: Journal,
     options: Options,
     id: [u8; 16],
-    /// The last one handed over; done once the view has no frozen overlay any more.
+    /// The last overlay handed over; complete once the view has no frozen overlay.
     frozen: Option<Frozen>,
-    /// Batches with something refused for space, since the last one without.
+    /// Number of batches with a refusal for lack of space since the last batch without one.
     refused: u64,
-    /// [`Shared::let_go`] as it was when space was last looked for.
+    /// The value of [`Shared::let_go`] at the last search for space.
     looked: u64,
 }
 
@@ -204,7 +205,7 @@ struct Prepared {
     full: bool,
 }
 
-/// Opens what is on the volume: the B-tree as of its last checkpoint, and the journal from there on.
+/// Opens the catalog on the volume: the B-tree at its last checkpoint, and the journal from there on.
 pub(crate) fn open(handle: &Handle, options: Options) -> Result<(Writer, Checkpointer), CatalogError> {
     let layout = Layout::read(handle)?;
     let (area, database) = guarded(|| Area::open(handle, &layout, options.cache.0 as usize))?;
@@ -238,8 +239,8 @@ fn start(
         active.add(batch.changes, batch.commit);
     }
     journal.check_end()?;
-    // What was replayed may have come from a cache that the crash spared; nobody shall read what a power cut can
-    // still take back.
+    // Replayed batches may come from a cache that the crash spared. No reader may see data that a power cut can still
+    // take back.
     handle.flush_blocking().map_err(|error| {
         CatalogError::Stopped(format!("the volume could not be flushed after the journal was replayed: {error}"))
     })?;
@@ -265,7 +266,7 @@ fn start(
 }
 
 impl Writer {
-    /// Makes the transactions durable together; one answer for each, in order.
+    /// Makes the transactions durable together; returns one answer for each, in order.
     pub fn commit(
         &mut self,
         transactions: &[Transaction],
@@ -291,7 +292,7 @@ impl Writer {
             let full = CatalogError::Full("the journal cannot be emptied, since the B-tree has no room left".into());
             return prepared.answers.into_iter().map(|answer| answer.and(Err(full.clone()))).collect();
         }
-        // The forced write inside is what every `Ok` below rests on.
+        // Every `Ok` below depends on the forced write in this call.
         if let Err(error) = self.journal.append(prepared.bytes, prepared.digest) {
             self.shared.stop(&error);
             return prepared.answers.into_iter().map(|answer| answer.and(Err(error.clone()))).collect();
@@ -305,13 +306,13 @@ impl Writer {
         prepared.answers
     }
 
-    /// To be called after the answers to a commit have been given: starts a checkpoint where one is due.
+    /// Called after the answers to a commit were given: starts a checkpoint if one is due.
     pub fn tend(&mut self, checkpoints: &mut dyn Checkpoints) {
         if self.shared.stopped().is_some() || !self.is_ripe() {
             return;
         }
         if self.shared.view().frozen.is_some() {
-            // Commits come faster than they can be written: they wait here rather than in memory.
+            // Commits come faster than the checkpoint writes: they wait here instead of filling the memory.
             checkpoints.wait();
         }
         if self.shared.view().frozen.is_none() {
@@ -319,7 +320,7 @@ impl Writer {
         }
     }
 
-    /// Brings everything committed so far into the B-tree, as far as there is room, and waits for it.
+    /// Writes everything committed so far into the B-tree, as far as there is space, and waits for it.
     pub fn checkpoint(&mut self, checkpoints: &mut dyn Checkpoints) {
         checkpoints.wait();
         if self.shared.view().frozen.is_some()
@@ -329,7 +330,7 @@ impl Writer {
             checkpoints.wait();
         }
         let view = self.shared.view();
-        // One of nothing still finds out whether space has become free, as when an old snapshot was dropped.
+        // An empty checkpoint still detects freed space, for example after an old snapshot was dropped.
         let worthwhile = view.active.size().bytes > 0 || self.refused > 0;
         self.looked = self.shared.let_go();
         if view.frozen.is_none() && worthwhile && self.shared.stopped().is_none() {
@@ -338,8 +339,8 @@ impl Writer {
         }
     }
 
-    /// Grows the volume, by `grow`, and uses all that it has then. Nothing writes to the volume meanwhile, so that a power cut
-    /// finds the superblock as it was or as it is.
+    /// Grows the volume with `grow`, and uses all of it. Nothing else writes to the volume meanwhile, so that a power
+    /// cut finds the superblock either unchanged or complete.
     pub fn grow(
         &mut self,
         checkpoints: &mut dyn Checkpoints,
@@ -352,13 +353,13 @@ impl Writer {
         self.shared.area.prepare_to_grow()?;
         grow()?;
         self.shared.area.take_up_volume()?;
-        // What redb has not laid out yet is free.
+        // Space that redb has not laid out yet is free.
         self.shared.free.fetch_max(self.shared.area.room() / BLOCK, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Whether looking for space may find more than the last time. It costs as much as a checkpoint, so a client
-    /// that is refused and asks again at once is not looked after every time.
+    /// Whether a search for space may find more than the last one. A search costs as much as a checkpoint, so a client
+    /// that repeats a refused commit does not cause one every time.
     fn may_have_room(&self) -> bool {
         let seldom = self.refused.is_power_of_two() || self.refused.is_multiple_of(64);
         self.shared.let_go() != self.looked || (seldom && self.shared.view().active.size().bytes > 0)
@@ -381,7 +382,7 @@ impl Writer {
             if grows(transaction) && waiting + pages + kept > free {
                 full = true;
                 return Err(CatalogError::Full(format!(
-                    "{} of {} are in use; delete what is past its date, or add drives, with which the catalog grows",
+                    "{} of {} are in use; delete records past their date, or add drives, so that the catalog grows",
                     Bytes(self.shared.area.length()),
                     Bytes(self.shared.area.capacity())
                 )));
@@ -403,7 +404,7 @@ impl Writer {
         prepared.changes.is_empty() || used + self.journal.need(&prepared.bytes) <= self.journal.length()
     }
 
-    /// Whether the overlay has grown enough to be written.
+    /// Whether the overlay is large enough to be written.
     fn is_ripe(&self) -> bool {
         let size = self.shared.view().active.size();
         let since = self.frozen.as_ref().map_or(0, |frozen| frozen.written);
@@ -426,7 +427,7 @@ impl Writer {
     }
 }
 
-/// Pages of the B-tree that a transaction may take, at the worst.
+/// Largest number of B-tree pages that a transaction may take.
 fn cost(transaction: &Transaction) -> u64 {
     let large = |length: usize| 2 * (length as u64 / BLOCK);
     transaction
@@ -440,7 +441,7 @@ fn cost(transaction: &Transaction) -> u64 {
         .sum()
 }
 
-/// Deleting is always allowed: in the end it gives space back.
+/// Deleting is always allowed, since it frees space in the end.
 fn grows(transaction: &Transaction) -> bool {
     transaction.mutations.iter().any(|mutation| !matches!(mutation, Mutation::Delete { .. }))
 }

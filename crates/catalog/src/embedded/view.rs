@@ -11,18 +11,18 @@ use super::memtable::{Change, Memtable};
 use crate::catalog::Record;
 use crate::{CatalogError, Direction, KeyRange, Snapshot, Table};
 
-/// Overlay entries looked at in one go beyond what was asked for, since some may be deletions.
+/// Number of overlay entries read beyond the requested limit, since some may be deletions.
 const AHEAD: usize = 64;
-/// Overlay entries copied in one go at most, since a memtable's lock is held meanwhile.
+/// Largest number of overlay entries copied at once, since that holds a memtable's lock.
 const CHUNK_MAX: usize = 1024;
 
-/// Cheap to make and to clone. The overlays below `active` no longer change.
+/// A view is cheap to make and to clone. The overlays below `active` no longer change.
 #[derive(Clone)]
 pub struct View {
     pub(crate) active: Arc<Memtable>,
     pub(crate) frozen: Option<Arc<Memtable>>,
     pub(crate) base: Arc<Base>,
-    /// The last transaction that it shows.
+    /// The last transaction that the view shows.
     pub(crate) commit: u64,
 }
 
@@ -40,7 +40,7 @@ impl View {
         self.base.get(place.0, &place.1)
     }
 
-    /// The overlays' part of a range: merged, the newer one winning, up to where all of them are known.
+    /// The overlays' part of a range: merged, with newer entries first, up to the place where all overlays are known.
     fn overlay(
         &self,
         table: Table,
@@ -84,7 +84,7 @@ impl Snapshot for View {
         let mut range = range.clone();
         while records.len() < limit && !range.is_void() && table.0 != u16::MAX {
             let (overlay, end) = self.overlay(table, &range, (limit - records.len()).min(CHUNK_MAX) + AHEAD, direction);
-            // As far as the overlays are known; the B-tree alone has no say beyond.
+            // Cut at the end of the known overlay entries: beyond it the B-tree alone may be outdated.
             let mut part = range.clone();
             if let Some(end) = &end {
                 match direction {
@@ -137,7 +137,7 @@ fn order(left: &[u8], right: &[u8], direction: Direction) -> Ordering {
     }
 }
 
-/// Both in order; of equal keys the one in `newer` stays.
+/// Merges two ordered lists; of equal keys the entry in `newer` stays.
 fn merge(newer: Vec<(Bytes, Change)>, older: Vec<(Bytes, Change)>, direction: Direction) -> Vec<(Bytes, Change)> {
     if newer.is_empty() {
         return older;

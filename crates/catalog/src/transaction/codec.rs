@@ -1,8 +1,8 @@
-//! Transactions as bytes: CBOR (RFC 8949), arrays whose first element is the kind. A store elsewhere takes the same
-//! transactions this way; `FORMAT/catalog.md` has the numbers.
+//! Transactions as bytes: CBOR (RFC 8949), arrays whose first element is the kind. A store on another machine takes the
+//! same transactions in this form; `FORMAT/catalog.md` has the numbers.
 //!
-//! Decoding trusts nothing: what it accepts is within the limits, and encodes to the bytes it came from, or to a shorter
-//! form of the same.
+//! The decoder trusts nothing. An accepted transaction is within the limits, and encodes to the bytes it came from, or
+//! to a shorter form of the same.
 
 use std::convert::Infallible;
 use std::ops::Bound;
@@ -116,7 +116,7 @@ fn read_transaction(from: &mut Decoder<'_>) -> Result<Transaction, Error> {
     Ok(transaction)
 }
 
-/// The length of an array, which has to be there and within reason: nothing is reserved by what it claims.
+/// The length of an array, which must be present and within the limits: a claimed length reserves no memory.
 fn count(from: &mut Decoder<'_>) -> Result<u64, Error> {
     match from.array()? {
         Some(length) if length <= STEPS_MAX as u64 => Ok(length),
@@ -142,7 +142,7 @@ fn unknown(what: &str, kind: u8) -> Error {
     Error::message(format!("{what} of an unknown kind {kind}"))
 }
 
-/// The kind of a step, after its count of fields has been compared with what the kind has.
+/// The kind of a step, after a comparison of its field count with that of the kind.
 fn kind(from: &mut Decoder<'_>, what: &str, fields: &[u64]) -> Result<u8, Error> {
     let length = count(from)?;
     let kind = from.u8()?;

@@ -31,7 +31,7 @@ fn stripe(coder: &Coder, length: usize, dice: &mut Dice) -> Vec<Vec<u8>> {
     data.into_iter().chain(parity).collect()
 }
 
-/// Loses `lost` and wants all of it back, from a plan and in one call.
+/// Drops the strips `lost` and reconstructs all of them, with a plan and in one call.
 fn check(coder: &Coder, whole: &[Vec<u8>], lost: Strips) {
     let code = coder.code();
     let length = whole[0].len();
@@ -83,7 +83,7 @@ fn one_loss_too_many_is_said_and_nothing_is_written() {
     }
 }
 
-/// Surplus strips must not confuse the choice: every superset of k strips that is not all of them.
+/// Additional strips must not change the result: tests every set of more than k strips that is not complete.
 #[test]
 fn any_k_strips_or_more_serve() {
     let mut dice = Dice::new(4);

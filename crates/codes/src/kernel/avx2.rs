@@ -1,5 +1,5 @@
-//! The kernel for AVX2: a product is two byte shuffles, one table for each nibble of the data. 64 bytes an
-//! iteration; the last bytes go to the portable kernel.
+//! The kernel for AVX2: a product is two byte shuffles, with one table for each nibble of the data. An iteration takes
+//! 64 bytes; the portable kernel handles the last bytes.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;

@@ -1,10 +1,10 @@
-//! The kernel for AVX-512 with GFNI: a product of 64 bytes is one GF2P8AFFINEQB with the coefficient's bit
-//! matrix. The last bytes go through masks.
+//! The kernel for AVX-512 with GFNI: a product of 64 bytes is one GF2P8AFFINEQB with the coefficient's bit matrix. The
+//! last bytes go through masks.
 //!
-//! How many vectors of each strip an iteration takes was measured on Zen 5, from 1 to 8. Strips tend to start at the same
-//! offset of a page, so that their lines compete for the same ways of the first cache: fewer bytes of each strip at a time leave the
-//! prefetcher room. One vector is best for the plain sum (220 GB/s against 130 with four, 8+1 at 64 KiB) and for three
-//! outputs, two vectors where a matrix can serve both.
+//! The number of vectors of each strip in an iteration was measured on Zen 5, from 1 to 8. Strips often start at the
+//! same offset of a page, so that their lines compete for the same ways of the first-level cache. Fewer bytes of each
+//! strip at a time leave the prefetcher room. One vector is best for the plain sum (220 GB/s against 130 with four, 8+1
+//! at 64 KiB) and for three outputs; two vectors are best if a matrix can serve both.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -66,7 +66,7 @@ unsafe fn body<const N: usize, const V: usize, const SUM: bool, const ADD: bool>
     }
 }
 
-/// Combines `V` vectors from `at` on, of which `mask` says the bytes.
+/// Combines `V` vectors from `at` on; `mask` selects the bytes.
 ///
 /// # Safety
 /// The bytes at `at`, `V` vectors under the mask, are within every source and every strip of `into`.

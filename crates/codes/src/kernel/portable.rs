@@ -1,5 +1,5 @@
-//! The kernel of every processor: eight bytes to a word, products by doubling. The inner loops are over whole
-//! arrays of words, which the compiler turns into the processor's baseline vectors.
+//! The kernel for every processor: eight bytes to a word, products by doubling. The inner loops run over arrays of
+//! words, which the compiler turns into the processor's baseline vectors.
 
 use super::{OUTPUTS_MAX, Rows};
 
@@ -51,7 +51,7 @@ fn double(word: u64) -> u64 {
     ((word ^ high) << 1) ^ ((high >> 7) * 0x1D)
 }
 
-/// The words of up to 64 bytes; what is missing is zero.
+/// The words of up to 64 bytes; missing bytes are zero.
 fn load(bytes: &[u8]) -> Chunk {
     let mut padded = [0; CHUNK];
     padded[..bytes.len()].copy_from_slice(bytes);

@@ -33,7 +33,7 @@ fn twin(data: &[u8]) -> [u8; 16] {
     Md5::digest(data).into()
 }
 
-/// Feeds streams of their own in turns, drops some midway, and compares those that end with the twin.
+/// Feeds streams in turns, drops some midway, and compares the finished ones with the twin.
 fn upload(lanes: &Arc<Lanes>, seed: u64) {
     let mut dice = Dice(seed | 1);
     let count = 1 + dice.below(20);
@@ -144,7 +144,7 @@ fn one_who_has_gathered_enough_hashes_what_the_others_have_gathered_too() {
     let chunk = Dice(9).bytes(200_000);
     streams.iter_mut().for_each(|stream| stream.push(chunk.clone()));
     streams[3].push(chunk.clone());
-    // All but the one that goes on are dry at once; what that has left comes after.
+    // All but the continuing stream are empty at once; its rest is hashed later.
     let waiting = lanes.locked().entries.values().filter(|entry| entry.is_waiting()).count();
     assert_eq!(waiting, 0);
 }

@@ -137,13 +137,14 @@ fn within_page(at: u64, end: u64) -> (u64, usize, usize) {
 struct Source(VecDeque<Bytes>);
 
 impl Source {
-    /// The next page without a copy, if it is wanted whole and lies in one piece.
+    /// The next page, if it is wanted whole and lies in one piece. It is a copy: a slice would keep all of the buffer that
+    /// a protocol received it in, which is hundreds of times as large.
     fn whole_page(&mut self, wanted: usize) -> Option<Bytes> {
         while self.0.front().is_some_and(Bytes::is_empty) {
             self.0.pop_front();
         }
         let front = self.0.front_mut()?;
-        (wanted == PAGE as usize && front.len() >= wanted).then(|| front.split_to(wanted))
+        (wanted == PAGE as usize && front.len() >= wanted).then(|| Bytes::copy_from_slice(&front.split_to(wanted)))
     }
 
     fn copy(&mut self, mut length: usize, into: &mut BytesMut) {

@@ -6,9 +6,9 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::content::Content;
-use super::rules::{created, marks_access};
 use crate::model::{LINK_MAX, LINKS_MAX, check_name};
 use crate::permission::{may_add, may_read, may_remove, may_search, may_write};
+use crate::rules::{created, marks_access};
 use crate::{
     Attributes, Caller, Changed, Changes, Creation, DirectoryEntry, Entry, FileError, Inode, Kind, Listing, Moment,
     Node, Removal, Result,

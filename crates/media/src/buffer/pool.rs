@@ -1,8 +1,8 @@
-//! Buffers used again: an allocation and a clearing cost more than a small read from a cache.
+//! Reuses buffers: an allocation and a clearing cost more than a small read from a cache.
 //!
-//! A buffer taken from a pool goes back to it when the last holder drops it, frozen or not, on whatever thread.
-//! What it holds then is stale bytes of an earlier use: for reads, which fill all of it, and for those who do so
-//! themselves. Memory that is initialised once stays initialised: nothing here is unsafe.
+//! A buffer from a pool returns to it when the last holder drops it, frozen or not, on any thread. It then holds stale
+//! bytes of its earlier use. That suits reads, which fill the whole buffer, and callers that fill it themselves.
+//! Initialised memory stays initialised: nothing here is unsafe.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,20 +12,20 @@ use stele_ground::{BLOCK, Bytes};
 
 use super::{Buffer, Page, pages_of_zeros};
 
-/// Classes of 1 to 4 pages exactly, then four to each doubling, up to 1024 pages: at most a quarter is wasted. Larger
-/// buffers are allocated and freed.
+/// Size classes of 1 to 4 pages exactly, then four for each doubling, up to 1024 pages: at most a quarter is wasted.
+/// Larger buffers are allocated and freed.
 const CLASSES: usize = 36;
 const PAGES_MAX: usize = 1024;
-/// What the pool of the process keeps.
+/// Limit on the bytes that the pool of the process keeps.
 const PROCESS_KEPT_MAX: Bytes = Bytes(32 << 20);
 
-/// The pool behind every buffer that names no other.
+/// The pool of every buffer that names no other.
 pub(super) fn process() -> &'static BufferPool {
     static POOL: LazyLock<BufferPool> = LazyLock::new(|| BufferPool::new(PROCESS_KEPT_MAX));
     &POOL
 }
 
-/// The class that holds `count` pages, and the pages of its buffers; none if it is too large.
+/// The class for `count` pages, and the pages of its buffers; `None` if it is too large.
 fn class_of(count: usize) -> Option<(usize, usize)> {
     match count {
         0 | 1 => Some((0, 1)),
@@ -45,13 +45,13 @@ pub struct BufferPool(Arc<Shelves>);
 
 pub(super) struct Shelves {
     classes: [Mutex<Vec<Vec<Page>>>; CLASSES],
-    /// Bytes on the shelves, and how many may be; at the limit a returning buffer is freed.
+    /// Bytes on the shelves, and their limit; at the limit a returning buffer is freed.
     kept: AtomicUsize,
     kept_max: usize,
 }
 
 impl BufferPool {
-    /// Keeps at most `kept_max` bytes that nobody uses. It allocates nothing by itself.
+    /// A pool that keeps at most `kept_max` unused bytes. It allocates nothing by itself.
     pub fn new(kept_max: Bytes) -> BufferPool {
         let kept_max = usize::try_from(kept_max.0).unwrap_or(usize::MAX);
         BufferPool(Arc::new(Shelves {
@@ -61,12 +61,12 @@ impl BufferPool {
         }))
     }
 
-    /// A buffer of `length` bytes of stale or zero content: for who overwrites all of it.
+    /// A buffer of `length` bytes of stale or zero content, for a caller that overwrites all of it.
     pub fn take(&self, length: usize) -> Buffer {
         self.fetch(length).0
     }
 
-    /// As `take`, with all of its capacity zero.
+    /// Like `take`, with its whole capacity zero.
     pub(super) fn take_zeroed(&self, length: usize) -> Buffer {
         let (mut buffer, stale) = self.fetch(length);
         if stale {
@@ -96,7 +96,7 @@ impl BufferPool {
         (Buffer { pages, length, home: Some(Arc::clone(&self.0)) }, stale)
     }
 
-    /// Bytes waiting to be used again.
+    /// Unused bytes in the pool.
     pub fn kept(&self) -> Bytes {
         Bytes(self.0.kept.load(Ordering::Relaxed) as u64)
     }

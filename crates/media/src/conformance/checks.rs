@@ -1,4 +1,4 @@
-//! The table of checks. Each says only what to do; [`Probe`] verifies what comes back.
+//! The table of checks. Each check only lists operations; [`Probe`] verifies their results.
 
 use super::{Check, Probe};
 use crate::{Buffer, Op, Shared};
@@ -115,7 +115,7 @@ fn discard(probe: &mut Probe) {
         probe.wait(tag);
     }
     probe.settle();
-    // Discarded space is written as any other.
+    // Discarded space must accept writes like any other.
     let tag = probe.write(MIB + block, 4 * block, true);
     probe.wait(tag);
     probe.settle();
@@ -178,7 +178,7 @@ fn invalid(probe: &mut Probe) {
         }
         probe.wait_all();
     }
-    // A length that no machine has, and one whose end overflows.
+    // A length beyond any memory, and a range whose end overflows.
     for length in [u64::MAX / block * block, size + block] {
         probe.refused(Op::Zero { at: block, length });
         probe.refused(Op::Discard { at: block, length });
@@ -227,7 +227,7 @@ fn overlapping(probe: &mut Probe) {
     probe.settle();
 }
 
-/// One operation at random, within a small span so that operations meet.
+/// One random operation in a small span, so that operations overlap.
 fn step(probe: &mut Probe) {
     let span = if probe.dice.one_in(4) { probe.geometry.size.0 } else { MIB };
     let blocks = if probe.dice.one_in(8) { 200 } else { 8 };
@@ -273,7 +273,7 @@ fn flush(probe: &mut Probe) {
         probe.wait_all();
         let tag = probe.flush();
         probe.wait(tag);
-        // Never flushed: may be there or not, sector by sector.
+        // Never flushed: each sector may be there or not.
         for n in 0..12 {
             probe.write((n * 5 + round) * block, block, false);
         }
@@ -289,7 +289,7 @@ fn fua(probe: &mut Probe) {
     let block = probe.geometry.block.0;
     for round in 0..6 {
         for n in 0..16 {
-            // Beside and on top of writes that are not durable.
+            // Beside writes that are not durable, and over them.
             let tag = probe.write(n * 4 * block, 4 * block, false);
             probe.wait(tag);
             let tag = probe.write((n * 4 + 1) * block, block * (1 + round % 3), true);

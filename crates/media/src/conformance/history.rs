@@ -1,13 +1,13 @@
-//! The dull twin: for each sector of 512 bytes, every write that a read may still return.
+//! The simple twin: for each sector of 512 bytes, every write that a read may still return.
 //!
-//! Each write stamps its sectors with its own number, so that one word read back names the write it came from.
-//! Rules: a read returns, block by block, a write that began before the read ended and was not overwritten by a
-//! write that began after it ended and itself ended before the read began. After a power cut only durable writes
+//! Each write stamps its sectors with its own number, so that one word read back identifies the write. A read returns,
+//! block by block, one write that began before the read ended. No later write may have overwritten it: a write that
+//! began after the first one ended, and itself ended before the read began. After a power cut, only durable writes
 //! overwrite others.
 
 pub const SECTOR: u64 = 512;
 
-/// Content nobody promises: discarded space on a drive that does not zero it. It matches every stamp.
+/// Undefined content: discarded space on a drive that does not zero it. It matches every stamp.
 pub const ANYTHING: u64 = u64::MAX;
 
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ struct Written {
     durable: bool,
 }
 
-/// What may be on the drive. Time is a count of events.
+/// The possible contents of the drive. Time is a count of events.
 pub struct History {
     sectors: Vec<Vec<Written>>,
     clock: u64,
@@ -42,7 +42,7 @@ impl History {
         self.sectors[(at / SECTOR) as usize..((at + length) / SECTOR) as usize].iter_mut()
     }
 
-    /// Returns the time it began, which names this write.
+    /// Begins a write and returns its time, which identifies the write.
     pub fn begin_write(&mut self, at: u64, length: u64, stamp: u64) -> u64 {
         let began = self.tick();
         for sector in self.range(at, length) {
@@ -83,7 +83,7 @@ impl History {
         })
     }
 
-    /// What the sector was seen to hold while nothing was in flight: from now on it holds that and nothing else.
+    /// Records the content of the sector, seen while nothing was in flight: from now on only this content is allowed.
     pub fn settle(&mut self, sector: u64, stamp: u64, durable: bool) {
         let now = self.tick();
         let kept = &mut self.sectors[sector as usize];
@@ -91,14 +91,14 @@ impl History {
         if durable {
             kept.clear();
         } else {
-            // Older durable content may come back after a power cut.
+            // A power cut may bring older durable content back.
             kept.retain(|write| write.stamp != stamp);
             kept.iter_mut().for_each(|write| write.ended = write.ended.min(now - 1));
         }
         kept.push(Written { stamp, began: now, ended: now, durable });
     }
 
-    /// Drops what no power cut and no read that began at `oldest` or later can bring back, to keep the lists short.
+    /// Drops writes that no power cut and no read from `oldest` on can bring back, to keep the lists short.
     pub fn prune(&mut self, oldest: u64) {
         for sector in &mut self.sectors {
             let settled = sector.iter().filter(|write| write.durable && write.ended < oldest);
@@ -109,7 +109,7 @@ impl History {
     }
 }
 
-/// Fills `bytes`, which lie at `at` of the drive, with the stamp: each sector says who wrote it and where.
+/// Fills `bytes` for offset `at` of the drive with the stamp: each sector names its write and its place.
 pub fn paint(bytes: &mut [u8], at: u64, stamp: u64) {
     for (index, sector) in bytes.chunks_mut(SECTOR as usize).enumerate() {
         let place = at / SECTOR + index as u64;
@@ -122,7 +122,7 @@ pub fn paint(bytes: &mut [u8], at: u64, stamp: u64) {
     }
 }
 
-/// The stamp of a sector read from `place`; none if the bytes are not what any one write put there.
+/// The stamp of a sector read from `place`; `None` if no single write put these bytes there.
 pub fn stamp_of(sector: &[u8], place: u64) -> Option<u64> {
     let first = sector.first_chunk::<8>()?;
     let stamp = u64::from_le_bytes(*first);

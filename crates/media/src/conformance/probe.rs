@@ -1,5 +1,5 @@
-//! What a check holds: the drive, its twin, and the operations in flight. Everything that comes back is verified
-//! here, so that checks only say what to do.
+//! The state of a check: the drive, its twin, and the operations in flight. The probe verifies every completion, so
+//! that checks only list operations.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{Buffer, Completion, Extent, ExtentState, Geometry, MediaFault, Op, P
 /// Polls without an answer before an operation counts as lost.
 const POLLS_MAX: u64 = 200_000_000;
 
-/// What was asked, to compare with what comes back.
+/// A submitted operation, to compare with its completion.
 struct Asked {
     kind: &'static str,
     at: u64,
@@ -20,7 +20,7 @@ struct Asked {
     began: u64,
     fua: bool,
     pieces: Vec<Shared>,
-    /// None: must succeed.
+    /// The fault to expect; `None`: it must succeed.
     fault: Option<MediaFault>,
 }
 
@@ -54,7 +54,7 @@ impl Probe {
             history: History::new(geometry.size.0),
             asked: BTreeMap::new(),
             finished: Vec::new(),
-            // Not small numbers: a drive that uses tags as indices must not get away with it.
+            // Large tags: a drive that uses tags as indices must fail.
             next_tag: 0xFFFF_0000_0000,
             next_stamp: 1,
             now: Instant(0),
@@ -95,7 +95,7 @@ impl Probe {
         self.write_pieces(at, length, fua, &[])
     }
 
-    /// As `write`, cut into pieces at the given offsets, which need no alignment.
+    /// Like `write`, cut into pieces at the given offsets, which need no alignment.
     pub fn write_pieces(&mut self, at: u64, length: u64, fua: bool, cuts: &[usize]) -> u64 {
         let stamp = self.stamp();
         let mut buffer = Buffer::zeroed(length as usize);
@@ -131,7 +131,7 @@ impl Probe {
 
     pub fn extents(&mut self, at: u64, length: u64) -> u64 {
         let began = self.history.tick();
-        // A list with something in it: the drive replaces it.
+        // A list with an entry, which the drive must replace.
         let extents = vec![Extent { length: 1, state: ExtentState::Hole }];
         self.submit(
             Op::Extents { at, length, since: None, extents },
@@ -152,7 +152,7 @@ impl Probe {
         self.next_stamp
     }
 
-    /// Waits until this operation has come back.
+    /// Waits for the completion of this operation.
     pub fn wait(&mut self, tag: u64) {
         self.wait_until(|probe| !probe.asked.contains_key(&tag));
     }
@@ -232,7 +232,7 @@ impl Probe {
             let anything = self.history.allows(place, began, ANYTHING);
             let known = stamp.is_some_and(|stamp| self.history.allows(place, began, stamp));
             assert!(known || anything, "{what}: what no write explains at {}: {stamp:?}", place * SECTOR);
-            // The suite writes whole blocks, so a block is of one write, until a power cut tears some.
+            // The suite writes whole blocks, so a block comes from one write, until a power cut tears some.
             let first = (place * SECTOR).is_multiple_of(block);
             let whole = first || before == Some(stamp) || anything || self.torn || !self.subject.whole_blocks();
             assert!(whole, "{what}: the block around {} is torn: {stamp:?} after {before:?}", place * SECTOR);
@@ -258,14 +258,15 @@ impl Probe {
         }
     }
 
-    /// Reads the whole drive while nothing else is in flight, verifies it, and holds the drive to what it said:
-    /// content once observed never reverts.
+    /// Reads and verifies the whole drive while nothing else is in flight. From then on the drive is held to that
+    /// content: it must never revert.
     pub fn settle(&mut self) {
         self.wait_all();
         self.read_through(false);
     }
 
-    /// Cuts power with whatever is in flight and verifies that every promise was kept. False if the drive cannot.
+    /// Cuts the power with the operations in flight, and verifies every promise. Returns false if the drive cannot do
+    /// that.
     pub fn cut_power(&mut self) -> bool {
         self.subject.drive().kick();
         if !self.subject.cut_power() {
@@ -308,7 +309,7 @@ impl Probe {
         }
     }
 
-    /// Reads without looking.
+    /// Reads without verification.
     pub fn read_alone(&mut self, at: u64, length: u64) -> Buffer {
         assert!(self.asked.is_empty(), "{}: a quiet read needs a quiet drive", self.title);
         let op = Op::Read { at, buffer: Buffer::zeroed(length as usize) };
@@ -339,7 +340,7 @@ impl Probe {
         (at * block, length * block)
     }
 
-    /// Ends a check: nothing may be left, neither asked nor given.
+    /// Ends a check: no operation may be in flight, and no completion left.
     pub fn finish(&mut self) {
         self.wait_all();
         let now = self.now.max(self.subject.wait());

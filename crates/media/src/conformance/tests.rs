@@ -1,4 +1,4 @@
-//! The suite must be able to fail: each of these broken drives has to be caught by it.
+//! The suite must be able to fail: it has to catch each of these broken drives.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -57,14 +57,14 @@ const DEFECTS: &[Defect] = &[
     Defect::WritesByItself,
 ];
 
-/// A volatile memory drive with one defect that shows now and then.
+/// A volatile memory drive with one defect that appears now and then.
 struct Broken {
     inner: MemoryDrive,
     defect: Defect,
     dice: Dice,
     polls: u32,
     answers: Vec<Completion>,
-    /// The second half of a write that comes later.
+    /// The second half of a write, applied later.
     late: Option<(u64, Vec<crate::Shared>)>,
 }
 
@@ -73,7 +73,7 @@ impl Broken {
         self.defect == defect && self.dice.one_in(sides)
     }
 
-    /// A request of its own, whose completion nobody sees.
+    /// Runs an operation of its own, and hides its completion.
     fn do_now(&mut self, op: Op) {
         self.inner.submit(Request { tag: u64::MAX, op, priority: crate::Priority::Host, deadline: None });
     }
@@ -103,7 +103,7 @@ impl Drive for Broken {
         let size = self.geometry().size.0;
         match &mut request.op {
             Op::Write { .. } if self.hits(Defect::LosesWrites, 30) => {
-                // The flush takes its place in the memory drive; the completion shows the write.
+                // The memory drive runs a flush instead; the completion shows the write.
                 return self.pretend(request, Op::Flush);
             }
             Op::Write { at, data, fua }
@@ -196,7 +196,7 @@ impl Drive for Broken {
 }
 
 impl Broken {
-    /// Does something else and answers as if it had done what was asked.
+    /// Runs another operation, and answers as if it were the requested one.
     fn pretend(&mut self, request: Request, instead: Op) {
         self.do_now(instead);
         self.answers.push(Completion { tag: request.tag, op: request.op, result: Ok(()) });

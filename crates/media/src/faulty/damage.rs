@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use stele_ground::Dice;
 
-/// Damage is kept and healed by units of this many bytes.
+/// Unit of damage and of healing, in bytes.
 pub const UNIT: u64 = 512;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Wound {
     Unreadable,
-    /// Offsets within the unit and what they are xored with.
+    /// Offsets within the unit, and the values to xor with.
     Flipped(Vec<(u16, u8)>),
 }
 
-/// What is wrong with a medium, by unit.
+/// The damage of a medium, by unit.
 #[derive(Clone, Default, Debug)]
 pub struct Damage {
     wounds: BTreeMap<u64, Wound>,
@@ -25,12 +25,12 @@ impl Damage {
         self.wounds.is_empty()
     }
 
-    /// Units that are damaged.
+    /// Number of damaged units.
     pub fn len(&self) -> usize {
         self.wounds.len()
     }
 
-    /// Whether anything in the range is damaged.
+    /// Whether the range contains damage.
     pub fn touches(&self, at: u64, length: u64) -> bool {
         self.wounds.range(at / UNIT..(at + length).div_ceil(UNIT)).next().is_some()
     }
@@ -43,7 +43,7 @@ impl Damage {
         }
     }
 
-    /// Turns a run of up to 256 bytes into noise.
+    /// Replaces a run of up to 256 bytes by noise.
     pub fn flip_bytes(&mut self, at: u64, length: u64, dice: &mut Dice) {
         let start = dice.below(length);
         let count = (1 + dice.below(256)).min(length - start);
@@ -65,7 +65,7 @@ impl Damage {
         }
     }
 
-    /// Whole units in the range have been rewritten.
+    /// Heals the whole units in the range after a rewrite.
     pub fn heal(&mut self, at: u64, length: u64) {
         let healed: Vec<u64> =
             self.wounds.range(at.div_ceil(UNIT)..(at + length) / UNIT).map(|(unit, _)| *unit).collect();
@@ -76,7 +76,7 @@ impl Damage {
         self.wounds.clear();
     }
 
-    /// Applies the damage to what was read from `at`. False where part of it cannot be read; the buffer then holds
+    /// Applies the damage to data read from `at`. Returns false if part of it is unreadable; the buffer then holds
     /// noise in those places.
     pub fn strike(&self, at: u64, buffer: &mut [u8]) -> bool {
         let end = at + buffer.len() as u64;

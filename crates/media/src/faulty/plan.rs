@@ -1,7 +1,7 @@
-//! The fault plan: from a seed (or a script) it decides which operation of which drive goes wrong, and how.
+//! The fault plan: from a seed or a script it decides which operation of which drive fails, and how.
 //!
-//! Everything that goes wrong is decided here and recorded, so that a run can be read afterwards and repeated. A
-//! [`Permit`] has the last word: whoever knows the redundancy above keeps the damage within what is tolerated.
+//! The plan decides and records every fault, so that a run can be read afterwards and repeated. A [`Permit`] has the
+//! last word: its owner knows the redundancy above the drives, and keeps the damage within its limits.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use stele_ground::{Dice, Instant};
 
-/// Everything that can happen to a drive. The first group is decided for each operation; the second befalls a whole
-/// drive and is brought about by its owner, recorded in the same trace.
+/// The faults of a drive. The plan decides the first group for each operation. The owner of a drive causes the second
+/// group, which affects the whole drive; the same trace records it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FaultKind {
     /// One to eight bits of stored data are inverted, until rewritten.
@@ -23,32 +23,32 @@ pub enum FaultKind {
     LatentError,
     /// A write fails, and some of it may have reached the medium.
     WriteError,
-    /// A write is acknowledged and never happens.
+    /// A write is acknowledged and never carried out.
     LostWrite,
-    /// A write is acknowledged, but only its beginning or its end happens.
+    /// A write is acknowledged, but only its beginning or its end is carried out.
     TornWrite,
-    /// A write is acknowledged, but lands elsewhere on the same drive.
+    /// A write is acknowledged, but goes to another place on the same drive.
     MisdirectedWrite,
-    /// A read returns what lies elsewhere on the same drive.
+    /// A read returns the content of another place on the same drive.
     MisdirectedRead,
     /// A flush is acknowledged and does nothing.
     LyingFlush,
     /// An operation takes a hundred times as long.
     Slow,
-    /// An operation is not answered until the owner loses patience.
+    /// An operation gets no answer until the owner loses patience.
     Stuck,
 
     PowerCut,
-    /// A drive leaves in order: its driver says so.
+    /// A drive leaves in order, with a notice of its driver.
     Leave,
-    /// A drive is pulled out: whatever is under way fails, and whatever comes after, before the driver says so.
+    /// A drive is pulled out: operations under way and later ones fail before the driver reports it.
     Pull,
     Return,
-    /// Answers nothing to writes but errors.
+    /// Answers every write with an error.
     RefuseWrites,
     Limp,
     Rollback,
-    /// Two drives change places.
+    /// Two drives exchange their places.
     Swap,
     Clone,
     Replace,
@@ -58,7 +58,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Those decided operation by operation.
+    /// The faults decided for each operation.
     pub const BY_OPERATION: [FaultKind; 12] = [
         FaultKind::BitFlip,
         FaultKind::ByteFlip,
@@ -74,7 +74,7 @@ impl FaultKind {
         FaultKind::Stuck,
     ];
 
-    /// Those that befall a whole drive.
+    /// The faults of a whole drive.
     pub const BY_DRIVE: [FaultKind; 13] = [
         FaultKind::PowerCut,
         FaultKind::Leave,
@@ -91,7 +91,7 @@ impl FaultKind {
         FaultKind::LogDriveLoss,
     ];
 
-    /// Whether what is stored is wrong afterwards, or is not what was said to be stored, without a word.
+    /// Whether stored data is silently wrong afterwards, or silently missing.
     pub fn is_silent(self) -> bool {
         use FaultKind::*;
         matches!(
@@ -100,7 +100,7 @@ impl FaultKind {
         )
     }
 
-    /// Whether it can befall this class of operation.
+    /// Whether the fault can happen to this class of operation.
     pub fn suits(self, class: Class) -> bool {
         use FaultKind::*;
         match self {
@@ -113,7 +113,7 @@ impl FaultKind {
     }
 }
 
-/// Operations as the plan sees them.
+/// The classes of operations that the plan distinguishes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     Read,
@@ -121,30 +121,30 @@ pub enum Class {
     Flush,
 }
 
-/// What the plan would like to do, for a permit to judge. For a flush the range is empty.
+/// A fault that the plan proposes to a permit. For a flush the range is empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Proposal {
     pub drive: usize,
     pub kind: FaultKind,
-    /// The bytes whose stored content would be wrong or unreadable.
+    /// The range whose stored content would become wrong or unreadable.
     pub at: u64,
     pub length: u64,
 }
 
-/// Says whether a fault may happen; it notes those it allows.
+/// Decides whether a fault may happen, and records the faults that it allows.
 pub type Permit = Arc<dyn Fn(&Proposal) -> bool + Send + Sync>;
 
-/// Something that went wrong, for the trace.
+/// A fault that happened, for the trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FaultRecord {
     pub time: Instant,
     pub drive: usize,
     pub kind: FaultKind,
-    /// The operation of this drive, counted from 0, that it befell.
+    /// The number of the operation on this drive, counted from 0.
     pub operation: u64,
     pub at: u64,
     pub length: u64,
-    /// Where a misdirected operation went; else 0.
+    /// The place that a misdirected operation went to; otherwise 0.
     pub other: u64,
 }
 
@@ -159,38 +159,38 @@ impl fmt::Display for FaultRecord {
     }
 }
 
-/// A fault wanted at a certain place of a run, for named regressions.
+/// A fault at a chosen place of a run, for named regressions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Scripted {
     drive: usize,
-    /// It befalls the first operation it suits whose number is at least this.
+    /// It happens to the first suitable operation whose number is at least this.
     from: u64,
     kind: FaultKind,
 }
 
-/// Which faults happen how often, on all drives.
+/// The rates of the faults on all drives.
 #[derive(Clone, Default)]
 pub struct FaultPlan {
     seed: u64,
-    /// One in so many operations that the fault suits.
+    /// For each fault: one in this many suitable operations.
     rates: BTreeMap<FaultKind, u64>,
     script: Vec<Scripted>,
     permit: Option<Permit>,
 }
 
 impl FaultPlan {
-    /// Nothing happens until rates or a script say so.
+    /// A plan without faults, until rates or a script add some.
     pub fn new(seed: u64) -> FaultPlan {
         FaultPlan { seed, ..FaultPlan::default() }
     }
 
-    /// One in `one_in` suitable operations; 0 for never.
+    /// Sets a rate of one in `one_in` suitable operations; 0 for never.
     pub fn rate(mut self, kind: FaultKind, one_in: u64) -> FaultPlan {
         self.rates.insert(kind, one_in);
         self
     }
 
-    /// Befalls the first operation of `drive` that it suits, counted from operation `from`.
+    /// Adds a fault for the first suitable operation of `drive`, from operation `from` on.
     pub fn scripted(mut self, drive: usize, from: u64, kind: FaultKind) -> FaultPlan {
         self.script.push(Scripted { drive, from, kind });
         self
@@ -201,7 +201,7 @@ impl FaultPlan {
         self
     }
 
-    /// The part of the plan that concerns one drive, with dice of its own.
+    /// The part of the plan for one drive, with dice of its own.
     pub fn for_drive(&self, drive: usize) -> Decider {
         Decider {
             drive,
@@ -222,7 +222,7 @@ impl fmt::Debug for FaultPlan {
     }
 }
 
-/// Decides for one drive, operation by operation.
+/// Decides the faults of one drive, operation by operation.
 pub struct Decider {
     drive: usize,
     dice: Dice,
@@ -235,7 +235,7 @@ pub struct Decider {
 }
 
 impl Decider {
-    /// Whether faults happen at all. Dice are thrown either way, so that disarming does not shift later ones.
+    /// Turns faults on or off. The dice are thrown in both cases, so that disarming does not shift later faults.
     pub fn arm(&mut self, armed: bool) {
         self.armed = armed;
     }
@@ -244,7 +244,7 @@ impl Decider {
         self.armed
     }
 
-    /// Changes how often a fault happens from here on.
+    /// Changes the rate of a fault from here on.
     pub fn set_rate(&mut self, kind: FaultKind, one_in: u64) {
         self.rates.insert(kind, one_in);
     }
@@ -257,7 +257,7 @@ impl Decider {
         &mut self.dice
     }
 
-    /// Counts the operation, and names what the plan wants to befall it, not yet permitted.
+    /// Counts the operation and returns the planned fault, before the permit decides.
     pub(super) fn wish(&mut self, class: Class) -> Option<FaultKind> {
         let operation = self.operations;
         self.operations += 1;
@@ -275,7 +275,7 @@ impl Decider {
         wish.filter(|_| self.armed)
     }
 
-    /// Asks whether it may happen.
+    /// Asks the permit.
     pub fn permits(&mut self, kind: FaultKind, at: u64, length: u64) -> bool {
         let proposal = Proposal { drive: self.drive, kind, at, length };
         self.permit.as_ref().is_none_or(|permit| permit(&proposal))
@@ -286,7 +286,7 @@ impl Decider {
         self.records.push(FaultRecord { time, drive: self.drive, kind, operation, at, length, other });
     }
 
-    /// What happened since the last call.
+    /// The faults since the last call.
     pub fn take_records(&mut self) -> Vec<FaultRecord> {
         std::mem::take(&mut self.records)
     }

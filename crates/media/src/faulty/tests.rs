@@ -42,7 +42,7 @@ fn without_faults_or_with_slowness_only_it_conforms() {
     }
 }
 
-/// One faulty operation on a memory drive that holds ones in its first half and twos in its second.
+/// One faulty operation on a memory drive with ones in its first half and twos in its second.
 struct Scene {
     drive: Faulty<MemoryDrive>,
     clock: Instant,

@@ -1,11 +1,11 @@
-//! From the system's error numbers to what a caller can do.
+//! Maps the system's error numbers to the caller's reactions.
 
 use std::io;
 use std::path::Path;
 
 use crate::{MediaError, MediaFault};
 
-/// The answer that an error of the system asks for.
+/// The fault for an error of the system.
 pub fn fault_of(error: &io::Error) -> MediaFault {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => MediaFault::Full,
@@ -18,7 +18,7 @@ pub fn fault_of(error: &io::Error) -> MediaFault {
         }
         Some(libc::EPERM | libc::EACCES | libc::EROFS | libc::ETXTBSY) => MediaFault::Refused,
         Some(libc::EINVAL | libc::EOPNOTSUPP | libc::EISDIR | libc::ENOTDIR) => MediaFault::Invalid,
-        // EIO, EREMOTEIO, EBADMSG, EILSEQ, ENODATA and whatever else a driver says: this place cannot be used.
+        // EIO, EREMOTEIO, EBADMSG, EILSEQ, ENODATA and all other errors of a driver: the place is unusable.
         _ => MediaFault::Damaged,
     }
 }

@@ -1,4 +1,4 @@
-//! The advisory lock (flock) that keeps a drive from being used twice, and who holds it.
+//! The advisory lock (flock) that prevents a second use of a drive, and its holder.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use stele_ground::Duration;
 use super::{Access, failure};
 use crate::{MediaError, MediaFault, system};
 
-/// Locks the file, or says who holds it. A holder that has died is waited for: its lock goes when the kernel has
+/// Locks the file, or names the holder. If the holder has died, waits for it: its lock goes when the kernel has
 /// finished its last operations.
 pub fn take(
     file: &File,
@@ -31,7 +31,8 @@ pub fn take(
             Err(TryLockError::WouldBlock) => {}
         }
         let holder = holder(metadata);
-        // The kernel does not list locks of processes that are gone (nor of those in other containers, who are told late).
+        // The kernel lists no locks of dead processes, and none of processes in other containers, which are reported
+        // later.
         let lingering = holder.is_none_or(|pid| !Path::new(&format!("/proc/{pid}")).exists());
         if lingering && system::now().since(since) < linger_max {
             std::thread::sleep(std::time::Duration::from_millis(2));
@@ -47,13 +48,13 @@ pub fn take(
     }
 }
 
-/// The process that holds a lock on the file, from /proc/locks; none if it cannot be told.
+/// The process that holds a lock on the file, from /proc/locks; `None` if that is unknown.
 fn holder(metadata: &Metadata) -> Option<u32> {
     holder_in(&std::fs::read_to_string("/proc/locks").ok()?, metadata.dev(), metadata.ino())
 }
 
-/// A line reads `1: FLOCK  ADVISORY  WRITE 708 00:13:1234 0 EOF`: process, then major:minor:inode with the device
-/// in hexadecimal. Waiters have `->` behind the number and are not holders.
+/// A line reads `1: FLOCK  ADVISORY  WRITE 708 00:13:1234 0 EOF`: process, then major:minor:inode with the device in
+/// hexadecimal. A waiter has `->` after the number and is not a holder.
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let place = format!("{:02x}:{:02x}:{inode}", libc::major(device), libc::minor(device));
     locks.lines().find_map(|line| {

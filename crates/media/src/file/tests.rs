@@ -2,7 +2,7 @@ use stele_ground::MIB;
 
 use super::*;
 
-/// A directory of its own on the disk that builds use, removed at the end.
+/// A directory on the disk of the build, removed at the end.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -10,7 +10,7 @@ impl Scratch {
         Scratch::under(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/scratch"), name)
     }
 
-    /// On tmpfs, where there is one.
+    /// A directory on tmpfs, if there is one.
     pub fn in_memory(name: &str) -> Scratch {
         let shared = Path::new("/dev/shm");
         Scratch::under(if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() }, name)
@@ -72,7 +72,7 @@ fn a_drive_is_opened_for_writing_by_one_only() {
     refused(DriveFile::open(&path, Access::Exclusive), MediaFault::Refused, &["in use"]);
     drop(readers);
 
-    // Another process is named.
+    // The error names another process.
     let mut other = std::process::Command::new("flock")
         .args(["-x", &path.display().to_string(), "sh", "-c", "echo ready; read _"])
         .stdin(std::process::Stdio::piped())

@@ -7,7 +7,7 @@ use super::*;
 use crate::Engine;
 use crate::system::now;
 
-/// Echoes, and tells what it was given.
+/// Echoes its input, and reports it to the test.
 struct Echo {
     stream: UnixStream,
     waker: Sender<Waker>,

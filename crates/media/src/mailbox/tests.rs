@@ -47,7 +47,7 @@ fn no_wake_up_is_lost() {
         let mut next = [0; 3];
         let mut batch = Vec::new();
         while next.iter().sum::<u64>() < 3 * EACH {
-            // Without a time limit: a lost wake-up hangs the test.
+            // No time limit: a lost wake-up must hang the test.
             mailbox.wait(None);
             mailbox.take(5, &mut batch);
             for item in batch.drain(..) {

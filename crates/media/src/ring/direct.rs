@@ -1,4 +1,4 @@
-//! Carries a plan out with plain system calls, on the thread that calls.
+//! Carries out a plan with plain system calls, on the calling thread.
 
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use super::plan::{Step, Work, ZEROS};
 use crate::file::DriveFile;
 use crate::{Buffer, Extent, ExtentState, MediaError, Op, system};
 
-/// What zeroing writes where nothing better is supported.
+/// The zeros to write if the system supports no better way of zeroing.
 pub static ZERO_BYTES: LazyLock<Buffer> = LazyLock::new(|| Buffer::zeroed(ZEROS));
 
 /// Runs the work to its end.
@@ -61,8 +61,8 @@ pub fn rest_of<'a>(data: &'a [crate::Shared], mut from: u64, mut each: impl FnMu
     }
 }
 
-/// The file system knows data and holes; allocated space that was never written counts as a hole. A device knows
-/// nothing, so all of it is data.
+/// The file system knows data and holes; allocated space that was never written counts as a hole. A device reports
+/// nothing, so all of it counts as data.
 fn list(file: &DriveFile, at: u64, length: u64, extents: &mut Vec<Extent>) -> io::Result<()> {
     extents.clear();
     let end = at + length;
@@ -73,7 +73,7 @@ fn list(file: &DriveFile, at: u64, length: u64, extents: &mut Vec<Extent>) -> io
     }
     let mut here = at;
     while here < end {
-        // Rounded so that no block with data in it is called a hole.
+        // Rounded so that no block with data counts as a hole.
         let data = system::seek(file.file(), here, true)?.map_or(end, |data| (data / block * block).clamp(here, end));
         Extent::append(extents, Extent { length: data - here, state: ExtentState::Hole });
         if data == end {

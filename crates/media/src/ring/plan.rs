@@ -1,6 +1,6 @@
-//! What an operation on a file becomes, step by step, whoever carries the steps out: io_uring, a thread, or the
-//! reactor itself. A plan says the next step and is told its outcome; it goes on after a short transfer and falls
-//! back where a file system lacks an ability.
+//! The steps of an operation on a file. io_uring, a thread or the reactor itself carries them out. A plan names the
+//! next step and takes its outcome. It continues after a short transfer, and falls back if a file system lacks an
+//! ability.
 
 use std::io;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use std::sync::atomic::Ordering;
 use crate::file::{DriveFile, fault_of};
 use crate::{Buffer, BufferPool, Completion, MediaError, MediaFault, Op, Priority, Request};
 
-/// Zeros are written at most this many bytes at a time.
+/// Largest number of zero bytes in one write.
 pub const ZEROS: usize = 1 << 20;
 
-/// An operation under way, with everything it needs to stay alive.
+/// An operation under way, with everything that its steps refer to.
 pub struct Work {
     pub slot: usize,
     pub tag: u64,
     pub priority: Priority,
     pub file: Arc<DriveFile>,
     pub op: Op,
-    /// An aligned copy of data that the drive cannot take as it lies.
+    /// An aligned copy of data that the drive cannot take in place.
     pub bounce: Option<Buffer>,
     stage: Stage,
     /// Bytes transferred so far.
@@ -29,15 +29,15 @@ pub struct Work {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     First,
-    /// Zeroing by a hole, since zeroing a range is not supported.
+    /// Zeroing by punching a hole, since zeroing a range is not supported.
     Punch,
-    /// Zeroing by writing, since neither is.
+    /// Zeroing by writing, since neither is supported.
     Zeros,
-    /// The write is done and is being made durable.
+    /// The write is done; this makes it durable.
     Sync,
 }
 
-/// One thing to ask of the system. `from` counts bytes of the operation's own data.
+/// One call to the system. `from` counts bytes of the operation's own data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     Read {
@@ -59,12 +59,12 @@ pub enum Step {
         length: u64,
     },
     Sync,
-    /// No call that io_uring knows: listing extents, discarding on a device.
+    /// A call that io_uring lacks: listing extents, discarding on a device.
     Elsewhere,
 }
 
 impl Step {
-    /// This step of the work, carried out in full, leaves nothing but a flush.
+    /// Whether only a flush remains once this step is fully carried out.
     pub fn is_followed_by_sync(self, work: &Work) -> bool {
         matches!((self, &work.op), (Step::Write { durable: false, .. }, Op::Write { fua: true, .. }))
     }
@@ -113,7 +113,8 @@ impl Work {
         }
     }
 
-    /// Takes the outcome of the step: bytes transferred, or the system's error. None: there is a further step.
+    /// Takes the outcome of the step: bytes transferred, or the system's error. Returns `None` if there is a further
+    /// step.
     pub fn outcome(&mut self, step: Step, result: io::Result<u64>) -> Option<Result<(), MediaError>> {
         match result {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => None,
@@ -129,7 +130,7 @@ impl Work {
             Step::Read { .. } | Step::Write { .. } | Step::WriteZeros { .. } => self.done += bytes,
         }
         if self.done < length {
-            // Nothing, or a transfer that ends within a block, is the end of the file.
+            // A transfer of nothing, or one that ends within a block, marks the end of the file.
             let block = self.file.geometry().block.0;
             let ended = bytes == 0 || (self.file.is_direct() && !self.done.is_multiple_of(block));
             return ended.then(|| Err(self.ended()));
@@ -158,7 +159,7 @@ impl Work {
                     self.stage = Stage::Zeros;
                     return None;
                 }
-                // The content of discarded space is promised to nobody: keeping it is fine.
+                // The content of discarded space is undefined, so keeping it is allowed.
                 (Op::Discard { .. }, _) => return Some(Ok(())),
                 (_, Step::Write { durable: true, .. }) => {
                     self.file.can.durable_write.store(false, Ordering::Relaxed);
@@ -167,12 +168,12 @@ impl Work {
                 _ => {}
             }
         }
-        // A flush that failed may have dropped what it should have made durable, and the next may then "succeed". Of a
-        // durable write only a buffered one hides a flush; past the cache, an error is one of the place.
+        // A failed flush may have dropped its data, and the next flush may then "succeed". Only a buffered durable
+        // write hides a flush. Without the page cache, an error belongs to the place.
         let hidden = matches!(step, Step::Write { durable: true, .. }) && !self.file.is_direct();
         if step == Step::Sync || (hidden && fault_of(error) == MediaFault::Damaged) {
             self.file.set_failed();
-            let message = format!("{error}; what was not yet durable may be lost, so the drive is given up");
+            let message = format!("{error}; data that is not yet durable may be lost, so the drive is given up");
             return Some(Err(MediaError::new(MediaFault::Gone, self.describe(&message))));
         }
         Some(Err(MediaError::new(fault_of(error), self.describe(&error.to_string()))))
@@ -203,7 +204,7 @@ impl Work {
     }
 }
 
-/// Old kernels answer EINVAL for flags they do not know. For a plain transfer it means what it says.
+/// Old kernels answer EINVAL for unknown flags. For a plain transfer EINVAL is a real error.
 fn step_may_be_unknown(step: Step) -> bool {
     matches!(step, Step::Allocate { .. } | Step::Write { durable: true, .. } | Step::Elsewhere)
 }

@@ -37,7 +37,7 @@ impl Subject for OnFile {
         self.ring.wait(Some(Duration::from_millis(1)));
         Instant(0)
     }
-    /// Not power, but the process: everything completed must be there, whatever was flushed.
+    /// Cuts off the process, not the power: all completed writes must be there, flushed or not.
     fn cut_power(&mut self) -> bool {
         self.drive = None;
         self.ring = ring(self.engine);
@@ -93,7 +93,7 @@ fn one(ring: &Ring, drive: &mut FileDrive, op: Op) -> (Op, Result<(), MediaError
     (completion.op, completion.result)
 }
 
-/// The system refuses the write, and with it goes the flush linked behind it: one answer, and the place is used again.
+/// The system refuses the write, and the flush linked behind it ends with it: one answer, and the place is reused.
 #[test]
 fn a_durable_write_that_the_system_refuses_answers_once() {
     let scratch = Scratch::new("refused");
@@ -105,7 +105,7 @@ fn a_durable_write_that_the_system_refuses_answers_once() {
     let buffers = BufferPool::new(Bytes(MIB));
     for tag in 0..100 {
         let data = vec![Buffer::zeroed(4096).freeze()];
-        // Past the check that would refuse it before it reached the system.
+        // This bypasses the check that would refuse it before it reached the system.
         uring.start(Work::new(0, &file, request(tag, Op::Write { at: 0, data, fua: true }), &buffers));
         let mut finished = Vec::new();
         while uring.in_flight() > 0 {
@@ -142,7 +142,7 @@ fn one_ring_drives_many_files_and_more_operations_than_the_kernel_takes() {
             seen[slot] |= 1 << tag;
         }
         assert!(seen.iter().all(|tags| *tags == (1 << EACH) - 1), "each operation comes back to its own drive once");
-        // A drive dropped with operations in flight waits for them; its slot is used again.
+        // A drive dropped with operations in flight waits for them; its slot is reused.
         let mut dropped = drives.remove(7);
         dropped.submit(request(5, Op::Zero { at: 0, length: MIB }));
         let (slot, path) = (dropped.slot(), dropped.file().path().to_owned());
@@ -162,7 +162,7 @@ fn the_bell_wakes_a_sleeping_ring() {
         let bell = Arc::new(EventFd::new().expect("an eventfd"));
         let ring = Ring::new(Arc::clone(&bell), engine);
         for _ in 0..100 {
-            // Without a time limit: a lost wake-up hangs the test.
+            // No time limit: a lost wake-up must hang the test.
             std::thread::scope(|scope| {
                 scope.spawn(|| bell.signal());
                 ring.wait(None);
@@ -247,8 +247,8 @@ fn a_served_file_conforms() {
     }
 }
 
-/// `STELE_TEST_DEVICE=/dev/loop7` names a block device of a few MiB whose content may be destroyed; without one there is
-/// nothing to test on.
+/// `STELE_TEST_DEVICE=/dev/loop7` names a block device of a few MiB whose content may be destroyed. Without it the test
+/// has no device and does nothing.
 #[test]
 fn a_block_device_conforms() {
     struct Device {

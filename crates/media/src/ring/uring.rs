@@ -1,8 +1,8 @@
 //! The io_uring side of a ring: the only unsafe code of the reactor.
 //!
-//! The rule that makes it sound: whatever an entry in the queue points to (buffer pages, shared bytes, the list of
-//! pieces, the table of zeros) belongs to a [`Place`] that keeps it, unmoved and untouched, until the completion of
-//! that entry was taken from the ring. Dropping the driver waits for all of them first.
+//! The rule that makes it sound: all memory that a queue entry points to (buffer pages, shared bytes, the list of
+//! pieces, the table of zeros) belongs to a [`Place`]. The place keeps it, unmoved and untouched, until the completion
+//! of that entry was taken from the ring. Dropping the driver first waits for all completions.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -19,19 +19,19 @@ use super::workers::Finished;
 use crate::Op;
 use crate::system::{EventFd, IOVECS_MAX};
 
-/// Entries that wait for one kick. When they are used up, `start` kicks by itself.
+/// Number of entries that wait for one kick. When they are used up, `start` kicks by itself.
 const ENTRIES: u32 = 256;
-/// Operations in the kernel at once; the completion queue has room for all of them and the bell.
+/// Largest number of operations in the kernel; the completion queue has room for all of them and the bell.
 pub const IN_FLIGHT_MAX: usize = 1023;
-/// Files that can be registered, so that the kernel need not look up and count the descriptor for each operation.
+/// Largest number of registered files. The kernel need not look up and count their descriptors for each operation.
 const FILES_MAX: u32 = 1024;
 const BELL: u64 = u64::MAX;
-/// The answer to the end of a watch; the watch itself answers too.
+/// The answer to the end of a watch; the watch itself is answered too.
 const UNWATCHED: u64 = u64::MAX - 1;
-/// Marks the completion of a watch; the rest is its token.
+/// Marks the completion of a watch; the other bits are its token.
 const WATCH: u64 = 1 << 62;
-/// Marks the completion of a write whose flush is linked behind it: it comes only when the write fails or falls short,
-/// and then instead of the flush's.
+/// Marks the completion of a write with a linked flush. It comes only if the write fails or falls short, and then
+/// instead of the flush's completion.
 const LINKED: u64 = 1 << 63;
 
 pub struct Uring {
@@ -50,12 +50,12 @@ pub struct Uring {
 struct Place {
     work: Option<(Work, Step)>,
     pieces: Vec<libc::iovec>,
-    /// Bytes of the write that a flush is linked behind.
+    /// Length in bytes of a write with a linked flush.
     linked: Option<u64>,
 }
 
 impl Uring {
-    /// Fails where the kernel or a filter refuses io_uring or what we need of it.
+    /// Fails if the kernel or a filter refuses io_uring or a feature that the ring needs.
     pub fn new(bell: Arc<EventFd>) -> io::Result<Uring> {
         let ring = build()?;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
@@ -75,7 +75,7 @@ impl Uring {
         })
     }
 
-    /// Makes the file known under the slot. Without room or support, its descriptor is used as it is.
+    /// Registers the file under the slot. Without room or support, its descriptor is used directly.
     pub fn register(&mut self, slot: usize, fd: RawFd) {
         if self.registered.len() <= slot {
             self.registered.resize(slot + 1, false);
@@ -84,7 +84,7 @@ impl Uring {
             self.registers && self.ring.submitter().register_files_update(slot as u32, &[fd]).is_ok();
     }
 
-    /// Nothing of the slot may be in flight.
+    /// Removes the file of a slot, which must have no operation in flight.
     pub fn unregister(&mut self, slot: usize) {
         if std::mem::take(&mut self.registered[slot]) {
             let _ = self.ring.submitter().register_files_update(slot as u32, &[-1]);
@@ -95,7 +95,7 @@ impl Uring {
         self.places.len() - self.free.len()
     }
 
-    /// Queues the first step of the work. The caller keeps to IN_FLIGHT_MAX.
+    /// Queues the first step of the work. The caller observes `IN_FLIGHT_MAX`.
     pub fn start(&mut self, work: Work) {
         let step = work.step();
         let index = self.free.pop().unwrap_or_else(|| {
@@ -114,8 +114,8 @@ impl Uring {
         let first = entry(work, *step, pieces, fixed).user_data(index as u64);
         *linked = (self.links && step.is_followed_by_sync(work))
             .then(|| pieces.iter().take(IOVECS_MAX).map(|piece| piece.iov_len.min(TRANSFER_MAX) as u64).sum());
-        // The flush of a durable write goes to the kernel with it. One of the kernel's workers carries out both, and wakes this
-        // thread once: with a wake-up between the two, a group of the log took two and a half times as long.
+        // The flush of a durable write goes to the kernel together with the write. One kernel worker carries out both
+        // and wakes this thread once. With a wake-up between the two, a log group took two and a half times as long.
         let chain = match linked {
             Some(_) => {
                 let sync = entry(work, Step::Sync, &mut Vec::new(), fixed).user_data(index as u64);
@@ -126,11 +126,13 @@ impl Uring {
         };
         let chain = &chain[..1 + usize::from(linked.is_some())];
         while {
-            // SAFETY: what the entries point to belongs to the place, which holds it until the completion with this
-            // index is taken (`collect`) or the driver's drop has waited for it; a linked write completes before it.
+            // SAFETY: all memory that the entries point to belongs to the place. The place holds it until the
+            // completion with this index is taken (`collect`), or the driver's drop has waited for it. A linked write
+            // completes before it.
             unsafe { self.ring.submission().push_multiple(chain) }.is_err()
         } {
-            // Full: the kernel takes all entries, or says why not yet (memory); then trying again is all there is.
+            // The queue is full: the kernel takes all entries, or refuses temporarily (memory), and only a repetition
+            // helps.
             self.kick();
         }
     }
@@ -138,18 +140,18 @@ impl Uring {
     /// Hands all queued entries to the kernel.
     pub fn kick(&mut self) {
         if !self.ring.submission().is_empty() {
-            // Interrupted or short of memory: the entries stay queued and go with the next kick or wait.
+            // After an interruption or a shortage of memory, the entries stay queued for the next kick or wait.
             let _ = self.ring.submit();
         }
     }
 
-    /// Asks once when the descriptor can be read, or written.
+    /// Asks once for readability of the descriptor, or writability.
     pub fn watch(&mut self, token: u64, descriptor: RawFd, writing: bool) {
         let events = if writing { libc::POLLOUT } else { libc::POLLIN };
         self.push_plain(&opcode::PollAdd::new(Fd(descriptor), events as u32).build().user_data(WATCH | token));
     }
 
-    /// Ends a watch; a token whose watch has answered already is ignored.
+    /// Ends a watch; a token that has been answered already is ignored.
     pub fn unwatch(&mut self, token: u64) {
         self.push_plain(&opcode::PollRemove::new(WATCH | token).build().user_data(UNWATCHED));
     }
@@ -163,7 +165,7 @@ impl Uring {
         }
     }
 
-    /// Takes what the kernel has finished, and the tokens of watches. Work with further steps is queued again.
+    /// Takes the kernel's completions and the tokens of watches. Work with further steps is queued again.
     pub fn collect(&mut self, into: &mut Vec<Finished>, ready: &mut Vec<u64>) {
         let submission = self.ring.submission();
         let attention = !submission.is_empty() || submission.taskrun() || submission.cq_overflow();
@@ -171,7 +173,7 @@ impl Uring {
         if attention {
             let _ = self.ring.submit();
         }
-        // One at a time: a further step needs the ring, and the completion queue is only a load away.
+        // Take one at a time: a further step needs the ring, and reading the completion queue is only a load.
         while let Some(entry) = { self.ring.completion().next() } {
             if entry.user_data() == BELL {
                 self.bell_armed = false;
@@ -195,7 +197,7 @@ impl Uring {
             let taken = place.and_then(|place| place.work.take());
             let (mut work, step) = taken.unwrap_or_else(|| panic!("io_uring completed place {index}, which is empty"));
             let outcome = match linked {
-                // The flush began, so the write had been carried out in full.
+                // The flush began, so the write was fully carried out.
                 Some(written) if entry.user_data() & LINKED == 0 => match work.outcome(step, Ok(written)) {
                     None if work.step() == Step::Sync => work.outcome(Step::Sync, result),
                     other => other,
@@ -216,7 +218,7 @@ impl Uring {
         }
     }
 
-    /// Submits what is queued and sleeps until something is finished, the bell rings, or the time is over.
+    /// Submits the queued entries and sleeps until an operation is finished, the bell rings, or the time is over.
     pub fn wait(&mut self, timeout: Option<Duration>) {
         if !self.bell_armed {
             let entry = opcode::PollAdd::new(Fd(self.bell.as_raw_fd()), libc::POLLIN as u32).build().user_data(BELL);
@@ -227,7 +229,7 @@ impl Uring {
             self.kick();
             return;
         }
-        // Interruptions, time-outs and shortage of memory all end the wait early; the caller looks again.
+        // Interruptions, time-outs and shortage of memory all end the wait early; the caller checks again.
         let _ = match timeout {
             None => self.ring.submit_and_wait(1),
             Some(span) => {
@@ -242,7 +244,7 @@ impl Drop for Uring {
     fn drop(&mut self) {
         let mut finished = Vec::new();
         while self.in_flight() > 0 {
-            // Further steps are carried out too: an operation once accepted is not cut in the middle.
+            // Carry out further steps too: an accepted operation is not interrupted.
             let _ = self.ring.submit_and_wait(1);
             self.collect(&mut finished, &mut Vec::new());
             finished.clear();
@@ -250,8 +252,8 @@ impl Drop for Uring {
     }
 }
 
-/// The newest way that the kernel accepts: completions are then processed only when this thread asks for them,
-/// instead of interrupting it.
+/// Uses the newest mode that the kernel accepts: the kernel then processes completions only when this thread asks for
+/// them, without interrupting it.
 fn build() -> io::Result<IoUring> {
     let newest = IoUring::builder()
         .setup_cqsize(2 * (IN_FLIGHT_MAX as u32 + 1))
@@ -268,7 +270,7 @@ fn build() -> io::Result<IoUring> {
 }
 
 fn entry(work: &mut Work, step: Step, pieces: &mut Vec<libc::iovec>, fixed: Option<u32>) -> squeue::Entry {
-    // The builders take one of two types for the file.
+    // The builders take the file as one of two types.
     macro_rules! on_file {
         ($operation:ident, $($argument:expr),* ; $($setter:ident($value:expr)),*) => {
             match fixed {

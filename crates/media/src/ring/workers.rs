@@ -1,8 +1,8 @@
-//! A few threads that carry out what the ring cannot: everything where io_uring is refused, and calls that may
-//! wait and that io_uring does not know.
+//! A few threads for the work that the ring cannot do: all operations if io_uring is refused, and blocking calls that
+//! io_uring lacks.
 //!
-//! Limits: [`THREADS_MAX`] threads, started as they are needed; the queue is bounded by the ring's own limit on
-//! operations in flight. Dropping waits for what is under way.
+//! Limits: [`THREADS_MAX`] threads, started on demand. The ring's own limit on operations in flight bounds the queue.
+//! Dropping waits for the operations under way.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -26,7 +26,7 @@ struct Shared {
     queue: Mutex<Queue>,
     more: Condvar,
     finished: Mutex<Vec<Finished>>,
-    /// Rung when something is finished and nothing was before.
+    /// Rung when an operation finishes and none was finished before.
     bell: Arc<EventFd>,
 }
 
@@ -66,7 +66,7 @@ impl Workers {
                         .map(|work| (work, Err(MediaError::new(MediaFault::Retry, message.clone())))),
                 );
             }
-            // The threads that run will do.
+            // The running threads suffice.
             Err(_) => {}
         }
     }

@@ -61,7 +61,7 @@ fn many_threads_and_tasks_share_one_drive() {
     });
 }
 
-/// Keeps every request until it is told to answer, or panics when it is asked to reap.
+/// Keeps every request until the test asks for answers, or panics when it is reaped.
 struct Stuck {
     held: Vec<Request>,
     dies: bool,
@@ -97,7 +97,7 @@ fn at_the_limit_submit_answers_retry_and_nothing_accepted_is_lost() {
         });
         handle.submit(Op::Flush, Priority::Host, done);
     };
-    // The drive answers in rounds of IN_FLIGHT_MAX, so a multiple of that comes back in the end.
+    // The drive answers in rounds of IN_FLIGHT_MAX, so the total must be a multiple of that.
     let total = 64 * IN_FLIGHT_MAX;
     (0..total).for_each(|_| submit());
     let mut finished = 0;
@@ -107,7 +107,7 @@ fn at_the_limit_submit_answers_retry_and_nothing_accepted_is_lost() {
             Ok(()) => finished += 1,
             Err(MediaFault::Retry) => {
                 refused += 1;
-                // Ask again, so that the drive's last round fills.
+                // Submit again, so that the drive's last round fills.
                 submit();
                 refused -= 1;
             }

@@ -1,7 +1,7 @@
 //! The volatile write cache of a simulated drive: every version of every sector since it was last durable.
 //!
-//! Keeping all versions, and not only the newest, is what makes a power cut as cruel as a real one: a drive may have
-//! destaged an early version of a sector and lost a later one, and may have done so in any order between flushes.
+//! The cache keeps all versions, and not only the newest, because a real drive may destage an early version of a sector
+//! and lose a later one. Between flushes it may do so in any order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,28 +9,28 @@ use stele_ground::{BLOCK, Dice};
 
 use super::platter::{Page, Platter, SECTOR, SECTORS, bytes_of, merge, page_of};
 
-/// Versions held before the oldest are made durable, as a drive with a full cache does: 64 MiB.
+/// Limit on cached versions: 64 MiB. Beyond it the oldest become durable, as in a drive with a full cache.
 const VERSIONS_MAX: usize = 16_384;
 
 #[derive(Clone, Debug)]
 struct Version {
     sequence: u64,
-    /// Which sectors of the page this write touched, and is not yet durable in.
+    /// The sectors of the page that this write touched and that are not durable yet.
     mask: u8,
     content: Page,
 }
 
-/// A page with sectors that a power cut may lose.
+/// A part of a page that a power cut may lose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsettled {
     pub page: u64,
-    /// First sector of the unit; the unit is one sector, or all eight where they are written as one.
+    /// First sector of the unit; the unit is one sector, or all eight if they are written as one.
     pub sector: u8,
-    /// What may be found after the cut: the durable content, or one of so many later versions. At least 2.
+    /// Number of possible contents after the cut: the durable one and the later versions. At least 2.
     pub choices: usize,
 }
 
-/// The cache. Its content is lost by a power cut, apart from what chance leaves.
+/// The cache. A power cut loses its content, except for the parts that chance keeps.
 #[derive(Clone, Debug)]
 pub struct Cache {
     pages: BTreeMap<u64, Vec<Version>>,
@@ -46,18 +46,18 @@ impl Cache {
         Cache { pages: BTreeMap::new(), order: VecDeque::new(), sequence: 0, tear }
     }
 
-    /// Everything applied so far; a flush submitted now covers it.
+    /// A mark of all writes applied so far; a flush submitted now covers them.
     pub fn mark(&self) -> u64 {
         self.sequence
     }
 
-    /// A new sequence for a write about to be put.
+    /// A new sequence number for the next write.
     pub fn next(&mut self) -> u64 {
         self.sequence += 1;
         self.sequence
     }
 
-    /// What a read sees.
+    /// The page as a read sees it.
     pub fn view(&self, platter: &Platter, page: u64) -> Page {
         let Some(versions) = self.pages.get(&page) else { return platter.page(page) };
         match versions.last() {
@@ -70,7 +70,7 @@ impl Cache {
         }
     }
 
-    /// A write of some sectors of a page becomes visible, but not durable.
+    /// Makes a write of some sectors of a page visible, but not durable.
     pub fn put(&mut self, platter: &mut Platter, sequence: u64, page: u64, mask: u8, content: Page) {
         self.pages.entry(page).or_default().push(Version { sequence, mask, content });
         self.order.push_back((sequence, page));
@@ -81,7 +81,7 @@ impl Cache {
         }
     }
 
-    /// A write of some sectors becomes visible and durable at once, whatever older versions of them there were.
+    /// Makes a write of some sectors visible and durable at once, over all older versions.
     pub fn put_through(&mut self, platter: &mut Platter, page: u64, mask: u8, content: &Page) {
         if let Some(versions) = self.pages.get_mut(&page) {
             versions.iter_mut().for_each(|version| version.mask &= !mask);
@@ -115,7 +115,7 @@ impl Cache {
         }
     }
 
-    /// Every place where a power cut has a choice, in order.
+    /// Every place at which a power cut has a choice, in order.
     pub fn unsettled(&self) -> Vec<Unsettled> {
         let mut all = Vec::new();
         for (&page, versions) in &self.pages {
@@ -136,8 +136,8 @@ impl Cache {
         (0..SECTORS).step_by(step).map(move |sector| (sector as u8, mask << sector))
     }
 
-    /// The power is gone: of each unsettled place the version chosen survives (0 is the durable content).
-    /// Choices come in the order of [`Cache::unsettled`].
+    /// Cuts the power: each unsettled place keeps the chosen version (0 is the durable content). Choices come in the
+    /// order of [`Cache::unsettled`].
     pub fn cut(&mut self, platter: &mut Platter, mut choose: impl FnMut(Unsettled) -> usize) {
         let places = self.unsettled();
         for place in places {
@@ -160,16 +160,16 @@ impl Cache {
     }
 }
 
-/// How cruel one power cut is, drawn anew for each.
+/// The severity of one power cut, drawn for each cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// The cache vanishes.
+    /// The cache is lost.
     NothingSurvives,
-    /// The drive managed to write everything.
+    /// The drive wrote the whole cache.
     EverythingSurvives,
-    /// Each place throws its own die.
+    /// Each place keeps a random version.
     Any,
-    /// Each place keeps its newest version with this chance in 256, else the durable content.
+    /// Each place keeps its newest version with this chance in 256, otherwise the durable content.
     Newest(u8),
 }
 
@@ -195,7 +195,7 @@ impl Cut {
     }
 }
 
-/// Cuts a write into pages: page index, mask of the sectors touched, and the content in those sectors.
+/// Cuts a write into pages: page index, mask of the sectors touched, and the content of those sectors.
 pub(super) fn pages_of(at: u64, length: u64, mut read: impl FnMut(&mut [u8])) -> Vec<(u64, u8, Page)> {
     let mut pages = Vec::with_capacity((length as usize).div_ceil(BLOCK) + 1);
     let mut cursor = at;

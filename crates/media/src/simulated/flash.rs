@@ -1,38 +1,39 @@
-//! A flash drive in virtual time: dies that work at once, channels that they share, and stalls while space is reclaimed.
+//! A flash drive in virtual time: parallel dies, channels that they share, and stalls while space is reclaimed.
 //!
-//! A command is cut into pages; a page's die follows from its address. A read occupies its die, then the die's channel. A
-//! write goes over the channel into the drive's memory, and is programmed from there: with power-loss protection it is
-//! complete in memory as long as that has room, and a flush has nothing to wait for; without, a flush or a write through
-//! waits for all programming. Every [`FlashSpec::reclaim_every`] bytes that a die has programmed, it is busy for an erasure.
+//! A command is cut into pages, and a page's address decides its die. A read occupies its die, then the die's channel.
+//! A write crosses the channel into the drive's memory, and is programmed from there. With power-loss protection, a
+//! write completes once it is in memory, as long as there is room, and a flush waits for nothing. Without it, a flush
+//! or a write through waits for all programming. After every [`FlashSpec::reclaim_every`] programmed bytes, a die is
+//! busy with an erasure.
 
 use stele_ground::{Duration, Instant};
 
 use super::{Model, Work};
 
-/// What a data sheet says of a drive, and what it does not.
+/// The properties of a drive from its data sheet, and some that the data sheet omits.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlashSpec {
     pub channels: usize,
     pub dies_per_channel: usize,
-    /// Bytes a die reads or programs at once.
+    /// Bytes that a die reads or programs at once.
     pub page: u64,
     pub read: Duration,
     pub program: Duration,
     pub erase: Duration,
-    /// Bytes programmed on a die between two erasures.
+    /// Bytes that a die programs between two erasures.
     pub reclaim_every: u64,
     /// Bytes a second of one channel.
     pub channel_rate: u64,
-    /// Of every command.
+    /// Fixed time of every command.
     pub overhead: Duration,
-    /// Writes survive a power cut once they are in the drive's memory.
+    /// Whether writes survive a power cut once they are in the drive's memory.
     pub power_loss_protection: bool,
     /// Bytes of the drive's memory for writes.
     pub buffer: u64,
 }
 
 impl FlashSpec {
-    /// About an enterprise NVMe drive: 8 channels of 8 dies, 16 KiB pages, 70 us a read, 600 us a program.
+    /// Roughly an enterprise NVMe drive: 8 channels of 8 dies, 16 KiB pages, 70 us a read, 600 us a program.
     pub const fn enterprise() -> FlashSpec {
         FlashSpec {
             channels: 8,
@@ -60,9 +61,9 @@ struct Die {
 pub struct Flash {
     spec: FlashSpec,
     dies: Vec<Die>,
-    /// When each channel is free.
+    /// The time at which each channel becomes free.
     channels: Vec<u64>,
-    /// When everything written so far is programmed.
+    /// The time at which all writes so far are programmed.
     settled: u64,
 }
 
@@ -77,7 +78,7 @@ impl Flash {
         }
     }
 
-    /// Neighbouring pages lie on different channels, then on different dies of them.
+    /// Neighbouring pages lie on different channels, then on different dies of a channel.
     fn die_of(&self, page: u64) -> (usize, usize) {
         let die = (page % self.dies.len() as u64) as usize;
         (die, die % self.spec.channels)
@@ -108,7 +109,7 @@ impl Flash {
             self.channels[channel] = moved;
             taken = taken.max(moved);
             let die = &mut self.dies[die];
-            // Small writes share a page's programming.
+            // Small writes share the programming of a page.
             let time = self.spec.program.0 * bytes / self.spec.page;
             die.free_at = die.free_at.max(moved) + time;
             die.programmed += bytes;
@@ -122,7 +123,7 @@ impl Flash {
         if through && !self.spec.power_loss_protection {
             return programmed;
         }
-        // Memory that is not programmed yet fills up; what does not fit waits for the dies.
+        // Unprogrammed data fills the memory; further writes wait for the dies.
         let page_time = (self.spec.program.0 / self.dies.len() as u64).max(1);
         let held = self.spec.buffer / self.spec.page * page_time;
         taken.max(programmed.saturating_sub(held))

@@ -1,13 +1,14 @@
-//! A hard drive in virtual time: arm, rotation, zones, and a few commands in the drive to choose among.
+//! A hard drive in virtual time: arm, rotation, zones, and a few commands among which the drive chooses.
 //!
 //! The arm takes `track + b * sqrt(distance)` up to a third of the stroke, where it takes `average`, and from there
-//! linearly up to `full`. The platter turns exactly: the wait for a sector follows from the time and the sector's angle.
-//! Tracks are longer outside than inside, in zones; numbering starts outside, goes through the heads of a cylinder and
-//! then inwards, each track turned on by what a step to it takes, so that streams lose one such step a track.
-//! The drive sees the first [`HardDriveSpec::window`] waiting commands and serves the one it can reach soonest; the rest
-//! waits in the host, first in, first out. A write is complete when it is on the medium, so a flush costs nothing.
+//! linearly up to `full`. The platter turns exactly: the wait for a sector follows from the time and the sector's
+//! angle. Tracks are longer outside than inside, in zones. Numbering starts outside, goes through the heads of a
+//! cylinder, and then inwards. Each track is offset by the rotation during a step to it, so that streams lose one such
+//! step a track. The drive sees the first [`HardDriveSpec::window`] waiting commands and serves the one that it can
+//! reach soonest. The others wait in the host, first in, first out. A write is complete when it is on the medium, so a
+//! flush costs nothing.
 //!
-//! Rejected: a shortest-positioning choice over the whole queue. It overshoots the published reads by 80 %.
+//! Rejected: the shortest positioning time over the whole queue. It exceeds the published reads by 80 %.
 
 use stele_ground::{Dice, Duration, Instant};
 
@@ -18,7 +19,7 @@ const SECTOR: u64 = 512;
 /// Zones of equal width, outer to inner.
 const ZONES: u64 = 16;
 
-/// What a data sheet says of a drive.
+/// The properties of a drive from its data sheet.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HardDriveSpec {
     pub sectors: u64,
@@ -28,22 +29,22 @@ pub struct HardDriveSpec {
     pub outer_rate: u64,
     /// The innermost track's rate as a share of the outermost's.
     pub inner_share: f64,
-    /// To the next cylinder, or to another head.
+    /// Time to the next cylinder, or to another head.
     pub seek_track: Duration,
-    /// Over a third of the stroke.
+    /// Time over a third of the stroke.
     pub seek_average: Duration,
     pub seek_full: Duration,
-    /// Writes wait so much longer for the head to settle.
+    /// Additional time of a write for the head to settle.
     pub write_settle: Duration,
-    /// Of every command, before the arm moves.
+    /// Fixed time of every command, before the arm moves.
     pub overhead: Duration,
-    /// Commands the drive chooses among.
+    /// Number of commands among which the drive chooses.
     pub window: usize,
 }
 
 impl HardDriveSpec {
-    /// The 18.2 GB drive at 15,000 revolutions a minute behind the DS4500. Blocks, revolution and rates are the data
-    /// sheet's; seeks, settling, overhead and window were fitted to the published uncached cells of 20 drives.
+    /// The 18.2 GB drive at 15,000 revolutions a minute behind the DS4500. Blocks, revolution and rates come from the
+    /// data sheet. Seeks, settling, overhead and window were fitted to the published uncached cells of 20 drives.
     pub const fn published_15k() -> HardDriveSpec {
         HardDriveSpec {
             sectors: 35_890_512,
@@ -68,19 +69,19 @@ struct Zone {
     sectors_per_track: u64,
 }
 
-/// Where a sector is.
+/// The position of a sector.
 #[derive(Clone, Copy, Debug)]
 struct Spot {
     cylinder: u64,
     track: u64,
-    /// Share of a revolution.
+    /// As a share of a revolution.
     angle: f64,
     sectors_per_track: u64,
-    /// Sectors left on the track, this one included.
+    /// Sectors left on the track, including this one.
     left: u64,
 }
 
-/// The mechanics, with the arm where the last command left it.
+/// The mechanics, with the arm at the end of the last command.
 #[derive(Clone, Debug)]
 pub struct HardDrive {
     spec: HardDriveSpec,
@@ -88,15 +89,15 @@ pub struct HardDrive {
     cylinders: u64,
     cylinder: u64,
     track: u64,
-    /// Where the last read ended: the drive's own read-ahead holds what follows.
+    /// End of the last read: the drive's own read-ahead holds the sectors after it.
     read_end: u64,
-    /// Turned on by this much at time 0.
+    /// Rotation at time 0.
     phase: f64,
     skew: f64,
 }
 
 impl HardDrive {
-    /// The dice place the platter's angle at time 0, so that drives of an array are not in step.
+    /// The dice choose the platter's angle at time 0, so that drives of an array are not in step.
     pub fn new(spec: HardDriveSpec, dice: &mut Dice) -> HardDrive {
         let outer = spec.outer_rate as f64 * spec.revolution.as_secs_f64() / SECTOR as f64;
         let mean = outer * (1.0 + spec.inner_share) / 2.0;
@@ -143,7 +144,7 @@ impl HardDrive {
         }
     }
 
-    /// Nanoseconds for the arm over so many cylinders.
+    /// Nanoseconds for the arm to cross this many cylinders.
     pub fn seek(&self, cylinders: u64) -> f64 {
         let (track, average, full) =
             (self.spec.seek_track.0 as f64, self.spec.seek_average.0 as f64, self.spec.seek_full.0 as f64);

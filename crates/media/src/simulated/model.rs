@@ -1,8 +1,8 @@
-//! How long a simulated drive takes: which waiting command it serves next, and for how long.
+//! The timing of a simulated drive: the waiting command to serve next, and its duration.
 
 use stele_ground::{Dice, Duration, Instant};
 
-/// What a command does, as far as time is concerned.
+/// The work of a command, as far as time is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     Read {
@@ -15,30 +15,30 @@ pub enum Work {
         fua: bool,
     },
     Flush,
-    /// Discards and questions about extents.
+    /// Discards and queries of extents.
     Other,
 }
 
 /// A model of a drive's mechanics. Mechanical and flash models keep their own state (head, dies) in it.
 pub trait Model: Send {
-    /// Commands served at once.
+    /// Number of commands served at once.
     fn channels(&self) -> usize;
 
-    /// Waiting commands that the drive itself holds and may choose among; the rest waits in the host, in order.
+    /// Number of waiting commands that the drive itself holds and chooses among; the others wait in the host, in order.
     fn window(&self) -> usize {
         usize::MAX
     }
 
-    /// Which of the waiting commands is served next; `waiting` is in order of arrival, not empty, and within the window.
+    /// Chooses the next command; `waiting` is in order of arrival, not empty, and within the window.
     fn choose(&mut self, _now: Instant, _waiting: &[Work]) -> usize {
         0
     }
 
-    /// How long the command takes from when it is begun.
+    /// Duration of the command from its start.
     fn service(&mut self, now: Instant, work: Work) -> Duration;
 }
 
-/// A drive without mechanics: a fixed time a command, a rate, and a jitter that reorders completions.
+/// A drive without mechanics: a fixed time for each command, a rate, and a jitter that reorders completions.
 #[derive(Clone, Debug)]
 pub struct Plain {
     pub channels: usize,
@@ -46,13 +46,13 @@ pub struct Plain {
     pub flush: Duration,
     /// Bytes a second of one channel.
     pub rate: u64,
-    /// Up to this much more, evenly.
+    /// Largest additional time, evenly distributed.
     pub jitter: Duration,
     pub dice: Dice,
 }
 
 impl Plain {
-    /// About a SATA flash drive: 60 us, 400 MB/s, flush 400 us.
+    /// Roughly a SATA flash drive: 60 us, 400 MB/s, flush 400 us.
     pub fn flash(dice: Dice) -> Plain {
         Plain {
             channels: 8,
@@ -64,7 +64,7 @@ impl Plain {
         }
     }
 
-    /// Everything at once and in no time, in order.
+    /// All commands at once, in no time and in order.
     pub fn instant() -> Plain {
         Plain {
             channels: usize::MAX,
@@ -82,7 +82,7 @@ impl Model for Plain {
         self.channels
     }
 
-    /// It never chooses.
+    /// It serves commands in order.
     fn window(&self) -> usize {
         1
     }

@@ -1,5 +1,5 @@
-//! What a simulated drive holds for good: sparse pages of 4096 bytes, shared by reference count, so that an image
-//! of a drive (to roll back to, to clone, to try another power cut from) costs a pointer a page.
+//! The durable content of a simulated drive: sparse pages of 4096 bytes, shared by reference count. An image of a drive
+//! (for a rollback, a clone, another power cut) costs one pointer a page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ pub const SECTOR: usize = 512;
 /// Sectors of a page.
 pub const SECTORS: usize = BLOCK / SECTOR;
 
-/// The content of a page; none where it is all zeros.
+/// The content of a page; `None` if it is all zeros.
 pub type Page = Option<Arc<[u8; BLOCK]>>;
 
-/// Durable content. Never-written space is zeros.
+/// Durable content. Space that was never written is zeros.
 #[derive(Clone, Default)]
 pub struct Platter {
     pages: BTreeMap<u64, Arc<[u8; BLOCK]>>,
@@ -33,7 +33,7 @@ impl Platter {
         };
     }
 
-    /// Puts the sectors of `from` named by the bits of `mask` into the page.
+    /// Copies the sectors of `from` that `mask` names into the page.
     pub fn set_sectors(&mut self, index: u64, mask: u8, from: &Page) {
         if mask == u8::MAX {
             self.set(index, from.clone());
@@ -44,12 +44,12 @@ impl Platter {
         }
     }
 
-    /// Pages that hold anything but zeros, in order.
+    /// Indices of the pages that are not all zeros, in order.
     pub fn written(&self) -> impl Iterator<Item = u64> + '_ {
         self.pages.keys().copied()
     }
 
-    /// Pages that hold anything but zeros.
+    /// Number of pages that are not all zeros.
     pub fn len(&self) -> usize {
         self.pages.len()
     }
@@ -58,7 +58,7 @@ impl Platter {
         self.pages.is_empty()
     }
 
-    /// A hash of everything held; equal platters hash equal.
+    /// A hash of the whole content; equal platters hash equal.
     pub fn hash(&self) -> u64 {
         self.pages.iter().fold(0, |hash, (index, page)| {
             let low = crc32c(&page[..]);
@@ -79,16 +79,16 @@ pub(super) fn bytes_of(page: &Page) -> [u8; BLOCK] {
 }
 
 pub(super) fn page_of(bytes: &[u8; BLOCK]) -> Page {
-    // By way of a slice, whose content goes to the heap without a stop on the stack.
+    // A conversion by way of a slice moves the content to the heap without a copy on the stack.
     if is_zero(bytes) { None } else { Arc::<[u8]>::from(&bytes[..]).try_into().ok() }
 }
 
-/// By words: most pages differ from zeros in the first.
+/// Compares words: most pages differ from zeros in the first.
 fn is_zero(bytes: &[u8; BLOCK]) -> bool {
     bytes.as_chunks::<64>().0.iter().all(|chunk| *chunk == [0; 64])
 }
 
-/// Copies the sectors named by `mask`.
+/// Copies the sectors that `mask` names.
 pub(super) fn merge(content: &mut [u8; BLOCK], mask: u8, from: &Page) {
     for sector in (0..SECTORS).filter(|sector| mask & (1 << sector) != 0) {
         let range = sector * SECTOR..(sector + 1) * SECTOR;

@@ -71,8 +71,8 @@ fn signer() -> ChunkSigner {
 
 #[test]
 fn a_signed_body_passes_whole_and_fails_at_any_flipped_byte() {
-    // The chain below is produced by the oracle: sign by asking the signer until it says yes is not
-    // possible, so the expected signatures are computed from their definition.
+    // The chain below comes from the oracle. The signer only verifies, so the expected signatures are computed from
+    // their definition.
     let sign = |previous: &str, kind: &str, hashes: &str| {
         let stamp = "20261120T000000Z\n20261120/us-east-1/s3/aws4_request";
         let text = format!("{kind}\n{stamp}\n{previous}\n{hashes}");
@@ -100,13 +100,13 @@ fn a_signed_body_passes_whole_and_fails_at_any_flipped_byte() {
         let mut flipped = body.clone().into_bytes();
         flipped[index] ^= 1;
         let outcome = run(&flipped);
-        // The line ends of the trailer are not covered by a signature, and change nothing.
+        // The line ends of the trailer are not signed, and change nothing.
         assert!(
             outcome.is_err() || outcome == Ok((payload.clone(), trailers.clone())),
             "byte {index} flipped passed: {outcome:?}"
         );
     }
-    // As minio-go writes it, in pieces of every length.
+    // The form of minio-go, in pieces of every length.
     let minio = body.replace(&format!("{trailer}\r\n"), &format!("{trailer}\n\r\n"));
     for length in 1..7 {
         let taken = take(minio.as_bytes(), &mut || length, Dechunker::new(Some(signer()), true));

@@ -1,5 +1,5 @@
-//! `/health` and `/metrics`: unsigned, and therefore served on the administration listener or loopback
-//! only, unless the settings open them.
+//! `/health` and `/metrics`. They are unsigned, and therefore served only on the administration listener or on
+//! loopback, unless the settings open them.
 
 use super::Frontend;
 use crate::metrics::{Health, Metrics, Snapshot};
@@ -8,7 +8,7 @@ use hyper::{Method, Response, StatusCode};
 use s3s::Body;
 use std::sync::Arc;
 
-/// Tells how the store beneath is doing, when asked. Called for each scrape: it must be quick and not wait.
+/// Returns the state of the store. Called for each scrape: it must be quick and must not wait.
 pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 
 impl Frontend {
@@ -18,7 +18,7 @@ impl Frontend {
     }
 }
 
-/// The same without a frontend, for a store that serves no objects.
+/// The same without a frontend, for a store without S3.
 pub fn admin(
     metrics: &Metrics,
     source: Option<&SnapshotSource>,
@@ -38,7 +38,7 @@ pub fn admin(
             let snapshot = snapshot().unwrap_or_default();
             let status = match snapshot.health {
                 Health::Healthy | Health::Degraded => StatusCode::OK,
-                // Reads of what is lost answer so, too.
+                // Reads of lost data return the same status.
                 Health::DataUnreadable => StatusCode::INTERNAL_SERVER_ERROR,
                 Health::ReadOnly | Health::Down => StatusCode::SERVICE_UNAVAILABLE,
             };

@@ -1,4 +1,4 @@
-//! What every answer gets: its ids, and an error document that names them.
+//! The parts that every answer gets: its ids, and an error document that names them.
 
 use super::Frontend;
 use crate::operation::Operation;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 
-/// What is read away of a body nobody wanted, so that its sender gets to read why.
+/// Number of bytes drained from an unwanted body, so that its sender can read the refusal.
 const DRAIN_BYTES: u64 = 1 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
@@ -19,33 +19,33 @@ const DRAIN_TIME: Duration = Duration::from_secs(2);
 pub fn refusal(error: S3Error) -> Response<Body> {
     let status = error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     error.to_http_response().unwrap_or_else(|_| {
-        // A document of two short texts cannot fail to be written; if it does, the status still tells.
+        // Writing a document of two short texts cannot fail; if it does, the status remains.
         let mut response = Response::new(Body::empty());
         *response.status_mut() = status;
         response
     })
 }
 
-/// Deals with what the client still sends after its answer is decided.
+/// Handles the data that the client still sends after its answer is decided.
 pub async fn read_away(response: &mut Response<Body>, rest: Option<Payload>) {
     let Some(mut payload) = rest else {
         return;
     };
-    // A client that waits for `100 Continue` has sent nothing, and asking for the rest would make it.
+    // A client that waits for `100 Continue` has sent nothing; draining would invite it to send.
     let read = !payload.awaits_invitation() && payload.drain(DRAIN_BYTES, DRAIN_TIME).await;
     if !read {
         end_connection(response);
     }
 }
 
-/// The connection ends with this answer. Also where a client that asked to be invited got its answer without an
-/// invitation: botocore takes the status of that answer for the one of the next request on the connection.
+/// Ends the connection with this answer. It is also needed if a client that waited for an invitation got an answer
+/// without one: botocore takes the status of that answer for the answer to the next request on the connection.
 pub fn end_connection(response: &mut Response<Body>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 impl Frontend {
-    /// Puts the ids on an answer, and into its document if it is an error.
+    /// Adds the ids to an answer, and to its document if it is an error.
     pub fn finish(&self, response: &mut Response<Body>, id: &str, resource: &str, head: bool) {
         let status = response.status();
         if status.is_client_error() || status.is_server_error() {
@@ -60,7 +60,7 @@ impl Frontend {
     }
 }
 
-/// Corrects what the wire crate has no way to say.
+/// Corrects answers that the wire crate cannot express.
 pub fn correct(operation: Operation, response: &mut Response<Body>) {
     let done = response.status() == StatusCode::OK;
     match operation {
@@ -73,7 +73,7 @@ pub fn correct(operation: Operation, response: &mut Response<Body>) {
     }
 }
 
-/// GetObjectAttributes is the one operation whose entity tag has no quotes around it.
+/// Removes the quotes: GetObjectAttributes is the only operation whose entity tag has none.
 fn bare_etag(response: &mut Response<Body>) {
     let Some(document) = response.body().bytes() else {
         return;
@@ -108,7 +108,7 @@ fn name_error(response: &mut Response<Body>, id: &str, resource: &str, head: boo
     if let Ok(front) = std::str::from_utf8(front)
         && !front.contains("<Message>")
     {
-        // The wire crate refuses some requests by the code alone, which clients show as an unknown error.
+        // The wire crate refuses some requests with the code alone, which clients show as an unknown error.
         let code =
             front.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code);
         whole.extend_from_slice(format!("<Message>{}</Message>", wording(code)).as_bytes());
@@ -130,7 +130,7 @@ fn name_error(response: &mut Response<Body>, id: &str, resource: &str, head: boo
     *response.body_mut() = Body::from(whole);
 }
 
-// For the codes that the wire crate uses without a message.
+// Messages for the codes that the wire crate uses without one.
 fn wording(code: &str) -> &'static str {
     match code {
         "InvalidBucketName" => {

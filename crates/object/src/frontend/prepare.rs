@@ -1,4 +1,4 @@
-//! From a request as received to one the wire crate may route: sender known, body bounded.
+//! Turns a received request into one that the wire crate may route: with a known sender and a bounded body.
 
 use super::{DOCUMENT_UNIT, Frontend};
 use super::{document, subresource};
@@ -22,14 +22,14 @@ use stele_archive::{ArchiveError, Caller};
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
-/// A request ready for the wire crate. The permit accounts for a body held whole.
+/// A request for the wire crate. The permit accounts for a body that is held completely.
 pub struct Prepared<'f> {
     pub call: Arc<Call>,
     pub request: s3s::HttpRequest,
     _held: Option<SemaphorePermit<'f>>,
 }
 
-/// A refused request, and its body, which may have to be read away.
+/// A refused request with its body, which may have to be drained.
 pub struct Unfit {
     pub error: S3Error,
     pub payload: Option<Payload>,
@@ -41,7 +41,7 @@ impl From<S3Error> for Unfit {
     }
 }
 
-/// Query parameters that are the signature itself.
+/// Query parameters of the signature itself.
 const QUERY_AUTHENTICATION: [&str; 8] = [
     "x-amz-algorithm",
     "x-amz-content-sha256",
@@ -59,7 +59,7 @@ struct Target {
     query: Query,
     bucket: Option<String>,
     object: bool,
-    // The host name, not the path, says which bucket.
+    // The host name, not the path, names the bucket.
     by_host: bool,
 }
 
@@ -97,7 +97,7 @@ impl Frontend {
         let streams = subresource::streams(&parts.method, target.object, &target.query, copies);
         let unread = claim.is_none() && !streams;
         if unread && payload.length() > 0 && (parts.method == Method::PUT || parts.method == Method::POST) {
-            // No bucket lets strangers do anything that is said in a document, so none of theirs is read.
+            // No bucket lets anonymous clients act by a document, so their documents are not read.
             let error = refuse(S3ErrorCode::AccessDenied, "Access Denied: this request must be signed.");
             self.audit(&error, &parts.method, &target, peer, id).await;
             return Err(Unfit { error, payload: Some(payload) });
@@ -148,7 +148,7 @@ impl Frontend {
         Ok(Prepared { call, request, _held: held })
     }
 
-    // Who it is, and whether they may come in at all.
+    // Identifies the caller, and decides whether it is admitted.
     async fn admit(
         &self,
         method: &Method,
@@ -189,7 +189,7 @@ impl Frontend {
         Ok(())
     }
 
-    // The path decides the bucket and key, or the host name does under a domain of ours.
+    // The path names the bucket and key, or the host name does under one of our domains.
     fn target(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<Target> {
         let invalid = || refuse(S3ErrorCode::InvalidURI, "Couldn't parse the specified URI.");
         let raw_path = uri.path().to_owned();
@@ -258,7 +258,7 @@ impl Frontend {
         signer: Option<ChunkSigner>,
         payload: Payload,
     ) -> Result<Payload, (S3Error, Payload)> {
-        // Without a claim the header is all there is to say that a body is framed.
+        // Without a claim, only the header tells that a body is framed.
         let unsigned =
             headers.get("x-amz-content-sha256").is_some_and(|value| value == "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
         let signing = match claim {
@@ -287,7 +287,7 @@ impl Frontend {
         })
     }
 
-    // Reads a body whole, within the limit for one and the limit for all, and verifies its digests.
+    // Reads a body completely, within its own limit and the common limit, and verifies its digests.
     async fn document(
         &self,
         headers: &HeaderMap,
@@ -309,7 +309,7 @@ impl Frontend {
                 }
             }
         };
-        // A pace that is fair to an upload would let a few senders keep all room for documents for hours.
+        // A pace that is fair to an upload would let a few senders hold all document memory for hours.
         let Ok(document) = timeout(self.settings.document_patience, payload.collect(limit)).await else {
             return Err(refuse(
                 S3ErrorCode::RequestTimeout,
@@ -374,7 +374,7 @@ fn check_method(method: &Method, headers: &HeaderMap, target: &Target) -> S3Resu
     }
 }
 
-// How long the payload is, framing not counted.
+// The length of the payload without framing.
 fn body_length(headers: &HeaderMap, framed: bool) -> S3Result<u64> {
     let number = |name: &str| {
         let value = headers.get(name)?;
@@ -396,7 +396,7 @@ fn body_length(headers: &HeaderMap, framed: bool) -> S3Result<u64> {
     }
 }
 
-// `aws-chunked` is the framing's own coding and not part of what is stored.
+// `aws-chunked` is the coding of the framing, and not stored.
 fn strip_framing(headers: &mut HeaderMap) {
     let Some(value) = headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()) else {
         return;
@@ -412,7 +412,7 @@ fn strip_framing(headers: &mut HeaderMap) {
     }
 }
 
-// Metadata that is sent in several lines is one list, as in HTTP; it was signed as one.
+// Joins metadata in several lines into one list, as in HTTP; it was signed in that form.
 fn join_metadata(headers: &mut HeaderMap) {
     let names: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("x-amz-meta-")).cloned().collect();
@@ -426,7 +426,7 @@ fn join_metadata(headers: &mut HeaderMap) {
     }
 }
 
-// Where the bucket of a request is, as its sender addressed it.
+// The URL of the bucket, in the form in which the sender addressed it.
 fn bucket_url(headers: &HeaderMap, target: &Target, secure: bool) -> String {
     let bucket = target.bucket.as_deref().unwrap_or_default();
     match headers.get(HOST).and_then(|host| host.to_str().ok()) {
@@ -453,7 +453,7 @@ fn hoist(headers: &mut HeaderMap, query: &Query) {
     }
 }
 
-// The URI the wire crate routes by: path-style, and without what authenticated it.
+// The URI for routing by the wire crate: path-style, and without the parameters of authentication.
 fn routed(uri: &Uri, target: &Target, presigned: bool) -> S3Result<Uri> {
     let by_host = target.bucket.as_ref().filter(|_| target.by_host);
     if by_host.is_none() && !presigned {
@@ -484,7 +484,7 @@ fn take_text(headers: &mut HeaderMap, name: &HeaderName) -> Option<String> {
     value.to_str().ok().filter(|text| !text.trim().is_empty()).map(str::to_owned)
 }
 
-// As RFC 9110 has it, a range or date that cannot be read is as if it were not there.
+// After RFC 9110, an unreadable range or date counts as missing.
 fn drop_unreadable(headers: &mut HeaderMap) {
     let text =
         |headers: &HeaderMap, name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("").to_owned());

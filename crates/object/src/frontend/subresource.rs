@@ -1,8 +1,8 @@
-//! Which subresources go with which method.
+//! The valid combinations of methods and subresources.
 //!
-//! The wire crate falls back to the plain operation where a method does not go with a subresource:
-//! `DELETE /bucket?versioning` would delete the bucket, `PUT /bucket/key?uploadId=x` would store an
-//! object. Such requests are refused here, before they are routed.
+//! For an invalid combination the wire crate falls back to the plain operation: `DELETE /bucket?versioning` would
+//! delete the bucket, and `PUT /bucket/key?uploadId=x` would store an object. Such requests are refused here, before
+//! they are routed.
 
 use crate::query::Query;
 use crate::refusal::refuse;
@@ -74,8 +74,8 @@ const BUCKET_SETTINGS: [&str; 18] = [
     "website",
 ];
 
-/// Parameters that are no subresources. Another one without a value is a subresource of a later S3: with it a request is not
-/// the one that it would be without.
+/// Parameters that are not subresources. Any other parameter without a value is a subresource of a later S3, and
+/// changes the meaning of the request.
 const PARAMETERS: [&str; 22] = [
     "allow-unordered",
     "bucket-region",
@@ -142,7 +142,7 @@ fn fits(method: &Method, object: bool, name: &str) -> bool {
     }
 }
 
-/// Refuses a method that does not go with the request's subresources.
+/// Refuses a method that is invalid with the request's subresources.
 pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
     for (name, value) in query.iter() {
         if is_subresource_of_later(name, value) {
@@ -171,12 +171,12 @@ pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
     Ok(())
 }
 
-/// The method does not go with the resource.
+/// The error for a method that is invalid on the resource.
 pub fn not_allowed() -> S3Error {
     refuse(S3ErrorCode::MethodNotAllowed, "The specified method is not allowed against this resource.")
 }
 
-/// Whether the body of a request is an object's or part's content, to be streamed.
+/// Whether the body of a request is content of an object or part, which is streamed.
 pub fn streams(method: &Method, object: bool, query: &Query, copies: bool) -> bool {
     let documents = ["acl", "legal-hold", "retention", "tagging"];
     method == Method::PUT && object && !copies && !documents.iter().any(|name| query.has(name))

@@ -1,4 +1,4 @@
-//! What a scrape shows, and that every series shown is documented.
+//! The contents of a scrape; every series in it must be documented.
 
 use super::*;
 

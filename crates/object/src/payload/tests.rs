@@ -1,4 +1,4 @@
-//! Lengths, digests and trailers of payloads, by what their senders get wrong.
+//! Lengths, digests and trailers of payloads, and the errors of their senders.
 
 use super::*;
 use crate::dechunk::Dechunker;

@@ -1,9 +1,9 @@
-//! The canonical request: the one byte string both sides hash.
+//! The canonical request: the byte string that both sides hash.
 
 use crate::query::Query;
 use hyper::HeaderMap;
 
-/// Appends `text` percent-encoded as SigV4 wants it; `/` survives only where `slash` says so.
+/// Appends `text` percent-encoded by the rules of SigV4; `slash` keeps `/` unencoded.
 pub fn encode(out: &mut Vec<u8>, text: &[u8], slash: bool) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in text {
@@ -15,7 +15,7 @@ pub fn encode(out: &mut Vec<u8>, text: &[u8], slash: bool) {
     }
 }
 
-/// What of a request takes part in its signature.
+/// The parts of a request that its signature covers.
 pub struct Parts<'r> {
     /// The HTTP method.
     pub method: &'r str,
@@ -29,10 +29,10 @@ pub struct Parts<'r> {
     pub headers: &'r HeaderMap,
 }
 
-/// The canonical request, or `None` if a header said to be signed is not there.
+/// The canonical request, or `None` if a header listed as signed is missing.
 ///
-/// `path` is written as given, so that a client that signed a path with reserved characters left
-/// bare can be met half-way: the caller tries the encoded form first, then the raw one.
+/// `path` is written as given. Some clients sign a path with unencoded reserved characters: the caller tries the
+/// encoded form first, then the raw one.
 pub fn request(
     parts: &Parts<'_>,
     encoded_path: &[u8],
@@ -91,7 +91,7 @@ fn canonical_query(out: &mut Vec<u8>, query: &Query, presigned: bool) {
     }
 }
 
-// Leading and trailing blanks go, runs of blanks inside become one.
+// Removes leading and trailing blanks, and joins runs of blanks inside into one.
 fn trimmed(out: &mut Vec<u8>, value: &[u8]) {
     let value = value.trim_ascii();
     if !value.windows(2).any(|pair| pair == b"  ") {

@@ -1,4 +1,4 @@
-//! The chain of chunk signatures of an aws-chunked body: each covers the one before it.
+//! The chain of chunk signatures of an aws-chunked body: each covers the previous one.
 
 use super::stamp::Stamp;
 use aws_lc_rs::{digest, hmac};
@@ -30,19 +30,19 @@ impl ChunkSigner {
         }
     }
 
-    /// Takes in data of the current chunk.
+    /// Adds data of the current chunk.
     pub fn update(&mut self, data: &[u8]) {
         self.hash.update(data);
     }
 
-    /// Ends the current chunk: whether `signature` is the one its data demands.
+    /// Ends the current chunk; returns whether `signature` matches its data.
     pub fn chunk(&mut self, signature: &[u8]) -> bool {
         let hash = std::mem::replace(&mut self.hash, digest::Context::new(&digest::SHA256));
         let data = hex_lower(hash.finish().as_ref());
         self.check("AWS4-HMAC-SHA256-PAYLOAD", &[EMPTY_SHA256, &data], signature)
     }
 
-    /// The end of the body: whether `signature` covers the trailer lines, written `name:value\n`.
+    /// Ends the body; returns whether `signature` covers the trailer lines, written `name:value\n`.
     pub fn trailer(&mut self, lines: &[u8], signature: &[u8]) -> bool {
         let data = hex_lower(digest::digest(&digest::SHA256, lines).as_ref());
         self.check("AWS4-HMAC-SHA256-TRAILER", &[&data], signature)

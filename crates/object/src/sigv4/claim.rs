@@ -1,4 +1,4 @@
-//! What a request claims about its sender, and the check of that claim.
+//! A request's claim about its sender, and the check of that claim.
 
 use super::canonical::{self, Parts};
 use super::chunk::{ChunkSigner, hex_lower};
@@ -13,33 +13,33 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::time::{Duration, SystemTime};
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// How far a client's clock may be off, as AWS allows.
+/// Largest deviation of a client's clock, as on AWS.
 const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
-/// The longest life of a presigned URL.
+/// The longest validity of a presigned URL.
 const PRESIGNED_SECONDS_MAX: u64 = 7 * 24 * 3600;
 
-/// How the payload is protected, as `x-amz-content-sha256` says.
+/// The protection of the payload, as `x-amz-content-sha256` names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PayloadSigning {
-    /// Not at all; TLS or a checksum has to.
+    /// No signature: TLS or a checksum must protect it.
     Unsigned,
     /// The whole payload has this SHA-256.
     Sha256([u8; 32]),
-    /// aws-chunked, every chunk signed; with a signed trailer if so.
+    /// aws-chunked, every chunk signed, with a signed trailer if `trailer`.
     Chunks { trailer: bool },
-    /// aws-chunked, nothing signed, a trailer with a checksum at the end.
+    /// aws-chunked, unsigned, with a trailer for a checksum at the end.
     UnsignedChunks,
 }
 
-/// Who a request says it is from, and the signature that should prove it.
+/// The claimed sender of a request, and the signature as proof.
 pub struct Claim {
-    /// The access key named.
+    /// The named access key.
     pub access_key: String,
     /// The region of the signing scope.
     pub region: String,
-    /// How the payload is protected.
+    /// The protection of the payload.
     pub payload: PayloadSigning,
-    /// Whether the claim came in the query.
+    /// Whether the query carried the claim.
     pub presigned: bool,
     service: String,
     stamp: Stamp,
@@ -50,7 +50,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The claim of a request; `None` if it makes none and is anonymous.
+    /// The claim of a request; `None` for an anonymous request.
     pub fn of(headers: &HeaderMap, query: &Query) -> S3Result<Option<Claim>> {
         if query.has("X-Amz-Algorithm") || query.has("X-Amz-Signature") {
             if headers.contains_key(AUTHORIZATION) {
@@ -73,14 +73,14 @@ impl Claim {
         }
     }
 
-    /// Checks the claim against the sender's secret. Returns the chain that verifies the chunks to come,
-    /// if the payload is chunked and signed.
+    /// Checks the claim against the sender's secret. For a signed chunked payload it returns the chain that verifies
+    /// the chunks.
     pub fn verify(&self, secret: &str, keys: &SigningKeys, parts: &Parts<'_>) -> S3Result<Option<ChunkSigner>> {
         self.check_coverage(parts.headers)?;
         let key = keys.key(&self.access_key, secret, self.stamp.date(), &self.region, &self.service);
         let mut encoded = Vec::with_capacity(parts.raw_path.len());
         canonical::encode(&mut encoded, parts.path.as_bytes(), true);
-        // Some clients sign the path as they send it, with reserved characters left bare.
+        // Some clients sign the path as they send it, with unencoded reserved characters.
         let genuine = self.matches(&key, parts, &encoded)
             || (encoded != parts.raw_path.as_bytes() && self.matches(&key, parts, parts.raw_path.as_bytes()));
         if !genuine {
@@ -93,7 +93,7 @@ impl Claim {
         Ok(chained.then(|| ChunkSigner::new(key, self.stamp, &self.region, &self.service, &self.signature)))
     }
 
-    /// Refuses a claim made too long ago, too far ahead, or past its expiry.
+    /// Refuses a claim that is too old, too far ahead, or past its expiry.
     pub fn check_time(&self, now: SystemTime) -> S3Result<()> {
         let signed = self.stamp.instant();
         let ahead = signed.duration_since(now).unwrap_or_default();
@@ -111,12 +111,12 @@ impl Claim {
         Ok(())
     }
 
-    // An unsigned x-amz header could be added by anyone on the way: it could raise a retention, or bypass one.
+    // Anyone on the way could add an unsigned x-amz header, for example to extend a retention or to bypass one.
     fn check_coverage(&self, headers: &HeaderMap) -> S3Result<()> {
         let signed = |name: &str| self.signed_headers.split(';').any(|found| found == name);
         let uncovered = headers.keys().map(|name| name.as_str()).find(|name| {
             let matters = name.starts_with("x-amz-") || *name == "host";
-            // On a presigned URL that names no payload hash the header only adds a check, so it may come later.
+            // On a presigned URL without a payload hash this header only adds a check, so it may be unsigned.
             let harmless = self.presigned && *name == "x-amz-content-sha256";
             matters && !harmless && !signed(name)
         });
@@ -176,7 +176,7 @@ struct Scope {
     service: String,
 }
 
-// `AKID/20130524/us-east-1/s3/aws4_request`; the access key itself may hold slashes.
+// `AKID/20130524/us-east-1/s3/aws4_request`; the access key itself may contain slashes.
 fn scope(credential: &str) -> Result<Scope, &'static str> {
     let mut parts = credential.rsplitn(5, '/');
     let (terminal, service, region, date, access_key) =
@@ -282,8 +282,8 @@ fn from_query(headers: &HeaderMap, query: &Query) -> S3Result<Claim> {
         }
         Ok(seconds) => seconds,
     };
-    // The payload is unknown when the URL is signed, unless its hash was made part of the query. A hash that is part of it
-    // was signed: no header says otherwise.
+    // The payload is unknown when the URL is signed, unless its hash was made part of the query. A hash in the query
+    // was signed, so no header can override it.
     let named = query.get("X-Amz-Content-Sha256");
     let hoisted = named.unwrap_or("UNSIGNED-PAYLOAD");
     let sent = text_header(headers, "x-amz-content-sha256");

@@ -1,10 +1,10 @@
-//! The instant a request was signed, as `YYYYMMDDTHHMMSSZ`.
+//! The time at which a request was signed, as `YYYYMMDDTHHMMSSZ`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stele_ground::calendar;
 
-/// A signing instant with the text it was written as, which takes part in the signature.
+/// A signing time with its original text, which the signature covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     text: [u8; 16],
@@ -12,12 +12,12 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Parses `20130524T000000Z`; `None` for anything else, impossible dates included.
+    /// Parses `20130524T000000Z`; `None` for any other text, including impossible dates.
     pub fn parse(text: &str) -> Option<Stamp> {
         Some(Stamp { seconds: calendar::parse_stamp(text)?, text: text.as_bytes().try_into().ok()? })
     }
 
-    /// The stamp of an instant; the form a client writes.
+    /// The stamp of a time, in the form that a client writes.
     pub fn of(instant: SystemTime) -> Stamp {
         let seconds = instant.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut text = *b"00000000T000000Z";

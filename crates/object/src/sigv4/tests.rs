@@ -1,4 +1,4 @@
-//! The examples AWS publishes for Signature Version 4 with S3, and what must not pass.
+//! The examples that AWS publishes for Signature Version 4 with S3, and forgeries that must fail.
 
 use super::*;
 use crate::query::Query;
@@ -228,7 +228,7 @@ fn stamps_are_read_and_written_alike() {
     }
 }
 
-/// Bytes a stranger may send in place of those of a real claim.
+/// Bytes that an attacker may send in place of those of a real claim.
 const PIECES: [&str; 16] = [
     "AWS4-HMAC-SHA256",
     "Credential=",

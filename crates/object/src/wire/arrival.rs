@@ -1,8 +1,9 @@
-//! A payload on its way into a writer. A slow sender keeps little of the room that all uploads share.
+//! Moves a payload into a writer. A slow sender holds little of the memory that all uploads share.
 //!
-//! While there is room for everybody, pieces fill up however slowly. When somebody waits for room, an upload that has
-//! handed nothing on for [`ROOM_PATIENCE`] stores what it has and keeps less than 64 KiB, whether its sender is silent or
-//! drips. So as many uploads as may be served at once fit in the room, and one that sends is served beside all that do not.
+//! While there is enough memory, pieces fill up however slowly. If another upload waits for memory, an upload that has
+//! handed nothing on for [`ROOM_PATIENCE`] stores its data and keeps less than 64 KiB, whether its sender is silent or
+//! slow. The memory therefore suffices for as many uploads as may be served at once, and an active upload proceeds
+//! beside any number of stalled ones.
 
 use crate::payload::Payload;
 use crate::refusal::translated;
@@ -12,10 +13,10 @@ use std::time::Duration;
 use stele_archive::ObjectWriter;
 use tokio::time::{Instant, sleep_until};
 
-/// How long an upload may keep room for a piece that others wait for.
+/// Largest time for an upload to hold memory for a piece while others wait.
 const ROOM_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Moves all of a payload into a writer.
+/// Moves a whole payload into a writer.
 pub async fn arrive(payload: &mut Payload, writer: &mut ObjectWriter) -> S3Result<()> {
     let mut kept_since = Instant::now();
     let mut handed_on = 0;

@@ -1,4 +1,4 @@
-//! Buckets: made, listed, removed, and their settings.
+//! Buckets: create, list, remove, and their settings.
 
 use super::convert::*;
 use super::elements::{elements, only};
@@ -59,7 +59,7 @@ pub async fn create(wire: &Wire, call: Arc<Call>, request: S3Request<CreateBucke
     let location = format!("/{}", input.bucket);
     match wire.archive.create_bucket(&call.caller, &input.bucket, new).await {
         Ok(_) => {}
-        // As in the first region of AWS: who has made the bucket is not told off for making it again.
+        // As in the first region of AWS: the owner of a bucket may create it again without an error.
         Err(ArchiveError::BucketExists { name, own: true }) if wire.settings.region == "us-east-1" => {
             let there = wire.archive.bucket(&call.caller, &name).await.map_err(translated)?;
             let same = configured.region.is_none_or(|region| region == there.region)
@@ -74,7 +74,7 @@ pub async fn create(wire: &Wire, call: Arc<Call>, request: S3Request<CreateBucke
     Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
 }
 
-/// A `CreateBucketConfiguration`, of which the wire crate knows only a part.
+/// A `CreateBucketConfiguration`; the wire crate knows only a part of it.
 #[derive(Default)]
 struct Configured {
     region: Option<String>,
@@ -105,7 +105,7 @@ impl Configured {
     }
 }
 
-// Whether a name is formed as AWS forms its regions: `eu-west-1`, `us-gov-east-1`, and the old `EU`.
+// Whether a name has the form of an AWS region: `eu-west-1`, `us-gov-east-1`, and the old `EU`.
 fn names_region(name: &str) -> bool {
     const AREAS: [&str; 12] = ["af", "ap", "ca", "cn", "eu", "eusc", "il", "me", "mx", "sa", "us", "us-gov"];
     let mut parts = name.rsplitn(3, '-');
@@ -174,7 +174,7 @@ pub async fn location(
     request: S3Request<GetBucketLocationInput>,
 ) -> Answer<GetBucketLocationOutput> {
     let info = wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
-    // As on AWS, the first region goes without saying.
+    // As on AWS, the first region is left out.
     let region = Some(info.region).filter(|region| region != "us-east-1");
     Ok(S3Response::new(GetBucketLocationOutput { location_constraint: region.map(BucketLocationConstraint::from) }))
 }
@@ -228,7 +228,7 @@ pub async fn set_versioning(
     Ok(S3Response::new(PutBucketVersioningOutput::default()))
 }
 
-/// GetBucketEncryption: always AES256, since everything is always encrypted.
+/// GetBucketEncryption: always AES256, since all data is always encrypted.
 pub async fn encryption(
     wire: &Wire,
     call: Arc<Call>,
@@ -247,14 +247,14 @@ pub async fn encryption(
     }))
 }
 
-/// GetBucketAcl: the owner has full control, and there is nothing else to say.
+/// GetBucketAcl: the owner has full control, and there are no other grants.
 pub async fn acl(wire: &Wire, call: Arc<Call>, request: S3Request<GetBucketAclInput>) -> Answer<GetBucketAclOutput> {
     let info = wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
     let owner = wire_owner(&info.owner);
     Ok(S3Response::new(GetBucketAclOutput { grants: Some(vec![full_control(&owner)]), owner: Some(owner) }))
 }
 
-/// GetBucketOwnershipControls: the bucket's owner owns everything in it.
+/// GetBucketOwnershipControls: the bucket's owner owns all objects in it.
 pub async fn ownership(
     wire: &Wire,
     call: Arc<Call>,

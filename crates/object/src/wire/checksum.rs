@@ -1,4 +1,4 @@
-//! Checksums of the wire: what headers and trailers say a body hashes to, and what answers say.
+//! Checksums in the protocol: those that headers and trailers claim for a body, and those in answers.
 
 use crate::refusal::{malformed_trailer, refuse};
 use hyper::HeaderMap;
@@ -19,14 +19,14 @@ fn algorithm_of(header: &str) -> Option<Algorithm> {
     HEADERS.iter().find(|(_, name)| name.eq_ignore_ascii_case(header)).map(|(found, _)| *found)
 }
 
-/// What a request says of its body's digests.
+/// The digests that a request names for its body.
 #[derive(Default, Debug)]
 pub struct Digests {
-    /// Known before the body.
+    /// Values known before the body.
     pub expected: Expected,
-    /// To come behind it.
+    /// Algorithms whose values follow the body.
     pub announced: Vec<Algorithm>,
-    /// Asked for, with or without a value.
+    /// Requested algorithms, with or without a value.
     pub algorithms: Vec<Algorithm>,
 }
 
@@ -79,12 +79,12 @@ fn announced(headers: &HeaderMap) -> S3Result<Vec<Algorithm>> {
         .collect()
 }
 
-// The headers of a completion name the checksum of the object that it makes, not of its document.
+// The headers of a completion name the checksum of the resulting object, not of the document.
 fn completion_digests(headers: &HeaderMap) -> S3Result<Digests> {
     Ok(Digests { expected: expected_md5(headers)?, announced: announced(headers)?, algorithms: Vec::new() })
 }
 
-// An SDK that says which algorithm it uses must also send the value, or the client's belief in it is misplaced.
+// An SDK that names its algorithm must also send the value; otherwise its client would wrongly believe in a check.
 fn check_announcement(headers: &HeaderMap, digests: &Digests) -> S3Result<()> {
     let Some(named) = headers.get("x-amz-sdk-checksum-algorithm") else {
         return Ok(());
@@ -92,7 +92,7 @@ fn check_announcement(headers: &HeaderMap, digests: &Digests) -> S3Result<()> {
     let algorithm = named.to_str().ok().and_then(Algorithm::parse).ok_or_else(|| {
         refuse(S3ErrorCode::InvalidRequest, "Value for x-amz-sdk-checksum-algorithm header is invalid.")
     })?;
-    // A request without content, such as the start of a multipart upload, only names it.
+    // A request without content, such as the start of a multipart upload, only names the algorithm.
     let content = headers.get("content-length").is_some_and(|length| length != "0");
     if digests.algorithms.is_empty() && content && !headers.contains_key("content-md5") {
         return Err(refuse(
@@ -109,7 +109,7 @@ fn check_announcement(headers: &HeaderMap, digests: &Digests) -> S3Result<()> {
     Ok(())
 }
 
-/// What the trailers say; every announced one must be there.
+/// The values in the trailers; every announced one must be there.
 pub fn trailer_digests(announced: &[Algorithm], trailers: &[(String, String)]) -> S3Result<Expected> {
     let mut expected = Expected::default();
     for (name, value) in trailers {
@@ -131,7 +131,7 @@ pub fn trailer_digests(announced: &[Algorithm], trailers: &[(String, String)]) -
     Ok(expected)
 }
 
-/// Verifies a body that is held whole (XML) against what its headers say. `completes`: it is the list of parts of an upload.
+/// Verifies a body that is held completely (XML) against its headers. `completes`: it is the part list of an upload.
 pub fn verify_document(
     headers: &HeaderMap,
     trailers: &[(String, String)],
@@ -174,10 +174,10 @@ fn computed(algorithm: Algorithm, body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Checksums as the fields of an answer.
+/// The checksum fields of an answer.
 #[derive(Default)]
 pub struct Said {
-    /// Base64, with the number of parts behind a composite.
+    /// Base64, with the number of parts after a composite.
     pub crc32: Option<String>,
     /// As above.
     pub crc32c: Option<String>,
@@ -187,11 +187,11 @@ pub struct Said {
     pub sha1: Option<String>,
     /// As above.
     pub sha256: Option<String>,
-    /// Of the whole object, or of its parts' checksums.
+    /// Whether it covers the whole object, or the checksums of its parts.
     pub kind: Option<ChecksumType>,
 }
 
-/// What an answer says of checksums.
+/// The checksum fields for these checksums.
 pub fn said(checksums: &[Checksum]) -> Said {
     let mut said = Said::default();
     for checksum in checksums {
@@ -216,7 +216,7 @@ pub fn kind_name(kind: ChecksumKind) -> ChecksumType {
     })
 }
 
-/// Fills the five checksum fields that so many answers share.
+/// Fills the five checksum fields that many answers share.
 macro_rules! say_checksums {
     ($output:expr, $said:expr) => {
         let said = $said;
@@ -229,7 +229,7 @@ macro_rules! say_checksums {
 }
 pub(crate) use say_checksums;
 
-/// The checksums a request document names, from its five fields.
+/// The checksums that a request document names, from its five fields.
 pub fn named(fields: [(Algorithm, Option<&str>); 5]) -> S3Result<Vec<Checksum>> {
     let mut checksums = Vec::new();
     for (algorithm, text) in fields {
@@ -246,7 +246,7 @@ pub fn named(fields: [(Algorithm, Option<&str>); 5]) -> S3Result<Vec<Checksum>> 
     Ok(checksums)
 }
 
-/// An algorithm a request names.
+/// The algorithm that a request names.
 pub fn algorithm_named(text: Option<&str>) -> S3Result<Option<Algorithm>> {
     text.map(|text| {
         Algorithm::parse(text).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Words of the wire in words of the archive, and back.
+//! Converts values of the protocol into values of the archive, and back.
 
 use crate::call::Call;
 use crate::refusal::{invalid_redirect, refuse, too_many_tags, translated};
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 use stele_archive::{CustomerKey, Metadata, ObjectInfo, Retention, RetentionMode, Tags, Timestamp, VersionId};
 
-/// The most a client's own metadata may come to, names and values: what AWS allows.
+/// Largest size of a client's own metadata, names and values together: the limit of AWS.
 const USER_METADATA_MAX: usize = 2 * 1024;
 
-/// System headers stored with an object and given back as they were.
+/// System headers that are stored with an object and returned unchanged.
 const STORED_HEADERS: [&str; 8] = [
     "cache-control",
     "content-disposition",
@@ -24,24 +24,24 @@ const STORED_HEADERS: [&str; 8] = [
     "x-amz-website-redirect-location",
 ];
 
-/// An instant of the archive, for the wire. Dates end with the year 9999: a later one, stored before such were refused, is
-/// said to be the last, since the wire's type would panic.
+/// A time of the archive for the protocol. Dates end with the year 9999. A later one, stored before such dates were
+/// refused, becomes the last date, since the wire crate's type would panic.
 pub fn wire_time(instant: Timestamp) -> WireTime {
     WireTime::from(UNIX_EPOCH + Duration::from_millis(instant.min(Timestamp::LATEST).0))
 }
 
-/// An instant of the wire; before 1970 is 1970.
+/// A time of the protocol; times before 1970 become 1970.
 pub fn archive_time(instant: WireTime) -> Timestamp {
     let instant = time::OffsetDateTime::from(instant);
     Timestamp((instant.unix_timestamp_nanos() / 1_000_000).try_into().unwrap_or(0))
 }
 
-/// An entity tag of the archive, for the wire.
+/// An entity tag of the archive, for the protocol.
 pub fn wire_etag(info: &stele_archive::ETag) -> ETag {
     ETag::Strong(info.to_string())
 }
 
-/// A version named by a request; empty names none.
+/// The version that a request names; an empty text names none.
 pub fn version_of(text: Option<&str>) -> S3Result<Option<VersionId>> {
     match text {
         None => Ok(None),
@@ -52,23 +52,23 @@ pub fn version_of(text: Option<&str>) -> S3Result<Option<VersionId>> {
     }
 }
 
-/// The version an answer names, if the bucket is versioned.
+/// The version to name in an answer, if the bucket is versioned.
 pub fn named_version(info: &ObjectInfo) -> Option<String> {
     info.versioned.then(|| info.version.to_string())
 }
 
-/// The version an answer to a write names: none for the null version, which a suspended bucket writes.
+/// The version to name in the answer to a write: `None` for the null version, which a suspended bucket writes.
 pub fn written_version(info: &ObjectInfo) -> Option<String> {
     named_version(info).filter(|_| info.version != VersionId::Null)
 }
 
-/// Who owns something, for the wire.
+/// An owner, for the protocol.
 pub fn wire_owner(owner: &str) -> Owner {
     let id = owner.strip_prefix("key ").unwrap_or(owner).to_owned();
     Owner { display_name: Some(id.clone()), id: Some(id) }
 }
 
-/// The metadata a write carries in its headers.
+/// The metadata in the headers of a write.
 pub fn metadata_of(headers: &HeaderMap, user: Option<s3s::dto::Metadata>) -> S3Result<Metadata> {
     let mut metadata = Metadata::default();
     for name in STORED_HEADERS {
@@ -116,13 +116,13 @@ pub fn stored_expires(info: &ObjectInfo) -> Option<WireTime> {
     httpdate::parse_http_date(text).ok().map(WireTime::from)
 }
 
-/// The client's own metadata, for the wire.
+/// The client's own metadata, for the protocol.
 pub fn wire_metadata(info: &ObjectInfo) -> Option<s3s::dto::Metadata> {
     let user = &info.metadata.user;
     (!user.is_empty()).then(|| user.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// `x-amz-tagging`: pairs as in a query.
+/// Parses `x-amz-tagging`: pairs as in a query.
 pub fn tags_of_header(text: Option<&str>) -> S3Result<Tags> {
     let Some(text) = text else {
         return Ok(Tags::new());
@@ -144,9 +144,9 @@ pub fn tags_of_header(text: Option<&str>) -> S3Result<Tags> {
     Ok(tags)
 }
 
-/// The most tags an object may bear.
+/// Largest number of tags of an object.
 pub const OBJECT_TAGS_MAX: usize = 10;
-/// The most tags a bucket may bear.
+/// Largest number of tags of a bucket.
 pub const BUCKET_TAGS_MAX: usize = 50;
 
 /// A tag document.
@@ -183,13 +183,13 @@ fn check_tags(tags: &Tags, limit: usize) -> S3Result<()> {
     Ok(())
 }
 
-/// Tags, for the wire.
+/// Tags, for the protocol.
 pub fn tag_set(tags: &BTreeMap<String, String>) -> Vec<Tag> {
     let pair = |(key, value): (&String, &String)| Tag { key: Some(key.clone()), value: Some(value.clone()) };
     tags.iter().map(pair).collect()
 }
 
-/// The retention a write asks for in its headers.
+/// The retention in the headers of a write.
 pub fn retention_of(mode: Option<&str>, until: Option<WireTime>) -> S3Result<Option<Retention>> {
     match (mode, until) {
         (None, None) => Ok(None),
@@ -219,7 +219,7 @@ pub fn hold_of(text: Option<&str>) -> S3Result<bool> {
     }
 }
 
-/// The customer's key, if a request carries one. A key in the clear over the wire would be no secret.
+/// The customer's key in a request, if any. An unencrypted connection is refused, since it would expose the key.
 pub fn customer_key_of(
     call: &Call,
     algorithm: Option<&str>,
@@ -251,7 +251,7 @@ pub fn customer_key_of(
     CustomerKey::parse(algorithm, key, md5).map(Some).map_err(translated)
 }
 
-/// Refuses encryption this store does not offer. Ours is always on, so asking for it changes nothing.
+/// Refuses encryption that this store does not offer. Its own is always on, so a request for it changes nothing.
 pub fn check_encryption(asked: Option<&ServerSideEncryption>) -> S3Result<()> {
     match asked.map(ServerSideEncryption::as_str) {
         None | Some("AES256") => Ok(()),
@@ -266,7 +266,7 @@ pub fn check_encryption(asked: Option<&ServerSideEncryption>) -> S3Result<()> {
     }
 }
 
-/// What an answer says of the encryption: ours, or the customer's algorithm and key digest.
+/// The encryption fields of an answer: the store's, or the customer's algorithm and key digest.
 pub fn encryption_said(
     customer_key_md5: Option<&String>,
 ) -> (Option<ServerSideEncryption>, Option<String>, Option<String>) {
@@ -276,7 +276,7 @@ pub fn encryption_said(
     }
 }
 
-/// Refuses access control lists other than the two that say "the bucket's owner".
+/// Refuses access control lists other than the two that mean "the bucket's owner".
 pub fn check_acl(asked: Option<&str>) -> S3Result<()> {
     match asked {
         None | Some("private" | "bucket-owner-full-control") => Ok(()),
@@ -284,7 +284,7 @@ pub fn check_acl(asked: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// A count a request asks for, at most 1000.
+/// A count in a request, at most 1000.
 pub fn limit_of(asked: Option<i32>, name: &str) -> S3Result<usize> {
     match asked {
         None => Ok(1000),

@@ -1,4 +1,4 @@
-//! Copying inside the store.
+//! Copies inside the store.
 
 use super::checksum::{algorithm_named, said, say_checksums};
 use super::convert::*;
@@ -34,7 +34,7 @@ fn condition_text(condition: Option<&ETagCondition>) -> Option<String> {
     })
 }
 
-// The conditions on what is there already, which the wire crate does not read here.
+// The conditions on the existing destination, which the wire crate does not read here.
 fn destination_condition(headers: &HeaderMap) -> S3Result<WriteCondition> {
     let of = |name: HeaderName| {
         let value = headers.get(&name).map(|value| ETagCondition::parse_http_header(value.as_bytes()));
@@ -59,7 +59,7 @@ async fn check_source_owner(wire: &Wire, call: &Call, source: &CopySource, expec
 /// CopyObject.
 pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
     let mut metadata = metadata_of(&request.headers, request.input.metadata.clone())?;
-    // The type of an empty body says nothing about the object.
+    // The content type of an empty body does not describe the object.
     if request.input.content_type.is_none() {
         metadata.headers.remove("content-type");
     }
@@ -137,7 +137,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
     }))
 }
 
-// A copy's condition that says "not modified" is a failed precondition: there is no copy to reuse.
+// "Not modified" is a failed precondition for a copy: there is no copy to reuse.
 fn source_refusal(error: stele_archive::ArchiveError) -> s3s::S3Error {
     match error {
         stele_archive::ArchiveError::NotModified { .. } => {
@@ -151,7 +151,7 @@ fn source_refusal(error: stele_archive::ArchiveError) -> s3s::S3Error {
     }
 }
 
-// `bytes=first-last`, both needed.
+// Parses `bytes=first-last`; both are required.
 fn range_of(text: Option<&str>) -> S3Result<Option<RangeInclusive<u64>>> {
     let Some(text) = text else {
         return Ok(None);

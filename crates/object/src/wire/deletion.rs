@@ -1,4 +1,4 @@
-//! Deleting: one version, or up to a thousand keys with an answer for each.
+//! Deletes one version, or up to a thousand keys with an answer for each.
 
 use super::convert::version_of;
 use super::{Answer, Wire};
@@ -40,7 +40,7 @@ pub async fn one(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectIn
     Ok(S3Response::with_status(output, hyper::StatusCode::NO_CONTENT))
 }
 
-/// DeleteObjects. Never refused as a whole for what one of its keys may not.
+/// DeleteObjects. A key that may not be deleted does not refuse the whole request.
 pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectsInput>) -> Answer<DeleteObjectsOutput> {
     let digest = ["content-md5", "x-amz-trailer"].iter().any(|name| request.headers.contains_key(*name))
         || request.headers.keys().any(|name| name.as_str().starts_with("x-amz-checksum-"));
@@ -58,7 +58,7 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
             "The XML you provided was not well-formed or did not validate against our published schema",
         ));
     }
-    // A bucket that is not there is one refusal, not a thousand.
+    // A missing bucket gives one refusal, not a thousand.
     wire.archive.bucket(&call.caller, &input.bucket).await.map(drop).or_else(only_missing)?;
     let bypass = input.bypass_governance_retention.unwrap_or(false);
     let mut asked = Vec::with_capacity(objects.len());
@@ -114,7 +114,7 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
     }))
 }
 
-// Who may not see the bucket's settings may still delete in it: each key is then answered by itself.
+// A caller without access to the bucket's settings may still delete in it; each key then gets its own answer.
 fn only_missing(error: stele_archive::ArchiveError) -> S3Result<()> {
     match error {
         missing @ stele_archive::ArchiveError::NoSuchBucket(_) => Err(translated(missing)),

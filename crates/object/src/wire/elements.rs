@@ -1,4 +1,5 @@
-//! The elements of a request's document, by path: for what the wire crate does not read, and to refuse what it passes over.
+//! The elements of a request's document by path: for elements that the wire crate does not read, and to refuse those
+//! that it ignores.
 
 use crate::refusal::refuse;
 use quick_xml::Reader;
@@ -6,13 +7,13 @@ use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-/// An element as it ended: its local names from the root on, separated by `/`, and the text directly within.
+/// An element at its end: its local names from the root on, separated by `/`, and its direct text.
 pub struct Element {
     pub path: String,
     pub text: String,
 }
 
-/// Every element of a document, in the order they end.
+/// Every element of a document, in the order of their ends.
 pub fn elements(document: &[u8]) -> S3Result<Vec<Element>> {
     let mut reader = Reader::from_reader(document);
     let (mut open, mut ended): (Vec<Element>, Vec<Element>) = (Vec::new(), Vec::new());
@@ -53,7 +54,7 @@ pub fn elements(document: &[u8]) -> S3Result<Vec<Element>> {
     }
 }
 
-/// Refuses a document with an element that is not among `known`.
+/// Refuses a document with an element outside `known`.
 pub fn only(elements: &[Element], known: &[&str]) -> S3Result<()> {
     match elements.iter().find(|element| !known.contains(&element.path.as_str())) {
         None => Ok(()),

@@ -9,12 +9,12 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{ListPage, ListRequest, ListVersionsRequest, ObjectInfo, VersionId};
 
-/// How names are written: as they are, or percent-encoded, which alone can carry every byte through XML.
+/// The encoding of names: unchanged, or percent-encoded, which alone can carry every byte through XML.
 #[derive(Clone, Copy)]
 pub struct Encoding(bool);
 
 impl Encoding {
-    /// What a request asks for.
+    /// The encoding that a request asks for.
     pub fn of(asked: Option<&EncodingType>) -> S3Result<Encoding> {
         match asked.map(EncodingType::as_str) {
             None => Ok(Encoding(false)),
@@ -28,7 +28,7 @@ impl Encoding {
         Encoding(true)
     }
 
-    /// A name as the answer writes it.
+    /// A name in this encoding.
     pub fn write(self, name: &str) -> String {
         if !self.0 {
             return name.to_owned();
@@ -52,26 +52,26 @@ impl Encoding {
         out
     }
 
-    /// As the answer repeats it.
+    /// The encoding as the answer repeats it.
     pub fn said(self) -> Option<EncodingType> {
         self.0.then(|| EncodingType::from_static(EncodingType::URL))
     }
 
-    /// Common prefixes as the answer lists them.
+    /// Common prefixes, for an answer.
     pub fn prefixes(self, prefixes: &[String]) -> Option<Vec<CommonPrefix>> {
         let one = |prefix: &String| CommonPrefix { prefix: Some(self.write(prefix)) };
         (!prefixes.is_empty()).then(|| prefixes.iter().map(one).collect())
     }
 }
 
-/// An absent and an empty parameter mean the same.
+/// An empty parameter counts as absent.
 pub fn given(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
 async fn page(wire: &Wire, call: &Call, request: ListRequest) -> S3Result<ListPage> {
     if request.limit == 0 {
-        // Asking for nothing is answered with nothing, but only where the bucket may be listed at all.
+        // A request for nothing gets an empty answer, but only if the caller may list the bucket.
         let probe = ListRequest { limit: 1, ..request };
         wire.archive.list(&call.caller, probe).await.map_err(translated)?;
         return Ok(ListPage::default());
@@ -113,7 +113,7 @@ pub async fn first(wire: &Wire, call: Arc<Call>, request: S3Request<ListObjectsI
         limit,
     };
     let page = page(wire, &call, list).await?;
-    // AWS names the next marker only where a delimiter makes the last key insufficient.
+    // AWS names the next marker only if a delimiter makes the last key insufficient.
     let next = page.next_marker.as_deref().filter(|_| given(input.delimiter.clone()).is_some());
     Ok(S3Response::new(ListObjectsOutput {
         name: Some(input.bucket),

@@ -45,7 +45,7 @@ pub async fn configuration(
     }))
 }
 
-/// PutObjectLockConfiguration: enables for good, and sets or clears the default for what is written from now on.
+/// PutObjectLockConfiguration: enables the lock permanently, and sets or clears the default for later writes.
 pub async fn set_configuration(
     wire: &Wire,
     call: Arc<Call>,
@@ -110,7 +110,7 @@ pub async fn retention(
     }))
 }
 
-// The bucket has a lock here, so what is not there is the version's own setting.
+// The bucket has a lock here, so the missing setting is the version's own.
 fn unset(error: ArchiveError) -> S3Error {
     match error {
         ArchiveError::NoSuchConfiguration { .. } => refuse(
@@ -121,7 +121,7 @@ fn unset(error: ArchiveError) -> S3Error {
     }
 }
 
-/// PutObjectRetention. An empty document lifts a GOVERNANCE retention, which takes the bypass.
+/// PutObjectRetention. An empty document lifts a GOVERNANCE retention, which requires the bypass.
 pub async fn set_retention(
     wire: &Wire,
     call: Arc<Call>,
@@ -178,7 +178,7 @@ pub async fn set_legal_hold(
     Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
 }
 
-// AWS answers these only in buckets that have Object Lock.
+// AWS answers these only in buckets with Object Lock.
 async fn check_lock(wire: &Wire, call: &Call, bucket: &str) -> S3Result<()> {
     let info = wire.archive.bucket(&call.caller, bucket).await.map_err(translated)?;
     if info.object_lock.is_none() {

@@ -105,7 +105,7 @@ fn check_kind(algorithm: Option<Algorithm>, kind: Option<ChecksumKind>) -> S3Res
 /// UploadPart.
 pub async fn part(wire: &Wire, call: Arc<Call>, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
     let payload = payload_of(&call)?;
-    // The archive has verified the key against it by the time this is said.
+    // When the answer is sent, the archive has verified the key against it.
     let customer_md5 = request.input.sse_customer_key_md5.clone();
     let begun = begin_part(wire, &call, request, &payload).await;
     let (writer, digests) = match begun {
@@ -156,7 +156,7 @@ async fn begin_part(
     Ok((writer, digests))
 }
 
-/// What a completion may say; a checksum of another algorithm would be passed over by the wire crate.
+/// The elements allowed in a completion; the wire crate would ignore a checksum of another algorithm.
 const COMPLETION: [&str; 9] = [
     "CompleteMultipartUpload",
     "CompleteMultipartUpload/Part",

@@ -1,4 +1,4 @@
-//! Objects: put, get, head and what `GetObjectAttributes` tells.
+//! Objects: put, get, head and attributes.
 
 use super::arrival::arrive;
 use super::checksum::{self, Digests, header_digests, said, say_checksums, trailer_digests};
@@ -19,7 +19,7 @@ use stele_archive::{
     PutRequest, ReadCondition, WriteCondition,
 };
 
-/// The largest payload of one request.
+/// Refuses a payload larger than that of one request may be.
 pub fn check_size(wire: &Wire, length: u64) -> S3Result<()> {
     let limit = wire.settings.object_bytes_max;
     if length > limit {
@@ -36,8 +36,8 @@ pub fn payload_of(call: &Call) -> S3Result<Payload> {
     call.take_payload().ok_or_else(|| refuse(S3ErrorCode::InternalError, "The request's payload was taken already."))
 }
 
-/// Moves a payload into a writer and finishes it: when this answers, the object is durable and in the
-/// catalog, since `finish` answers only after the catalog commit behind the data's flush.
+/// Moves a payload into a writer and finishes it. When this returns, the object is durable and in the catalog: `finish`
+/// returns only after the catalog commit, which follows the data's flush.
 pub async fn pump(
     call: &Call,
     mut payload: Payload,
@@ -116,7 +116,7 @@ async fn begin_put(
         return Err(refuse(S3ErrorCode::NotImplemented, "Appending to an object is not implemented."));
     }
     let digests = header_digests(&request.headers)?;
-    // As on AWS: an object the client sent no checksum for gets one to be verified by.
+    // As on AWS: an object without a checksum from the client gets one, for later verification.
     let algorithms = match digests.algorithms.as_slice() {
         [] => vec![Algorithm::Crc64Nvme],
         asked => asked.to_vec(),
@@ -147,8 +147,8 @@ async fn begin_put(
     Ok((writer, digests))
 }
 
-/// A read refused: a wrong customer's key is a matter of rights, a missing one of form; and a part that is not
-/// there has a code of its own.
+/// The error of a refused read: a wrong customer's key is a matter of rights, a missing key a matter of form. A missing
+/// part has a code of its own.
 fn read_refusal(key_sent: bool, part: bool) -> impl Fn(ArchiveError) -> s3s::S3Error {
     move |error| match error {
         ArchiveError::CustomerKey(message) if key_sent => refuse(S3ErrorCode::AccessDenied, message),
@@ -157,7 +157,7 @@ fn read_refusal(key_sent: bool, part: bool) -> impl Fn(ArchiveError) -> s3s::S3E
     }
 }
 
-/// What of a read request GET, HEAD and attributes share.
+/// The fields of a read request that GET, HEAD and attributes share.
 #[allow(clippy::too_many_arguments)]
 fn read_request(
     bucket: String,
@@ -191,7 +191,7 @@ pub fn part_number(number: i32) -> S3Result<u32> {
     })
 }
 
-/// What GET and HEAD ask for alike.
+/// The common fields of GET and HEAD.
 struct Asked {
     range: ByteRange,
     key_sent: bool,
@@ -199,7 +199,7 @@ struct Asked {
     checksums: bool,
 }
 
-/// Headers of the answer that the request names.
+/// Headers of the answer that the request sets.
 #[derive(Default)]
 struct Named {
     content_type: Option<String>,
@@ -231,13 +231,13 @@ impl Asked {
         (self.range != ByteRange::Whole && size > 0).then(|| format!("bytes {}-{last}/{size}", range.start))
     }
 
-    /// Checksums are those of the whole object, or of the part that is asked for.
+    /// Checksums belong to the whole object, or to the requested part.
     fn wants_checksums(&self, info: &ObjectInfo, range: &std::ops::Range<u64>) -> bool {
         self.checksums && (self.by_part() || *range == (0..info.size))
     }
 }
 
-/// What a request for GET or HEAD asks for: their types differ, and what they say does not.
+/// The common fields of a GET or HEAD request: their types differ, their contents do not.
 macro_rules! asked {
     ($call:expr, $input:expr) => {{
         let (call, input): (&Call, _) = ($call, $input);
@@ -272,7 +272,7 @@ macro_rules! asked {
     }};
 }
 
-/// The answer to GET or HEAD, but for body and tags.
+/// The answer to GET or HEAD, without body and tags.
 macro_rules! described {
     ($output:ident, $asked:expr, $named:expr, $info:expr, $range:expr) => {{
         let (asked, named, info, range): (&Asked, Named, &ObjectInfo, _) = ($asked, $named, $info, $range);
@@ -316,7 +316,7 @@ pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput
     let (get, asked, _) = asked!(&*call, request.input);
     let refused = read_refusal(asked.key_sent, asked.by_part());
     let reader = wire.archive.get(&call.caller, get).await.map_err(refused)?;
-    // The wire crate puts the headers that the request names into this answer by itself.
+    // The wire crate itself adds the headers that the request sets to this answer.
     let mut output = described!(GetObjectOutput, &asked, Named::default(), &reader.info, &reader.range);
     let tags = reader.info.tags.len();
     output.tag_count = (tags > 0).then_some(tags as i32);
@@ -331,14 +331,14 @@ pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInp
     let refused = read_refusal(asked.key_sent, asked.by_part());
     let (info, range) = wire.archive.head(&call.caller, get).await.map_err(refused)?;
     let mut response = S3Response::new(described!(HeadObjectOutput, &asked, named, &info, &range));
-    // HEAD has no override of the wire crate's for tags, and AWS tells their number here too.
+    // The wire crate has no field for tags in the answer to HEAD, and AWS reports their number here too.
     if !info.tags.is_empty() {
         response.headers.insert("x-amz-tagging-count", info.tags.len().into());
     }
     Ok(response)
 }
 
-// Anyone could otherwise make a public object pretend to be a page of another kind.
+// Otherwise an anonymous client could present a public object as a page of another kind.
 fn check_named(call: &Call, named: &Named) -> S3Result<()> {
     if named.any() && call.caller.actor == stele_archive::Actor::Anonymous {
         return Err(refuse(
@@ -349,7 +349,7 @@ fn check_named(call: &Call, named: &Named) -> S3Result<()> {
     Ok(())
 }
 
-// The checksums are those of a part then, and say nothing of the kind that the object's is.
+// The checksums are then those of a part, and the object's kind of checksum does not apply.
 fn of_a_part(by_part: bool, info: &ObjectInfo) -> bool {
     by_part && info.parts.is_some()
 }
@@ -362,7 +362,7 @@ fn hold_said(info: &ObjectInfo) -> Option<ObjectLockLegalHoldStatus> {
     info.legal_hold.then(|| ObjectLockLegalHoldStatus::from_static(ObjectLockLegalHoldStatus::ON))
 }
 
-// The first piece is read before the head of the answer goes out, so that damage there still gets a code.
+// Read the first piece before the head of the answer is sent, so that damage there still gets a code.
 async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Result<Body> {
     if length == 0 {
         return Ok(Body::empty());
@@ -385,7 +385,7 @@ async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Re
                 Some((Ok(piece), Some((call, reader))))
             }
             Err(error) => {
-                // The head is out: all that is left is to cut the answer short, which no client takes for whole.
+                // The head is sent: the answer can only be cut short, which every client detects.
                 call.metrics.response_broken();
                 tracing::error!(request = %call.id, %error, "an answer was cut short");
                 Some((Err(std::io::Error::other(error)), None))
@@ -404,7 +404,7 @@ pub async fn attributes(
 ) -> Answer<GetObjectAttributesOutput> {
     let input = request.input;
     let mut wanted = Vec::new();
-    // One header may name several, separated by commas.
+    // One header may name several attributes, separated by commas.
     for name in input.object_attributes.iter().flat_map(|list| list.as_str().split(',')) {
         let name = name.trim();
         if !["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"].contains(&name) {
@@ -447,7 +447,7 @@ pub async fn attributes(
     if wants("Checksum") && !info.checksums.is_empty() {
         let sums = said(&info.checksums);
         let mut checksum = s3s::dto::Checksum { checksum_type: sums.kind.clone(), ..Default::default() };
-        // Here a composite stands without the number of its parts.
+        // In this answer a composite has no number of parts.
         let bare = checksum::Said {
             crc32: sums.crc32.map(without_parts),
             crc32c: sums.crc32c.map(without_parts),
@@ -500,13 +500,13 @@ async fn parts_of(
         max_parts: i32::try_from(limit).ok(),
         part_number_marker: Some(after),
         next_part_number_marker: last,
-        // As on AWS, parts are told one by one only where they have checksums of their own.
+        // As on AWS, parts are listed only if they have checksums of their own.
         parts: (!listed.is_empty()).then_some(listed),
         total_parts_count: info.parts.and_then(|parts| i32::try_from(parts).ok()),
     })
 }
 
-/// GetObjectAcl: the owner has full control, and there is nothing else to say.
+/// GetObjectAcl: the owner has full control, and there are no other grants.
 pub async fn acl(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectAclInput>) -> Answer<GetObjectAclOutput> {
     let input = request.input;
     let get =
@@ -520,7 +520,7 @@ pub async fn acl(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectAclIn
     }))
 }
 
-/// The one grant every list consists of.
+/// The single grant of every list.
 pub fn full_control(owner: &Owner) -> Grant {
     Grant {
         grantee: Some(Grantee {

@@ -61,7 +61,7 @@ pub async fn of_object(
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set: tag_set(&tags), version_id: said(version) }))
 }
 
-// The null version of a bucket that never was versioned goes without saying.
+// The null version of a never versioned bucket is left out.
 fn said(version: VersionId) -> Option<String> {
     (version != VersionId::Null).then(|| version.to_string())
 }

@@ -1,4 +1,4 @@
-//! Settings of buckets that S3 has and this store has not: what AWS says where they were never made.
+//! Settings of buckets that S3 has and this store lacks: the answers of AWS for settings that were never made.
 
 use super::{Answer, Wire};
 use crate::call::Call;
@@ -8,7 +8,7 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::Role;
 
-// Who may not see the bucket learns nothing of its settings.
+// A caller that may not see the bucket learns nothing of its settings.
 async fn seen(wire: &Wire, call: &Call, bucket: &str) -> S3Result<()> {
     wire.archive.bucket(&call.caller, bucket).await.map(drop).map_err(translated)
 }
@@ -63,7 +63,7 @@ empty! {
         GetBucketRequestPaymentOutput { payer: Some(Payer::from_static(Payer::BUCKET_OWNER)) };
 }
 
-// Setting what is so anyway changes nothing, but only an administrator may say it.
+// Setting an existing state changes nothing, but only an administrator may request it.
 async fn administers(wire: &Wire, call: &Call, bucket: &str) -> S3Result<()> {
     seen(wire, call, bucket).await?;
     match call.caller.has(Role::StorageAdministrator) {
@@ -75,7 +75,7 @@ async fn administers(wire: &Wire, call: &Call, bucket: &str) -> S3Result<()> {
     }
 }
 
-/// PutBucketEncryption: takes AES256, which is always so, and refuses everything else.
+/// PutBucketEncryption: accepts AES256, which is always on, and refuses everything else.
 pub async fn set_encryption(
     wire: &Wire,
     call: Arc<Call>,
@@ -104,7 +104,7 @@ pub async fn set_encryption(
     Ok(S3Response::new(PutBucketEncryptionOutput::default()))
 }
 
-/// DeleteBucketEncryption: back to the default, which it never left.
+/// DeleteBucketEncryption: restores the default, which never changed.
 pub async fn remove_encryption(
     wire: &Wire,
     call: Arc<Call>,

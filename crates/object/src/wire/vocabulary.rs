@@ -1,9 +1,9 @@
-//! Which headers are honoured. What is not is refused: a header that is accepted and passed over is a promise not kept.
+//! The supported headers. All others are refused: an accepted but ignored header would be a broken promise.
 //!
-//! Three kinds of `x-amz-` headers pass. Some are about the request itself and are checked on its way in. Some belong to an
-//! operation, which acts on them or refuses them by their value. And headers of S3 that belong to other operations pass
-//! as on AWS, unless they ask for protection: a lock or a key that is asked for at the wrong place is refused.
-//! Everything else, whatever S3 may come to mean by it, is refused.
+//! Three kinds of `x-amz-` headers pass. Headers of the request itself are checked on arrival. Headers of an operation
+//! are carried out by it, or refused by their value. Headers of S3 that belong to other operations pass as on AWS,
+//! unless they ask for protection: a lock or a key requested at the wrong operation is refused. All other headers are
+//! refused, whatever a later S3 may define for them.
 
 use crate::operation::Operation;
 use crate::refusal::refuse;
@@ -11,7 +11,7 @@ use hyper::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use stele_archive::Algorithm;
 
-/// About the request itself: verified where the signature, the body and the bucket's owner are.
+/// Headers of the request itself: verified together with the signature, the body and the bucket's owner.
 const OF_THE_REQUEST: [&str; 9] = [
     "api-version",
     "content-sha256",
@@ -24,7 +24,7 @@ const OF_THE_REQUEST: [&str; 9] = [
     "user-agent",
 ];
 
-/// Checked by the operations that take them; without effect at others, as on AWS.
+/// Checked by the operations that use them; without effect on others, as on AWS.
 const OF_OPERATIONS: [&str; 29] = [
     "acl",
     "bucket-object-lock-enabled",
@@ -60,7 +60,7 @@ const OF_OPERATIONS: [&str; 29] = [
 const CUSTOMER: &str = "server-side-encryption-customer-";
 const CUSTOMER_SOURCE: &str = "copy-source-server-side-encryption-customer-";
 
-/// Refuses a request with a header that nothing here honours.
+/// Refuses a request with an unsupported header.
 pub fn check(operation: Operation, headers: &HeaderMap) -> S3Result<()> {
     for (name, value) in headers {
         let Some(rest) = name.as_str().strip_prefix("x-amz-") else { continue };
@@ -82,14 +82,14 @@ fn check_one(operation: Operation, headers: &HeaderMap, rest: &str, value: &str)
         }
         "checksum-type" => one_of(["FULL_OBJECT", "COMPOSITE"].contains(&value), rest, S3ErrorCode::InvalidRequest),
         "checksum-mode" => one_of(value == "ENABLED", rest, S3ErrorCode::InvalidArgument),
-        // Nothing is charged, so whoever asks is as good a payer as any.
+        // Nothing is charged, so every caller may name itself as the payer.
         "request-payer" => one_of(value == "requester", rest, S3ErrorCode::InvalidArgument),
         "optional-object-attributes" => one_of(value == "RestoreStatus", rest, S3ErrorCode::InvalidArgument),
         "bucket-namespace" if value == "global" => Ok(()),
         "object-lock-mode" | "object-lock-retain-until-date" | "object-lock-legal-hold" if makes => Ok(()),
         "object-lock-mode" | "object-lock-retain-until-date" | "object-lock-legal-hold" => Err(misplaced(rest)),
         "server-side-encryption" if makes => check_customer(headers),
-        // What is so anyway may be asked for anywhere.
+        // A request for the existing encryption is allowed everywhere.
         "server-side-encryption" => one_of(value == "AES256", rest, S3ErrorCode::InvalidArgument),
         "server-side-encryption-bucket-key-enabled" if value == "false" => Ok(()),
         "server-side-encryption-aws-kms-key-id"
@@ -148,7 +148,7 @@ fn check_customer(headers: &HeaderMap) -> S3Result<()> {
 }
 
 fn check_kms(headers: &HeaderMap) -> S3Result<()> {
-    // Asked for in full, KMS itself is what is not implemented; the operation says so.
+    // For a complete KMS request, KMS itself is missing; the operation reports that.
     let asked = headers.get("x-amz-server-side-encryption").and_then(|value| value.to_str().ok());
     if asked.is_some_and(|asked| asked.starts_with("aws:kms")) {
         return Ok(());

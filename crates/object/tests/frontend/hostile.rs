@@ -1,4 +1,4 @@
-//! Requests that are made to do harm: each is refused, or does no more than it may.
+//! Malicious requests: each is refused, or does no more than its rights allow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,7 +17,7 @@ async fn server() -> Server {
     server
 }
 
-/// As `Content-MD5` says it.
+/// The digest in the form of `Content-MD5`.
 fn md5(text: &str) -> String {
     use md5::Digest;
     base64_simd::STANDARD.encode_to_string(md5::Md5::digest(text.as_bytes()))
@@ -72,14 +72,14 @@ async fn a_presigned_payload_hash_holds_against_a_header() {
     expect("the bytes agreed upon", &send(put("agreed")).await, 200, "");
     let said_again = put("agreed").smuggle(header, &sha256(b"agreed"));
     expect("and the same hash in a header", &send(said_again).await, 200, "");
-    // Where the query names none, a header only adds a check.
+    // If the query names none, a header only adds a check.
     let open =
         |hash: &[u8]| Ask::new(&server, "PUT", "/plain/open").body("bytes").presigned().smuggle(header, &sha256(hash));
     expect("a check added", &send(open(b"bytes")).await, 200, "");
     expect("a check added that fails", &send(open(b"others")).await, 400, "XAmzContentSHA256Mismatch");
 }
 
-/// Counts the bytes that are logged.
+/// Counts the logged bytes.
 #[derive(Clone, Default)]
 struct Log(Arc<AtomicUsize>);
 
@@ -158,7 +158,7 @@ async fn one_host_does_not_take_every_connection() {
             (super::http::answer(&mut stream, false).await.status, stream)
         }
     };
-    // Each of these was answered, and stays open.
+    // Each of these got its answer, and stays open.
     let mut idle = Vec::new();
     for _ in 0..4 {
         let (status, stream) = ask([127, 0, 0, 1]).await;
@@ -168,7 +168,7 @@ async fn one_host_does_not_take_every_connection() {
     assert_eq!(ask([127, 0, 0, 1]).await.0, 503, "one more of the same host");
     assert_eq!(ask([127, 0, 0, 2]).await.0, 200, "another host");
     drop(idle);
-    // The server notices that they are gone when it next looks at them.
+    // The server notices that they are gone when it next polls them.
     for _ in 0..1000 {
         tokio::task::yield_now().await;
         if ask([127, 0, 0, 1]).await.0 == 200 {

@@ -1,4 +1,4 @@
-//! A client that sends exactly what it is told, signed or not, and reads what comes back.
+//! A client that sends exactly the given request, signed or not, and reads the answer.
 #![allow(dead_code)]
 
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ pub struct Answer {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
-    /// The server closed the connection, or said it will.
+    /// Whether the server closed the connection, or announced it.
     pub closed: bool,
 }
 
@@ -42,7 +42,7 @@ pub fn between(text: &str, left: &str, right: &str) -> Option<String> {
     rest.split_once(right).map(|(inner, _)| inner.to_owned())
 }
 
-/// Sends bytes as they are and reads one answer.
+/// Sends bytes unchanged and reads one answer.
 pub async fn raw(server: &Server, bytes: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -93,11 +93,11 @@ fn sign(key: &[u8], text: &str) -> Vec<u8> {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec()
 }
 
-/// A request being made: the obvious way, with everything in the open for a test to get wrong.
+/// A request under construction: correct by default, with every part open for a test to break.
 #[derive(Clone)]
 pub struct Ask {
     pub method: String,
-    /// As it goes on the wire, percent-encoded.
+    /// The path as sent, percent-encoded.
     pub path: String,
     /// Name and value, percent-encoded.
     pub query: Vec<(String, String)>,
@@ -108,7 +108,7 @@ pub struct Ask {
     pub secret_key: String,
     pub region: String,
     pub when: SystemTime,
-    /// Headers put on after signing.
+    /// Headers added after signing.
     pub smuggled: Vec<(String, String)>,
 }
 
@@ -166,7 +166,7 @@ impl Ask {
         self
     }
 
-    /// `20130524T000000Z`, from what HTTP dates look like.
+    /// `20130524T000000Z`, computed from the form of HTTP dates.
     pub fn stamp(&self) -> String {
         let seconds = self.when.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         let date = httpdate::fmt_http_date(self.when);
@@ -185,7 +185,7 @@ impl Ask {
         format!("{}/{}/s3/aws4_request", &self.stamp()[..8], self.region)
     }
 
-    /// The headers that sign it, and the signature.
+    /// The signed headers, and the signature.
     pub fn signed(&self) -> (Ask, String) {
         let mut ask = self.clone();
         let hash = self.payload_hash.clone().unwrap_or_else(|| sha256(&self.body));
@@ -211,8 +211,8 @@ impl Ask {
         (ask, signature)
     }
 
-    /// The same as a presigned request that lasts an hour: the signature is in the query and covers only the host. With
-    /// `payload_hash` the query names the payload too.
+    /// The same as a presigned request that is valid for an hour: the signature is in the query and covers only the
+    /// host. With `payload_hash` the query names the payload too.
     pub fn presigned(&self) -> Ask {
         let mut ask = self.clone();
         let encoded = |text: &str| text.replace('/', "%2F");
@@ -234,7 +234,7 @@ impl Ask {
         ask
     }
 
-    /// The bytes as they go on the wire, unsigned.
+    /// The bytes as sent, unsigned.
     pub fn bytes(&self) -> Vec<u8> {
         let query: Vec<String> = self
             .query
@@ -275,7 +275,7 @@ impl Ask {
     }
 }
 
-/// A chunk's or trailer's signature, from the one before it.
+/// A chunk's or trailer's signature, computed from the previous one.
 pub fn chain(key: &[u8], ask: &Ask, kind: &str, previous: &str, hashes: &str) -> String {
     let text = format!("{kind}\n{}\n{}\n{previous}\n{hashes}", ask.stamp(), ask.scope());
     hex(&sign(key, &text))

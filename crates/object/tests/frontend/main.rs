@@ -1,4 +1,5 @@
-//! The frontend as its clients meet it. One program: building the frontend into another one for each file took a minute.
+//! The frontend as its clients meet it. All tests are one program: a program for each file would cost a minute of
+//! building.
 
 mod clients;
 mod hostile;

@@ -1,5 +1,5 @@
-//! Clients that are slow, endless, or too many; and the end of serving. Over pipes, on a clock that stands still
-//! until everyone waits.
+//! Slow clients, endless clients, too many clients; and the end of serving. The tests use pipes, on a clock that
+//! advances only when all tasks wait.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn connect(server: &Server) -> (DuplexStream, JoinHandle<()>) {
     (near, tokio::spawn(serve_connection(far, peer, server.frontend.clone())))
 }
 
-/// Everything the server sends until it closes.
+/// The server's output until it closes.
 async fn rest(stream: &mut DuplexStream) -> String {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await.unwrap();
@@ -104,7 +104,7 @@ async fn too_many_connections_and_requests_are_told_to_slow_down() {
     let server = start().await;
     let (_first, _one) = connect(&server);
     let (mut second, _two) = connect(&server);
-    // Both have been let in once the second has been answered.
+    // Once the second has its answer, both have been admitted.
     let ask = Ask::new(&server, "GET", "/bucket").signed().0;
     second.write_all(&ask.bytes()).await.unwrap();
     let mut byte = [0; 1];
@@ -179,7 +179,7 @@ async fn closing_the_doors_breaks_off_what_does_not_end_in_time() {
     let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "10");
     busy.write_all(&upload.signed().0.bytes()).await.unwrap();
     busy.write_all(b"first").await.unwrap();
-    // Let in before the connections close.
+    // Admitted before the connections close.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let begun = Instant::now();
     assert!(
@@ -188,7 +188,7 @@ async fn closing_the_doors_breaks_off_what_does_not_end_in_time() {
     );
     assert_eq!(begun.elapsed().as_secs(), 20, "the broken connection is gone at once");
     busy_task.await.unwrap();
-    // The rest comes too late to be acknowledged.
+    // The rest comes too late for an acknowledgement.
     let _ = busy.write_all(b"secnd").await;
     assert_eq!(rest(&mut busy).await, "");
     let (mut next, task) = connect(&server);
@@ -202,7 +202,7 @@ async fn a_stranger_holds_up_nobody() {
     for (method, target, length) in
         [("POST", "/bucket?delete", "8388608"), ("PUT", "/bucket/k", "1000000"), ("PUT", "/bucket?versioning", "9")]
     {
-        // Nothing of the body comes: whatever is taken before it is known who asks stays taken.
+        // No part of the body comes: memory taken before the caller is identified would stay taken.
         let (mut stranger, _task) = connect(&server);
         let ask = Ask::new(&server, method, target).header("content-length", length);
         stranger.write_all(&ask.bytes()).await.unwrap();
@@ -232,7 +232,7 @@ async fn a_document_may_not_drip_for_hours() {
     writer.write_all(&head).await.unwrap();
     let begun = Instant::now();
     let dripping = tokio::spawn(async move {
-        // Twice what an upload must come to.
+        // Twice the required rate of an upload.
         while writer.write_all(&[b' '; 2048]).await.is_ok() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

@@ -1,4 +1,4 @@
-//! A server to be tested: an archive in memory, the frontend in front of it, and a socket, all in this process.
+//! A server for tests: an archive in memory, the frontend in front of it, and a socket, all in this process.
 #![allow(dead_code)]
 
 use std::net::SocketAddr;
@@ -85,7 +85,7 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// A key with less than all rights.
+    /// A key with fewer than all rights.
     pub async fn key(&self, rights: Rights) -> (String, String) {
         let key = self.archive.create_access_key(&Caller::local(0), "less", rights).await.unwrap();
         (key.id, key.secret.to_string())

@@ -1,4 +1,4 @@
-//! Uploads that stop or drip in the middle, beside one that does not. Over sockets, and over pipes.
+//! Uploads that stop or crawl in the middle, beside one that does not, over sockets and over pipes.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// What an upload sends before it falls silent: a piece and the beginning of the next.
+/// Bytes that an upload sends before it falls silent: a piece and the beginning of the next.
 const BEGUN: usize = 600_000;
 
-/// Room for some twenty uploads that have begun their second piece. Silence alone ends none of them.
+/// Memory for some twenty uploads that have begun their second piece. Silence alone ends none of them.
 async fn start() -> Server {
     let pace = Pace { silence_max: Duration::from_secs(3600), rate_min: 1, grace: Duration::from_secs(3600) };
     let options = Options { in_flight: Bytes(12 << 20), ..Server::options() };
@@ -50,7 +50,7 @@ async fn an_upload_is_served_beside_a_hundred_that_have_fallen_silent() {
     };
     let answer = timeout(Duration::from_secs(120), honest).await.expect("it waits for room that silent uploads keep");
     assert!(answer.body == content);
-    // They were not broken off for it: one that goes on is stored.
+    // The silent uploads were not ended for it: one that continues is stored.
     let mut back = silent.swap_remove(50);
     back.write_all(&vec![7; 5_242_880 - BEGUN]).await.unwrap();
     let answer = timeout(Duration::from_secs(120), http::answer(&mut back, false)).await.expect("an answer");

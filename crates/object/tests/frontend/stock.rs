@@ -1,4 +1,5 @@
-//! What stock clients send and expect, byte by byte: boto3, aws-cli, mc (minio-go), rclone, and the public S3 suites.
+//! Requests and expectations of stock clients, byte by byte: boto3, aws-cli, mc (minio-go), rclone, and the public S3
+//! suites.
 
 use super::http::{Ask, between, chain, sha256};
 use super::server::Server;
@@ -9,7 +10,7 @@ fn crc32c(bytes: &[u8]) -> String {
     base64_simd::STANDARD.encode_to_string(sum.to_be_bytes())
 }
 
-/// Begins an upload with these headers; its id.
+/// Begins an upload with these headers; returns its id.
 async fn begin(server: &Server, target: &str, headers: &[(&str, &str)]) -> String {
     let mut ask = Ask::new(server, "POST", &format!("{target}?uploads"));
     for (name, value) in headers {
@@ -20,7 +21,7 @@ async fn begin(server: &Server, target: &str, headers: &[(&str, &str)]) -> Strin
     between(&answer.text(), "<UploadId>", "</UploadId>").unwrap()
 }
 
-/// Sends part 1 with these headers; its entity tag.
+/// Sends part 1 with these headers; returns its entity tag.
 async fn part(server: &Server, target: &str, upload: &str, headers: &[(&str, &str)]) -> String {
     let mut ask = Ask::new(server, "PUT", &format!("{target}?partNumber=1&uploadId={upload}")).body("a part");
     for (name, value) in headers {
@@ -53,7 +54,7 @@ async fn a_completion_names_the_checksum_of_the_object() {
     expect("the checksum of the object", &done, 200, "");
     assert!(done.text().contains(&format!("<ChecksumCRC32C>{sum}</ChecksumCRC32C>")), "{}", done.text());
 
-    // A composite, as minio-go names it (bare) and as answers write it (with the number of parts).
+    // A composite in the form of minio-go (bare) and of answers (with the number of parts).
     let raw = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, b"a part") as u32;
     let composite = crc32c(&raw.to_be_bytes());
     for said in [composite.clone(), format!("{composite}-1")] {
@@ -202,7 +203,8 @@ async fn a_bucket_is_made_as_asked_or_not_at_all() {
     let tagged = Ask::new(&server, "GET", "/made?tagging").send(&server).await.text();
     assert!(tagged.contains("<Key>who</Key><Value>me &amp; you</Value>"), "{tagged}");
 
-    // In the first region of AWS making one's own bucket again is no mistake, unless another one is asked for.
+    // In the first region of AWS, creating one's own bucket again is allowed, unless the request asks for different
+    // settings.
     check(&server, "the same again", configured(tags), 200, "").await;
     check(&server, "without its tags", make(""), 200, "").await;
     let locked = make("").header("x-amz-bucket-object-lock-enabled", "true");
@@ -345,7 +347,7 @@ async fn writes_to_a_suspended_bucket_name_no_version() {
 async fn repeated_metadata_is_one_list() {
     let server = server().await;
     let (mut ask, _) = {
-        // The values are signed as one list, as Signature Version 4 has it.
+        // The values are signed as one list, as Signature Version 4 requires.
         let ask = Ask::new(&server, "PUT", "/bucket/k").body("x").header("x-amz-meta-who", "me,you");
         ask.signed()
     };

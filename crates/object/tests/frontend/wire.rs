@@ -1,4 +1,4 @@
-//! What goes over the wire, byte by byte: signatures, framings and limits, and the code of every refusal.
+//! The protocol byte by byte: signatures, framings and limits, and the code of every refusal.
 
 use std::time::{Duration, SystemTime};
 
@@ -265,7 +265,7 @@ async fn a_body_cut_short_stores_nothing() {
     stream.write_all(&[b'x'; 500]).await.unwrap();
     stream.shutdown().await.unwrap();
     let answer = http::answer(&mut stream, false).await;
-    // A client that closes its half may not be answered at all; if it is, then with this.
+    // A client that closes its half may get no answer; if it gets one, it must be this.
     assert!(answer.status == 0 || answer.code() == "IncompleteBody", "{}", answer.head);
     check(&server, "nothing is stored", Ask::new(&server, "GET", "/bucket/cut"), 404, "NoSuchKey").await;
 }
@@ -355,7 +355,7 @@ async fn ten_thousand_versions_of_a_key_are_listed_in_order() {
     let server = server().await;
     let on = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
     check(&server, "versioning", Ask::new(&server, "PUT", "/bucket?versioning").body(on), 200, "").await;
-    // Straight into the archive: what is asked here is the listing.
+    // Directly into the archive: the test concerns the listing.
     let caller = stele_archive::Caller::local(0);
     let mut made = Vec::new();
     for number in 0..10_000u32 {

@@ -1,4 +1,4 @@
-//! The published machine's profile as an array that a plan asks: its cache as full as a load keeps it.
+//! The published machine's profile as an array for a plan: its cache is as full as a load keeps it.
 
 use stele_ground::Dice;
 use stele_lab::closed::{GoesOn, Length, Loop};
@@ -8,11 +8,11 @@ use stele_media::simulated::HardDriveSpec;
 
 use super::{Charge, Ds4500, Profile};
 
-/// The profile's cache is sampled further, so that it is as full as it stays before a probe ends: of a larger one the probes would
-/// see how it drains.
+/// The profile samples its cache more, so that it reaches its steady filling before a probe ends. With a larger cache,
+/// the probes would see it drain.
 pub const PROFILE_SAMPLE: u64 = 16;
 
-/// What may differ from the published machine, to fit its parameters.
+/// The parameters that may differ from the published machine, for fitting.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Machine {
     pub drive: HardDriveSpec,
@@ -23,16 +23,16 @@ impl Machine {
     pub const PUBLISHED: Machine = Machine { drive: HardDriveSpec::published_15k(), charge: Charge::PUBLISHED };
 }
 
-/// The profile, whose cache is as full as the load keeps it when a probe begins. It is filled first, for a load that fills it takes long to
-/// do so, and then drained by a load that the drives keep up with.
+/// The profile with its cache as full as the load keeps it when a probe begins. The cache is filled first, since a load
+/// takes long to fill it, and then drained by a load that the drives keep up with.
 struct Full {
     running: Loop<Ds4500>,
     filling: Generator,
 }
 
-/// A load that drains less of the cache than this in a round keeps it as full as it is.
+/// A load that drains less than this share of the cache in a round keeps it as full as it is.
 const KEPT: f64 = 0.02;
-/// Rounds that a load may take to drain it.
+/// Largest number of rounds to drain it.
 const DRAINING: usize = 60;
 
 impl Running for Full {
@@ -53,7 +53,7 @@ impl Running for Full {
     }
 }
 
-/// The models that a plan of this crate asks.
+/// The models for a plan of this crate.
 pub fn published(array: &Array, spec: &AccessSpec, alignment: Alignment) -> Box<dyn Running> {
     profile(array, Machine::PUBLISHED, spec, alignment)
 }

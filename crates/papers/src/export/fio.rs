@@ -1,4 +1,4 @@
-//! fio's JSON with its histograms (`json+`), as far as there are counterparts.
+//! fio's JSON with its histograms (`json+`), as far as the laboratory has counterparts.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -28,8 +28,8 @@ pub fn fio(recorded: &Recorded) -> String {
     text
 }
 
-/// What jobs of fio's files did, as fio tells it (`--output-format=json`). Jobs with `group_reporting` are one with those of their
-/// group. How deep queues were and how busy disks were is not known here, and left out.
+/// Results of fio jobs in fio's format (`--output-format=json`). Jobs with `group_reporting` count as one within their
+/// group. Queue depths and disk utilisation are unknown here, and left out.
 pub fn ran(all: &[Ran]) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let begun = |one: &&Ran| one.begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
@@ -51,7 +51,7 @@ pub fn ran(all: &[Ran]) -> Value {
     })
 }
 
-/// One job, or all of a group as one.
+/// One job, or all jobs of a group together.
 fn reported(first: &Ran, group: &[Ran], begun: u64) -> Value {
     let longest = group.iter().map(|one| one.tally.span).max().unwrap_or(0);
     let used = group.iter().fold(stele_lab::fio::Used::default(), |sum, one| sum.and(one.tally.used));
@@ -71,7 +71,7 @@ fn reported(first: &Ran, group: &[Ran], begun: u64) -> Value {
         sum
     });
     let cpu = |seconds: f64| seconds / spans.max(1e-9) * 100.0;
-    // Input or output failed: the number of the system's error is not kept.
+    // An input or output failed: the number of the system's error is not kept.
     let error = if group.iter().any(|one| one.tally.failed.is_some()) { 5 } else { 0 };
     let mut said = json!({
         "jobname": first.name,
@@ -104,7 +104,7 @@ fn reported(first: &Ran, group: &[Ran], begun: u64) -> Value {
     said
 }
 
-/// Percent of the accesses that took less than each of these times, and not less than the one before.
+/// Percent of the accesses between each of these times and the previous one.
 fn shares(whole: &Histogram, unit: u64, from: u64, below: &[u64]) -> Map<String, Value> {
     let mut shares = Map::new();
     let share = |from: u64, to: u64| {
@@ -123,7 +123,7 @@ fn shares(whole: &Histogram, unit: u64, from: u64, below: &[u64]) -> Map<String,
     shares
 }
 
-/// One direction of some copies, with the nanoseconds that each took.
+/// One direction of several copies, with the nanoseconds of each.
 fn way_of(ways: &[(&Way, u64)]) -> Value {
     let merged = |of: fn(&Way) -> &Histogram| {
         ways.iter().fold(Histogram::default(), |mut sum, (way, _)| {

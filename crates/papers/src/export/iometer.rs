@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use super::{bytes, quoted, runs, seconds};
 use stele_lab::record::Recorded;
 
-/// The titles that Iometer writes above its results, as far as there are counterparts.
+/// The titles that Iometer writes above its results, as far as the laboratory has counterparts.
 const TITLES: &str = "'Target Type,Target Name,Access Specification Name,# Managers,# Workers,# Disks,IOps,Read IOps,Write IOps,\
     MBps,Read MBps,Write MBps,Average Response Time,Average Read Response Time,Average Write Response Time,\
     Maximum Response Time,Maximum Read Response Time,Maximum Write Response Time,Errors,Read Errors,Write Errors,\
     Bytes Read,Bytes Written,Read I/Os,Write I/Os,% CPU Utilization,CPU Effectiveness";
 
-/// Bytes of a megabyte there.
+/// Bytes of a megabyte in Iometer.
 const MEGA: f64 = 1_048_576.0;
 
 pub fn iometer(recorded: &Recorded) -> String {

@@ -1,17 +1,17 @@
 //! FFSB's profiles: a job for each group of threads.
 //!
-//! FFSB weighs whole operations: each draws a file and reads or writes so many bytes of it in blocks, one behind another from a
-//! random place on, or each at a random place. The job does the same, on files of a directory; a thread has one access
-//! outstanding. Random places are multiples of the block here, of 4096 or of 1 there; and its files stay open, where FFSB opens
-//! one for each operation. FFSB counts a whole file for each write operation, however little it wrote; here bytes are
-//! counted when they are answered, read and written apart.
+//! FFSB weighs whole operations. Each draws a file, and reads or writes a number of bytes of it in blocks, sequentially
+//! from a random place on, or each at a random place. The job does the same, on files of a directory; a thread has one
+//! access outstanding. There are three differences. Random places are multiples of the block here, and of 4096 or of 1
+//! in FFSB. Files stay open here, while FFSB opens one for each operation. FFSB counts a whole file for each write
+//! operation, however little it wrote. The laboratory counts bytes when they are answered, read and written apart.
 
 use super::{Complaints, Imported, size, whole};
 use stele_lab::error::LabError;
 use stele_lab::job::{Given, Job};
 use stele_lab::live::directory::FILES_MAX;
 
-/// Keys that say how FFSB reports, or that make what is not measured.
+/// Keys for FFSB's reports, and for work that is not measured.
 const WITHOUT_EFFECT: &[&str] = &[
     "verbose",
     "reuse",
@@ -25,7 +25,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "clone",
 ];
 
-/// Operations on names, or on whole files in ways that have no counterpart.
+/// Operations on names, or on whole files in ways without a counterpart.
 const OTHERS: &[&str] = &[
     "append_weight",
     "append_fsync_weight",
@@ -63,7 +63,7 @@ struct Kind {
     bytes: u64,
     block: u64,
     random: bool,
-    /// Each is of a file from its beginning to its end, whatever `bytes` and `random` say.
+    /// Whether each covers a file from its beginning to its end, whatever `bytes` and `random` say.
     whole: bool,
 }
 

@@ -1,14 +1,15 @@
-//! Jobs from fio's job files: the keys that say what is done, how hard and for how long. A key that means something else here, or
-//! nothing, is an error that names it, or with `lenient` a warning.
+//! Jobs from fio's job files: the keys for the kind, the intensity and the duration of the work. A key with another
+//! meaning here, or with none, is an error that names it, or with `lenient` a warning.
 //!
-//! fio's `iodepth` is per job and its `numjobs` copies each have their own: together that many accesses are outstanding here.
-//! `percentage_random` and `rwmixread` are drawn for each access in both. fio shows each block once before it comes again
-//! unless `norandommap` is given; here every access is drawn anew. A rate is kept whatever the answers: `iodepth` does not bound it.
+//! fio's `iodepth` is per job, and each of its `numjobs` copies has its own; here the sum of these accesses is
+//! outstanding. Both tools draw `percentage_random` and `rwmixread` for each access. fio uses each block once before it
+//! comes again, unless `norandommap` is given; here every access is drawn anew. A rate is kept whatever the answers:
+//! `iodepth` does not bound it.
 //!
-//! What fio does where a file says nothing is done here too: the page cache is used unless `direct` or `buffered` say otherwise, and
-//! the engine is `psync`, which has one access under way whatever `iodepth` says. Jobs run side by side in fio unless `stonewall`
-//! stands between them; here they run one after another, so a file that has several without it is an error. `stele lab fio` runs
-//! such files, and all that has no counterpart in a job of the laboratory, as they are.
+//! fio's defaults are kept: the page cache is used unless `direct` or `buffered` say otherwise, and the engine is
+//! `psync`, which has one access under way whatever `iodepth` says. In fio, jobs run side by side unless `stonewall`
+//! stands between them. Here they run one after another, so a file with several jobs without it is an error. `stele lab
+//! fio` runs such files, and all others without a counterpart, directly.
 
 use super::{Complaints, Imported, whole};
 use stele_ground::Bytes;
@@ -16,7 +17,7 @@ use stele_lab::error::LabError;
 use stele_lab::fio::file::{self, Entry, Section};
 use stele_lab::job::{Given, Job, When};
 
-/// Keys that change nothing here: how fio draws, reports, or starts its processes.
+/// Keys without effect here: for fio's random numbers, reports and processes.
 const WITHOUT_EFFECT: &[&str] = &[
     "group_reporting",
     "thread",
@@ -43,7 +44,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "unlink",
 ];
 
-/// Those with one access under way for each job: they ignore `iodepth`.
+/// Engines with one access under way for each job: they ignore `iodepth`.
 const SYNCHRONOUS: &[&str] = &["psync", "pvsync", "pvsync2", "sync"];
 
 const ENGINES: &[&str] = &["io_uring", "libaio", "psync", "pvsync", "pvsync2", "sync", "posixaio", "null"];
@@ -78,7 +79,7 @@ struct Reading {
     copies: u32,
     burst: Option<u32>,
     when: Option<When>,
-    /// The page cache was spoken of.
+    /// Whether the file sets the page cache.
     cache_stated: bool,
     engine: Option<String>,
     warnings: Vec<String>,
@@ -106,7 +107,7 @@ fn import(section: &Section, lenient: bool) -> Result<Imported, LabError> {
         job.buffered = Given::One(true);
     }
     let depth = if SYNCHRONOUS.contains(&engine) { 1 } else { depth };
-    // fio's rates are of each copy, and its pauses are made by each.
+    // fio's rates apply to each copy, and each copy pauses by itself.
     if let Some(Given::One(rate)) = &mut job.load.rate {
         *rate *= f64::from(copies);
     }
@@ -126,7 +127,7 @@ fn import(section: &Section, lenient: bool) -> Result<Imported, LabError> {
     if !rated {
         job.load.outstanding = Some(Given::One(depth.saturating_mul(copies)));
     }
-    // Without a pause a burst means nothing, there as here.
+    // Without a pause a burst has no meaning in either tool.
     if job.load.pause.is_some() {
         (job.load.burst, job.load.pause_when) = (burst, when);
     }
@@ -154,7 +155,7 @@ impl Reading {
                     "randrw" => (50, 100),
                     _ => return Err("there is no such pattern here".into()),
                 };
-                // What was said of the mix before stays.
+                // An earlier setting of the mix stays.
                 if !(1..100).contains(&read) || job.workload.read.is_none() {
                     job.workload.read = Some(Given::One(read));
                 }
@@ -174,7 +175,7 @@ impl Reading {
                 let bytes = size(value).ok_or("say it in bytes, like 10g")?;
                 job.size = Some(bytes.0.to_string());
             }
-            // Of each copy.
+            // For each copy.
             "rate_iops" | "rate" if value.contains(',') => {
                 return Err("one rate for reads and writes together is known here".into());
             }
@@ -233,7 +234,7 @@ impl Reading {
     }
 }
 
-/// `4k/60:8k/40`, in the words of a job. What has no share gets an equal part of what is left.
+/// Converts `4k/60:8k/40` into the form of a job. Sizes without a share divide the rest equally.
 fn mix(value: &str) -> Result<String, String> {
     const LIKE: &str = "sizes and shares are needed, like 4k/60:8k/40, the same for reads and writes";
     let parts: Vec<(u64, Option<u8>)> = value
@@ -254,7 +255,7 @@ fn mix(value: &str) -> Result<String, String> {
     Ok(said.collect::<Vec<_>>().join("/"))
 }
 
-/// In fio's units, where `kb` is 1024.
+/// In fio's units, in which `kb` is 1024.
 fn size(value: &str) -> Option<Bytes> {
     stele_lab::fio::bytes(value).filter(|bytes| *bytes > 0).map(Bytes)
 }
@@ -267,7 +268,7 @@ fn percent(value: &str) -> Result<u8, String> {
         .ok_or_else(|| "a percentage is a whole number up to 100".into())
 }
 
-/// fio counts in seconds where no unit is given.
+/// fio's default unit is the second.
 fn seconds(value: &str) -> Option<String> {
     with_unit(value, "s")
 }

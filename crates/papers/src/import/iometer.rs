@@ -1,15 +1,17 @@
-//! Iometer's configuration (`.icf`): a job for each access specification that a worker is assigned, in their order; all of them
-//! where none is assigned.
+//! Iometer's configuration (`.icf`): a job for each access specification assigned to a worker, in their order. If none
+//! is assigned, a job for each specification.
 //!
-//! Iometer keeps its outstanding accesses for each worker and each of its targets; together that many are outstanding here. Each
-//! line of a specification has its own share of reads and of random accesses there; here all lines of one must agree. A worker
-//! that has started a burst waits for its transfer delay before the next, while what is under way goes on. Replies of network workers, and alignments other than the sector and the access's own size are not known here.
+//! Iometer's outstanding accesses are for each worker and each of its targets; here the sum is outstanding. In Iometer
+//! each line of a specification has its own share of reads and of random accesses; here all lines must agree. A worker
+//! that has started a burst waits for its transfer delay before the next, while accesses under way continue. Two
+//! features are missing here: replies of network workers, and alignments other than the sector and the access's own
+//! size.
 
 use super::{Complaints, Imported};
 use stele_lab::error::LabError;
 use stele_lab::job::{Align, Given, Job, When};
 
-/// Headings whose values say only how Iometer shows, stores or spawns.
+/// Headings whose values only concern display, storage or processes of Iometer.
 const WITHOUT_EFFECT: &[&str] = &[
     "test description",
     "default disk workers to spawn",
@@ -31,9 +33,9 @@ const WITHOUT_EFFECT: &[&str] = &[
 struct Spec {
     line: usize,
     name: String,
-    /// Bytes, share, reads, random, align, and the line they stand on.
+    /// Bytes, share, reads, random, align, and the number of the line.
     lines: Vec<(u64, u64, u64, u64, u64, usize)>,
-    /// Milliseconds between bursts and accesses of a burst, of each line.
+    /// Milliseconds between bursts and accesses of a burst, for each line.
     bursts: Vec<(u64, u64)>,
     default: String,
 }
@@ -65,7 +67,7 @@ pub fn iometer(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
             let said = said.trim().trim_end_matches('=').trim().to_ascii_lowercase();
             match said.as_str() {
                 "test setup" | "results display" | "access specifications" | "manager list" => section = said,
-                // Titles of columns stand below the heading that they belong to.
+                // Titles of columns stand below their heading.
                 _ if said.starts_with("end ") => heading.clear(),
                 _ => heading = said,
             }
@@ -267,15 +269,16 @@ fn add_spec(job: &mut Job, spec: &Spec, complaints: &mut Complaints) -> Result<(
     add_bursts(job, spec, complaints)?;
     let said: Vec<String> = spec.lines.iter().map(|line| format!("{}:{}", line.0, line.1)).collect();
     job.workload.access = Some(Given::One(said.join("/")));
-    // Its shares have to come to 100.
+    // The shares must add up to 100.
     job.cells().map(drop).map_err(|error| LabError::Usage(format!("line {}: '{}': {error}", spec.line, spec.name)))
 }
 
-/// Each worker starts a burst, and then nothing for the delay, while what is under way goes on. Without a delay there is no burst.
+/// Each worker starts a burst and then pauses for the delay, while accesses under way continue. Without a delay there
+/// are no bursts.
 fn add_bursts(job: &mut Job, spec: &Spec, complaints: &mut Complaints) -> Result<(), LabError> {
     let Some((delay, burst)) = spec.bursts.first().copied() else { return Ok(()) };
     for (other, line) in spec.bursts.iter().zip(&spec.lines) {
-        // Which line an access follows is drawn anew for each burst there, and its size for each access here.
+        // Iometer draws the line for each burst, while the job draws the size for each access.
         if *other != (delay, burst) || (spec.lines.len() > 1 && other.0 > 0 && other.1 > 1) {
             let why = format!(
                 "a delay of {} ms between bursts of {} accesses: one delay for the whole of '{}', and one size where bursts have several \

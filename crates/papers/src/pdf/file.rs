@@ -1,5 +1,5 @@
-//! A PDF file from its objects: numbered bodies, and the table of where each begins. The subset that a report needs (pages, the
-//! standard fonts, lines, links, an outline) is written here: a library of PDF would be larger than what it replaces.
+//! A PDF file from its objects: numbered bodies, and the table of their offsets. The subset that a report needs (pages,
+//! the standard fonts, lines, links, an outline) is written here: a PDF library would be larger than this code.
 
 /// Objects are numbered from 1 in the order in which they were reserved.
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl File {
     }
 
     pub fn finish(self, catalogue: usize, about: usize) -> Vec<u8> {
-        // The second line tells programs that move files that this one is not text.
+        // The second line marks the file as binary for programs that transfer it.
         let mut out = b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n".to_vec();
         let mut places = Vec::with_capacity(self.objects.len());
         for (number, body) in self.objects.iter().enumerate() {
@@ -68,7 +68,7 @@ pub fn string(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A text outside of pages, like a title: UTF-16 with its mark, in hexadecimal.
+/// A text outside pages, such as a title: UTF-16 with its mark, in hexadecimal.
 pub fn title(text: &str) -> String {
     let units: String = text.encode_utf16().map(|unit| format!("{unit:04X}")).collect();
     format!("<FEFF{units}>")

@@ -1,28 +1,28 @@
-//! Tables in a PDF: columns as wide as what stands in them, smaller letters where they do not fit, text that is wrapped where
-//! that is not enough, and the head again on each page.
+//! Tables in a PDF: columns as wide as their text, smaller letters for a table that does not fit, wrapped text if that
+//! is not enough, and the head again on each page.
 
 use super::sheet::{Colour, FAINT, GRID, INK};
 use super::{BOTTOM, Layout, MARGIN, ROOM, TOP};
 use stele_lab::report::document::{Align, Column, Entry, Place, Row, Sound, Table, Weight};
 use stele_lab::report::metrics::{Face, width, wrapped};
 
-/// Letters of a table, and smaller ones where it is too wide.
+/// Font sizes of a table; smaller ones if it is too wide.
 const SIZES: [f64; 4] = [8.5, 7.5, 6.8, 6.2];
-/// Beside the text of a column, on each side.
+/// Space on each side of a column's text.
 const BESIDE: f64 = 4.0;
 const ABOVE: f64 = 2.5;
-/// A column of text is not made narrower than that.
+/// Smallest width of a text column.
 const NARROW: f64 = 60.0;
 const CAPTION: f64 = 9.0;
 const CAPTION_LEADING: f64 = 12.5;
-/// Above a table.
+/// Space above a table.
 const APART: f64 = 4.0;
-/// Up to this height a table stands on one page.
+/// Up to this height a table is kept on one page.
 const WHOLE: f64 = (BOTTOM - TOP) / 2.0;
 
 struct Grid {
     size: f64,
-    /// Of the columns, with what stands beside their text.
+    /// Widths of the columns, with the space beside their text.
     widths: Vec<f64>,
 }
 
@@ -34,14 +34,14 @@ fn face_of(entry: &Entry) -> (Face, Colour) {
     }
 }
 
-/// What a column would like, and the least that it can do with.
+/// The preferred and the smallest width of a column.
 fn wishes(table: &Table, at: usize, column: &Column, size: f64) -> (f64, f64) {
     let words = column.title.split_whitespace().map(|word| width(Face::Bold, size, word));
     let title = words.fold(0.0, f64::max);
     let entries = table.rows.iter().filter_map(|row| row.entries.get(at));
     let widest = entries.map(|entry| width(face_of(entry).0, size, &entry.text)).fold(title, f64::max);
     match column.align {
-        // Titles of figures are longer than the figures, and are wrapped; those of text have the room.
+        // Titles of figures are longer than the figures, and are wrapped; titles of text have the room.
         Align::Right => (widest + 2.0 * BESIDE, widest + 2.0 * BESIDE),
         Align::Left => {
             let wish = widest.max(width(Face::Bold, size, &column.title));
@@ -57,7 +57,7 @@ impl Grid {
             let columns = table.columns.iter().enumerate();
             let wishes: Vec<(f64, f64)> = columns.map(|(at, column)| wishes(table, at, column, size)).collect();
             let (all, least) = wishes.iter().fold((0.0, 0.0), |sum, wish| (sum.0 + wish.0, sum.1 + wish.1));
-            // What can be given beyond the least is shared by how much more each would like.
+            // The width beyond the smallest is divided in proportion to the columns' further wishes.
             let share = if all <= ROOM { 1.0 } else { ((ROOM - least) / (all - least).max(1.0)).clamp(0.0, 1.0) };
             let cramped = if least > ROOM { ROOM / least } else { 1.0 };
             found.size = size;
@@ -92,13 +92,13 @@ impl Grid {
         self.high(lines.iter().map(Vec::len).max().unwrap_or(1))
     }
 
-    /// The lines of each title; none where the table has no head.
+    /// The lines of each title; none if the table has no head.
     fn titles(&self, table: &Table) -> Vec<Vec<String>> {
         let columns = if table.has_head() { table.columns.as_slice() } else { &[] };
         columns.iter().enumerate().map(|(at, column)| self.split(Face::Bold, at, &column.title)).collect()
     }
 
-    /// How high the table is on its first page at least: all of it where that is no more than half a page, else its head
+    /// Smallest height of the table on its first page: the whole table if it is at most half a page, otherwise its head
     /// and two rows.
     fn begins(&self, table: &Table, rows: &[Vec<Vec<String>>]) -> f64 {
         let titles = self.titles(table);
@@ -110,7 +110,7 @@ impl Grid {
     }
 }
 
-/// How high a table is on its first page at least, with what stands above it.
+/// Smallest height of a table on its first page, with the space above it.
 pub(super) fn begins(table: &Table) -> f64 {
     let grid = Grid::of(table);
     APART + grid.begins(table, &grid.rows(table))
@@ -151,7 +151,7 @@ impl Layout {
         let high = grid.high(most);
         let mut left = MARGIN;
         for ((column, lines), wide) in table.columns.iter().zip(&titles).zip(&grid.widths) {
-            // Titles stand on the line.
+            // Titles are aligned to the bottom line.
             let top = self.y + (most - lines.len()) as f64 * grid.leading();
             self.entry(grid, column.align, lines, (Face::Bold, INK), (left, top, *wide));
             left += wide;

@@ -1,5 +1,5 @@
-//! One page as it is drawn: its content stream, and the places that lead elsewhere. Coordinates grow to the right and down here;
-//! those of a PDF grow up.
+//! One page: its content stream, and its links. Coordinates grow to the right and downwards here; those of a PDF grow
+//! upwards.
 
 use std::fmt::Write as _;
 
@@ -44,7 +44,7 @@ fn colour_of(ink: Ink) -> Colour {
     }
 }
 
-/// A place on the page that leads to a place in the document.
+/// A place on the page that links to a place in the document.
 pub struct Link {
     pub left: f64,
     pub top: f64,
@@ -64,7 +64,7 @@ impl Sheet {
         self.content.extend_from_slice(text.as_bytes());
     }
 
-    /// Text that begins there; `y` is the line it stands on.
+    /// Text that begins at this point; `y` is its baseline.
     pub fn text(&mut self, face: Face, size: f64, colour: Colour, (x, y): (f64, f64), text: &str) {
         if text.is_empty() {
             return;
@@ -100,7 +100,7 @@ impl Sheet {
         let (y, bend) = (HIGH - y, radius * 0.5523);
         let mut path = format!("{red:.3} {green:.3} {blue:.3} rg {:.2} {y:.2} m ", x + radius);
         for (a, b) in [(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0)] {
-            // From the direction (a, b) a quarter to the left.
+            // A quarter turn to the left from the direction (a, b).
             let (c, d) = (-b, a);
             let at = |p: f64, q: f64| (x + a * p + c * q, y + b * p + d * q);
             let ((x1, y1), (x2, y2), (x3, y3)) = (at(radius, bend), at(bend, radius), at(0.0, radius));
@@ -110,7 +110,7 @@ impl Sheet {
         self.put("f\n");
     }
 
-    /// A drawing with its upper left corner there.
+    /// A drawing with its upper left corner at this point.
     pub fn drawing(&mut self, drawing: &Drawing, (left, top): (f64, f64), scale: f64) {
         let place = |(x, y): (f64, f64)| (left + x * scale, top + y * scale);
         for shape in &drawing.shapes {

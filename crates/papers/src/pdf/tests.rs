@@ -22,7 +22,7 @@ fn document(rows: usize) -> Document {
     document
 }
 
-/// With a question mark for each byte that is no letter, so that offsets stay.
+/// With a question mark for each byte that is not ASCII, so that offsets stay.
 fn ascii(file: &[u8]) -> String {
     file.iter().map(|byte| if byte.is_ascii() { char::from(*byte) } else { '?' }).collect()
 }
@@ -36,7 +36,7 @@ fn a_long_table_goes_on_over_pages_under_its_head() {
     let file = file(&document(200)).unwrap();
     let pages = count(&file, "/Type /Page ");
     assert!((4..=8).contains(&pages), "{pages} pages");
-    // On the first page there is too little room for more than its chart.
+    // The first page has room for little more than its chart.
     let heads = count(&file, "(name of the row)");
     assert!(heads >= pages - 1 && heads <= pages, "{heads} heads on {pages} pages");
     for row in 0..200 {

@@ -1,8 +1,8 @@
-//! The DR550 paper: a file server's random and sequential reads and writes of 512 bytes to 8 KiB by 1 to 32 threads, over 100
-//! files of 40 MB, with and without its cache: 240 cells, of which the text states eight peaks.
+//! The DR550 paper: a file server's random and sequential reads and writes of 512 bytes to 8 KiB by 1 to 32 threads,
+//! over 100 files of 40 MB, with and without its cache. These are 240 cells; the text states eight peaks.
 //!
-//! The cache is the page cache of the machine that measures, where the target is reached through one. In virtual time it is the
-//! memory that writes are answered from; reads with a cache have nothing to be measured against there, and are left out.
+//! The cache is the page cache of the measuring machine, if the target uses one. In virtual time it is the memory from
+//! which writes are answered. Reads with a cache have no peer in virtual time, and are left out.
 
 use super::{Plan, cell_of, live};
 use stele_ground::Bytes;
@@ -18,17 +18,17 @@ pub mod paper;
 
 pub const SIZES: [u64; 5] = [512, 1024, 2048, 4096, 8192];
 pub const THREADS: [u32; 6] = [1, 2, 4, 8, 16, 32];
-/// What a quick run measures.
+/// The sizes of a quick run.
 const QUICK_SIZES: [u64; 2] = [512, 8192];
 const QUICK_THREADS: [u32; 3] = [1, 4, 16];
 /// Drives of the published machine.
 pub const DRIVES: u32 = 48;
-/// Percent of each that is in use.
+/// Percent of each drive in use.
 const STROKE: u8 = 8;
 /// Accesses of a round in virtual time.
 const ROUND: u64 = 400;
 
-/// One of the paper's eight kinds of run: the order is that of its charts.
+/// One of the paper's eight kinds of run, in the order of its charts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind {
     pub pattern: &'static str,
@@ -36,7 +36,7 @@ pub struct Kind {
     pub cached: bool,
 }
 
-/// All eight.
+/// All eight kinds.
 pub fn kinds() -> impl Iterator<Item = Kind> {
     let directions = |pattern| ["read", "write"].into_iter().map(move |direction| (pattern, direction));
     let both = ["random", "sequential"].into_iter().flat_map(directions);
@@ -54,7 +54,7 @@ impl Kind {
         if self.cached { "on" } else { "off" }
     }
 
-    /// What tells its cells from others.
+    /// The axes that distinguish its cells.
     fn axes(self, size: u64) -> Axes {
         vec![
             ("cache".into(), self.cache().into()),
@@ -79,7 +79,7 @@ fn loads(quick: bool) -> &'static [u32] {
     if quick { &QUICK_THREADS } else { &THREADS }
 }
 
-/// What a quick run leaves out.
+/// The parts that a quick run leaves out.
 pub fn left_out(quick: bool) -> Vec<String> {
     match quick {
         false => Vec::new(),
@@ -87,7 +87,7 @@ pub fn left_out(quick: bool) -> Vec<String> {
     }
 }
 
-/// On real storage. Those without the cache first: the target is opened once for each half.
+/// The cells on real storage. Those without the cache come first: the target is opened once for each half.
 pub fn live(job: &Job, quick: bool, has_cache: bool) -> Result<Vec<live::Asked>, LabError> {
     let mut asked = Vec::new();
     for half in [false, true].into_iter().filter(|cached| has_cache || !cached) {
@@ -105,7 +105,7 @@ pub fn live(job: &Job, quick: bool, has_cache: bool) -> Result<Vec<live::Asked>,
     Ok(asked)
 }
 
-/// On modelled drives: a cell holds all numbers of threads of a size.
+/// The plan on modelled drives: a cell holds all numbers of threads of a size.
 pub fn plan(quick: bool) -> Result<Plan, LabError> {
     let mut cells = Vec::new();
     for kind in kinds().filter(|kind| kind.direction == "write" || !kind.cached) {
@@ -136,13 +136,13 @@ pub fn plan(quick: bool) -> Result<Plan, LabError> {
     Ok(Plan { cells, left_out: left_out(quick) })
 }
 
-/// What was measured, by what was asked.
+/// The results, by question.
 #[derive(Clone, Copy)]
 struct Found<'a> {
     recorded: &'a Recorded,
 }
 
-/// The highest of a kind.
+/// The highest rate of a kind.
 #[derive(Clone, Copy, Debug)]
 struct Highest<'a> {
     size: u64,

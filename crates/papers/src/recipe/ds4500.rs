@@ -1,8 +1,8 @@
 //! The DS4500 paper: RAID-5 and RAID-10 over 20 to 180 drives, each at the highest load with a mean response of 20 ms.
 //!
-//! Asked are Stele's own code and the profile of the published machine, on the same modelled drives. Beside the cells of tables
-//! 1, 3, 4, 5, 7 and 8 there are the wider strokes of tables 2 and 6, the streams of charts 2, 3, 8 and 9, and for charts 1, 4 to 7
-//! and 10 to 12 the loads around the answer.
+//! The recipe asks Stele's own code and the profile of the published machine, on the same modelled drives. Besides the
+//! cells of tables 1, 3, 4, 5, 7 and 8 it covers the wider strokes of tables 2 and 6, and the streams of charts 2, 3, 8
+//! and 9. For charts 1, 4 to 7 and 10 to 12 it adds the loads around the answer.
 
 use super::{Plan, cell_of};
 use crate::published::{self, Printed, ds4500_tables};
@@ -20,13 +20,13 @@ pub mod paper;
 
 /// The mean response of all published cells.
 pub const RESPONSE: Duration = Duration::from_millis(20);
-/// Accesses outstanding that a search tries at most.
+/// Largest number of outstanding accesses that a search tries.
 const LOAD_MAX: u64 = 20_000;
-/// Percent of each drive in use, but in tables 2 and 6.
+/// Percent of each drive in use, except in tables 2 and 6.
 pub const STROKE: u8 = 8;
-/// Those of tables 2 and 6.
+/// The percentages of tables 2 and 6.
 pub const STROKES: [u8; 6] = [15, 30, 45, 60, 75, 90];
-/// Drives of the arrays whose strokes are varied.
+/// Drives of the arrays with varied strokes.
 pub const STROKE_DRIVES: u32 = 20;
 /// Drives of the charts with curves, and of those with streams.
 pub const CURVE_DRIVES: u32 = 140;
@@ -37,22 +37,22 @@ pub const STREAMS: [(&str, u64); 5] =
 /// Workloads of the charts with curves.
 pub const CURVES: [&str; 4] = ["oltp_8k", "file_server", "random_write_8k", "random_read_8k"];
 
-/// What a quick run measures.
+/// The drives of a quick run.
 const QUICK_DRIVES: [u32; 2] = [20, 60];
 const QUICK_STROKES: [u8; 2] = [30, 90];
 
-/// Drives of the charts with curves, as far as a run has them.
+/// Drives of the charts with curves, if a run has them.
 pub fn curve_drives(quick: bool) -> u32 {
     if quick { 60 } else { CURVE_DRIVES }
 }
 
-/// Accesses a second as printed, or what the printed throughput amounts to.
+/// Accesses a second as printed, or computed from the printed throughput.
 pub fn rate_of(printed: &Printed, spec: &AccessSpec) -> Option<f64> {
     let from_throughput = printed.throughput.map(|rate| rate * f64::from(1 << 20) / spec.mean_length() as f64);
     printed.rate.or(from_throughput)
 }
 
-/// The published goal, searched for from so many outstanding accesses on.
+/// The published goal, searched for from this number of outstanding accesses on.
 pub fn goal(start: u64, effort: Effort) -> Goal {
     Goal {
         response: RESPONSE,
@@ -64,7 +64,7 @@ pub fn goal(start: u64, effort: Effort) -> Goal {
     }
 }
 
-/// The array that a printed cell speaks of.
+/// The array of a printed cell.
 pub fn array_of(cell: &Printed, maker: Maker) -> Array {
     let (level, drives) = (cell.level(), cell.drives as u32);
     Array { maker, level, drives, cached: cell.cached, stroke: STROKE, log: LogPlace::Memory }
@@ -91,7 +91,7 @@ fn planned(array: Array, spec: AccessSpec, start: f64, curve: bool) -> Planned {
     }
 }
 
-/// All cells, or those of a quick run; the order is that in which they run.
+/// All cells, or those of a quick run, in running order.
 pub fn plan(quick: bool) -> Result<Plan, LabError> {
     let mut questions = tables(quick)?;
     questions.extend(strokes(quick)?);
@@ -122,7 +122,7 @@ fn tables(quick: bool) -> Result<Vec<Planned>, LabError> {
         let wanted = !quick || (QUICK_DRIVES.contains(&(cell.drives as u32)) && (is_mixed || cell.size == Some(8192)));
         let spec = spec_of(cell)?;
         let Some(rate) = rate_of(cell, &spec).filter(|_| wanted) else { continue };
-        // Stele has no controllers to be bound by: as much of each drive as the smallest published array has.
+        // Stele has no controllers that limit it: use the same part of each drive as the smallest published array.
         let smallest = printed.iter().find(|other| {
             (&other.table, &other.workload, other.size, other.cached)
                 == (&cell.table, &cell.workload, cell.size, cell.cached)
@@ -142,8 +142,8 @@ fn tables(quick: bool) -> Result<Vec<Planned>, LabError> {
     Ok(questions)
 }
 
-/// Whether a printed cell is also asked with Stele's log on the hard drives: small random writes into the cache, whose
-/// answer waits for nothing but the log.
+/// Whether a printed cell is also measured with Stele's log on the hard drives: small random writes into the cache,
+/// whose answer waits only for the log.
 pub fn asks_for_log_on_drives(cell: &Printed) -> bool {
     cell.cached && cell.size == Some(4096) && cell.workload == "random_write"
 }
@@ -193,7 +193,7 @@ fn streams(quick: bool) -> Result<Vec<Planned>, LabError> {
                     stroke: STROKE,
                     log: LogPlace::Memory,
                 };
-                // One GiB a second.
+                // Start at one GiB a second.
                 let start = f64::from(1 << 30) / *bytes as f64 * RESPONSE.as_secs_f64();
                 questions.push(planned(array, named(&format!("{workload}_{size}"))?, start, false));
             }

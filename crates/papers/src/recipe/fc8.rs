@@ -1,8 +1,8 @@
-//! The paper of 8 Gbps Fibre Channel from end to end: small accesses at queue depths of 16 and 32, and 256 KiB in both directions
-//! at once.
+//! The paper of 8 Gbps Fibre Channel from end to end: small accesses at queue depths of 16 and 32, and 256 KiB in both
+//! directions at once.
 //!
-//! Every access of it was answered from the controllers' caches. Modelled drives have no processor, no link and no cache
-//! worth the name: virtual time has nothing to set beside it, and the recipe is refused there.
+//! Every access in the paper was answered from the controllers' caches. Modelled drives have no processor, no link and
+//! no comparable cache. Virtual time offers no comparison, and refuses the recipe.
 
 use super::live::{self, Asked};
 use crate::published;
@@ -13,7 +13,7 @@ use stele_lab::workload::{self, AccessSpec};
 
 pub mod paper;
 
-/// The published share of reads where both directions are busy at once is not stated; its throughputs are nearly equal.
+/// The paper does not state the share of reads with both directions busy at once; its throughputs are nearly equal.
 const DUPLEX_READ: u8 = 50;
 const DUPLEX: &str = "fc8_full_duplex_256k";
 
@@ -25,7 +25,7 @@ pub fn not_in_virtual_time() -> LabError {
     )
 }
 
-/// One row of Table 1 or 2: its access specification, and the accesses that are under way.
+/// One row of Table 1 or 2: its access specification, and the number of outstanding accesses.
 fn rows() -> Vec<(String, u32)> {
     let small = published::cached().into_iter().map(|row| {
         let size = if row.size < 1024 { format!("{}b", row.size) } else { format!("{}k", row.size >> 10) };

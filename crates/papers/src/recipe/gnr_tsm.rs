@@ -1,9 +1,9 @@
-//! Backup over GPFS Native RAID: streams of writes (backup), of reads (restore) and of both, by the number of sessions, from one
-//! server and from two.
+//! Backup over GPFS Native RAID: streams of writes (backup), of reads (restore) and of both, by the number of sessions,
+//! from one server and from two.
 //!
-//! Neither the sessions nor the size of an access are published. A session is a thread with one access of 1 MiB under way,
-//! going on where its last one ended; it begins elsewhere once in a hundred, as one object ends and the next one begins, so that
-//! sessions on one space of bytes do not all follow the same path.
+//! The paper gives neither the sessions nor the size of an access. Here a session is a thread with one access of 1 MiB
+//! under way, which continues where its last one ended. One access in a hundred begins elsewhere, as at the start of
+//! another object, so that sessions on one space of bytes do not all follow the same path.
 
 use super::{Plan, cell_of, live};
 use stele_lab::error::LabError;
@@ -19,17 +19,17 @@ pub mod paper;
 /// Sessions of each server.
 pub const SESSIONS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const QUICK_SESSIONS: [u32; 3] = [1, 8, 64];
-/// What streams do, and the percent of their accesses that read.
+/// The kinds of streams, and their percent of reads.
 pub const DIRECTIONS: [(&str, u8); 3] = [("backup", 0), ("restore", 100), ("mixed", 50)];
 /// Bytes of an access.
 pub const ACCESS: u64 = 1 << 20;
-/// Percent of accesses with which a session begins elsewhere.
+/// Percent of accesses at which a session moves to another place.
 const ELSEWHERE: u8 = 1;
 /// Drives of the published machine.
 pub const DRIVES: u32 = 116;
-/// Percent of each that is used.
+/// Percent of each drive in use.
 const STROKE: u8 = 8;
-/// Accesses of a round in virtual time; a quick run's are fewer.
+/// Accesses of a round in virtual time; a quick run has fewer.
 const ROUND: u64 = 400;
 const QUICK_ROUND: u64 = 200;
 
@@ -46,12 +46,12 @@ fn axes(direction: &str, servers: Option<usize>) -> Axes {
     servers.into_iter().chain([("direction".to_owned(), direction.to_owned())]).collect()
 }
 
-/// What a quick run leaves out.
+/// The parts that a quick run leaves out.
 pub fn left_out(quick: bool) -> Vec<String> {
     if quick { vec!["2, 4, 16, 32 and 128 sessions".to_owned()] } else { Vec::new() }
 }
 
-/// On real storage: each target is reached by a server of its own.
+/// The cells on real storage: each target is reached by a server of its own.
 pub fn live(job: &Job, quick: bool, targets: usize) -> Result<Vec<live::Asked>, LabError> {
     let mut asked = Vec::new();
     for servers in 1..=targets {
@@ -67,7 +67,7 @@ pub fn live(job: &Job, quick: bool, targets: usize) -> Result<Vec<live::Asked>, 
     Ok(asked)
 }
 
-/// On modelled drives: a cell holds all numbers of sessions.
+/// The plan on modelled drives: a cell holds all numbers of sessions.
 pub fn plan(quick: bool) -> Result<Plan, LabError> {
     let mut cells = Vec::new();
     for (direction, read) in DIRECTIONS {
@@ -96,7 +96,7 @@ pub fn plan(quick: bool) -> Result<Plan, LabError> {
     Ok(Plan { cells, left_out: left_out(quick) })
 }
 
-/// What was measured, by what was asked.
+/// The results, by question.
 #[derive(Clone, Copy)]
 struct Found<'a> {
     recorded: &'a Recorded,
@@ -116,7 +116,7 @@ impl<'a> Found<'a> {
         runs
     }
 
-    /// Directions and servers that were measured.
+    /// Measured directions and servers.
     fn kinds(self) -> Vec<(&'static str, u32)> {
         let all = [1, 2].into_iter().flat_map(|servers| DIRECTIONS.map(|(direction, _)| (direction, servers)));
         all.filter(|(direction, servers)| !self.curve(direction, *servers).is_empty()).collect()

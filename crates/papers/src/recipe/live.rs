@@ -1,7 +1,7 @@
-//! What a recipe asks of real storage: its cells, and how the targets are opened for each.
+//! The part of a recipe on real storage: its cells, and the opening of the targets for each.
 //!
-//! The cells follow from the job and from what the targets are, so that a result that was stopped can be gone on with. A
-//! recipe that a target cannot carry is refused before anything is opened.
+//! The cells follow from the job and from the kinds of targets, so that a stopped result can be resumed. A recipe that
+//! a target cannot carry out is refused before any target is opened.
 
 use std::fs::File;
 use std::path::Path;
@@ -21,15 +21,15 @@ use stele_lab::workload::{AccessSpec, Alignment};
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub cell: Cell,
-    /// Through the page cache.
+    /// Whether the page cache is used.
     pub buffered: bool,
-    /// So many of the targets carry it out at once.
+    /// Number of targets that carry it out at once.
     pub targets: usize,
 }
 
-/// The files of a quick run are smaller, so that making them takes less than measuring them.
+/// The files of a quick run are smaller, so that making them takes less time than the measurement.
 const QUICK_SIZE: Bytes = Bytes(100 << 20);
-/// Of a file that a recipe makes.
+/// Size of a file that a recipe makes.
 const FILE_SIZE: Bytes = Bytes(1 << 30);
 
 /// All cells, in the order in which they run.
@@ -50,14 +50,14 @@ fn part_of(job: &Job) -> Result<&RecipePart, LabError> {
     job.recipe.as_ref().ok_or_else(|| LabError::Usage("the job names no recipe".into()))
 }
 
-/// What of a target matters to a recipe.
+/// The property of a target that matters to a recipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// One space of bytes.
     Blocks,
     Files,
     Objects,
-    /// Answers whatever is asked.
+    /// Answers every request without data.
     Null,
 }
 
@@ -80,7 +80,7 @@ fn check(part: &RecipePart, targets: &[Target]) -> Result<(), LabError> {
     for target in targets {
         let kind = kind_of(target);
         let (carries, wants) = match name {
-            // A file of an NFS server is a file of a file server.
+            // A file of an NFS server counts as a file server.
             "dr550" => {
                 (kind != Kind::Blocks || matches!(target, Target::Nfs(_)), "files: give dir:PATH, nfs:// or s3+http://")
             }
@@ -104,15 +104,15 @@ fn check(part: &RecipePart, targets: &[Target]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Whether it can be read and written both through the page cache of this machine and past it.
+/// Whether it can be accessed both with and without the page cache of this machine.
 fn has_page_cache(target: &Target) -> bool {
     let Some(path) = target.path() else { return false };
-    // What is still to be made lies where its directory does.
+    // A file that does not exist yet will be in its directory's file system.
     let there = path.ancestors().find(|place| place.exists()).filter(|place| !place.as_os_str().is_empty());
     File::open(there.unwrap_or(Path::new("."))).is_ok_and(|file| !system::in_memory(&file))
 }
 
-/// How a target is opened for these cells.
+/// The way of opening a target for these cells.
 pub fn opening(
     job: &Job,
     target: &Target,
@@ -133,12 +133,12 @@ pub fn opening(
     Ok(Opening { size, buffered, ..opening })
 }
 
-/// A cell with as many workers as accesses outstanding: the threads and sessions of the papers.
+/// A cell with one worker for each outstanding access: the threads and sessions of the papers.
 pub fn threads(job: &Job, spec: AccessSpec, count: u32, axes: Axes) -> Result<Cell, LabError> {
     cell(job, spec, (count, count), None, axes)
 }
 
-/// A cell with so many accesses outstanding, and so many workers to keep them so.
+/// A cell with this number of outstanding accesses, and the workers to keep them.
 pub fn cell(
     job: &Job,
     spec: AccessSpec,
@@ -165,7 +165,7 @@ pub fn cell(
     Ok(Cell { axes, setup, goal, objective: None, precondition: None, buffered: false })
 }
 
-/// The job with how long a recipe measures where the job does not say.
+/// The job, with the recipe's measuring times for those that the job does not set.
 fn timed(job: &Job, quick: bool) -> Job {
     let mut job = job.clone();
     let time = &mut job.time;

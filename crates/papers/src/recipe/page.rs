@@ -1,4 +1,5 @@
-//! What the papers of recipes have in common: how they begin, what they say of the machine, and how they are made again.
+//! Common parts of the recipes' papers: their beginning, the description of the machine, and the command to repeat
+//! them.
 
 use stele_ground::Bytes;
 
@@ -8,10 +9,10 @@ use stele_lab::record::{CellRecord, Recorded, RunRecord};
 use stele_lab::report::chart::{Axis, Bars, Chart, figure};
 use stele_lab::report::document::{Document, Entry, Place, Table, Text};
 
-/// A rate that falls by more than this where it should rise is called odd.
+/// A rate that falls by more than this share, where it should rise, is reported as odd.
 const FALL: f64 = 0.05;
 
-/// Nothing was opened: the drives were modelled.
+/// Whether no target was opened, because the drives were modelled.
 pub fn is_virtual(recorded: &Recorded) -> bool {
     recorded.head.job.on.is_none()
 }
@@ -26,7 +27,7 @@ pub fn rate(run: &RunRecord) -> f64 {
     run.mean(|round| round.rate)
 }
 
-/// How many times the published figure ours is.
+/// The ratio of our figure to the published one.
 pub fn times(ours: f64, theirs: Option<f64>) -> Entry {
     theirs.map_or(Entry::absent(), |theirs| Entry::said(ours / theirs, figure(ours / theirs)))
 }
@@ -44,29 +45,29 @@ pub fn thousands(value: f64) -> String {
     out
 }
 
-/// A published figure as it is printed.
+/// A published figure in its printed form.
 pub fn printed(value: Option<f64>) -> Entry {
     value.map_or(Entry::absent(), |value| Entry::said(value, thousands(value)))
 }
 
-/// A run's figure; in parentheses where the run did not become steady.
+/// A run's figure; in parentheses if the run did not become steady.
 pub fn measured(run: &RunRecord, value: f64) -> Entry {
     Entry::number(value).if_steady(run.is_steady())
 }
 
-/// A paper that is asked for.
+/// The request for a paper.
 #[derive(Clone, Copy)]
 pub struct Order<'a> {
     pub recorded: &'a Recorded,
     pub part: &'a RecipePart,
-    /// In place of the recipe's own.
+    /// Replaces the recipe's own title.
     pub title: Option<&'a str>,
-    /// Beside the published figures.
+    /// Whether published figures stand beside the results.
     pub against: bool,
 }
 
 impl Order<'_> {
-    /// An empty page under its title: the recipe's own goes on with `beside` where published figures stand there.
+    /// An empty page with its title: `beside` is added to the recipe's own title if published figures stand there.
     pub fn begin(self, own: impl Into<String>, beside: &str) -> Document {
         let Order { recorded, title, against, .. } = self;
         let when = match is_virtual(recorded) {
@@ -80,23 +81,23 @@ impl Order<'_> {
     }
 }
 
-/// The highest rate of a kind, as the summary says it: where it stands, and how many of what it took.
+/// The highest rate of a kind for the summary: its place, and the count that it took.
 pub struct Peak<'a> {
     pub name: String,
     pub row: String,
-    /// The column of the number of threads or sessions, what one is called, and whether it was one.
+    /// The column of the number of threads or sessions, the name of one, and whether it was one.
     pub count: (&'a str, &'a str, bool),
-    /// The column of what else belongs to the number.
+    /// The column of the other property of the number.
     pub of: Option<&'a str>,
-    /// A published figure stands beside it.
+    /// Whether a published figure stands beside it.
     pub published: bool,
-    /// More of the count brought no more: the figure is what there is to get.
+    /// Whether a larger count brought no more: the figure is the limit.
     pub flattened: bool,
-    /// What belongs into the same sentence as the comparison.
+    /// A caveat for the sentence of the comparison.
     pub caveat: Option<String>,
 }
 
-/// Whether a rate had stopped rising before the highest count that was tried.
+/// Whether a rate had stopped rising before the highest count.
 pub fn flattened(points: &[(f64, f64)]) -> bool {
     match points {
         [before @ .., (_, last)] => before.iter().any(|(_, rate)| *last < rate * (1.0 + FALL)),
@@ -129,7 +130,7 @@ impl Peak<'_> {
     }
 }
 
-/// What was measured, by group, and what was published of it: its name and its values.
+/// The results by group, and the published ones: name and values.
 pub fn bars(
     (title, unit): (&str, &str),
     groups: Vec<String>,
@@ -141,7 +142,7 @@ pub fn bars(
     Chart::bars(title, Axis::linear(unit), groups, bars)
 }
 
-/// What is not there, and what is not to be relied on.
+/// The missing and unreliable results.
 pub fn lacks(page: &mut Document, recorded: &Recorded, left_out: &[String]) {
     if !left_out.is_empty() {
         page.note("This is a quick run. Left out are:");
@@ -184,7 +185,7 @@ fn targets(recorded: &Recorded) -> Vec<String> {
     std::iter::once(&recorded.head.target).chain(beside).cloned().collect()
 }
 
-/// How live figures come about.
+/// The method of live figures.
 pub fn clock(page: &mut Document) {
     page.paragraph(
         "The response of an access is the time from its intended start to the reading of the clock at which its answer was found. \
@@ -193,7 +194,7 @@ pub fn clock(page: &mut Document) {
     );
 }
 
-/// Why ratios to figures in MB/s are uncertain by a twentieth.
+/// The reason why ratios to figures in MB/s are uncertain by a twentieth.
 pub fn unit(page: &mut Document) {
     page.paragraph(
         "MB are millions of bytes here. The published paper does not say whether its MB are those or 2^20 bytes; if they are the latter \
@@ -201,15 +202,15 @@ pub fn unit(page: &mut Document) {
     );
 }
 
-/// Points of a curve in the order of what is varied, and what it is called.
+/// Points of a curve in the order of the varied quantity, and its name.
 pub struct Curve {
     pub name: String,
-    /// What is varied, as words like `threads`.
+    /// The name of the varied quantity, for example `threads`.
     pub over: &'static str,
     pub points: Vec<(f64, f64)>,
 }
 
-/// Where a curve falls that has a reason to rise or to stay.
+/// Places at which a curve falls although it should rise or stay.
 pub fn falls(curves: &[Curve]) -> Vec<String> {
     let mut found = Vec::new();
     for curve in curves {
@@ -230,7 +231,7 @@ pub fn falls(curves: &[Curve]) -> Vec<String> {
     found
 }
 
-/// Cells whose accesses are shorter than the target's blocks are no part of the run.
+/// Cells whose accesses are shorter than the target's blocks do not belong to the run.
 pub fn unmeasured(recorded: &Recorded, planned: usize) -> Option<String> {
     let few = recorded.digest.is_some() && recorded.cells.len() < planned;
     few.then(|| {
@@ -242,7 +243,7 @@ pub fn unmeasured(recorded: &Recorded, planned: usize) -> Option<String> {
     })
 }
 
-/// What is void.
+/// The void results.
 pub fn remarks(recorded: &Recorded) -> Vec<String> {
     let void = |cell: &CellRecord| {
         let late = cell.runs.iter().find_map(|run| stele_lab::sweep::void(run.lag_share))?;
@@ -251,7 +252,7 @@ pub fn remarks(recorded: &Recorded) -> Vec<String> {
     recorded.cells.iter().filter_map(void).collect()
 }
 
-/// `theirs` begin the places of what is odd in the published paper.
+/// `theirs` are the beginnings of the places of oddities in the published paper.
 pub fn odd(page: &mut Document, ours: Vec<String>, theirs: &[&str]) {
     page.section("What is odd");
     match ours.is_empty() {
@@ -308,7 +309,7 @@ fn command(recorded: &Recorded, part: &RecipePart, against: bool) -> String {
     words.join(" ")
 }
 
-/// As a shell takes it for one word.
+/// Quotes a text as one word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/:.,_-+=@%".contains(letter);
     match word.chars().all(plain) && !word.is_empty() {

@@ -1,9 +1,9 @@
-//! The tests of the SNIA's performance test specification for solid state storage, on one file or device: write saturation, IOPS,
-//! throughput and latency, each in rounds until its steady state window is full.
+//! The tests of the SNIA's performance test specification for solid state storage, on one file or device: write
+//! saturation, IOPS, throughput and latency. Each runs in rounds until its steady state window is full.
 //!
-//! What differs from the specification stands on the page: nothing is purged, since the laboratory has no leave to erase a
-//! device; the window is the five rounds behind the preconditioning, which are measured once and not repeated until
-//! they keep the rule; and the write saturation is as long as thirty cells, not six hours.
+//! The page states the differences from the specification. Nothing is purged, since the laboratory may not erase a
+//! device. The window is the five rounds after the preconditioning; they are measured once, and not repeated until they
+//! satisfy the rule. The write saturation is as long as thirty cells, not six hours.
 
 use super::live::{self, Asked};
 use stele_ground::Bytes;
@@ -14,19 +14,19 @@ use stele_lab::workload::AccessSpec;
 
 pub mod paper;
 
-/// Rounds of the window.
+/// Number of rounds in the window.
 pub const ROUNDS: u32 = 5;
-/// Accesses under way, but for the test of latencies.
+/// Outstanding accesses, except in the latency test.
 const OUTSTANDING: u32 = 32;
-/// Times that the target is written in order before a test.
+/// Number of times that the target is written in order before a test.
 const WRITTEN: u32 = 2;
-/// The write saturation in cells, and that of a quick run.
+/// Length of the write saturation in cells; below, in a quick run.
 const SATURATION: u64 = 30;
 const QUICK_SATURATION: u64 = 5;
 
 const KIB: u64 = 1 << 10;
 
-/// One of the tests: each round measures all its mixes of reads with all its sizes.
+/// One of the tests: each round measures every mix of reads with every size.
 pub struct Test {
     pub name: &'static str,
     pub title: &'static str,
@@ -34,9 +34,9 @@ pub struct Test {
     outstanding: u32,
     reads: &'static [u8],
     sizes: &'static [u64],
-    /// Of a quick run.
+    /// The mixes and sizes of a quick run.
     few: (&'static [u8], &'static [u64]),
-    /// What tells whether the test is steady: reads in percent, and bytes.
+    /// The cell that decides whether the test is steady: reads in percent, and bytes.
     pub tracked: (u8, u64),
 }
 
@@ -97,7 +97,7 @@ pub fn not_in_virtual_time() -> LabError {
     )
 }
 
-/// A specified minute for each cell, where nothing else is said.
+/// The specified minute for each cell, unless the job sets a time.
 fn timed(job: &Job, quick: bool) -> Job {
     let mut job = job.clone();
     if !quick && job.time.least.is_none() && job.time.most.is_none() {
@@ -106,7 +106,7 @@ fn timed(job: &Job, quick: bool) -> Job {
     job
 }
 
-/// The write saturation first, and then round by round, since what one test writes prepares the next.
+/// The write saturation first, and then round by round, since the writes of one test prepare the next.
 pub fn live(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
     let job = &timed(job, quick);
     let mut all = vec![saturation(job, quick)?];

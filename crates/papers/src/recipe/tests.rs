@@ -15,7 +15,7 @@ pub fn page_of(recorded: &Recorded, against: bool) -> String {
     html::page(&paper(Order { recorded, part, title: None, against }).unwrap()).unwrap()
 }
 
-/// A result without having run: each cell's rate follows from its number.
+/// A result without a run: each cell's rate follows from its number.
 pub fn made_up(job: &Job, cells: &[Cell], digest: Option<&str>) -> Recorded {
     let on = job.on.clone().unwrap_or_default();
     let head = Head {

@@ -15,7 +15,7 @@ const CATALOG: Wanted = Wanted {
 const DATA: Wanted =
     Wanted { name: "data", code: "4+2", size: Bytes(48 * MIB), strip: Bytes(16 * KIB), digest: DigestUnit::Block };
 
-/// A pool that says that a write is ordered before it is.
+/// A pool that reports a write as ordered before it is.
 struct Hasty(Pool);
 
 impl Hasty {
@@ -49,7 +49,7 @@ impl System for Hasty {
     }
 }
 
-/// Whether the seed passes, and what it came by.
+/// Whether the seed passes, with its coverage.
 fn passes<S: System + 'static>(seed: u64) -> Result<Coverage, String> {
     let rack = Rack::<S>::new(seed, 7, Bytes(96 * MIB), &[CATALOG, DATA], seed % 3 == 1).expect("a pool");
     let verdict = guarded(|| run(&rack, seed, 6));
@@ -59,7 +59,7 @@ fn passes<S: System + 'static>(seed: u64) -> Result<Coverage, String> {
     Ok(coverage)
 }
 
-/// A few; or those that `STELE_CUSTODY` names: `STELE_CUSTODY=1377,2000..2400 ./x t sim custody`.
+/// A few seeds, or those that `STELE_CUSTODY` names: `STELE_CUSTODY=1377,2000..2400 ./x t sim custody`.
 fn chosen() -> Vec<u64> {
     let Ok(text) = std::env::var("STELE_CUSTODY") else { return (0..24).collect() };
     let number =

@@ -7,27 +7,28 @@ use super::{Case, Deed};
 
 const STRIP: u64 = 16 * KIB;
 
-/// The stripe of a code with so many data strips.
+/// The stripe of a code with this many data strips.
 const fn stripe(data: u64) -> u64 {
     data * STRIP
 }
 
-/// What a workload runs on.
+/// The pool of a workload.
 #[derive(Clone, Copy)]
 struct Ground {
     code: &'static str,
-    /// Data strips of the code.
+    /// Number of data strips of the code.
     data: u64,
     drives: usize,
     digest: DigestUnit,
     mode: WriteMode,
     tear: Bytes,
-    /// So many drives are missing.
+    /// Number of missing drives.
     absent: usize,
 }
 
-/// Tiny pools of two codes, and on each the workloads of one and two operations; those of three on one of them, and
-/// some of all on pools that differ in what is torn, when a write is answered, and what is missing.
+/// Tiny pools of two codes, and on each the workloads of one and two operations. One of them also gets those of three
+/// operations. Some workloads of each kind run on pools that differ in torn units, in the time of the answer, and in
+/// missing drives.
 pub fn cases() -> Vec<Case> {
     let mirror = Ground {
         code: "mirror-2",
@@ -154,7 +155,7 @@ fn layered(data: u64) -> Vec<Workload> {
     ]
 }
 
-/// Drives that come and go.
+/// Drives that are added and removed.
 fn members(data: u64) -> Vec<Workload> {
     let whole = stripe(data);
     let write = |at, length| Deed::Write { at, length };

@@ -1,4 +1,4 @@
-//! The snapshot of a drill: whether it exists, and what it may hold.
+//! The snapshot of a drill: whether it exists, and its possible contents.
 
 use stele_array::{Command, VolumeStatus};
 use stele_ground::VolumeId;
@@ -9,13 +9,13 @@ use crate::oracle::{Began, Oracle, Violation};
 
 const NAME: &str = "frozen";
 
-/// What is known of the snapshot's existence.
+/// The knowledge of the snapshot's existence.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 enum Fate {
     #[default]
     Absent,
     Exists,
-    /// The command that takes or deletes it was cut off.
+    /// The command that takes or deletes it was interrupted.
     MayExist,
 }
 
@@ -25,7 +25,7 @@ pub struct Snapshot {
     fate: Fate,
     oracle: Option<Oracle>,
     reading: Option<(u64, Began)>,
-    /// What is under way.
+    /// The action under way.
     deed: Option<Deed>,
 }
 
@@ -42,7 +42,7 @@ impl Snapshot {
         }
     }
 
-    /// A deed was answered well.
+    /// A deed was answered with success.
     pub fn done(&mut self, deed: Deed, of: &mut Oracle) {
         match deed {
             Deed::Snapshot => {
@@ -63,7 +63,7 @@ impl Snapshot {
         self.deed = None;
     }
 
-    /// The machine stopped: what was under way happened or not.
+    /// The machine stopped: the action under way happened or not.
     pub fn crash(&mut self, of: &mut Oracle) {
         self.reading = None;
         match self.deed.take() {
@@ -84,7 +84,7 @@ impl Snapshot {
         }
     }
 
-    /// The pool's volumes are these.
+    /// Compares with the pool's volumes.
     pub fn listed(&mut self, all: &[VolumeStatus]) -> Result<(), Violation> {
         self.id = all.iter().find(|status| status.snapshot).map(|status| status.id);
         match (self.fate, self.id) {
@@ -92,12 +92,12 @@ impl Snapshot {
             (Fate::Absent, Some(_)) => return Err(Violation("a snapshot came back from the dead".into())),
             _ => {}
         }
-        // Once seen it stays, once gone it is gone.
+        // Once seen, it must stay; once gone, it must stay away.
         self.fate = if self.id.is_some() { Fate::Exists } else { Fate::Absent };
         Ok(())
     }
 
-    /// A read of all of it.
+    /// A read of the whole snapshot.
     pub fn look(&mut self, tag: u64, size: u64) -> Request {
         self.reading = self.oracle.as_mut().map(|oracle| (tag, oracle.begin_read()));
         let op = Op::Read { at: 0, buffer: Buffer::zeroed(size as usize) };
@@ -108,7 +108,7 @@ impl Snapshot {
         self.reading.is_none()
     }
 
-    /// Takes the answer to its read. False if it is another operation's.
+    /// Takes the answer to its read. Returns false for another operation's answer.
     pub fn was_read(&mut self, done: &Completion) -> Result<bool, Violation> {
         let Some((_, began)) = self.reading.filter(|(tag, _)| *tag == done.tag) else { return Ok(false) };
         self.reading = None;

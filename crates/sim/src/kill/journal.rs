@@ -1,11 +1,11 @@
-//! What a process that will be killed tells about its operations, down a pipe: each record is written whole before
-//! the operation is handed over, or after it was answered, so that what the reader has seen did happen. A record the
-//! kill cut off did not.
+//! The records in which a doomed process reports its operations, through a pipe. Each record is written completely
+//! before the operation is submitted, or after it was answered. A record that the reader has seen therefore did happen,
+//! and one that the kill cut off did not.
 
 use std::io::{self, Read, Write};
 
 const HEADER: usize = 40;
-/// No record is longer than a read of the workload and its header.
+/// Limit on a record: a read of the workload and its header.
 const BODY_MAX: usize = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,13 +13,13 @@ const BODY_MAX: usize = 1 << 20;
 pub enum Kind {
     /// The pool is open.
     Opened = 1,
-    /// A write is about to be handed over; value 0 for zeroing and discarding.
+    /// A write is about to be submitted; value 0 for zeroing and discarding.
     WriteBegins,
     WriteEnded,
     ReadBegins,
-    /// The body is what was read.
+    /// The body is the data read.
     ReadEnded,
-    /// An operation or a command was refused; the body says why.
+    /// An operation or a command was refused; the body gives the reason.
     Failed,
 }
 
@@ -47,7 +47,7 @@ impl Entry {
         Entry { kind, volume: 0, tag: 0, at: 0, length: 0, value: 0, body: Vec::new() }
     }
 
-    /// One `write` of all bytes, so that a kill cannot part what belongs together from what was promised.
+    /// Writes all bytes with one `write`, so that a kill cannot split a record.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(HEADER + self.body.len());
         let body = (self.body.len() as u32).to_le_bytes();
@@ -60,7 +60,7 @@ impl Entry {
         to.write_all(&bytes)
     }
 
-    /// None at the end, also at an end in the middle of a record.
+    /// Returns `None` at the end, including an end in the middle of a record.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Entry>> {
         let mut header = [0; HEADER];
         if !filled(from, &mut header)? {

@@ -17,7 +17,7 @@ use super::journal::{Entry, Kind};
 use super::{UNIT, VOLUMES, open_pool};
 use crate::oracle::paint;
 
-/// A write at most so long: more than a stripe of the widest volume.
+/// The longest write: more than a stripe of the widest volume.
 const LONGEST: u64 = 320 * KIB;
 
 /// Tag, operation, result.
@@ -34,7 +34,7 @@ struct Worker {
     first_value: u64,
 }
 
-/// Works until it is killed; returns only with an error. Values count up from `first_value`: none is used twice.
+/// Works until it is killed; returns only with an error. Values count up from `first_value`, and none is used twice.
 pub fn work(directory: &Path, seed: u64, first_value: u64) -> Result<(), String> {
     let journal = io::stdout().as_fd().try_clone_to_owned().map_err(|error| format!("standard output: {error}"))?;
     let mut journal = File::from(journal);
@@ -47,7 +47,7 @@ pub fn work(directory: &Path, seed: u64, first_value: u64) -> Result<(), String>
     });
     if let Err(reason) = &outcome {
         let entry = Entry { body: reason.clone().into_bytes(), ..Entry::bare(Kind::Failed) };
-        // Nobody may be listening any more; the exit code says the rest.
+        // The reader may have gone; the exit code still reports the failure.
         let _ = entry.write(&mut journal);
         let _ = journal.flush();
     }
@@ -117,7 +117,8 @@ impl Worker {
     }
 }
 
-/// No more is missing than the codes tolerate, and fewer operations are under way than the pool takes: nothing may fail.
+/// No more is missing than the codes tolerate, and fewer operations are under way than the pool's limit: no operation
+/// may fail.
 fn failed(entry: &Entry, error: &MediaError) -> String {
     let Entry { kind, at, length, volume, .. } = entry;
     format!("{kind:?} of {length} bytes at {at} of volume {} failed: {error}", VOLUMES[*volume as usize].0)

@@ -1,5 +1,5 @@
-//! fio over NBD: writes that are read back and compared while they go on, and content that is written once and compared again
-//! and again.
+//! fio over NBD: writes that are read back and compared while they go on, and content that is written once and compared
+//! again and again.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::site::{Guarded, Site, Stop, pause, trouble};
 
-/// The part of the volume that is written all the time, and the part behind it that is written once.
+/// The part of the volume that is written continuously; the part after it is written once.
 const HOT: &str = "600m";
 const COLD: &str = "500m";
 
@@ -21,7 +21,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Random writes for so long, each of which is read again and compared.
+    /// Starts random writes for this time; each is read again and compared.
     pub fn start(site: &Site, span: Duration) -> Result<Load, Stop> {
         let runtime = format!("--runtime={}", span.as_secs());
         let size = format!("--size={HOT}");
@@ -41,7 +41,7 @@ impl Load {
         Ok(Load { child, report })
     }
 
-    /// Bytes written, when it has ended; a fault where content was wrong or a request failed.
+    /// Bytes written, when it has ended; a fault if content was wrong or a request failed.
     pub fn finish(mut self, site: &Site) -> Result<u64, Stop> {
         let status = loop {
             match self.child.0.try_wait().map_err(|error| trouble("fio", error))? {
@@ -54,25 +54,25 @@ impl Load {
             let complaints = fs::read_to_string(site.dir.join("fio.err")).unwrap_or_default();
             return Err(site.fault(&format!("fio ended with {status}: {}", complaints.trim())));
         }
-        // Notes of libnbd may stand before the report.
+        // Notes of libnbd may precede the report.
         let report: Value = text.find('{').and_then(|at| serde_json::from_str(&text[at..]).ok()).unwrap_or_default();
         Ok(report["jobs"][0]["write"]["io_bytes"].as_u64().unwrap_or(0))
     }
 }
 
-/// Writes the part that stays as it is.
+/// Writes the constant part.
 pub fn write_cold(site: &Site) -> Result<u64, Stop> {
     let (offset, size) = (format!("--offset={HOT}"), format!("--size={COLD}"));
     Load::spawn(site, &["--rw=write", "--bs=256k", "--do_verify=0", &offset, &size])?.finish(site)
 }
 
-/// Reads the part that stays as it is, and compares it.
+/// Reads the constant part, and compares it.
 pub fn verify_cold(site: &Site) -> Result<(), Stop> {
     let (offset, size) = (format!("--offset={HOT}"), format!("--size={COLD}"));
     Load::spawn(site, &["--rw=read", "--bs=256k", &offset, &size])?.finish(site).map(drop)
 }
 
-/// Says what to install where fio is missing, or does not speak NBD.
+/// Names the package to install if fio is missing, or lacks NBD.
 pub fn check_fio() -> Result<(), Stop> {
     let engines = Command::new("fio").arg("--enghelp").stdin(Stdio::null()).output();
     match engines {

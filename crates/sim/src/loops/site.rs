@@ -1,4 +1,4 @@
-//! Loop devices, a server with a pool on them, and what cleans all of it up, however the campaign ends.
+//! Loop devices, a server with a pool on them, and the cleanup of all, however the campaign ends.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,26 +11,26 @@ use serde_json::Value;
 
 use super::system;
 
-/// Names of scratch directories; the rest is the number of the process.
+/// Prefix of scratch directories; the number of the process follows.
 const PREFIX: &str = "stele-drives-";
 const DEVICE_BYTES: u64 = 2 << 30;
-/// What is left of a pulled device: its first sector.
+/// The rest of a pulled device: its first sector.
 const PULLED: u64 = 512;
-/// A command of an operator takes so long at most.
+/// Time limit of an operator's command.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Why the campaign ended early.
+/// The reason why the campaign ended early.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// An operator asked.
+    /// An operator's signal.
     Signal,
     /// It cannot run here, or the machine failed.
     Trouble(String),
-    /// The pool did what it may not.
+    /// The pool broke a promise.
     Fault(String),
 }
 
-/// A child, and all that it started, that ends with its owner.
+/// A child process with all that it started; both end with their owner.
 pub struct Guarded(pub Child);
 
 impl Drop for Guarded {
@@ -40,7 +40,7 @@ impl Drop for Guarded {
     }
 }
 
-/// What a drive is said to be.
+/// A drive's description in the status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DriveSaid {
     pub number: u64,
@@ -58,15 +58,15 @@ struct Device {
 pub struct Site {
     pub dir: PathBuf,
     program: PathBuf,
-    /// Of each drive of the pool, by number.
+    /// The device of each drive of the pool, by number.
     devices: Vec<Device>,
-    /// Images made so far.
+    /// Number of images made so far.
     images: usize,
     server: Option<Guarded>,
 }
 
 impl Site {
-    /// Makes the devices and nothing on them.
+    /// Makes the devices, empty.
     pub fn new(parent: &Path, devices: usize) -> Result<Site, Stop> {
         let own = std::env::current_exe().map_err(|error| trouble("this program's own path", error))?;
         let program = own.with_file_name("stele");
@@ -85,7 +85,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Another device with nothing on it.
+    /// A further empty device.
     fn blank(&mut self) -> Result<Device, Stop> {
         let image = self.dir.join(format!("d{}.img", self.images));
         self.images += 1;
@@ -95,7 +95,7 @@ impl Site {
         Ok(Device { path: PathBuf::from(path.trim()), image })
     }
 
-    /// Puts a blank device in the drive's place. The old one is gone for good, and its space free.
+    /// Replaces the drive by a blank device. The old device is gone for good, and its space is free.
     pub fn exchange(&mut self, drive: usize, wait: bool) -> Result<(), Stop> {
         let blank = self.blank()?;
         let (number, path) = (drive.to_string(), blank.path.display().to_string());
@@ -107,7 +107,7 @@ impl Site {
         replaced.map(drop)
     }
 
-    /// A pool on the first `drives` devices, two of them in each enclosure, and the volume on it, served.
+    /// Makes a pool on the first `drives` devices, two of them in each enclosure, with the volume on it, and serves it.
     pub fn create_pool(&mut self, drives: usize, code: &str, size: &str) -> Result<(), Stop> {
         let mut create = ["pool", "create", "--confirm-time", "--data", "none"].map(str::to_owned).to_vec();
         for (number, device) in self.devices.iter().take(drives).enumerate() {
@@ -139,7 +139,7 @@ impl Site {
         if line.is_empty() { Err(self.fault("the server did not start")) } else { Ok(()) }
     }
 
-    /// Runs another `stele` command and answers what it printed.
+    /// Runs another `stele` command and returns its output.
     pub fn stele(&self, arguments: &[&str]) -> Result<String, Stop> {
         let mut command = Command::new("timeout");
         command.arg(PATIENCE.as_secs().to_string()).arg(&self.program).args(arguments).arg("--dir").arg(&self.dir);
@@ -173,7 +173,7 @@ impl Site {
         Stop::Fault(if tail.is_empty() { what.to_owned() } else { format!("{what}\nthe server's log ends:\n{tail}") })
     }
 
-    /// Every request to the device behind its first sector fails.
+    /// Makes every request to the device fail after its first sector.
     pub fn pull(&self, drive: usize) -> Result<(), Stop> {
         system::limit(&self.devices[drive].path, PULLED).map_err(|error| trouble("pulling a loop device", error))
     }
@@ -184,7 +184,7 @@ impl Site {
 }
 
 impl Device {
-    /// A device that a server still has open goes when that is closed.
+    /// A device that a server still has open disappears when the server closes it.
     fn discard(&self) {
         let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
         let _ = fs::File::create(&self.image);
@@ -200,7 +200,7 @@ impl Drop for Site {
     }
 }
 
-/// Removes what earlier campaigns left behind that were killed.
+/// Removes the remains of earlier campaigns that were killed.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -225,7 +225,7 @@ pub fn trouble(what: &str, error: impl std::fmt::Display) -> Stop {
     Stop::Trouble(format!("{what}: {error}"))
 }
 
-/// What the program printed; an error with what it complained of.
+/// The program's output, or an error with its complaint.
 pub fn run(command: &mut Command) -> Result<String, Stop> {
     let name = format!("{command:?}");
     let output = command.env_remove("STELE_DIR").stdin(Stdio::null()).process_group(0).output();
@@ -237,7 +237,7 @@ pub fn run(command: &mut Command) -> Result<String, Stop> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Waits, unless a signal comes.
+/// Waits, unless a signal arrives.
 pub fn pause(span: Duration) -> Result<(), Stop> {
     let end = Instant::now() + span;
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {

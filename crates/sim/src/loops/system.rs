@@ -1,5 +1,5 @@
-//! What the standard library does not offer: making a loop device fail, and being told of a signal instead of being ended by it.
-//! The only place in this crate where unsafe code is allowed.
+//! System calls that the standard library lacks: making a loop device fail, and waiting for a signal instead of being
+//! ended by it. Only this file of the crate may contain unsafe code.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -17,8 +17,8 @@ const SIZE_LIMIT: usize = 4;
 /// Signals that end the campaign, in order.
 const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Cuts a loop device to so many bytes: whatever lies behind them fails from then on, also for who has it open. 0: as large as its
-/// file again.
+/// Limits a loop device to this many bytes: every access behind them fails from then on, also for processes that have
+/// it open. 0 restores the size of its file.
 pub fn limit(device: &Path, bytes: u64) -> io::Result<()> {
     let device = File::options().read(true).write(true).open(device)?;
     let mut info = [0u64; INFO_WORDS];
@@ -29,8 +29,8 @@ pub fn limit(device: &Path, bytes: u64) -> io::Result<()> {
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_STATUS64 as _, info.as_ptr()) })
 }
 
-/// From here on signals that would end this process wait, in this thread and in those it starts. Programs it starts have them as
-/// usual.
+/// Holds back the signals that would end this process, in this thread and in those that it starts. Programs that it
+/// starts get signals as usual.
 pub fn hold_signals() -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the set is made empty before it is used, and lives during the calls.
@@ -44,7 +44,7 @@ pub fn hold_signals() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) }
 }
 
-/// One of them has come.
+/// Whether one of them has arrived.
 pub fn is_signalled() -> bool {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the set is made empty first; then it is only read.

@@ -1,4 +1,4 @@
-//! How the machine stops: when, and what its drives make of it.
+//! The stops of the machine: their time, and the state that they leave on the drives.
 
 use stele_ground::{Dice, Instant};
 use stele_media::simulated::Unsettled;
@@ -7,48 +7,48 @@ use stele_media::{Drive, Op};
 use super::{LOG_AT, Machine};
 use crate::system::System;
 
-/// How the machine stops.
+/// The kind of a stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CrashKind {
-    /// Drives lose what is in their caches.
+    /// Drives lose the contents of their caches.
     Power,
     /// Only the process dies.
     Process,
 }
 
-/// Which drives a power cut spares: what one has in its cache reaches its medium whole, or not at all.
+/// The drives that a power cut spares: the whole cache of a spared drive reaches its medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tear {
-    /// On each drive as chance has it, sector by sector.
+    /// Random on each drive, sector by sector.
     Anyhow,
-    /// On no drive anything.
+    /// No drive keeps anything.
     Nothing,
-    /// On the drive of this bay all survives, on the others nothing.
+    /// The drive of this bay keeps everything, the others nothing.
     Only(usize),
-    /// On the drive of this bay nothing survives, on the others all.
+    /// The drive of this bay keeps nothing, the others everything.
     AllBut(usize),
-    /// On each drive all or nothing.
+    /// Each drive keeps everything or nothing.
     Subset,
 }
 
-/// A kind of place on a drive whose writes the pool's agreement rests on.
+/// A kind of place on a drive whose writes decide the pool's agreement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Landmark {
     Label,
     Anchor,
 }
 
-/// Stops the machine soon after it came to a landmark.
+/// Stops the machine soon after writes to a landmark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trap {
     pub at: Landmark,
-    /// Operations there, begun or finished, until the fuse is lit.
+    /// Number of operations there, begun or finished, until the fuse starts.
     pub left: u64,
-    /// Its length then.
+    /// The length of the fuse.
     pub fuse: u64,
 }
 
-/// Where labels end and anchors begin on a drive; the labels at its end take as much (FORMAT/array.md).
+/// Offset at which labels end and anchors begin; the labels at a drive's end take as much (FORMAT/array.md).
 const ANCHOR_AT: u64 = 128 << 10;
 
 impl<S: System> Machine<S> {
@@ -77,12 +77,12 @@ impl<S: System> Machine<S> {
         }
     }
 
-    /// The machine has stopped: what the drives make of it.
+    /// Applies a stop of the machine to the drives.
     pub fn crash(&mut self, kind: CrashKind, dice: &mut Dice) {
         self.crash_torn(kind, Tear::Anyhow, dice);
     }
 
-    /// As `crash`, and of a power cut these drives are spared.
+    /// Like `crash`; a power cut spares these drives.
     pub fn crash_torn(&mut self, kind: CrashKind, tear: Tear, dice: &mut Dice) {
         self.system = None;
         self.burnt = false;
@@ -123,7 +123,7 @@ impl<S: System> Machine<S> {
             self.coverage.count("power cuts that spared whole drives");
             self.trace.say(self.now, format!("spared: {tear:?}"));
         }
-        // The clock of a machine that restarts has moved on.
+        // The clock has advanced while the machine restarted.
         self.now = Instant(self.now.0 + 1_000_000 + dice.below(1_000_000_000));
     }
 }

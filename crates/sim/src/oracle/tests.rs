@@ -9,8 +9,8 @@ fn content(value: Value) -> Vec<u8> {
     bytes
 }
 
-/// Runs a history on one block and says whether its last read was allowed. Letters: `w1` begins write 1, `a1` its
-/// acknowledgement, `f1` its failure, `x` a crash, `r` begins the read, `=1` ends it seeing 1 (0: zeros).
+/// Runs a history on one block, and returns whether its last read was allowed. Letters: `w1` begins write 1, `a1` is
+/// its acknowledgement, `f1` its failure, `x` a crash, `r` begins the read, `=1` ends it with content 1 (0: zeros).
 fn allowed(history: &str) -> bool {
     let mut oracle = Oracle::new("v", ONE, UNIT);
     let mut writes = std::collections::BTreeMap::new();
@@ -45,7 +45,7 @@ fn check(history: &str, expected: bool) {
 
 #[test]
 fn what_a_read_may_return() {
-    // Acknowledged writes are there.
+    // Acknowledged writes must be seen.
     check("r =0", true);
     check("w1 a1 r =1", true);
     check("w1 a1 r =0", false);
@@ -57,18 +57,18 @@ fn what_a_read_may_return() {
     check("w1 a1 w2 r =1", true);
     check("w1 a1 w2 r =2", true);
     check("w1 a1 w2 r =0", false);
-    // Concurrent writes end in either order, and then stay.
+    // Concurrent writes end in either order; the result then stays.
     check("w1 w2 a1 a2 r =1", true);
     check("w1 w2 a2 a1 r =2", true);
     check("w1 w2 a1 a2 r =0", false);
     check("w1 w2 a1 a2 r =1 r =2", false);
     check("w1 w2 a1 a2 r =2 r =1", false);
     check("w1 w2 a1 r =1 r =2", true);
-    // Once seen, it never reverts.
+    // Once seen, a content never reverts.
     check("w1 r =1 r =0", false);
     check("w1 r =1 r =1", true);
     check("w1 a1 w2 r =2 r =1", false);
-    // A read that began before may still see the old.
+    // A read that began earlier may still see the old content.
     check("w1 a1 r w2 a2 =1", true);
     check("w1 a1 w2 r r =2 =1", true);
     check("w1 a1 w2 r r =2 =1 r =1", false);
@@ -84,12 +84,12 @@ fn what_a_crash_may_leave() {
     check("w1 a1 x r =0", false);
     check("w1 x r =1", true);
     check("w1 x r =0", true);
-    // Seen once after the crash, settled for good: also over a second crash.
+    // Content seen once after the crash is settled for good, also over a second crash.
     check("w1 x r =0 r =1", false);
     check("w1 x r =1 r =0", false);
     check("w1 x r =0 x r =1", false);
     check("w1 x x r =1", true);
-    // Seen before the crash and never acknowledged: still must not revert.
+    // Content seen before the crash and never acknowledged must not revert either.
     check("w1 r =1 x r =0", false);
     check("w1 a1 w2 x w3 a3 r =3", true);
     check("w1 a1 w2 x w3 a3 r =2", false);

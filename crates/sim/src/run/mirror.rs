@@ -1,6 +1,6 @@
-//! A dull array to try the world on: every write goes through to all drives before it is acknowledged, one operation
-//! at a time; after a restart the first drive is copied over the others. It survives crashes, and no other fault. Its
-//! broken variants each leave out one thing, and the oracle must notice.
+//! A simple array to test the world itself. Every write goes to all drives before it is acknowledged, one operation at
+//! a time. After a restart the first drive is copied over the others. It survives crashes, and no other fault. Each of
+//! its broken variants has one flaw, and the oracle must notice it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
@@ -15,19 +15,19 @@ use stele_media::{Buffer, Completion, Extent, ExtentState, Op, Priority, Request
 
 use crate::system::System;
 
-/// What a variant leaves out or does wrong.
+/// The flaw of a variant.
 pub trait Flaw: Default {
-    /// Writes are made durable before they are acknowledged.
+    /// Whether writes are made durable before they are acknowledged.
     const DURABLE: bool = true;
-    /// All drives are written before the acknowledgement.
+    /// Whether all drives are written before the acknowledgement.
     const ALL: bool = true;
-    /// After a restart the replicas are made equal.
+    /// Whether the replicas are made equal after a restart.
     const RESYNC: bool = true;
-    /// One operation at a time.
+    /// Whether operations run one at a time.
     const SERIAL: bool = true;
-    /// One read in so many is answered from the neighbouring block.
+    /// One read in this many returns the neighbouring block.
     const ASTRAY: u64 = 0;
-    /// One answer in so many is forgotten.
+    /// One answer in this many is lost.
     const SILENT: u64 = 0;
 }
 
@@ -37,7 +37,7 @@ const COPY: u64 = 256 << 10;
 
 struct Job {
     origin: Origin,
-    /// Waves of drive operations; the next begins when all of one have ended.
+    /// Waves of drive operations; a wave begins when all operations of the previous one have ended.
     waves: VecDeque<Vec<(usize, Op)>>,
     left: usize,
     read: Option<Buffer>,
@@ -84,7 +84,7 @@ impl<F: Flaw> Mirror<F> {
         }
     }
 
-    /// The drive whose word counts after a crash: the same whatever the order.
+    /// The drive that is the source after a crash, independent of the order.
     fn first(&self) -> usize {
         (0..self.names.len()).min_by_key(|drive| &self.names[*drive]).expect("there are drives")
     }
@@ -106,7 +106,7 @@ impl<F: Flaw> Mirror<F> {
     fn write_table(&mut self, id: u64, reply: Reply) {
         let page = Buffer::copy_of(&self.table()).freeze();
         let wave = self.on_all(|| Op::Write { at: 0, data: vec![page.clone()], fua: true });
-        // The first drive's word counts, so it is written last: the table on it is durable on all.
+        // The first drive is the source after a crash, so it is written last: its table is then durable on all.
         let (last, rest): (Vec<_>, Vec<_>) = wave.into_iter().partition(|(drive, _)| *drive == self.first());
         self.put(Origin::Table(id, reply), vec![rest, last]);
     }

@@ -19,7 +19,7 @@ variant!(NotSerial { const SERIAL: bool = false; });
 variant!(Astray { const ASTRAY: u64 = 500; });
 variant!(Silent { const SILENT: u64 = 500; });
 
-/// A world that a dull mirror can live in: few drives, whole pages.
+/// A world for a simple mirror: few drives, whole pages.
 fn setup(seed: u64, tear: u64) -> Setup {
     let mut setup = Setup::drawn(seed, Campaign::Crashes);
     setup.enclosures.truncate(3);
@@ -37,7 +37,7 @@ fn setup(seed: u64, tear: u64) -> Setup {
     setup
 }
 
-/// How the first failing seed of so many fails; none if all pass.
+/// The failure of the first failing seed; `None` if all pass.
 fn first_failure<F: Flaw>(seeds: u64, tear: u64) -> Option<String> {
     (0..seeds).find_map(|seed| {
         let run = run_setup::<Mirror<F>>(seed, setup(seed, tear), 20);
@@ -62,7 +62,7 @@ fn every_broken_array_is_caught() {
     check("not serial", first_failure::<NotSerial>(40, 4096), "was read as");
     check("reads astray", first_failure::<Astray>(20, 4096), "was read as");
     check("forgets answers", first_failure::<Silent>(20, 4096), "not answered");
-    // Part of a block is of one write, and part of another or of none.
+    // A part of a block comes from one write, and a part from another or from none.
     check("torn sectors", first_failure::<Right>(20, 512), "was read as bytes");
 }
 

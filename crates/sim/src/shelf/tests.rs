@@ -31,7 +31,7 @@ fn a_drive_that_falls_back_is_noticed() {
     assert!(caught);
 }
 
-/// The volume that `stele up` makes, in small.
+/// A small version of the volume that `stele up` makes.
 const CATALOG: Wanted = Wanted {
     name: "catalog",
     code: "mirror-3",

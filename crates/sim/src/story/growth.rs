@@ -1,5 +1,5 @@
-//! Drives that join the pool and drives that are emptied and leave it, in the middle of everything else. Dice of its own
-//! decide what comes and when.
+//! Drives that join the pool, and drives that are emptied and leave it, in the middle of all other events. Its own dice
+//! decide the events and their times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,28 +13,28 @@ use crate::setup::Campaign;
 use crate::system::System;
 use crate::world::{Outcome, World};
 
-/// A person takes a moment between pushing a drive in and naming it.
+/// An operator takes a moment between pushing a drive in and naming it.
 const NAMING: Duration = Duration::from_millis(100);
-/// Drives of a story at most, for its speed.
+/// Largest number of drives in a story, for its speed.
 const MEMBERS_MAX: usize = 30;
-/// An operator who sees that a drive does not get empty for so long adds another.
+/// Time after which an operator adds a drive, because another does not become empty.
 const ROOM_AFTER: Duration = Duration::from_secs(300);
 
-/// What is known of the pool's size.
+/// The state of the pool's size.
 pub struct Growth {
     dice: Dice,
     /// Bays of members that are being emptied.
     pub(super) leaving: Vec<usize>,
-    /// For a while the drives were too few, or too close together, for every row to survive the loss of an enclosure.
+    /// Whether the drives are temporarily too few, or too close together, for every row to survive the loss of an
+    /// enclosure.
     pub crowded: bool,
-    /// Bays of drives that are to be added and were not yet; and of those that replaced others, which take no rows before they
-    /// are filled.
+    /// Bays of drives that are still to be added, and of replacements, which take no rows before they are filled.
     pub arriving: Vec<usize>,
-    /// Until then the drives that were here may have been too few for what was asked.
+    /// Until then the drives may be too few for the requested space.
     pub roomless_until: Option<Instant>,
-    /// Bays of drives that the pool has given up for their errors, as far as it could say so.
+    /// Bays of drives that the pool has given up for their errors, as far as it could report them.
     pub given_up: BTreeSet<usize>,
-    /// Why stripes could not move, the last time it was told.
+    /// The reason why stripes could not move, as last reported.
     pub put_off: String,
 }
 
@@ -61,18 +61,18 @@ impl Growth {
         }
     }
 
-    /// The pool has said that it cannot spread rows that crowd an enclosure.
+    /// The pool has reported that it cannot spread rows that crowd an enclosure.
     pub fn lacks_room_to_spread(&self) -> bool {
         self.put_off.contains("in one enclosure") || self.put_off.contains("within the enclosure rule")
     }
 
-    /// Bays whose drives will be the pool's when those that are to leave have left.
+    /// Bays whose drives stay in the pool once the leaving ones have left.
     pub fn staying(&self, members: &[usize]) -> Vec<usize> {
         members.iter().copied().filter(|bay| !self.is_leaving(*bay)).collect()
     }
 }
 
-/// Perhaps the pool grows or shrinks, after a step of the story.
+/// Lets the pool grow or shrink at random, after a step of the story.
 pub(super) fn befall<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     carry_away_departed(world)?;
     if world.refused.is_some() {
@@ -85,12 +85,12 @@ pub(super) fn befall<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     }
 }
 
-/// So many drives may be hurt at once: what every code survives, and leaves more than half of the labels.
+/// Number of drives that may be damaged at once: every code tolerates it, and more than half of the labels remain.
 fn limit<S>(world: &World<S>, drives: usize) -> usize {
     world.setup.tolerance.min(drives.saturating_sub(1) / 2)
 }
 
-/// Takes note of how many drives there are now, and where.
+/// Records the present number and places of drives.
 fn note_drives<S>(world: &mut World<S>) {
     let staying = world.growth.staying(&world.members);
     if world.setup.campaign != Campaign::Crashes {
@@ -108,7 +108,7 @@ fn note_drives<S>(world: &mut World<S>) {
     world.growth.crowded |= !fits || !majority;
 }
 
-/// One drive more, or two; in enclosures of their own or beside others.
+/// Adds one drive or two, in enclosures of their own or beside others.
 fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let mut fresh: Vec<(usize, usize)> = Vec::new();
     for _ in 0..1 + world.growth.dice.below(2) {
@@ -162,7 +162,7 @@ fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     }
 }
 
-/// Finds out whether the pool took the drives before it was cut off: all, or none.
+/// Finds out whether the pool took the drives before the interruption: all, or none.
 fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violation> {
     loop {
         if world.refused.is_some() {
@@ -199,14 +199,14 @@ fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violati
     }
 }
 
-/// A drive is to be emptied. What follows goes on meanwhile.
+/// Starts to empty a drive. The story continues meanwhile.
 fn remove<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let staying = world.growth.staying(&world.members);
     let Some(&bay) = world.growth.dice.pick(&staying) else { return Ok(()) };
     let Outcome::Reached(status) = world.status()? else { return Ok(()) };
     let identity = world.machine.bays[bay].identity;
     let Some(drive) = status.drives.iter().find(|drive| drive.identity == identity) else { return Ok(()) };
-    // Nothing more is hurt than what the pool then survives.
+    // From now on damage must leave what the pool then tolerates.
     world.growth.leaving.push(bay);
     note_drives(world);
     if !world.atlas.allows(&[]) {
@@ -220,20 +220,20 @@ fn remove<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             let how = if world.atlas.is_hurt() { ", while others are hurt" } else { "" };
             world.machine.coverage.count(format!("drives to be removed{how}"));
         }
-        // What remains would be too few, or too full.
+        // The remaining drives would be too few, or too full.
         Outcome::Reached(Err(error)) => {
             world.machine.coverage.count("removals refused");
             world.machine.trace.say(world.machine.now, format!("not removed: {error}"));
             world.growth.leaving.retain(|leaving| *leaving != bay);
             note_drives(world);
         }
-        // Begun or not: it shows in whether the drive goes.
+        // Whether it began shows in whether the drive goes.
         Outcome::Crashed => {}
     }
     Ok(())
 }
 
-/// Drives that have left the pool since are carried away.
+/// Removes drives that have left the pool since.
 pub(super) fn carry_away_departed<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let members = &world.members;
     world.growth.leaving.retain(|bay| members.contains(bay));
@@ -249,7 +249,7 @@ pub(super) fn carry_away_departed<S: System>(world: &mut World<S>) -> Result<(),
                 abandon(world, bay);
                 world.atlas.forget(bay);
             }
-            // On its way, or the removal was cut off before it began.
+            // On its way, or the removal was interrupted before it began.
             Some(_) => world.growth.leaving.push(bay),
         }
     }
@@ -257,7 +257,7 @@ pub(super) fn carry_away_departed<S: System>(world: &mut World<S>) -> Result<(),
     Ok(())
 }
 
-/// Volumes may have grown since a removal was granted, so that nothing has room for what is to move.
+/// Adds space: volumes may have grown since a removal was granted, so that the stripes to move have no room.
 pub(super) fn make_room<S: System>(world: &mut World<S>, since: &mut Instant) -> Result<(), Violation> {
     if world.growth.leaving.is_empty() || world.machine.now < *since + ROOM_AFTER {
         return Ok(());

@@ -9,16 +9,16 @@ use crate::proof::prove;
 use crate::system::System;
 use crate::world::{Outcome, World};
 
-/// Healing takes at most this much virtual time once faults have stopped.
+/// Virtual time limit of healing once faults have stopped.
 const HEALING_MAX: Duration = Duration::from_secs(3_600);
 
-/// The index, in a status, of an attached drive that is none of the pool's.
+/// The index, in a status, of an attached drive that does not belong to the pool.
 pub(super) const STRANGER: u32 = u32::MAX;
 
-/// How often a patient operator asks for the status.
+/// Interval at which a patient operator asks for the status.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Faults stop; the pool must become whole again, prove it by a scrub, and read right everywhere.
+/// Stops the faults. The pool must become whole again, prove it by a scrub, and read right everywhere.
 pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.stop_faults();
     carry_clones_away(world)?;
@@ -29,7 +29,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         bay.drive.inner_mut().settle();
         bay.earlier = None;
     }
-    // A drive that is still away comes back as it was, or is replaced, or its strips go to spare space.
+    // A drive that is still away comes back unchanged, or is replaced, or its strips go to spare space.
     super::growth::carry_away_departed(world)?;
     let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
     for bay in away {
@@ -51,7 +51,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             break status;
         }
         super::growth::make_room(world, &mut since)?;
-        // A drive that the pool gave up on is replaced by the operator.
+        // The operator replaces a drive that the pool gave up on.
         if let Some(failed) = given_up(world, &status) {
             if world.machine.bays[failed].present {
                 world.machine.detach(failed);
@@ -67,7 +67,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             )));
         }
     };
-    // A pool may say that rows lie beyond the enclosure rule, but only where it has no room within: then no enclosure is taken.
+    // A pool may report rows beyond the enclosure rule only if it has no space within it: then no enclosure is removed.
     if status.crowded_stripes > 0 {
         world.machine.coverage.count("rows that stay crowded for want of room");
         world.growth.crowded = true;
@@ -75,11 +75,11 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     if status.lost_stripes > 0 {
         return Err(Violation(format!("{} stripes lost within tolerance", status.lost_stripes)));
     }
-    // Whatever the faults did and said has been mended by now: only what lies hidden may be left.
+    // All reported faults are repaired by now: only hidden damage may be left.
     if !world.atlas.any_hidden() {
         prove(world, "before any scrub", 2)?;
     }
-    // The first scrub repairs what lay hidden; the second has nothing left to find.
+    // The first scrub repairs hidden damage; the second must find nothing.
     if let Some(first) = scrub(world)? {
         judge_first(world, &status, &first)?;
     }
@@ -97,7 +97,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     prove(world, "after a scrub", 1)
 }
 
-/// A drive that was not to be replaced yet may be by now.
+/// Replaces a drive whose replacement had to wait until now.
 fn replace_what_was_put_off<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     for bay in world.growth.staying(&world.members) {
         if !world.machine.bays[bay].present {
@@ -107,7 +107,7 @@ fn replace_what_was_put_off<S: System>(world: &mut World<S>) -> Result<(), Viola
     Ok(())
 }
 
-/// What the first scrub may have found: on drives that may hold hidden damage anything, on others nothing.
+/// The allowed findings of the first scrub: anything on drives that may have hidden damage, nothing on others.
 fn judge_first<S: System>(world: &mut World<S>, before: &PoolStatus, after: &PoolStatus) -> Result<(), Violation> {
     for drive in after.drives.iter().filter(|drive| drive.index != STRANGER) {
         let Some(bay) = world.machine.bays.iter().position(|bay| bay.identity == drive.identity) else { continue };
@@ -134,7 +134,7 @@ fn carry_clones_away<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     if strangers.is_empty() {
         return Ok(());
     }
-    // Which of two equal drives the pool took is not said: the copies go while the pool is down.
+    // The pool does not report which of two equal drives it took: the copies go while the pool is down.
     world.machine.crash(crate::machine::CrashKind::Process, &mut world.crash_dice);
     world.hosts.values_mut().for_each(crate::host::Host::crash);
     for bay in strangers {
@@ -154,7 +154,7 @@ fn given_up<S>(world: &World<S>, status: &PoolStatus) -> Option<usize> {
     world.members.iter().copied().find(|bay| world.machine.bays[*bay].identity == failed.identity)
 }
 
-/// Every drive in use (a suspect one is: it only has a history), and nothing being moved.
+/// Every drive is in use (a suspect one is: it only has a history), and nothing is being moved.
 fn whole(status: &PoolStatus) -> bool {
     let well = |drive: &DriveStatus| matches!(drive.health, DriveHealth::Healthy | DriveHealth::Suspect);
     status.drives.iter().filter(|drive| drive.index != STRANGER).all(well)
@@ -181,10 +181,10 @@ fn complaint(status: &PoolStatus) -> String {
     )
 }
 
-/// One whole pass. None if the machine crashed meanwhile.
+/// One whole pass. Returns `None` if the machine crashed meanwhile.
 fn scrub<S: System>(world: &mut World<S>) -> Result<Option<PoolStatus>, Violation> {
     let deadline = world.machine.now + HEALING_MAX;
-    // A pass under way may have been here before the last damage was done: it does not count.
+    // A pass under way may have been here before the last damage: it does not count.
     let before = loop {
         let Outcome::Reached(status) = world.status()? else { return Ok(None) };
         if status.scrub.is_none() {

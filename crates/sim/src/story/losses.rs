@@ -1,4 +1,4 @@
-//! What befalls the drives of a story: they leave and return, are replaced, hurt, rolled back, cloned and slowed.
+//! Events on the drives of a story: they leave and return, and are replaced, damaged, rolled back, cloned and slowed.
 
 use stele_array::{ArrayError, Command, DriveHealth};
 use stele_ground::{DriveId, Duration};
@@ -11,7 +11,7 @@ use crate::setup::Campaign;
 use crate::system::System;
 use crate::world::{Outcome, World};
 
-/// A member drive that is here, preferring one that is hurt already.
+/// A present member drive, preferably one that is damaged already.
 fn pick_present<S>(world: &mut World<S>) -> Option<usize> {
     let hurt = world.atlas.damaged();
     let present: Vec<usize> = world.members.iter().copied().filter(|bay| world.machine.bays[*bay].present).collect();
@@ -30,7 +30,7 @@ pub(super) fn leave<S: System>(world: &mut World<S>) -> Result<(), Violation> {
 }
 
 fn take<S: System>(world: &mut World<S>, bay: usize, kind: FaultKind) -> Result<(), Violation> {
-    // In the middle of what hosts do, if it may be.
+    // In the middle of the hosts' work, if the case allows that.
     if outages::begin_to_work(world)? || !world.atlas.allows(&[bay]) || !world.machine.bays[bay].present {
         return Ok(());
     }
@@ -42,14 +42,14 @@ fn take<S: System>(world: &mut World<S>, bay: usize, kind: FaultKind) -> Result<
     }
     world.machine.detach(bay);
     if world.dice.one_in(2) {
-        // Pulled out, so without power.
+        // Pulled out, and therefore without power.
         let dice = &mut world.crash_dice;
         world.machine.bays[bay].drive.power_cut(dice);
     }
     Ok(())
 }
 
-/// A drive that was away is here again, with what it held then.
+/// Returns a drive that was away, with its former content.
 pub(super) fn bring_back<S: System>(world: &mut World<S>) {
     let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
     if let Some(&bay) = world.dice.pick(&away) {
@@ -58,7 +58,7 @@ pub(super) fn bring_back<S: System>(world: &mut World<S>) {
     }
 }
 
-/// The drive that took the log's last group.
+/// Removes the drive that took the log's last group.
 pub(super) fn lose_log_drive<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let present: Vec<usize> = world.members.iter().copied().filter(|bay| world.machine.bays[*bay].present).collect();
     match world.machine.last_logged(&present) {
@@ -98,7 +98,7 @@ pub(super) fn lose_enclosure<S: System>(world: &mut World<S>) -> Result<(), Viol
     Ok(())
 }
 
-/// Puts a new drive in the place of one that is away or has failed.
+/// Replaces a drive that is away or has failed by a new one.
 pub(super) fn replace<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let away: Vec<usize> = world
         .members
@@ -126,7 +126,7 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
     world.growth.arriving.push(fresh);
     world.atlas.note_absent(old);
     let Some(index) = world.machine.attach(fresh) else { return Ok(false) };
-    // A person takes a moment between pushing a drive in and naming it.
+    // An operator takes a moment between pushing a drive in and naming it.
     if world.work(Duration::from_millis(100))? {
         settle_replacement(world, old, fresh)?;
         return Ok(false);
@@ -146,7 +146,7 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
             Ok(true)
         }
         Outcome::Reached(Err(error)) => {
-            // What others lack may be on the old drive alone, until they have it: the operator waits, and tries again.
+            // The old drive may have the only copy of data that others lack: the operator waits, and tries again.
             let waits = matches!(error, ArrayError::Refused(_)) && others_are_behind(world, identity)?;
             if waits {
                 world.machine.coverage.count("replacements put off while other drives are behind");
@@ -155,11 +155,11 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
             if !waits && !world.atlas.is_beyond() && !world.growth.is_leaving(old) {
                 return Err(Violation(format!("drive {number} could not be replaced: {error:?}")));
             }
-            // One that was taken in before the other was refused to go stays.
+            // A new drive that was taken in before the old one was refused to go stays.
             settle_replacement(world, old, fresh)?;
             Ok(false)
         }
-        // Settled by asking again which of the two is in the pool.
+        // Another query shows which of the two is in the pool.
         Outcome::Crashed => {
             settle_replacement(world, old, fresh)?;
             Ok(false)
@@ -167,7 +167,7 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
     }
 }
 
-/// Whether any other drive of the pool lacks something.
+/// Whether any other drive of the pool lacks data.
 fn others_are_behind<S: System>(world: &mut World<S>, old: DriveId) -> Result<bool, Violation> {
     let Outcome::Reached(status) = world.status()? else { return Ok(true) };
     let members = status.drives.iter().filter(|drive| drive.index != STRANGER && drive.identity != old);
@@ -187,21 +187,21 @@ fn settle_replacement<S: System>(world: &mut World<S>, old: usize, fresh: usize)
         match (takes_part(fresh), takes_part(old)) {
             (false, _) => abandon(world, fresh),
             (true, false) => world.members.retain(|bay| *bay != old),
-            // The new one is in, and the old one is emptied before it leaves; or stays, where it may not leave now.
+            // The new one is in. The old one is emptied before it leaves, or stays if it may not leave now.
             (true, true) => world.growth.leaving.push(old),
         }
         return Ok(());
     }
 }
 
-/// A drive that did not become part of the pool is carried away.
+/// Removes a drive that did not become part of the pool.
 pub(super) fn abandon<S: System>(world: &mut World<S>, bay: usize) {
     world.members.retain(|member| *member != bay);
     world.growth.arriving.retain(|arriving| *arriving != bay);
     world.machine.detach(bay);
 }
 
-/// The operator gives up a drive that is still answering.
+/// The operator gives up a drive that still answers.
 pub(super) fn fail_drive<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let Some(bay) = pick_present(world) else { return Ok(()) };
     if !world.atlas.allows(&[bay]) {
@@ -212,7 +212,7 @@ pub(super) fn fail_drive<S: System>(world: &mut World<S>) -> Result<(), Violatio
     let Some(number) = status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.index) else {
         return Ok(());
     };
-    // Another drive may have been hurt while the status was asked for.
+    // Another drive may have been damaged while the status was requested.
     if !world.atlas.allows(&[bay]) {
         return Ok(());
     }
@@ -220,7 +220,7 @@ pub(super) fn fail_drive<S: System>(world: &mut World<S>) -> Result<(), Violatio
     command(world, Command::FailDrive { drive: number })
 }
 
-/// Damages what a drive holds, in places that were written.
+/// Damages the content of a drive, in places that were written.
 pub(super) fn injure<S: System>(world: &mut World<S>) {
     let Some(bay) = pick_present(world) else { return };
     for _ in 0..=world.dice.below(24) {
@@ -235,7 +235,7 @@ pub(super) fn injure<S: System>(world: &mut World<S>) {
     world.machine.note_faults();
 }
 
-/// Takes an image now; at the next crash the drive may be back at it.
+/// Takes an image now; the drive may fall back to it at the next crash.
 pub(super) fn roll_back<S: System>(world: &mut World<S>) {
     let Some(bay) = pick_present(world) else { return };
     let image = world.machine.bays[bay].drive.inner().image();
@@ -243,7 +243,7 @@ pub(super) fn roll_back<S: System>(world: &mut World<S>) {
     world.at_next_crash.push(FaultKind::Rollback);
 }
 
-/// At the next start a copy of a drive is there beside it.
+/// A copy of a drive appears beside it at the next start.
 pub(super) fn clone_drive<S: System>(world: &mut World<S>) {
     world.at_next_crash.push(FaultKind::Clone);
 }
@@ -255,7 +255,7 @@ pub(super) fn limp<S: System>(world: &mut World<S>) {
     world.machine.coverage.count("fault Limp");
 }
 
-/// What happens to drives while nothing runs: between a crash or a close and the next start.
+/// Events on drives while nothing runs: between a crash or a close and the next start.
 pub fn befall_while_down<S: System>(world: &mut World<S>) {
     for kind in std::mem::take(&mut world.at_next_crash) {
         match kind {
@@ -278,7 +278,7 @@ pub fn befall_while_down<S: System>(world: &mut World<S>) {
     if world.setup.campaign == Campaign::Crashes {
         return;
     }
-    // Drives come and go while the power is off, too.
+    // Drives also come and go while the power is off.
     if world.crash_dice.one_in(6)
         && let Some(bay) = pick_present(world)
         && world.atlas.allows(&[bay])
@@ -298,7 +298,7 @@ pub fn befall_while_down<S: System>(world: &mut World<S>) {
     }
 }
 
-/// A byte-for-byte copy of a drive appears beside it. The pool may believe either, so the drive counts as damaged.
+/// Makes a byte-for-byte copy of a drive appear beside it. The pool may believe either, so the drive counts as damaged.
 fn clone_while_down<S: System>(world: &mut World<S>) {
     let Some(bay) = pick_present(world) else { return };
     if world.atlas.is_beyond() || !world.atlas.allows(&[bay]) {

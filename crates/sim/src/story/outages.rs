@@ -1,10 +1,10 @@
-//! Power that goes several times in a row, at the moments that hurt: between the label writes of different drives, between
-//! the anchors of a checkpoint, while the pool opens, and again as soon as it serves. From one cut to the next a drive, or
-//! an enclosure, leaves or returns, and two drives change places.
+//! Power that goes several times in a row, at critical moments: between the label writes of different drives, between
+//! the anchors of a checkpoint, while the pool opens, and again as soon as it serves. From one cut to the next a drive,
+//! or an enclosure, leaves or returns, and two drives exchange places.
 //!
-//! Each run of cuts has a favourite, a drive that tends to be the one that kept what the others lost, and the one that
-//! leaves and returns: what one drive alone remembers is what agreement among drives must get right. Dice of its own
-//! decide everything here, so that it combines with whatever else a seed does.
+//! Each run of cuts has a favourite: a drive that often keeps data that the others lose, and that leaves and returns.
+//! Agreement among drives must handle the data that one drive alone remembers. Dice of its own decide everything here,
+//! so that it combines with all other events of a seed.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +18,21 @@ use crate::setup::Campaign;
 use crate::system::System;
 use crate::world::World;
 
-/// Cuts of one run at most.
+/// Largest number of cuts in one run.
 const RUN_MAX: u64 = 6;
-/// In one of so many steps an enclosure whose drives are away is there again.
+/// In one step of this many, an enclosure returns whose drives are away.
 const RETURNS: u64 = 4;
 
-/// What decides how the power goes.
+/// The decisions about power cuts.
 pub struct Outages {
     dice: Dice,
-    /// Decides when enclosures come back, beside what the story does about them: its moves alone rarely meet one that is away.
+    /// Decides when enclosures return, besides the story's own events, which rarely meet one that is away.
     returns: Dice,
     /// Whether the power goes in runs under this seed.
     restless: bool,
     /// Faults have stopped.
     calm: bool,
-    /// Cuts that are left of the run.
+    /// Number of cuts left in the run.
     left: u64,
     favourite: Option<usize>,
 }
@@ -45,12 +45,12 @@ impl Outages {
         Outages { dice, returns, restless, calm: true, left: 0, favourite: None }
     }
 
-    /// Faults stop, or begin.
+    /// Stops or starts the outages.
     pub fn calm(&mut self, calm: bool) {
         (self.left, self.calm) = (0, calm);
     }
 
-    /// What a power cut leaves.
+    /// The state that a power cut leaves.
     fn tear(&mut self) -> Tear {
         match (self.favourite.filter(|_| self.left > 0), self.dice.below(8)) {
             (Some(bay), 0..=3) => Tear::Only(bay),
@@ -68,7 +68,7 @@ impl Outages {
     }
 }
 
-/// Perhaps a run of cuts begins, with one in the middle of what the pool agrees on.
+/// May begin a run of cuts, with one in the middle of the writes that the pool agrees on.
 pub(super) fn befall<S: System>(world: &mut World<S>) -> bool {
     let outages = &mut world.outages;
     if !outages.restless || !outages.dice.one_in(3) {
@@ -85,7 +85,7 @@ pub(super) fn befall<S: System>(world: &mut World<S>) -> bool {
     at == Landmark::Anchor
 }
 
-/// Perhaps the power goes while the labels take the next change of the configuration.
+/// May cut the power while the labels take the next change of the configuration.
 pub(super) fn endanger_change<S: System>(world: &mut World<S>) {
     if !world.outages.calm && world.outages.dice.one_in(4) {
         let drives = world.members.len();
@@ -94,7 +94,7 @@ pub(super) fn endanger_change<S: System>(world: &mut World<S>) {
     }
 }
 
-/// The machine stops as the outage has it.
+/// Stops the machine as the outage decides.
 pub fn crash<S: System>(world: &mut World<S>) {
     let kind = if world.crash_dice.one_in(4) { CrashKind::Process } else { CrashKind::Power };
     let tear = world.outages.tear();
@@ -102,7 +102,7 @@ pub fn crash<S: System>(world: &mut World<S>) {
     world.outages.left = world.outages.left.saturating_sub(1);
 }
 
-/// Perhaps the power goes again while the pool opens, or soon after.
+/// May cut the power again while the pool opens, or soon after.
 pub fn threaten_opening<S: System>(world: &mut World<S>) {
     if world.outages.left == 0 {
         return;
@@ -116,7 +116,7 @@ pub fn threaten_opening<S: System>(world: &mut World<S>) {
     world.machine.coverage.count("openings within a run of cuts");
 }
 
-/// What befalls drives between two cuts of a run.
+/// Events on drives between two cuts of a run.
 pub(super) fn befall_while_down<S: System>(world: &mut World<S>) {
     if world.setup.campaign == Campaign::Crashes || world.outages.left == 0 {
         return;
@@ -147,7 +147,7 @@ fn leave<S: System>(world: &mut World<S>, bay: usize) {
     world.machine.trace.note(world.machine.now, "drive in bay {} is taken away meanwhile", &[bay as u64]);
 }
 
-/// While nothing runs.
+/// Returns a drive while nothing runs.
 fn give_back<S: System>(world: &mut World<S>, bay: usize) {
     world.machine.bays[bay].present = true;
     world.machine.bays[bay].drive.plug();
@@ -155,13 +155,13 @@ fn give_back<S: System>(world: &mut World<S>, bay: usize) {
     world.machine.trace.note(world.machine.now, "drive in bay {} is there again", &[bay as u64]);
 }
 
-/// Two drives change places: each has the other's name and index from now on.
+/// Exchanges two drives: each has the other's name and index from now on.
 fn swap<S: System>(world: &mut World<S>) {
     let (Some(&one), Some(&other)) = (world.outages.dice.pick(&world.members), world.outages.dice.pick(&world.members))
     else {
         return;
     };
-    // From one enclosure to another the layout's promise for enclosures would not go with them.
+    // Between enclosures, the layout's promise for enclosures would not move with the drives.
     if one == other || world.machine.bays[one].enclosure != world.machine.bays[other].enclosure {
         return;
     }
@@ -170,7 +170,7 @@ fn swap<S: System>(world: &mut World<S>) {
     world.machine.coverage.count("fault Swap");
 }
 
-/// Whatever is away of an enclosure is there again, all of it: told to the pool if one runs.
+/// Returns all missing drives of an enclosure, and informs a running pool.
 pub(super) fn return_enclosure<S: System>(world: &mut World<S>) {
     let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
     let Some(&first) = world.outages.dice.pick(&away) else { return };
@@ -178,12 +178,12 @@ pub(super) fn return_enclosure<S: System>(world: &mut World<S>) {
     let together: Vec<usize> = away.into_iter().filter(|bay| world.machine.bays[*bay].enclosure == enclosure).collect();
     return_together(world, together);
     if world.machine.system.is_some() && world.outages.restless && world.outages.dice.one_in(2) {
-        // In the middle of taking them in.
+        // Cut the power while they are taken in.
         world.machine.fuse = Some(1 + world.outages.dice.below(256));
     }
 }
 
-/// Perhaps an enclosure of which several drives are away is there again.
+/// May return an enclosure that has several drives away.
 pub(super) fn perhaps_return_enclosure<S: System>(world: &mut World<S>) {
     let mut away: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for bay in world.members.iter().filter(|bay| !world.machine.bays[**bay].present) {
@@ -210,7 +210,7 @@ fn return_together<S: System>(world: &mut World<S>, together: Vec<usize>) {
     }
 }
 
-/// A drive is pulled out instead of leaving in order.
+/// Pulls a drive out, without an orderly leave.
 pub(super) fn pull<S: System>(world: &mut World<S>, bay: usize) {
     let faults = [MediaFault::Gone, MediaFault::Damaged, MediaFault::Retry];
     let fault = world.outages.dice.pick(&faults).copied().unwrap_or(MediaFault::Gone);
@@ -220,7 +220,7 @@ pub(super) fn pull<S: System>(world: &mut World<S>, bay: usize) {
     world.machine.coverage.count(format!("fault {:?}", FaultKind::Pull));
 }
 
-/// Lets hosts work for a moment, so that what comes next comes in the middle of it. True if the machine crashed.
+/// Lets hosts work for a moment, so that the next event comes in the middle of it. Returns true if the machine crashed.
 pub(super) fn begin_to_work<S: System>(world: &mut World<S>) -> Result<bool, Violation> {
     let span = Duration::from_micros(world.outages.dice.below(2_000));
     Ok(world.work(span)? || world.refused.is_some())
@@ -231,7 +231,7 @@ pub(super) fn is_rough<S>(world: &mut World<S>) -> bool {
     world.outages.dice.one_in(2)
 }
 
-/// Perhaps drives that are to be added take no writes.
+/// May make drives that are to be added refuse writes.
 pub(super) fn refuse_writes<S: System>(world: &mut World<S>, bays: &[usize]) -> bool {
     if world.outages.calm || !world.outages.dice.one_in(4) {
         return false;

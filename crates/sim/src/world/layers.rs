@@ -1,4 +1,4 @@
-//! Snapshots, clones and rollbacks in the world, and what is known of them when a command was cut off.
+//! Snapshots, clones and rollbacks in the world, and the knowledge of them after an interrupted command.
 
 use stele_array::{ArrayError, Command, Reply, VolumeSpec, VolumeStatus};
 
@@ -8,10 +8,10 @@ use crate::oracle::Violation;
 use crate::system::System;
 
 impl<S: System> World<S> {
-    /// Takes a snapshot while the volume's host goes on.
+    /// Takes a snapshot while the volume's host continues.
     pub fn snapshot(&mut self, volume: &str) -> Result<(), Violation> {
         let Some(spec) = self.hosts.get(volume).map(|host| host.spec.clone()) else { return Ok(()) };
-        // What an open one may hold is still kept: the oracle keeps one at a time.
+        // The possible contents of an unconfirmed one are still kept: the oracle keeps one at a time.
         if self.has_open_snapshot(volume) {
             return Ok(());
         }
@@ -23,7 +23,8 @@ impl<S: System> World<S> {
         }
         let command = Command::SnapshotVolume { volume: volume.into(), name: name.clone(), made: 1 };
         self.made(&name, "snapshots taken", command)?;
-        // Where the answer left it open, the next opening shows it or does not: what it may hold is kept until then.
+        // If the answer left it open, the next opening shows whether it exists; its possible contents are kept until
+        // then.
         let is_open = matches!(self.fates.get(&name), Some((Fate::MayExist, _)));
         if let Some(host) = self.hosts.get_mut(volume).filter(|_| !is_open) {
             host.oracle.end_snapshot("");
@@ -31,7 +32,7 @@ impl<S: System> World<S> {
         Ok(())
     }
 
-    /// Whether it is not known yet if the last snapshot of the volume was taken.
+    /// Whether it is still unknown if the last snapshot of the volume was taken.
     fn has_open_snapshot(&self, volume: &str) -> bool {
         let is_open =
             |name: &String| matches!(self.fates.get(name), Some((Fate::MayExist, _))) && name.starts_with("snapshot-");
@@ -60,7 +61,7 @@ impl<S: System> World<S> {
             }
             Outcome::Reached(Ok(reply)) => Err(Violation(format!("{name}: {what}: answered with {reply:?}"))),
             Outcome::Reached(Err(ArrayError::Degraded(_))) if self.atlas.is_beyond() => {
-                // The log may have stopped with the record on its way: the next opening shows.
+                // The log may have stopped with the record on its way: the next opening shows the result.
                 self.machine.coverage.count(format!("{what}: left open"));
                 Ok(())
             }
@@ -127,7 +128,7 @@ impl<S: System> World<S> {
         Ok(())
     }
 
-    /// Brings the snapshot's volume back to it, once nothing is in flight on the volume.
+    /// Rolls the snapshot's volume back to it, once nothing is in flight on the volume.
     pub fn roll_back(&mut self, snapshot: &str) -> Result<(), Violation> {
         let Some(volume) = self.origins.get(snapshot).cloned().filter(|name| self.hosts.contains_key(name)) else {
             return Ok(());
@@ -166,7 +167,7 @@ impl<S: System> World<S> {
         self.origins.iter().any(|(layer, origin)| origin == name && self.hosts.contains_key(layer))
     }
 
-    /// What others were made of is not deleted.
+    /// Checks that the origin of other volumes cannot be deleted.
     pub(super) fn refuse_delete(&mut self, name: &str) -> Result<(), Violation> {
         let reply = self.ask(Command::DeleteVolume { name: name.into() })?;
         if let Some(host) = self.hosts.get_mut(name) {

@@ -1,4 +1,4 @@
-//! Crashes of the world and what follows: the pool opens again, and is compared with what it should be.
+//! Crashes of the world: the pool opens again, and is compared with its expected state.
 
 use stele_array::{ArrayError, State};
 use stele_ground::Dice;
@@ -10,7 +10,7 @@ use crate::oracle::Violation;
 use crate::system::System;
 
 impl<S: System> World<S> {
-    /// The machine stops now, and comes back.
+    /// Stops the machine now, and restarts it.
     pub fn crash_and_recover(&mut self) -> Result<(), Violation> {
         loop {
             crate::story::crash(self);
@@ -23,7 +23,8 @@ impl<S: System> World<S> {
         }
     }
 
-    /// Opens the pool on what is there, and compares its volumes with what they should be. False if it crashed.
+    /// Opens the pool on the present drives, and compares its volumes with the expected ones. Returns false after a
+    /// crash.
     pub fn start(&mut self) -> Result<bool, Violation> {
         self.refused = None;
         if self.crash_dice.one_in(3) {
@@ -39,7 +40,7 @@ impl<S: System> World<S> {
         let deadline = self.machine.now + PATIENCE;
         loop {
             match self.machine.state() {
-                // It lost a drive while it opened, and says to open again without it.
+                // It lost a drive while it opened, and asks to be opened again without it.
                 State::Failed(ArrayError::Degraded(_))
                     if self.machine.present(&mut Dice::new(0)).len() < present && !self.atlas.is_beyond() =>
                 {
@@ -52,7 +53,8 @@ impl<S: System> World<S> {
                         return Err(Violation("the pool opened read-only within tolerance".into()));
                     }
                     if read_only && present * 2 <= self.members.len() {
-                        // What the others took since is not known here: older content is no lie, and nothing is compared.
+                        // Later changes on the other drives are unknown here: older content is allowed, and nothing is
+                        // compared.
                         self.machine.coverage.count("pools opened on a minority, for reading");
                         self.refused = Some(ArrayError::Refused("only a minority of the drives is here".into()));
                         return Ok(true);

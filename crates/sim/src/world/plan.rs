@@ -1,4 +1,4 @@
-//! Which faults of single operations a seed brings, and how often.
+//! The faults of single operations under a seed, with their rates.
 
 use stele_ground::Dice;
 use stele_media::faulty::{FaultKind, FaultPlan};
@@ -6,7 +6,7 @@ use stele_media::faulty::{FaultKind, FaultPlan};
 use crate::atlas::Atlas;
 use crate::setup::{Campaign, Setup};
 
-/// Which faults are likely under this seed: a few kinds each, so that no seed drowns.
+/// The likely faults under this seed: a few kinds each, so that no seed has too many.
 pub(super) fn plan_of(dice: &mut Dice, setup: &Setup, atlas: &Atlas) -> FaultPlan {
     let mut plan = FaultPlan::new(dice.roll()).permitted_by(atlas.permit());
     if setup.campaign == Campaign::Crashes {

@@ -1,4 +1,4 @@
-//! Whether the pool may honestly say that it is full.
+//! Decides whether the pool may report that it is full.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::World;
 use crate::setup::raw_size;
 use crate::system::System;
 
-/// Bytes of a drive before its log and behind its last unit.
+/// Bytes of a drive before its log and after its last unit.
 const LABELS: u64 = 6 * MIB;
-/// Bytes of a drive that the tables' rows may take, and the reserve by being whole units.
+/// Bytes of a drive that the tables' rows may take, and the reserve in whole units.
 const TABLES: u64 = 3 * MIB;
 
 impl<S: System> World<S> {
-    /// Whether all volumes and snapshots, were they written whole, could leave too little of the drives that are here: a
-    /// stripe's new slot is there before its old one is free, and spare space is kept.
+    /// Whether all volumes and snapshots, completely written, could leave too little space on the present drives. A
+    /// stripe's new slot exists before its old one is free, and spare space is kept.
     pub(crate) fn may_be_full(&self) -> bool {
         let here = self.in_use().len() as u64;
         // Besides labels and log, the pool's tables take units on each drive, and spare space is whole units.
@@ -26,12 +26,12 @@ impl<S: System> World<S> {
         !self.fits_here() || need * 3 / 2 + spare * drive > here * drive
     }
 
-    /// Whether what was asked at that time may have found no room: before drives were added, at the latest.
+    /// Whether a request at that time may have found no space: at the latest before drives were added.
     pub(super) fn was_roomless(&self, since: Option<Instant>) -> bool {
         since.is_some_and(|since| self.growth.roomless_until.is_some_and(|until| since <= until))
     }
 
-    /// Bays whose drives take new rows: they are here and up to date, stay, and nobody has given them up.
+    /// Bays whose drives take new rows: they are present, up to date, staying, and not given up.
     fn in_use(&self) -> Vec<usize> {
         let absent = self.atlas.absent();
         let mut bays = self.growth.staying(&self.members);
@@ -42,7 +42,7 @@ impl<S: System> World<S> {
         bays
     }
 
-    /// Whether the drives that are here make a row for every code, with at most as many strips in an enclosure as it may
+    /// Whether the present drives can form a row for every code, with at most as many strips in an enclosure as it may
     /// lose.
     fn fits_here(&self) -> bool {
         let mut crowds: BTreeMap<u32, usize> = BTreeMap::new();
@@ -54,8 +54,7 @@ impl<S: System> World<S> {
                 || self.hosts.values().all(|host| spread(host.spec.code, host.spec.code.tolerates())))
     }
 
-    /// Drives' worth of spare space where nothing else was said: the largest enclosure's, or two; as many as when the pool was
-    /// created.
+    /// The default spare space in drives: that of the largest enclosure, or two; the same as when the pool was created.
     fn usual_spare(&self) -> u32 {
         let enclosures = &self.setup.enclosures;
         let crowd = |enclosure: &u32| enclosures.iter().filter(|other| *other == enclosure).count();

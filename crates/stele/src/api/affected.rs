@@ -1,4 +1,4 @@
-//! What is concerned by stripes that cannot be read.
+//! Calls about the data that unreadable stripes damage.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use super::{Actor, Call};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::{Node, blocking};
 
-/// How long an answer waits for that.
+/// Largest time that a call waits until the unreadable stripes are known.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Asks for what cannot be read, by name.
+/// Asks for the names of everything that has unreadable data.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Affected {
-    /// Object versions named at most; all are counted.
+    /// Largest number of object versions to name; the count covers all.
     pub limit: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AffectedView {
-    /// Stripes that cannot be read, and of them those that are lost for good as far as is known.
+    /// Stripes that are unreadable; below, those that are lost for good as far as is known.
     pub unreadable_stripes: u64,
     pub lost_stripes: u64,
-    /// Volumes and snapshots of which something cannot be read.
+    /// Volumes and snapshots with unreadable data.
     pub volumes: Vec<AffectedVolume>,
-    /// Object versions, in the order of buckets and keys, at most as many as were asked for.
+    /// Object versions in the order of buckets and keys, at most `limit`.
     pub objects: Vec<Version>,
     pub objects_total: u64,
 }
@@ -41,11 +41,12 @@ pub struct AffectedVolume {
     pub owner: Option<String>,
     pub unreadable_bytes: u64,
     pub lost_bytes: u64,
-    /// Offset and length of what cannot be read.
+    /// Offset and length of each unreadable range.
     pub ranges: Vec<(u64, u64)>,
 }
 
-/// Which stripes cannot be read is looked up at the start and whenever a drive comes or goes.
+/// Waits until the unreadable stripes are known. The pool looks them up at the start and whenever a drive comes or
+/// goes.
 async fn until_known(node: &Node) -> Outcome<()> {
     let begun = tokio::time::Instant::now();
     loop {
@@ -53,7 +54,7 @@ async fn until_known(node: &Node) -> Outcome<()> {
             Reply::Status(status) if status.unreadable_known => return Ok(()),
             _ if begun.elapsed() < PATIENCE => tokio::time::sleep(LOOK_EVERY).await,
             _ => {
-                return Err(Failure::new(Kind::Busy, "which stripes cannot be read is still being looked up")
+                return Err(Failure::new(Kind::Busy, "the pool is still finding out which stripes are unreadable")
                     .next("ask again in a minute"));
             }
         }

@@ -1,4 +1,5 @@
-//! Calls about what takes two people. A retention officer shows who it is by its key; who sits at the socket is known besides.
+//! Calls that take two people. A retention officer's key identifies the officer; the socket identifies the local user,
+//! too.
 
 use serde::{Deserialize, Serialize};
 use stele_archive::{Caller, RequestInfo};
@@ -7,17 +8,18 @@ use super::{Actor, Call};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 
-/// A retention officer, known by the key that `stele key create --json` printed.
+/// A retention officer, identified by the key that `stele key create --json` printed.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Officer {
     pub access_key: String,
     pub secret_key: String,
 }
 
-/// The officer as a caller, who is also the user of this machine at the socket. A wrong secret is recorded.
+/// Authenticates the officer, and returns the caller together with the local user at the socket. A wrong secret is
+/// recorded.
 async fn known(node: &Node, actor: &Actor, officer: &Officer, what: &str) -> Outcome<Caller> {
     let archive = node.archive()?;
-    // Also of a key that the matter `rebuild` suspends: the archive lets it decide about that matter, and nothing else.
+    // Accept a key that the matter `rebuild` suspends: the archive lets it decide about that matter, and nothing else.
     let found = archive.officer_credentials(&officer.access_key).await;
     let said = officer.secret_key.as_bytes();
     let reason = match found {
@@ -28,14 +30,14 @@ async fn known(node: &Node, actor: &Actor, officer: &Officer, what: &str) -> Out
         Err(stele_archive::ArchiveError::NoSuchAccessKey(_)) => "there is no such key, or it is not approved yet",
         Err(error) => return Err(error.into()),
     };
-    // As text, and cut: what was typed may be anything.
+    // The typed text is untrusted: cut it.
     let id: String = officer.access_key.chars().take(64).collect();
     let refused = format!("key {id}: {reason}");
     archive.audit_refusal(&actor.caller(), what, "", &refused).await?;
     Err(Failure::new(Kind::Refused, refused))
 }
 
-/// An officer asks that the time the store was closed count.
+/// An officer asks to count the time in which the store was closed.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ClockCredit {
     pub officer: Officer,
@@ -51,7 +53,7 @@ impl Call for ClockCredit {
     }
 }
 
-/// An officer asks that the matter `rebuild` end.
+/// An officer asks to end the matter `rebuild`.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct CatalogRelease {
     pub officer: Officer,
@@ -67,7 +69,7 @@ impl Call for CatalogRelease {
     }
 }
 
-/// Everything that waits for approval.
+/// Lists the requests that wait for approval.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Requests {}
 
@@ -80,16 +82,16 @@ impl Call for Requests {
     }
 }
 
-/// Approves a request, or refuses it.
+/// Approves or refuses a request.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Approve {
     pub id: String,
-    /// None: the user at the socket, where no officer is left or to take back what was asked for.
+    /// `None`: the user at the socket, if no officer is left, or to withdraw the request.
     pub officer: Option<Officer>,
     pub refuse: bool,
 }
 
-/// What was done, in words.
+/// The effect, in words.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ApprovedView {
     pub done: String,

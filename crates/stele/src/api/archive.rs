@@ -15,7 +15,7 @@ use crate::node::Node;
 
 pub use keys::*;
 
-/// A bucket as an operator sees it.
+/// A bucket, for an operator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BucketView {
     pub name: String,
@@ -28,7 +28,7 @@ pub struct BucketView {
     pub default_retention: Option<String>,
     /// `basic`, `governance` or `compliance`.
     pub protection: String,
-    /// What happens to a version whose retention has passed: `keep`, `delete` or `notify`.
+    /// The action on a version when its retention has passed: `keep`, `delete` or `notify`.
     pub expiry: String,
     pub quota_bytes: Option<u64>,
     pub public: bool,
@@ -45,9 +45,9 @@ pub struct BucketCreate {
     pub retention: Option<String>,
     pub quota: Option<u64>,
     pub public_read: bool,
-    /// None: what the archive gives a new bucket.
+    /// `None`: the archive's default for a new bucket.
     pub protection: Option<String>,
-    /// None: keep.
+    /// `None`: keep.
     pub expiry: Option<String>,
 }
 
@@ -65,7 +65,7 @@ const ACCESSES: [(Access, &str); 5] = [
     (Access::Retain, "retain"),
 ];
 
-/// What a word of the command line stands for.
+/// The value that a word of the command line names.
 fn named<T: Copy, const N: usize>(known: &[(T, &str); N], what: &str, word: &str) -> Outcome<T> {
     known.iter().find(|(_, name)| *name == word).map(|(value, _)| *value).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(_, name)| *name).collect();
@@ -152,23 +152,23 @@ impl Call for BucketCreate {
     }
 }
 
-/// Changes to a bucket, in this order; what is none stays.
+/// Changes to a bucket, applied in this order; a field that is `None` changes nothing.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BucketSet {
     pub name: String,
     pub versioning: bool,
     pub lock: bool,
-    /// `none`: no default any more.
+    /// `none` removes the default retention.
     pub retention: Option<String>,
     pub protection: Option<String>,
     pub expiry: Option<String>,
-    /// The inner none: no limit any more.
+    /// The inner `None` removes the limit.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "nested")]
     pub quota: Option<Option<u64>>,
     pub public_read: Option<bool>,
 }
 
-/// Tells a value that is null from one that is not there.
+/// Distinguishes a null value from a missing field.
 mod nested {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -182,7 +182,7 @@ mod nested {
 }
 
 impl BucketSet {
-    /// All of them, understood before any is made.
+    /// Parses all changes before the first one is applied.
     fn changes(&self, now: &BucketInfo) -> Outcome<Vec<BucketChange>> {
         let mut changes = Vec::new();
         if self.versioning || (self.lock && now.versioning != Versioning::Enabled) {
@@ -289,12 +289,12 @@ impl Call for Why {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct AuditShow {
-    /// None: the last ones.
+    /// `None`: the most recent records.
     pub from: Option<u64>,
     pub limit: u64,
 }
 
-/// Records a call answers at most; a longer export asks again.
+/// Largest number of records in one answer; a longer export calls again.
 pub const AUDIT_PAGE: u64 = 1000;
 
 impl Call for AuditShow {
@@ -359,11 +359,11 @@ impl Call for ClockAccept {
     }
 }
 
-/// Verifies some more of what is stored: signatures of frames, the client's checksums, BLAKE3.
+/// Verifies more stored data: signatures of frames, the client's checksums, BLAKE3.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verify {
     pub cursor: ScrubCursor,
-    /// Bytes of content, about.
+    /// Approximate bytes of content to verify.
     pub budget: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Calls about single drives: taken back, found, wiped.
+//! Calls about single drives: clear, online, locate, wipe.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::{Node, blocking, identify, membership, wipe};
 
-/// Forgets the errors of a drive; one that was given up is taken back.
+/// Forgets the errors of a drive. If the pool gave the drive up, it takes it back.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Clear {
     pub drive: u32,
@@ -24,7 +24,7 @@ impl Call for Clear {
     }
 }
 
-/// Attaches a drive of the pool anew, and takes it back.
+/// Attaches a drive of the pool again, and takes it back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Online {
     pub drive: u32,
@@ -67,12 +67,12 @@ impl Call for Locate {
     }
 }
 
-/// Takes the labels off a drive that is in no pool any more.
+/// Removes the labels of a drive that is no longer in a pool.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wipe {
     /// An absolute path.
     pub path: PathBuf,
-    /// The identity of the pool that it belonged to, where that is not this one.
+    /// The identity of the drive's former pool, if that is another pool.
     pub pool: Option<String>,
 }
 

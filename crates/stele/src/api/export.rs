@@ -10,19 +10,19 @@ use super::{Actor, Call, Done};
 use crate::failure::{Failure, Outcome};
 use crate::node::Node;
 
-/// An export as an operator sees it.
+/// An export, for an operator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct View {
     #[serde(flatten)]
     pub export: Export,
-    /// What clients take: over TCP where the server listens there, else the unix socket's.
+    /// The preferred URL: over TCP if the server listens there, otherwise the Unix socket's.
     pub url: String,
-    /// All ways to it.
+    /// All URLs.
     pub urls: Vec<String>,
     pub connections: usize,
     /// Whether a server serves it now; if not, its volume may be gone.
     pub served: bool,
-    /// What its operator should know of it.
+    /// Warnings for the operator.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
@@ -75,7 +75,7 @@ async fn add(node: &Node, export: Export) -> Outcome<()> {
     note_snapshots(node).await
 }
 
-/// After whatever changes which snapshots there are, and which volumes are served.
+/// Informs the exports after every change to the set of snapshots or of served volumes.
 pub async fn note_snapshots(node: &Node) -> Outcome<()> {
     if let Reply::Volumes(volumes) = node.pool.command(Command::ListVolumes).await? {
         node.exports.note_snapshots(&volumes);
@@ -101,7 +101,7 @@ impl Call for Remove {
     }
 }
 
-/// Changes to an export; what is none stays.
+/// Changes to an export; a field that is `None` changes nothing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Set {
     pub protocol: Protocol,
@@ -159,12 +159,12 @@ fn view(node: &Node, export: Export) -> View {
         urls,
         connections: target.as_ref().map_or(0, |target| target.connections().len()),
         served: target.is_some(),
-        // Secrets are written and never shown.
+        // Secrets can be set but are never shown.
         export: Export { iscsi: export.iscsi.without_secrets(), ..export },
     }
 }
 
-/// Where whoever reaches the listener reaches the volume.
+/// A warning if every client that reaches the listener can open the volume.
 fn open_to_all(node: &Node, export: &Export) -> Option<String> {
     let Access { networks, tls: _, certificates } = &export.access;
     let asked = !networks.is_empty() || !certificates.is_empty() || export.iscsi.chap.is_some();
@@ -185,7 +185,7 @@ fn open_to_all(node: &Node, export: &Export) -> Option<String> {
     })
 }
 
-/// The name of a volume's target where none is given: what of the volume's name an iSCSI name may have.
+/// The default name of a volume's target: the characters of its name that an iSCSI name allows.
 fn target_name(volume: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || ".:-".contains(c) { c.to_ascii_lowercase() } else { '-' };
     format!("iqn.2026-01.local.stele:{}", volume.chars().map(plain).collect::<String>())

@@ -1,6 +1,6 @@
-//! Which versions the formats on the pool's volumes have: what a later binary asks before it takes the drives over.
+//! The versions of the formats on the pool's volumes. A later binary asks for them before it takes over the drives.
 //!
-//! The answer is what is stored, not what this binary makes of it: whoever asks may be of another version.
+//! The answer gives the stored versions without judgement, because the caller may be of another version.
 
 use serde::{Deserialize, Serialize};
 use stele_catalog::embedded::layout::Layout;
@@ -11,13 +11,13 @@ use super::{Actor, Call};
 use crate::failure::Outcome;
 use crate::node::Node;
 
-/// Headers of segments that are looked at; those of one store hardly differ.
+/// Number of segment headers read; those of one store hardly differ.
 const SEGMENTS_MAX: u64 = 256;
 
 #[derive(Serialize, Deserialize)]
 pub struct Formats {}
 
-/// What a format's own header says.
+/// The version in a format's own header.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Stated {
     pub version: u32,
@@ -30,18 +30,18 @@ impl Stated {
     }
 }
 
-/// What the headers on one volume say; each version once.
+/// The versions in the headers of one volume; each version once.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub struct OnVolume {
     pub volume: String,
     pub stated: Vec<Stated>,
-    /// Copies of the header that are not whole or not readable.
+    /// Copies of the header that are damaged or unreadable.
     pub damaged: u32,
 }
 
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub struct FormatsView {
-    /// Of the binary that answers.
+    /// Version of the answering binary.
     pub version: String,
     pub catalog: Option<OnVolume>,
     pub tree: Option<OnVolume>,
@@ -79,7 +79,7 @@ impl Call for Formats {
     }
 }
 
-/// Of the first block of the volume and its last, alike.
+/// Reads the copies in the first and the last block of the volume.
 async fn of_copies(volume: &Handle, name: &str, stated: impl Fn(&[u8]) -> Option<Stated>) -> OnVolume {
     let last = (volume.geometry().size.0 / BLOCK as u64).saturating_sub(1) * BLOCK as u64;
     let mut found = OnVolume { volume: name.to_owned(), ..OnVolume::default() };
@@ -94,7 +94,7 @@ async fn of_copies(volume: &Handle, name: &str, stated: impl Fn(&[u8]) -> Option
     found
 }
 
-/// The B-tree of the catalog, as redb's own header says; none where this binary does not know the catalog that holds it.
+/// The catalog's B-tree, from redb's own header; `None` if this binary does not know the catalog that contains it.
 async fn tree(volume: &Handle, name: &str) -> Option<OnVolume> {
     let layout = Layout::decode(&block(volume, 0).await?).ok().flatten()?;
     let header = block(volume, layout.area_at).await;
@@ -103,7 +103,7 @@ async fn tree(volume: &Handle, name: &str) -> Option<OnVolume> {
     Some(OnVolume { volume: name.to_owned(), damaged: u32::from(stated.is_empty()), stated })
 }
 
-/// The headers of the first segments; one that is free has none.
+/// The headers of the first segments; a free segment has none.
 async fn segments(volume: &Handle, name: &str) -> Option<OnVolume> {
     let (_, size) = stele_archive::inspect::store_format(&block(volume, 0).await?)?;
     let size = u64::from(size).max(BLOCK as u64);

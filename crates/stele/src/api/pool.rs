@@ -15,14 +15,14 @@ use crate::node::{Node, membership, standing, surroundings};
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Status {}
 
-/// The pool as an operator sees it. Sizes are bytes.
+/// The pool, for an operator. Sizes are bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StatusView {
     pub pool: String,
     pub name: String,
     pub epoch: u64,
-    /// `ok`, `degraded` (fully readable, less redundancy), `damaged` (something is lost), `unreadable` (something cannot be
-    /// read while drives are away) or `read-only`.
+    /// `ok`, `degraded` (fully readable, less redundancy), `damaged` (data is lost), `unreadable` (data cannot be read
+    /// while drives are away) or `read-only`.
     pub state: String,
     pub drives: Vec<DriveView>,
     #[serde(rename = "raw_bytes")]
@@ -33,7 +33,7 @@ pub struct StatusView {
     pub spare: u64,
     #[serde(rename = "spare_used_bytes")]
     pub spare_used: u64,
-    /// Room in words: what fits, what is promised, what the archive has.
+    /// Space: free, promised to volumes, and used by the archive.
     #[serde(default)]
     pub space: SpaceView,
     #[serde(rename = "log_used_bytes")]
@@ -45,60 +45,60 @@ pub struct StatusView {
     pub rebuild: Option<ProgressView>,
     pub copy_back: Option<ProgressView>,
     pub scrub: Option<ProgressView>,
-    /// Stripes on their way to added drives, or away from leaving ones.
+    /// Stripes that move to added drives, or away from leaving ones.
     pub moving: Option<ProgressView>,
     /// Paths of drives that have left the pool since it was opened.
     pub removed: Vec<String>,
     pub scrubs_finished: u64,
     pub scrub_damage_found: u64,
     pub scrub_damage_repaired: u64,
-    /// Passes that ended before they were whole, and why the last one did.
+    /// Scrub passes that ended early; below, the reason of the last one.
     #[serde(default)]
     pub scrubs_stopped: u64,
     #[serde(default)]
     pub scrub_trouble: String,
-    /// When the last scrub ended, on the machine's clock.
+    /// End of the last scrub, on the machine's clock.
     #[serde(with = "crate::moment::option", default)]
     pub last_scrub: Option<u64>,
     pub lost_stripes: u64,
-    /// Stripes that cannot be read now: the lost ones, and those whose drives are away.
+    /// Stripes that are unreadable now: the lost ones, and those whose drives are away.
     #[serde(default)]
     pub unreadable_stripes: u64,
-    /// Stripes with a strip on a lost drive that no spare cell is left for.
+    /// Stripes with a strip on a lost drive and no spare cell for it.
     #[serde(default)]
     pub stripes_without_spare: u64,
-    /// What keeps the log from being as safe as it should be; empty where nothing does. And since when.
+    /// The reason why the log has less protection than it should; empty if it has all. Below, since when.
     #[serde(default)]
     pub log_trouble: String,
     #[serde(with = "crate::moment::option", default)]
     pub log_trouble_since: Option<u64>,
-    /// Stripes that the loss of one enclosure makes unreadable; and of them those that could lie better on the drives that
-    /// are here, which move.
+    /// Stripes that the loss of one enclosure would make unreadable. Below, those of them that the present drives can
+    /// hold in a better place; these stripes move.
     #[serde(default)]
     pub exposed_stripes: u64,
     #[serde(default)]
     pub crowded_stripes: u64,
     pub rebuilt: u64,
     pub repaired: u64,
-    /// What is wrong now.
+    /// The problems that exist now.
     pub standing: Vec<StandingView>,
-    /// Alarms as they came, also under earlier servers, oldest first; the last 100.
+    /// The last 100 alarms, oldest first, including those of earlier servers.
     pub alarms: Vec<AlarmView>,
     #[serde(with = "crate::named_counts")]
     pub counters: Vec<(String, u64)>,
 }
 
-/// Room, in bytes. Of data where nothing else is said: without redundancy.
+/// Space in bytes: of data, without redundancy, unless a field says otherwise.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SpaceView {
-    /// By code, in the order of the volumes.
+    /// Per code, in the order of the volumes.
     pub codes: Vec<CodeView>,
-    /// Of drives: what all volumes would take if they were written full, and what of that the pool does not have.
+    /// On drives: the need of all volumes if they were written full; below, the part of it that the pool lacks.
     #[serde(rename = "promised_raw_bytes")]
     pub promised_raw: u64,
     #[serde(rename = "overpromised_raw_bytes")]
     pub overpromised_raw: u64,
-    /// Room for objects; none without an archive.
+    /// Space for objects; `None` without an archive.
     pub objects: Option<ObjectsView>,
 }
 
@@ -108,47 +108,47 @@ pub struct CodeView {
     #[serde(rename = "strip_bytes")]
     pub strip: u64,
     pub volumes: u32,
-    /// The sizes of its volumes, together.
+    /// The sum of the sizes of its volumes.
     #[serde(rename = "promised_bytes")]
     pub promised: u64,
-    /// What is written in them and in their snapshots.
+    /// The bytes written in them and in their snapshots.
     #[serde(rename = "allocated_bytes")]
     pub allocated: u64,
-    /// What would fit more, were nothing written in other codes.
+    /// The bytes that would still fit if no other code were written.
     #[serde(rename = "free_bytes")]
     pub free: u64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct ObjectsView {
-    /// What the archive's data volume holds at most.
+    /// The capacity of the archive's data volume.
     #[serde(rename = "size_bytes")]
     pub size: u64,
-    /// Needed still; the rest of what is used is given back by reclamation.
+    /// Bytes still needed; reclamation frees the rest of the used space.
     #[serde(rename = "live_bytes")]
     pub live: u64,
-    /// What objects may take at once.
+    /// Bytes that objects can use immediately.
     #[serde(rename = "free_bytes")]
     pub free: u64,
-    /// Per cent of the size that is not free.
+    /// Percent of the size that is not free.
     pub full_percent: u64,
 }
 
-/// Something that is wrong, and stays so until something is done about it.
+/// A problem that lasts until it is repaired.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StandingView {
-    /// As OPERATIONS.md lists it.
+    /// The kind, as OPERATIONS.md lists it.
     pub kind: String,
-    /// What it is about: `drive 3`, `pool`, `archive`.
+    /// The subject: `drive 3`, `pool`, `archive`.
     pub subject: String,
-    /// Seconds since 1970 on the machine's clock: since when it is so, or else when it was first noticed.
+    /// Begin of the problem, or else the time of its discovery, in seconds since 1970 on the machine's clock.
     #[serde(with = "crate::moment")]
     pub since: u64,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What was done about it.
+    /// The pool's reaction.
     pub done: String,
-    /// What to do.
+    /// The next step.
     pub next: String,
 }
 
@@ -157,7 +157,7 @@ pub struct DriveView {
     pub drive: u32,
     pub identity: String,
     pub path: String,
-    /// As the device tells it; files have none.
+    /// As the device reports it; files have none.
     #[serde(default)]
     pub serial: Option<String>,
     /// Its name under /dev/disk/by-id.
@@ -173,27 +173,27 @@ pub struct DriveView {
     pub write_errors: u64,
     pub digest_errors: u64,
     pub repaired: u64,
-    /// What is wrong; empty when nothing is.
+    /// The problem; empty if there is none.
     pub note: String,
-    /// Since when, in seconds since 1970 on the machine's clock, where that is known.
+    /// Begin of the problem in seconds since 1970 on the machine's clock, if known.
     #[serde(with = "crate::moment::option", default)]
     pub since: Option<u64>,
-    /// What was done about it.
+    /// The pool's reaction.
     #[serde(default)]
     pub done: String,
-    /// What an operator should do next.
+    /// The operator's next step.
     #[serde(default)]
     pub next: String,
-    /// As which alarm that stands; empty when the drive is well.
+    /// The alarm of that problem; empty if the drive is healthy.
     #[serde(default)]
     pub alarm: String,
-    /// What it says of itself; none where it says nothing, or nobody could ask.
+    /// The drive's SMART report; `None` if it gives none, or if no program could read it.
     #[serde(default)]
     pub smart: Option<SmartView>,
 }
 
 impl DriveView {
-    /// Whether it is a drive of the pool, and not one that is attached and not used.
+    /// Whether the drive belongs to the pool, unlike a drive that is attached and not used.
     pub fn is_member(&self) -> bool {
         self.drive != stele_array::NOT_A_MEMBER
     }
@@ -208,7 +208,7 @@ pub struct ProgressView {
     /// Bytes a second.
     #[serde(rename = "bytes_per_second")]
     pub rate: u64,
-    /// None while the rate is not known.
+    /// `None` while the rate is not known.
     pub seconds_left: Option<u64>,
     pub seconds_running: u64,
 }
@@ -221,14 +221,14 @@ pub struct AlarmView {
     pub severity: String,
     pub kind: String,
     pub drive: Option<u32>,
-    /// When what it tells of began, in seconds since 1970.
+    /// Begin of the reported problem, in seconds since 1970.
     #[serde(with = "crate::moment::option", default)]
     pub since: Option<u64>,
     pub message: String,
-    /// The next step; empty where there is none to take.
+    /// The next step; empty if none is needed.
     #[serde(default)]
     pub next: String,
-    /// It came under an earlier server.
+    /// Raised by an earlier server.
     #[serde(skip)]
     pub earlier: bool,
 }
@@ -256,7 +256,7 @@ pub fn health(health: DriveHealth) -> &'static str {
     }
 }
 
-/// Asks the array; shared with the metrics.
+/// Reads the array's status; shared with the metrics.
 pub async fn status(node: &Node) -> Outcome<StatusView> {
     let Reply::Status(status) = node.pool.command(Command::Status).await? else {
         return Err(Failure::failed(
@@ -266,7 +266,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
     let now = stele_media::system::now();
     let moment = surroundings::wall_at;
     let alarms = node.alarms();
-    // What was given up before this start was told by an earlier one.
+    // An earlier server raised the alarm for a drive that was given up before this start.
     let told = |drive: u32| {
         let given_up = |alarm: &&AlarmView| alarm.drive == Some(drive) && alarm.kind == "drive-failed";
         alarms.iter().rev().find(given_up).map(|alarm| alarm.since.unwrap_or(alarm.at))
@@ -353,7 +353,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
     Ok(view)
 }
 
-/// Room, as an operator can use it.
+/// The space, as an operator can use it.
 fn space(node: &Node, status: &stele_array::PoolStatus) -> SpaceView {
     let raw_of = |space: &stele_array::CodeSpace| {
         let (data, width) = (space.code.data() as u64, space.code.width() as u64);
@@ -371,7 +371,7 @@ fn space(node: &Node, status: &stele_array::PoolStatus) -> SpaceView {
     let objects = node.archive().ok().map(|archive| {
         let space = archive.space();
         let size = u64::from(space.segments) * space.segment_bytes;
-        // Where volumes promise more than there is, the drives are full first.
+        // If volumes promise more space than there is, the drives fill up first.
         let code = node.data_code();
         let left = status.codes.iter().find(|space| code == Some((space.code, space.strip))).map(|space| space.free.0);
         let free = (u64::from(space.free) * space.segment_bytes).min(left.unwrap_or(u64::MAX));
@@ -407,7 +407,7 @@ impl Call for Scrub {
     }
 }
 
-/// Overwrites what the log's ring holds of the past. Answers when that is durable.
+/// Overwrites old records in the log's ring. Answers when that is durable.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Wash {}
 
@@ -425,7 +425,7 @@ pub struct Add {
     /// Absolute paths, each with its enclosure.
     pub drives: Vec<DriveArgument>,
     pub size: Option<u64>,
-    /// The archive takes up the room when nothing moves any more.
+    /// Let the archive take up the space only when no stripe moves any more.
     #[serde(default)]
     pub grow_later: bool,
 }
@@ -440,7 +440,7 @@ impl Call for Add {
         if grow_later {
             return Ok(Done {});
         }
-        // The drives are the pool's; room that cannot be had at once is looked for again in the background.
+        // The drives belong to the pool now. A growth that fails here is tried again in the background.
         if let Err(failure) = node.grow_archive(When::Added).await {
             tracing::warn!("the archive has not grown with its pool: {failure}");
         }
@@ -469,7 +469,7 @@ pub struct Replace {
     /// An absolute path.
     pub new: DriveArgument,
     pub size: Option<u64>,
-    /// Although the old drive answers or may come back.
+    /// Give the old drive up even if it answers or may come back.
     #[serde(default)]
     pub give_up: bool,
 }
@@ -484,7 +484,7 @@ impl Call for Replace {
     }
 }
 
-/// A drive that is being emptied stays.
+/// Cancels the removal of a drive that is being emptied.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Keep {
     pub drive: u32,
@@ -500,7 +500,7 @@ impl Call for Keep {
     }
 }
 
-/// Says in which enclosure a drive is.
+/// Sets the enclosure of a drive.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SetDrive {
     pub drive: u32,

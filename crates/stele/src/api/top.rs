@@ -1,4 +1,4 @@
-//! Counts of this moment, of which `stele top` shows the differences.
+//! Counters at one moment; `stele top` shows their differences.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct SampleView {
     pub disks: Vec<DiskCounts>,
 }
 
-/// Of one way in; counts rise, except where connections have ended.
+/// Counters of one frontend. They only rise, except when a connection ends.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FrontendCounts {
     pub name: String,
@@ -31,17 +31,17 @@ pub struct FrontendCounts {
     pub failed: u64,
     pub read: u64,
     pub written: u64,
-    /// All requests together, in microseconds; none where that is not counted.
+    /// The total time of all requests, in microseconds; `None` if it is not counted.
     pub took_us: Option<u64>,
 }
 
-/// Of a drive that is a device, as the kernel counts.
+/// The kernel's counters of a drive that is a device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DiskCounts {
     pub drive: u32,
     pub read: u64,
     pub written: u64,
-    /// Milliseconds in which it had something to do.
+    /// Milliseconds in which the device was busy.
     pub busy_ms: u64,
 }
 
@@ -83,7 +83,7 @@ impl Call for Sample {
     }
 }
 
-/// The kernel's own counts: sectors of 512 bytes, whatever the device has.
+/// Reads the kernel's counters, in sectors of 512 bytes for every device.
 fn of_disk(drive: u32, path: &Path) -> Option<DiskCounts> {
     let about = std::fs::metadata(path).ok().filter(|about| about.file_type().is_block_device())?;
     let device = about.rdev();

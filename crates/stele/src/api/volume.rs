@@ -8,10 +8,10 @@ use super::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 
-/// A connection whose host has just gone ends within so long.
+/// Largest time that a call waits for a connection to end whose host has just gone.
 const PARTING: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// A volume as an operator sees it. Sizes are bytes.
+/// A volume, for an operator. Sizes are bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct View {
     pub name: String,
@@ -29,28 +29,28 @@ pub struct View {
     pub mode: String,
     /// `volume` or `snapshot`.
     pub kind: String,
-    /// The volume a snapshot was taken of, or the snapshot a clone was made of.
+    /// The volume of a snapshot, or the snapshot of a clone.
     pub origin: Option<String>,
-    /// When a snapshot was taken, in seconds since 1970.
+    /// Creation time of a snapshot, in seconds since 1970.
     #[serde(with = "crate::moment::option", default)]
     pub made: Option<u64>,
     /// Stripes read ahead of a sequential reader.
     pub read_ahead: u8,
-    /// In slots of its own: of a volume with snapshots, what was written since the last of them.
+    /// Bytes in slots of its own. For a volume with snapshots: the bytes written since the last one.
     #[serde(rename = "allocated_bytes")]
     pub allocated: u64,
     pub owner: Option<String>,
-    /// True while its owner says that something on it is under retention.
+    /// True while the owner reports retained records on it.
     pub retained: bool,
-    /// Offset and length of what is known to be lost.
+    /// Offset and length of each range that is known to be lost.
     #[serde(with = "lost_places")]
     pub lost: Vec<(u64, u64)>,
-    /// Offset and length of what cannot be read now: that, and what lies on drives that are away.
+    /// Offset and length of each range that is unreadable now: lost ranges, and those on drives that are away.
     #[serde(with = "lost_places", default)]
     pub unreadable: Vec<(u64, u64)>,
 }
 
-/// Offsets and lengths, as objects that say which is which.
+/// Offsets and lengths as objects with named fields.
 mod lost_places {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -108,19 +108,19 @@ impl From<VolumeStatus> for View {
 pub struct DetailView {
     #[serde(flatten)]
     pub volume: View,
-    /// In all slots it shows, whoever else shows them.
+    /// Bytes in all slots that it refers to, shared or not.
     #[serde(rename = "refers_bytes")]
     pub refers: u64,
-    /// Only in it: free when it is deleted.
+    /// Bytes in slots that only it refers to: its deletion frees them.
     #[serde(rename = "alone_bytes")]
     pub alone: u64,
-    /// Written and not on its drives yet.
+    /// Bytes written that are not on their drives yet.
     #[serde(rename = "dirty_bytes")]
     pub dirty: u64,
-    /// Reads answered from memory, and the others, since the pool was opened.
+    /// Reads answered from memory since the opening of the pool; below, all other reads.
     pub cache_hits: u64,
     pub cache_misses: u64,
-    /// Read ahead; of that, read by somebody since, and gone from the cache before anybody did.
+    /// Bytes read ahead. Below, the part that readers used since, and the part that left the cache unused.
     #[serde(rename = "ahead_fetched_bytes")]
     pub ahead_fetched: u64,
     #[serde(rename = "ahead_useful_bytes")]
@@ -128,7 +128,7 @@ pub struct DetailView {
     #[serde(rename = "ahead_wasted_bytes")]
     pub ahead_wasted: u64,
     pub cache: CacheView,
-    /// Of hosts, over all its exports; totals since each was made.
+    /// Connections of hosts over all its exports, with totals since each began.
     #[serde(default)]
     pub connections: Vec<stele_block::ConnectionView>,
 }
@@ -136,22 +136,22 @@ pub struct DetailView {
 /// The cache, which all volumes of the pool share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CacheView {
-    /// Room for clean blocks, and what of it is filled.
+    /// Capacity for clean blocks; below, the used part.
     #[serde(rename = "size_bytes")]
     pub size: u64,
     #[serde(rename = "clean_bytes")]
     pub clean: u64,
-    /// Writers wait at this many dirty bytes.
+    /// Writers wait when this many bytes are dirty.
     #[serde(rename = "dirty_limit_bytes")]
     pub dirty_limit: u64,
     #[serde(rename = "dirty_bytes")]
     pub dirty: u64,
-    /// Flushing starts above this part of the limit, and stops at that. Per cent.
+    /// Flushing starts above this part of the limit, and stops at the one below. Percent.
     #[serde(rename = "flush_high_percent")]
     pub flush_high: u8,
     #[serde(rename = "flush_low_percent")]
     pub flush_low: u8,
-    /// Seconds after which dirty blocks are flushed in any case.
+    /// Seconds after which dirty blocks are always flushed.
     #[serde(rename = "flush_age_seconds")]
     pub flush_age: u64,
     pub flushing: bool,
@@ -244,7 +244,7 @@ impl Call for Show {
     const NAME: &'static str = "volume/show";
     type Answer = DetailView;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<DetailView> {
-        // Its error names the volumes that there are.
+        // The error of a wrong name lists the existing volumes.
         find(node, &self.name).await?;
         let connections = connections(node, &self.name);
         match node.pool.command(Command::ShowVolume { name: self.name }).await? {
@@ -254,13 +254,13 @@ impl Call for Show {
     }
 }
 
-/// All connections to a volume, over all of its exports.
+/// All connections to a volume over all of its exports.
 fn connections(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
     let targets = node.exports.directory.list(None).into_iter().filter(|target| target.export.volume == volume);
     targets.flat_map(|target| target.connections()).collect()
 }
 
-/// Connections that may write. One whose host has just gone is given a moment to end.
+/// Connections that may write. A connection whose host has just gone gets a moment to end.
 async fn writers(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
     let mut left = PARTING;
     loop {
@@ -302,7 +302,7 @@ impl Call for Resize {
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
-        // The pool refuses to shrink any, and to grow a snapshot.
+        // The pool refuses to shrink a volume, and to grow a snapshot.
         let owner = find(node, &self.name).await?.owner;
         let act = async {
             match owner {
@@ -361,7 +361,7 @@ impl Call for CloneSnapshot {
 pub struct Rollback {
     pub volume: String,
     pub snapshot: String,
-    /// Although hosts may write to it: what they hold in memory then belongs to another state of it.
+    /// Roll back even if hosts may write to the volume. Their cached data then belongs to another state of it.
     #[serde(default)]
     pub force: bool,
 }
@@ -395,7 +395,7 @@ impl Call for Rollback {
     }
 }
 
-/// Changes a volume, which must exist, and puts that into the audit log.
+/// Changes an existing volume, and records the change in the audit log.
 async fn change(node: &Node, actor: &Actor, call: &str, place: &str, of: &str, command: Command) -> Outcome<View> {
     find(node, of).await?;
     let reply = node.audited(actor, call, place, node.pool.command(command)).await??;
@@ -416,8 +416,8 @@ impl Call for Delete {
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable()?;
-        // The array refuses while something on it is retained; a volume that a part of Stele keeps its state on is not
-        // an operator's to delete even when nothing is.
+        // The array refuses while the volume holds retained records. A volume with Stele's own state is never an
+        // operator's to delete, even if nothing on it is retained.
         let owner = find(node, &self.name).await?.owner;
         let act = async {
             match owner {

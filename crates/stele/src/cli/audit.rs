@@ -9,18 +9,20 @@ pub enum Audit {
     /// Show records, newest last
     #[command(after_help = "Examples:\n  stele audit show\n  stele audit show --from 100 --limit 50 --json")]
     Show {
-        /// First record; without it the last ones are shown
+        /// First record to show [default: the most recent records]
         #[arg(long)]
         from: Option<u64>,
+        /// Largest number of records to show
         #[arg(long, default_value_t = 50)]
         limit: u64,
     },
-    /// Check the whole chain: any edit, gap or reordering is named
+    /// Check the whole chain; name every edit, gap and reordering
     #[command(
         after_help = "Examples:\n  stele audit verify\n  stele audit verify --anchor heads/00000000000000001234.head"
     )]
     Verify {
-        /// A signed head exported earlier and kept elsewhere: detects a cut tail or a rolled-back pool
+        /// A signed head exported earlier and kept elsewhere. With it, the check detects a cut tail or a rolled-back
+        /// pool
         #[arg(long, value_name = "HEAD")]
         anchor: Option<PathBuf>,
     },

@@ -8,7 +8,7 @@ use super::words::{Expiry, Protection};
 pub enum Bucket {
     /// Make a bucket
     Create(Create),
-    /// Change a bucket; what is not named stays, and nothing that is stored changes
+    /// Change a bucket. Settings that are not given keep their value, and stored versions do not change
     Set(Set),
     /// List the buckets
     #[command(after_help = "Example:\n  stele bucket list --json")]
@@ -27,7 +27,7 @@ Examples:
   stele bucket create ledgers --lock --retention compliance:7y --protection compliance --expiry delete")]
 pub struct Create {
     pub name: String,
-    /// Object Lock: versions can be retained and held; for good, and turns versioning on
+    /// Turn on Object Lock, so that versions can be retained and held. It includes versioning and cannot be turned off
     #[arg(long)]
     pub lock: bool,
     /// Keep every version
@@ -36,16 +36,16 @@ pub struct Create {
     /// Default retention of new versions: compliance or governance, and days (d) or years (y)
     #[arg(long, value_name = "MODE:PERIOD", requires = "lock")]
     pub retention: Option<String>,
-    /// Who can weaken a retention here; a level is only raised
+    /// Rule for weakening a retention in this bucket; a level can only be raised
     #[arg(long, value_enum, value_name = "LEVEL", requires = "lock")]
     pub protection: Option<Protection>,
-    /// What happens to a version whose retention has passed
+    /// Action on a version when its retention has passed
     #[arg(long, value_enum, value_name = "ACTION", requires = "lock")]
     pub expiry: Option<Expiry>,
-    /// Most bytes that the bucket may hold
+    /// Largest number of bytes that the bucket may hold
     #[arg(long, value_parser = super::show::size)]
     pub quota: Option<stele_ground::Bytes>,
-    /// Anyone may read objects without a key
+    /// Allow reading objects without a key
     #[arg(long)]
     pub public_read: bool,
 }
@@ -59,34 +59,34 @@ Examples:
   stele bucket set scratch --quota 200GiB --public-read no
   stele bucket set scratch --quota none
 
-A default retention is given to versions that are stored from then on; those that are stored keep theirs. A level of protection
-is only raised, and a lock is for good.")]
+A new default retention applies to versions stored from then on; stored versions keep theirs. A level of protection
+can only be raised. A lock cannot be removed.")]
 pub struct Set {
     pub name: String,
-    /// Default retention of versions stored from now on: MODE:PERIOD as at creation, or none
+    /// Default retention of versions stored from now on: MODE:PERIOD as in `stele bucket create`, or none
     #[arg(long, value_name = "MODE:PERIOD")]
     pub retention: Option<String>,
-    /// Who can weaken a retention here; only raised
+    /// Rule for weakening a retention in this bucket; a level can only be raised
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub protection: Option<Protection>,
-    /// What happens to a version whose retention has passed
+    /// Action on a version when its retention has passed
     #[arg(long, value_enum, value_name = "ACTION")]
     pub expiry: Option<Expiry>,
-    /// Most bytes that the bucket may hold, or none
+    /// Largest number of bytes that the bucket may hold, or none
     #[arg(long, value_name = "SIZE", value_parser = quota)]
     pub quota: Option<Quota>,
-    /// Turn Object Lock on, for good, and versioning with it
+    /// Turn Object Lock on, and versioning with it; neither can be turned off
     #[arg(long)]
     pub lock: bool,
     /// Turn versioning on
     #[arg(long)]
     pub versioning: bool,
-    /// Whether anyone may read objects without a key
+    /// Whether objects can be read without a key
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     pub public_read: Option<bool>,
 }
 
-/// A limit, or that there is none.
+/// A limit on the bytes of a bucket; `None` removes the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota(pub Option<stele_ground::Bytes>);
 

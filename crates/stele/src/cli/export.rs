@@ -23,37 +23,37 @@ pub struct Add {
     /// Serve it as an iSCSI target
     #[arg(long)]
     pub iscsi: bool,
-    /// What clients ask for [default: the volume's name; of iSCSI iqn.2026-01.local.stele:VOLUME]
+    /// Name that clients ask for [default: the volume's name; for iSCSI iqn.2026-01.local.stele:VOLUME]
     #[arg(long)]
     pub name: Option<String>,
-    /// Refuse every change
+    /// Refuse every write
     #[arg(long)]
     pub read_only: bool,
-    /// Networks of clients that may connect over TCP; several are given one after another [default: all that reach the listener]
+    /// Network of clients that may connect over TCP; repeat for more [default: every client that reaches the listener]
     #[arg(long, value_name = "NETWORK")]
     pub allow: Vec<Network>,
-    /// Only over TLS
+    /// Accept TLS connections only
     #[arg(long)]
     pub tls: bool,
-    /// SHA-256 fingerprint of a client certificate that may connect; several are given one after another
+    /// SHA-256 fingerprint of a client certificate that may connect; repeat for more
     #[arg(long, value_name = "SHA256")]
     pub client_certificate: Vec<Fingerprint>,
-    /// iSCSI: the name that initiators log in with by CHAP
+    /// iSCSI: the name that initiators use for CHAP login
     #[arg(long, requires_all = ["iscsi", "chap_secret"])]
     pub chap_user: Option<String>,
-    /// iSCSI: file with their secret, of at least 12 characters
+    /// iSCSI: file with the initiators' CHAP secret, at least 12 characters
     #[arg(long, value_name = "FILE", requires = "chap_user")]
     pub chap_secret: Option<PathBuf>,
-    /// iSCSI: the name by which the target proves itself to initiators that ask
+    /// iSCSI: the name with which the target authenticates itself to initiators that ask
     #[arg(long, requires_all = ["chap_user", "mutual_secret"])]
     pub mutual_user: Option<String>,
-    /// iSCSI: file with the target's own secret
+    /// iSCSI: file with the target's own CHAP secret
     #[arg(long, value_name = "FILE", requires = "mutual_user")]
     pub mutual_secret: Option<PathBuf>,
     /// iSCSI: show a removable disk, which initiators can eject
     #[arg(long, requires = "iscsi")]
     pub removable: bool,
-    /// iSCSI: show physical blocks as large as logical ones, for initiators that take no 512e disk
+    /// iSCSI: report physical blocks as large as logical ones, for initiators that do not support 512e disks
     #[arg(long, requires = "iscsi")]
     pub native_blocks: bool,
 }
@@ -63,9 +63,9 @@ pub enum Export {
     /// List the exports, and how clients reach them
     #[command(after_help = "Example:\n  stele export list --json")]
     List,
-    /// Change who may reach an export, and how; its connections end, and come back as it is then
+    /// Change which clients may reach an export, and how. Its connections end; clients reconnect under the new settings
     Set(Set),
-    /// Take an export away; its connections end
+    /// Remove an export; its connections end
     #[command(after_help = "Example:\n  stele export remove vm1")]
     Remove {
         name: String,
@@ -82,30 +82,31 @@ Examples:
   stele export set vm1 --allow 10.1.0.0/16 --allow 10.2.0.7
   stele export set iqn.2026-01.local.stele:db --protocol iscsi --chap-user host1 --chap-secret new.secret
 
-What is not named stays. --allow and --client-certificate replace the whole list; `any` empties it.")]
+Settings that are not given keep their value. --allow and --client-certificate replace the whole list; `any` empties
+it.")]
 pub struct Set {
     pub name: String,
     #[arg(long, value_enum, default_value_t = Kind::Nbd)]
     pub protocol: Kind,
-    /// Whether every change is refused
+    /// Whether the export refuses every write
     #[arg(long, value_name = "YES|NO", value_parser = super::bucket::yes_or_no)]
     pub read_only: Option<bool>,
     /// Networks of clients that may connect over TCP, or `any`
     #[arg(long, value_name = "NETWORK")]
     pub allow: Vec<String>,
-    /// Whether only TLS is served
+    /// Whether the export accepts TLS connections only
     #[arg(long, value_name = "YES|NO", value_parser = super::bucket::yes_or_no)]
     pub tls: Option<bool>,
     /// SHA-256 fingerprints of client certificates that may connect, or `any`
     #[arg(long, value_name = "SHA256")]
     pub client_certificate: Vec<String>,
-    /// iSCSI: the name that initiators log in with by CHAP
+    /// iSCSI: the name that initiators use for CHAP login
     #[arg(long, requires = "chap_secret", conflicts_with = "no_chap")]
     pub chap_user: Option<String>,
-    /// iSCSI: file with their secret, of at least 12 characters
+    /// iSCSI: file with the initiators' CHAP secret, at least 12 characters
     #[arg(long, value_name = "FILE", requires = "chap_user")]
     pub chap_secret: Option<PathBuf>,
-    /// iSCSI: ask for no CHAP any more
+    /// iSCSI: no longer ask initiators for CHAP
     #[arg(long)]
     pub no_chap: bool,
 }

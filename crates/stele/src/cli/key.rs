@@ -13,15 +13,15 @@ pub enum Key {
     /// List access keys, without secrets
     #[command(after_help = "Example:\n  stele key list")]
     List,
-    /// Take rights from an access key, at once; it never gets more
+    /// Take rights from an access key, with immediate effect. It never adds a right
     Narrow(Narrow),
-    /// Revoke an access key at once
+    /// Revoke an access key, with immediate effect
     #[command(after_help = "Example:\n  stele key revoke STELEK7Q2M4XJ9TB3HWD")]
     Revoke { id: String },
-    /// Export the master key for a safe place: losing it loses every record
+    /// Export the master key to a file for safekeeping. Without the master key every record is lost
     #[command(after_help = "Example:\n  stele key escrow --to /media/usb/stele-master.key")]
     Escrow {
-        /// New file, made readable by its owner only
+        /// New file, readable by its owner only
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
     },
@@ -38,34 +38,34 @@ Examples:
   stele key create --name anna --role retention-officer --json > anna.json
   stele key create --name bert --role storage-administrator,auditor
 
-A key may do nothing but what --role and --access say; without either none is made. `stele key narrow` takes rights away later.
-The first two retention officers are made by this command alone. From then on the key of a new one is void until an officer
-approves it (`stele approve`).")]
+A key has only the rights that --role and --access give; at least one of the two is required. `stele key narrow`
+takes rights away later. The first two retention officers need no approval. From then on, the key of a new officer
+is not valid until another officer approves it (`stele approve`).")]
 pub struct Create {
-    /// Whose it is, for people
+    /// Name of the holder, shown in lists of keys
     #[arg(long, default_value = "")]
     pub name: String,
-    /// What it may do to the store; several are separated by commas, or the option is given again
+    /// Rights over the store; separate several by commas, or repeat the option
     #[arg(long, value_enum, value_name = "ROLES", value_delimiter = ',')]
     pub role: Vec<Role>,
-    /// Only this bucket; may be given more than once
+    /// Allow only this bucket; repeat for more
     #[arg(long, value_name = "BUCKET")]
     pub bucket: Vec<String>,
-    /// Only keys that begin so
+    /// Allow only object keys that begin with this prefix
     #[arg(long, default_value = "")]
     pub prefix: String,
-    /// What it may do there, separated by commas [default: by role: user read,write,delete,list; retention-officer
+    /// Rights over objects, separated by commas [default: by role: user read,write,delete,list; retention-officer
     /// read,list,retain; auditor read,list; storage-administrator nothing]
     #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',')]
     pub access: Vec<Access>,
     /// The same as --access read,list
     #[arg(long, conflicts_with = "access")]
     pub read_only: bool,
-    /// May bypass GOVERNANCE retention when asking for it explicitly
+    /// Allow bypassing GOVERNANCE retention in requests that ask for it explicitly
     #[arg(long)]
     pub bypass_governance: bool,
-    /// A new retention officer where no other one is left who could approve it: good after 30 days, through which an alarm
-    /// stands and any officer can refuse it
+    /// Make a retention officer when no officer is left to approve one. The key becomes valid after 30 days. During
+    /// these days an alarm stands, and any officer can refuse the key
     #[arg(long, conflicts_with_all = ["bucket", "prefix", "access", "read_only", "bypass_governance"])]
     pub officers_lost: bool,
 }
@@ -78,22 +78,23 @@ Examples:
   stele key narrow STELEK7Q2M4XJ9TB3HWD --bucket records --prefix scans/
   stele key narrow STELEK7Q2M4XJ9TB3HWD --role auditor --no-bypass
 
-What is not named stays as it is. Refused where the key may not do what is named.")]
+Settings that are not given keep their value. The command is refused when it names a right that the key does not
+have.")]
 pub struct Narrow {
     pub id: String,
-    /// Only these roles are left
+    /// Keep only these roles
     #[arg(long, value_enum, value_name = "ROLES", value_delimiter = ',')]
     pub role: Vec<Role>,
-    /// Only in these buckets; may be given more than once
+    /// Keep only these buckets; repeat for more
     #[arg(long, value_name = "BUCKET")]
     pub bucket: Vec<String>,
-    /// Only keys that begin so
+    /// Keep only object keys that begin with this prefix
     #[arg(long)]
     pub prefix: Option<String>,
-    /// Only this is left of what it may do there, separated by commas
+    /// Keep only these rights over objects, separated by commas
     #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',')]
     pub access: Vec<Access>,
-    /// It may no longer bypass GOVERNANCE retention
+    /// Take away the right to bypass GOVERNANCE retention
     #[arg(long)]
     pub no_bypass: bool,
 }

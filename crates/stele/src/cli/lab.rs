@@ -12,7 +12,7 @@ pub use words::{AlignArg, ArrivalsArg, OriginArg, WhenArg};
 
 #[derive(Subcommand, Debug)]
 pub enum Lab {
-    /// Drive a target and measure it; several values of an option make a table of all combinations
+    /// Run a load on a target and measure it; several values of an option give a table of all combinations
     #[command(after_help = "\
 Examples:
   stele lab run --on /data/target --size 10GiB --workload oltp_4k --outstanding 32
@@ -27,16 +27,17 @@ Examples:
   stele lab run --on s3://host/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32     s3+http:// without TLS
   stele lab run --on s3://127.0.0.1:9000/bench --ca certificate.pem --read 50 --verify
   stele lab run --on volume:8+2,drives=12 --size 4GiB --outstanding 32 --read 0    Stele's own array, in this process
-  stele lab run --on /data/target --rate 2000 --arrivals drawn --objective p99=2ms       exit code 13 where it is missed
+  stele lab run --on /data/target --rate 2000 --arrivals drawn --objective p99=2ms       exit code 13 if missed
   stele lab run --on /data/target --profile 0s=100,60s=5000                              a ramp
   stele lab run --on /data/target --profile 0h=100,9h=2000,17h=2000,24h=100 --speed 720  a day in two minutes
   stele lab run tenants.toml --on /data/target        [[tenant]] tables run side by side, each with its objective
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
-  stele lab run nightly.toml --on /data/target --live --metrics 127.0.0.1:9311      seen in the terminal, and by Prometheus
-  stele lab run --on null --outstanding 1             what the generator itself costs
+  stele lab run nightly.toml --on /data/target --live --metrics 127.0.0.1:9311      in the terminal and for Prometheus
+  stele lab run --on null --outstanding 1             the cost of the generator itself
   stele lab run --workload oltp_8k --outstanding 100 --virtual drives=20,60 raid=5,10
 
-A file that does not exist is made and filled (--size). What the laboratory did not make is written over only with --destroy.")]
+The laboratory makes and fills a file that does not exist (--size). It overwrites data that it did not make
+only with --destroy.")]
     Run(Run),
     /// Find the highest load that a target sustains at a response time
     #[command(after_help = "\
@@ -47,139 +48,140 @@ Examples:
   stele lab search --on /dev/sdx --hosts a:9310,b:9310 --token-file lab.token     the load is divided over both
   stele lab search --workload oltp_8k --virtual drives=20,60,100 raid=5,10 cache=on,off")]
     Search(Search),
-    /// Carry out a trace again: the accesses of another storage, at their times, on a target
+    /// Replay a trace: repeat the accesses recorded on another storage, at their times, on a target
     #[command(after_help = "\
 Examples:
   stele lab replay web.blktrace.0 web.blktrace.1 --on /dev/sdx --destroy       one trace of two processors
   stele lab replay oltp.iolog --on /data/target --size 20GiB --speed 2         twice as fast
-  stele lab replay Financial1.spc --on /data/target --map wrap --fit round     beyond the target's end, and less than its blocks
+  stele lab replay Financial1.spc --on /data/target --map wrap --fit round     wraps offsets, rounds lengths up to blocks
   stele lab replay hm_1.csv --on /dev/sdx --destroy --speed max --outstanding 64       without the trace's clock
-  stele lab replay hm_1.csv --on null --plan                                   what it asks for, and of which devices
+  stele lab replay hm_1.csv --on null --plan                                   accesses and devices of the trace
 
-Formats: blktrace's binary records, fio's logs (version 2 and 3), SPC's lines (unit, block, bytes, operation, seconds) and those
-of MSR (ticks, host, disk, type, offset, bytes). All of a trace is looked at first; accesses that have no place on the target
-are an error before anything starts, unless --map and --fit say what becomes of them. Syncs, discards and flushes are left
-out, and counted. Responses count from the times that the trace asks for.")]
+Formats: blktrace's binary records, fio's logs (version 2 and 3), SPC's lines (unit, block, bytes, operation,
+seconds) and those of MSR (ticks, host, disk, type, offset, bytes). The command checks the whole trace first. An
+access that does not fit the target is an error before the replay starts, unless --map and --fit change it. Syncs,
+discards and flushes are counted but not replayed. A response time counts from the start that the trace demands.")]
     Replay(Replay),
-    /// Measure on this machine what `stele lab run --hosts` or `search --hosts` on another one asks for
+    /// Measure on this machine for `stele lab run --hosts` or `stele lab search --hosts` on another machine
     #[command(after_help = "\
 Examples:
   stele lab serve --token-file lab.token                     for this machine only
   stele lab serve --listen 0.0.0.0:9310 --token-file lab.token
   stele lab run nightly.toml --on /data/target --hosts a:9310,b:9310 --token-file lab.token
 
-Whoever holds the token may read and fill any file that this process may, and with --destroy write over it. What is said is not
-encrypted.")]
+A holder of the token can read and fill every file that this process can access, and with --destroy overwrite it. The
+connection is not encrypted.")]
     Serve {
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9310")]
         listen: std::net::SocketAddr,
         #[command(flatten)]
         token: TokenArgs,
-        /// Let those who ask write over what the laboratory did not make
+        /// Allow remote jobs to overwrite data that the laboratory did not make
         #[arg(long)]
         destroy: bool,
     },
-    /// Show what a .lab file holds
+    /// Show the contents of a .lab file
     #[command(after_help = "Examples:\n  stele lab show sweep.lab\n  stele lab show sweep.lab --rounds --json")]
     Show {
         file: PathBuf,
-        /// Every round of every cell
+        /// Show every round of every cell
         #[arg(long)]
         rounds: bool,
     },
-    /// Write a report of a .lab file as a page or a PDF, or measure what a published paper measured and write that paper
+    /// Write a report of a .lab file as a page or a PDF, or repeat a published paper's measurements in a new paper
     #[command(after_help = "\
 Examples:
   stele lab paper sweep.lab                              writes sweep.html
   stele lab paper sweep.lab --pdf                        writes sweep.pdf
   stele lab paper sweep.lab --title 'The new array' -o array.pdf
   stele lab paper --recipe ds4500 --virtual --against published -o ds4500.html      all tables, in minutes
-  stele lab paper --recipe ds4500 --virtual --quick -o quick.html                   a few of them
-  stele lab paper ds4500.lab --against published -o again.html                      the same paper, from what was kept
+  stele lab paper --recipe ds4500 --virtual --quick -o quick.html                   a few tables
+  stele lab paper ds4500.lab --against published -o again.html                      the same paper, from the kept results
   stele lab paper --recipe dr550 --on dir:/srv/share --against published            a file server's 240 cells
   stele lab paper --recipe fc8 --on nbd://host/vm1 --destroy --quick                accesses from cache
   stele lab paper --recipe gnr-tsm --on dir:/a --on dir:/b --against published      streams, one server and two
-  stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    what would run, and for how long
+  stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    cells that would run, and how long
   stele lab paper --recipe snia-pts --on /dev/sdx --destroy -o sdx.pdf              a solid state drive by the SNIA's rules
 
-Recipes: ds4500 (RAID-5 and RAID-10 at 20 ms), dr550 (threads on 100 files), gnr-tsm (backup and restore streams), fc8 (accesses
-from cache), snia-pts (solid state drives: saturation, IOPS, throughput, latency). A recipe keeps what it measured in a .lab file
-beside the page; stopped with Ctrl-C or SIGTERM it writes the paper of what it has, and --resume goes on.")]
+Recipes: ds4500 (RAID-5 and RAID-10 at 20 ms), dr550 (threads on 100 files), gnr-tsm (backup and restore streams),
+fc8 (accesses from cache), snia-pts (solid state drives: saturation, IOPS, throughput, latency). A recipe keeps its
+measurements in a .lab file beside the page. Stopped with Ctrl-C or SIGTERM, it writes a paper of the finished
+cells, and --resume continues.")]
     Paper(Paper),
-    /// Draw one chart of a .lab file: here, or as SVG into a file
+    /// Draw one chart of a .lab file in the terminal, or as SVG into a file
     #[command(after_help = "\
 Examples:
-  stele lab plot sweep.lab                               the first chart that the file has something for, here
+  stele lab plot sweep.lab                               the first chart that the file has data for, in the terminal
   stele lab plot sweep.lab --chart rate-size
   stele lab plot sweep.lab --chart distribution -o distribution.svg
-  stele lab plot sweep.lab --chart help                  says which there are")]
+  stele lab plot sweep.lab --chart help                  lists the charts")]
     Plot {
         file: PathBuf,
-        /// Which one; `help` lists them
+        /// Name of the chart; `help` lists them
         #[arg(long, value_name = "NAME")]
         chart: Option<String>,
-        /// Where to, as SVG
+        /// SVG file to write
         #[arg(long, short)]
         out: Option<PathBuf>,
     },
-    /// Set two .lab files side by side, with the ratio of each cell and its interval
+    /// Compare two .lab files side by side: the ratio of each cell with its interval
     #[command(after_help = "Example:\n  stele lab diff before.lab after.lab")]
     Diff { first: PathBuf, second: PathBuf },
-    /// Hold a .lab file against an earlier one, and fail where it became slower
+    /// Compare a .lab file with an earlier one, and fail if a cell became slower
     #[command(after_help = "\
 Examples:
   stele lab check nightly.lab --against release.lab
   stele lab check nightly.lab --against release.lab --tolerance 2% --junit nightly.xml --markdown nightly.md
   stele lab check results --against release.lab          the newest result of a directory
-  stele lab check results --against results              the newest one against the one before it, on the same target
+  stele lab check results --against results              the newest result against the previous one on the same target
 
-A cell is kept where the 95 % interval of its ratio is within the tolerance, regressed where it is beyond, and unclear where
-it lies on both sides, or where a side is not steady. Exit codes: 0 all kept, 13 some regressed, 12 some missing, 10 some
-unclear.")]
+A cell is kept if the 95 % interval of its ratio is within the tolerance, and regressed if the interval is beyond
+it. A cell is unclear if the interval lies on both sides, or if one of the results is not steady. Exit codes: 0 all
+kept, 13 some regressed, 12 some missing, 10 some unclear.")]
     Check(Check),
-    /// Show how the results of a directory developed, oldest first; as a page it has trend charts
+    /// Show the results of a directory in the order of time, oldest first; an HTML page has trend charts
     #[command(after_help = "\
 Examples:
-  stele lab run nightly.toml --out results               keeps the result in a directory, under the time it began
+  stele lab run nightly.toml --out results               keeps the result in a directory, named by its starting time
   stele lab history results
-  stele lab history results --cell 'outstanding 8'       the trend of a cell, drawn here
+  stele lab history results --cell 'outstanding 8'       draws the trend of a cell in the terminal
   stele lab history results -o trends.html               a chart for each cell; trends.pdf is a PDF
 
-The newest figure of a cell stands beside the median of up to 20 before it. Results that are not steady, void or partial are
-shown and not reckoned with.")]
+The newest figure of a cell stands beside the median of up to 20 earlier ones. Results that are not steady, void or
+partial are shown, but the median leaves them out.")]
     History(History),
-    /// Run a job on two targets in turn, in blocks of ABBA, and say whether they differ
+    /// Run a job on two targets in turn, in ABBA blocks, and show whether they differ
     #[command(after_help = "\
 Examples:
   stele lab compare --on /data/target --against /other/target --workload oltp_4k --outstanding 32 --time 20s
   stele lab compare nightly.toml --on /dev/sdx --against /dev/sdy --blocks 8 --destroy --out drives.lab
-  stele lab compare --on null --against null --time 1s          nothing against itself: no difference is to be shown
+  stele lab compare --on null --against null --time 1s          the null target against itself: no difference
 
-The rate's ratio is given with its 95 % interval; where that spans 1, no difference is shown.")]
+The result is the ratio of the rates with its 95 % interval. If the interval contains 1, no difference is shown.")]
     Compare(Compare),
-    /// Run a job file of fio as it is: its keys with fio's meaning, and its JSON
+    /// Run a fio job file: its keys have fio's meaning, and --json prints fio's JSON
     #[command(after_help = "\
 Examples:
-  stele lab fio nightly.fio                              a table of what each job did
-  stele lab fio nightly.fio --json                       what fio prints with --output-format=json
+  stele lab fio nightly.fio                              a table with the results of each job
+  stele lab fio nightly.fio --json                       the JSON that fio prints with --output-format=json
   stele lab fio nightly.fio --out nightly.json
   stele lab fio nightly.fio --section oltp --section stream
-  stele lab fio nightly.fio --plan                       which files would be made, read and written over
-  stele lab fio nightly.fio --destroy                    also over what the laboratory did not make
+  stele lab fio nightly.fio --plan                       the files that would be made, read and overwritten
+  stele lab fio nightly.fio --destroy                    overwrites files that the laboratory did not make, too
 
-A key that is not known is an error that names its line. Files that jobs make are marked, and written over again the next time;
-others are only with --destroy, which fio does not ask for.")]
+An unknown key is an error that names its line. The laboratory marks the files that jobs make and overwrites them in
+the next run. It overwrites other files only with --destroy, unlike fio.")]
     Fio(Fio),
-    /// Run a profile of FFSB as it is: whole files created, appended to, read, written, looked at and deleted
+    /// Run an FFSB profile: create, append to, read, write, stat and delete whole files
     #[command(after_help = "\
 Examples:
   stele lab ffsb mailserver.ffsb
   stele lab ffsb mailserver.ffsb --time 30s --json
 
-A line that is not known is an error that names it. Files lie in a directory that the run makes in each location of the profile, and
-removes when it ends.")]
+An unknown line is an error that names the line. The run makes a directory for its files in each location of the
+profile, and removes it at the end.")]
     Ffsb(Ffsb),
-    /// Write what a .lab file holds in the format of another tool
+    /// Write the contents of a .lab file in the format of another tool
     #[command(after_help = "\
 Examples:
   stele lab export sweep.lab --format fio                writes sweep.json, as fio's --output-format=json+
@@ -190,11 +192,11 @@ Examples:
         file: PathBuf,
         #[arg(long, value_enum)]
         format: ExportFormat,
-        /// Where to [default: beside the .lab file]
+        /// File to write [default: beside the .lab file]
         #[arg(long, short)]
         out: Option<PathBuf>,
     },
-    /// Turn fio's job files, Iometer's configurations and FFSB's profiles into jobs of the laboratory
+    /// Convert fio job files, Iometer configurations and FFSB profiles into jobs of the laboratory
     #[command(after_help = "\
 Examples:
   stele lab import nightly.fio                    writes NAME.toml for each job into this directory
@@ -202,17 +204,17 @@ Examples:
   stele lab import servers.icf                    a job for each access specification that is assigned")]
     Import {
         file: PathBuf,
-        /// What wrote it [default: what it looks like]
+        /// Tool that wrote the file [default: detected from its contents]
         #[arg(long, value_enum)]
         from: Option<OriginArg>,
-        /// Directory for the jobs [default: this one]
+        /// Directory for the jobs [default: the current directory]
         #[arg(long, value_name = "DIR", default_value = ".")]
         into: PathBuf,
-        /// Leave out what is not known here, with a warning
+        /// Leave out unknown settings, with a warning
         #[arg(long)]
         lenient: bool,
     },
-    /// Say what arithmetic finds odd in the published tables that come with the laboratory
+    /// Show the arithmetical oddities of the published tables that come with the laboratory
     #[command(after_help = "Example:\n  stele lab published")]
     Published,
     /// List the workloads that come with the laboratory
@@ -223,7 +225,7 @@ Examples:
 /// The secret that hosts share.
 #[derive(Args, Debug)]
 pub struct TokenArgs {
-    /// File with the secret that all hosts share, at least 16 characters [default: what STELE_LAB_TOKEN holds]
+    /// File with the secret that all hosts share, at least 16 characters [default: the value of STELE_LAB_TOKEN]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
@@ -233,55 +235,55 @@ pub struct Paper {
     /// The .lab file
     #[arg(required_unless_present = "recipe", conflicts_with = "recipe")]
     pub file: Option<PathBuf>,
-    /// Where to, by its ending a page or a PDF [default: beside the .lab file, or RECIPE.html]
+    /// File to write; its ending decides between page and PDF [default: beside the .lab file, or RECIPE.html]
     #[arg(long, short)]
     pub out: Option<PathBuf>,
     #[arg(long)]
     pub title: Option<String>,
-    /// A PDF, whatever the name
+    /// Write a PDF, whatever the name of the file
     #[arg(long)]
     pub pdf: bool,
-    /// Measure as this paper did: ds4500, dr550, gnr-tsm or fc8; or by these rules: snia-pts
+    /// Measure as this paper did (ds4500, dr550, gnr-tsm or fc8), or by these rules (snia-pts)
     #[arg(long, value_name = "NAME")]
     pub recipe: Option<String>,
-    /// On modelled arrays in virtual time: Stele's own code, and the published machine's profile
+    /// Measure modelled arrays in virtual time: Stele's own code, and the profile of the published machine
     #[arg(long = "virtual", requires = "recipe", conflicts_with = "on")]
     pub modelled: bool,
-    /// On this target; gnr-tsm takes a second one, which stands for a second server
+    /// Measure this target; gnr-tsm takes a second target, which stands for a second server
     #[arg(long, value_name = "TARGET", requires = "recipe")]
     pub on: Vec<String>,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Fewer cells, or shorter ones; the paper says what is left out
+    /// Measure fewer cells, or shorter ones; the paper lists the cells that it leaves out
     #[arg(long, requires = "recipe")]
     pub quick: bool,
-    /// Beside the published figures
+    /// Show the published figures beside the measured ones
     #[arg(long, value_enum)]
     pub against: Option<Against>,
-    /// Go on with a recipe that was stopped
+    /// Resume a recipe that was stopped
     #[arg(long, requires = "recipe")]
     pub resume: bool,
-    /// Where a recipe keeps what it measured [default: beside the page]
+    /// File in which a recipe keeps its measurements [default: beside the page]
     #[arg(long, value_name = "FILE", requires = "recipe")]
     pub lab: Option<PathBuf>,
-    /// Say what would run and for how long, and end
+    /// Show the cells that would run and their duration, and run nothing
     #[arg(long, requires = "recipe")]
     pub plan: bool,
 }
 
-/// How a recipe uses a real target, and for how long.
+/// The use of a real target by a recipe, and the measuring times.
 #[derive(Args, Debug)]
 pub struct PlaceArgs {
-    /// Bytes of the target to use [default: what the paper says, less where the run is quick; all of a device]
+    /// Bytes of the target to use [default: as in the paper, less for a quick run; all of a device]
     #[arg(long, requires = "on", conflicts_with = "modelled")]
     pub size: Option<String>,
-    /// Files that it is divided into, where the target is a directory; objects of each length in a bucket [default: 100]
+    /// Number of files in a directory target; objects of each length in a bucket [default: 100]
     #[arg(long, requires = "on", conflicts_with = "modelled")]
     pub files: Option<u32>,
-    /// What is on the target may be written over
+    /// Allow overwriting the data on the target
     #[arg(long, requires = "on", conflicts_with = "modelled")]
     pub destroy: bool,
-    /// Leave the files of a directory where they are, for the next run, and what was made on a server
+    /// Keep the files of a directory, or the objects on a server, for the next run
     #[arg(long, requires = "on", conflicts_with = "modelled")]
     pub keep: bool,
     /// Time to measure each cell, exactly
@@ -290,10 +292,10 @@ pub struct PlaceArgs {
     /// Time to measure each cell at least [default: 10s; 600ms of a quick run]
     #[arg(long, requires = "on", conflicts_with = "modelled")]
     pub least: Option<String>,
-    /// Time to measure each cell at most, where it does not become steady [default: three times the least]
+    /// Time to measure each cell at most, if it does not become steady [default: three times the least]
     #[arg(long, requires = "on", conflicts_with = "modelled")]
     pub most: Option<String>,
-    /// Time before anything counts [default: 2s; 200ms of a quick run]
+    /// Warm-up time that does not count [default: 2s; 200ms of a quick run]
     #[arg(long, requires = "on", conflicts_with = "modelled")]
     pub warm_up: Option<String>,
     /// Length of a round [default: 1s; 100ms of a quick run]
@@ -308,7 +310,7 @@ pub enum Against {
 
 #[derive(Args, Debug)]
 pub struct Run {
-    /// Hosts that run the job at once, each on its own target of that name: HOST:PORT of each one's `stele lab serve`
+    /// Hosts that run the job together, each on its own target of that name: HOST:PORT of each host's `stele lab serve`
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
     pub hosts: Vec<String>,
     #[command(flatten)]
@@ -323,16 +325,16 @@ pub struct Run {
 pub struct Fio {
     /// The job file
     pub file: PathBuf,
-    /// Only this job; several times for several
+    /// Run only this job; repeat for more
     #[arg(long, value_name = "NAME")]
     pub section: Vec<String>,
-    /// What the laboratory did not make may be written over
+    /// Allow overwriting files that the laboratory did not make
     #[arg(long)]
     pub destroy: bool,
-    /// Keep fio's JSON in this file
+    /// Write fio's JSON to this file
     #[arg(long, short, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Say which files would be made, read and written over, and end
+    /// List the files that would be made, read and overwritten, and run nothing
     #[arg(long)]
     pub plan: bool,
 }
@@ -341,7 +343,7 @@ pub struct Fio {
 pub struct Ffsb {
     /// The profile
     pub file: PathBuf,
-    /// Instead of the profile's time
+    /// Duration, instead of the profile's
     #[arg(long)]
     pub time: Option<String>,
 }
@@ -350,31 +352,31 @@ pub struct Ffsb {
 pub struct History {
     /// The directory that holds .lab files
     pub directory: PathBuf,
-    /// Draw the trend of the cells of this name here
+    /// Draw the trend of the cells with this name in the terminal
     #[arg(long, value_name = "NAME", conflicts_with = "out")]
     pub cell: Option<String>,
-    /// Write a page there, by its ending HTML or a PDF
+    /// File for a page; its ending decides between HTML and PDF
     #[arg(long, short, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Of the page
+    /// Title of the page
     #[arg(long, requires = "out")]
     pub title: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub struct Check {
-    /// What was measured now; a directory stands for its newest result
+    /// The new result; a directory stands for its newest result
     pub result: PathBuf,
-    /// What it is held against; a directory stands for its newest result on the same target from before
+    /// The result to compare with; a directory stands for its newest earlier result on the same target
     #[arg(long, value_name = "BASELINE")]
     pub against: PathBuf,
-    /// How much worse a cell may be
+    /// Largest slowdown of a cell that still passes
     #[arg(long, value_name = "PERCENT", default_value = "5%")]
     pub tolerance: String,
-    /// Write the verdicts there as JUnit's XML
+    /// Write the verdicts to this file as JUnit XML
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
-    /// Write them there as a table in Markdown
+    /// Write the verdicts to this file as a Markdown table
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
 }
@@ -388,7 +390,7 @@ pub struct Compare {
     /// The target that --on is compared against
     #[arg(long, value_name = "TARGET")]
     pub against: String,
-    /// Blocks of four runs, for each cell
+    /// Blocks of four runs for each cell
     #[arg(long, default_value_t = 5)]
     pub blocks: u32,
 }
@@ -398,99 +400,102 @@ pub enum ExportFormat {
     Iometer,
     Fio,
     Csv,
-    /// A line for each round of each run: the log of a run, second by second
+    /// One line for each round of each run, usually one second
     Rounds,
 }
 
 #[derive(Args, Debug)]
 pub struct Search {
-    /// Hosts that the load is divided over, each on its own target of that name: HOST:PORT of each one's `stele lab serve`
+    /// Hosts that share the load, each on its own target of that name: HOST:PORT of each host's `stele lab serve`
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
     pub hosts: Vec<String>,
     #[command(flatten)]
     pub token: TokenArgs,
     #[command(flatten)]
     pub what: What,
-    /// Raise accesses a second in open loops, as long as this is kept, like p99=2ms, p99.9=10ms or mean=5ms
+    /// Raise the rate of an open loop while it meets this objective, for example p99=2ms, p99.9=10ms or mean=5ms
     #[arg(long, value_name = "STATISTIC=TIME", conflicts_with_all = ["response", "percentile", "outstanding", "outstanding_max", "hosts", "modelled"])]
     pub objective: Option<String>,
-    /// With an objective: accesses a second to begin with [default: 1000]
+    /// With an objective: rate to begin with, in accesses a second [default: 1000]
     #[arg(long, requires = "objective")]
     pub rate: Option<f64>,
-    /// With an objective: accesses a second at most [default: 100000000]
+    /// With an objective: largest rate, in accesses a second [default: 100000000]
     #[arg(long, requires = "objective")]
     pub rate_max: Option<u64>,
-    /// With an objective: gaps between accesses are all the same, or drawn from the exponential distribution [default: even]
+    /// With an objective: equal gaps between accesses, or gaps drawn from the exponential distribution [default: even]
     #[arg(long, value_enum, requires = "objective")]
     pub arrivals: Option<ArrivalsArg>,
-    /// The response that must not be exceeded [default: 20ms]
+    /// The response time that must not be exceeded [default: 20ms]
     #[arg(long)]
     pub response: Option<String>,
-    /// Of so many percent of the accesses, instead of the mean
+    /// Apply the response time to this percentile of the accesses, instead of the mean
     #[arg(long, value_name = "PERCENT")]
     pub percentile: Option<f64>,
-    /// Outstanding accesses to begin with
+    /// Number of outstanding accesses to begin with
     #[arg(long)]
     pub outstanding: Option<u32>,
-    /// Outstanding accesses at most [default: 512; 20000 of modelled arrays]
+    /// Largest number of outstanding accesses [default: 512; 20000 of modelled arrays]
     #[arg(long)]
     pub outstanding_max: Option<u64>,
 }
 
 #[derive(Args, Debug)]
 pub struct LoadArgs {
-    /// Accesses under way at all times [default: 1]
+    /// Number of outstanding accesses, kept constant [default: 1]
     #[arg(long, value_delimiter = ',')]
     pub outstanding: Vec<u32>,
-    /// Accesses started each second, whatever the answers
+    /// Accesses started each second, however late the answers come (open loop)
     #[arg(long, value_delimiter = ',', conflicts_with = "outstanding")]
     pub rate: Vec<f64>,
-    /// Bytes started each second, whatever the answers, like 10MiB
+    /// Bytes started each second, however late the answers come, for example 10MiB
     #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with_all = ["outstanding", "rate"])]
     pub rate_bytes: Vec<String>,
-    /// Accesses a second that change: points like 0s=100,60s=5000, with straight lines between; two at one time are a step
+    /// Rate that changes over time: points like 0s=100,60s=5000, with straight lines between; two points at one time
+    /// are a step
     #[arg(long, value_delimiter = ',', value_name = "TIME=RATE", conflicts_with_all = ["outstanding", "rate", "rate_bytes", "pause", "time", "least", "most"])]
     pub profile: Vec<String>,
-    /// A profile's time runs so many times as fast, so that a day becomes a minute with 1440 [default: 1]
+    /// Run a profile's time this many times faster; 1440 turns a day into a minute [default: 1]
     #[arg(long, value_name = "TIMES")]
     pub speed: Option<f64>,
-    /// Say whether accesses kept this, like p99=2ms, p99.9=10ms or mean=5ms; one that is missed ends with exit code 13
+    /// Report whether the accesses met this objective, for example p99=2ms or mean=5ms; exit code 13 if they missed it
     #[arg(long, value_name = "STATISTIC=TIME")]
     pub objective: Option<String>,
-    /// Gaps between them: all the same, or drawn from the exponential distribution
+    /// Gaps between accesses: equal, or drawn from the exponential distribution
     #[arg(long, value_enum)]
     pub arrivals: Option<ArrivalsArg>,
-    /// Time for which each thread starts nothing, between bursts, like 1ms
+    /// Pause of each thread between bursts, in which it starts no access, for example 1ms
     #[arg(long, value_name = "TIME", conflicts_with_all = ["rate", "rate_bytes"])]
     pub pause: Option<String>,
     /// Accesses of each thread between two pauses [default: 1]
     #[arg(long, value_name = "COUNT")]
     pub burst: Option<u32>,
-    /// A pause begins when the burst is answered, when it is started and then answered, or overlaps what is under way [default: answered]
+    /// Start of a pause: when the burst is answered, when it is started and then answered, or overlapping outstanding
+    /// accesses [default: answered]
     #[arg(long, value_enum)]
     pub pause_when: Option<WhenArg>,
 }
 
-/// What is shown of a run while it goes on.
+/// The views of a run while it goes on.
 #[derive(Args, Debug)]
 pub struct LiveArgs {
-    /// Draw rate, responses, queue and processors anew for each round
+    /// Show rate, responses, queue and processors in the terminal after each round
     #[arg(long)]
     pub live: bool,
-    /// Answer Prometheus at http://ADDRESS/metrics while the run goes on
+    /// Serve metrics to Prometheus at http://ADDRESS/metrics during the run
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<std::net::SocketAddr>,
 }
 
 #[derive(Args, Debug)]
 pub struct What {
-    /// A job as a TOML file; options replace what it says
+    /// A job as a TOML file; options take precedence over it
     pub job: Option<PathBuf>,
-    /// The target: null, a file, a block device, a directory (dir:PATH), a volume in this process (volume:8+2,drives=12), or a URL
-    /// of nbd://, iscsi://, nfs:// or s3://
+    /// The target: null, a file, a block device, a directory (dir:PATH), a volume in this process
+    /// (volume:8+2,drives=12), or a URL of nbd://, iscsi://, nfs:// or s3://
     #[arg(long, value_name = "TARGET")]
     pub on: Option<String>,
-    /// Arrays of modelled drives in virtual time are the target: drives=20,60 raid=5,10 cache=on,off stroke=8,45 array=stele,ds4500
+    /// Measure arrays of modelled drives in virtual time: drives=20,60 raid=5,10 cache=on,off stroke=8,45
+    /// array=stele,ds4500
     #[arg(
         long = "virtual",
         value_name = "AXIS=VALUES",
@@ -498,19 +503,19 @@ pub struct What {
         conflicts_with_all = ["on", "size", "buffered", "destroy", "verify", "workers", "time", "least", "most", "warm_up", "round", "precondition"]
     )]
     pub modelled: Option<Vec<String>>,
-    /// File with the authorities whose certificate an s3:// server must have [default: those of the system]
+    /// File with the certificate authorities to trust for an s3:// server [default: those of the system]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// Bytes of it to use; needed for a file that does not exist yet, and for a volume
+    /// Bytes of the target to use; required for a file that does not exist yet, and for a volume
     #[arg(long)]
     pub size: Option<String>,
-    /// Files that it is divided into, where the target is a directory; objects of each length in a bucket [default: 100]
+    /// Number of files in a directory target; objects of each length in a bucket [default: 100]
     #[arg(long)]
     pub files: Option<u32>,
-    /// Look at names of files (LIST of objects), and make and remove them, instead of reading and writing
+    /// Look up, create and remove file names (or list objects), instead of reading and writing
     #[arg(long)]
     pub names: bool,
-    /// Leave the files of a directory where they are, for the next run, and what was made on a server
+    /// Keep the files of a directory, or the objects on a server, for the next run
     #[arg(long)]
     pub keep: bool,
     /// A workload by name (`stele lab workloads`)
@@ -519,69 +524,71 @@ pub struct What {
     /// Percent of accesses that read [default: 100]
     #[arg(long, value_delimiter = ',', value_name = "PERCENT", conflicts_with = "workload")]
     pub read: Vec<u8>,
-    /// Percent of accesses at a random place [default: 100]
+    /// Percent of accesses at a random offset [default: 100]
     #[arg(long, value_delimiter = ',', value_name = "PERCENT", conflicts_with = "workload")]
     pub random: Vec<u8>,
-    /// Bytes of each access, or sizes with their shares like 4KiB:60/8KiB:40 [default: 4KiB]
+    /// Bytes of each access, or sizes with their shares, for example 4KiB:60/8KiB:40 [default: 4KiB]
     #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with = "workload")]
     pub access: Vec<String>,
-    /// Where random accesses begin: at multiples of their own size, or of 512 bytes
+    /// Alignment of random accesses: multiples of their own size, or of 512 bytes
     #[arg(long, value_enum)]
     pub align: Option<AlignArg>,
-    /// Threads [default: one for each processor]
+    /// Number of threads [default: one for each processor]
     #[arg(long, value_delimiter = ',')]
     pub workers: Vec<u32>,
-    /// Answers that a thread waits for at once; more of them cost less, and each seems to take longer [default: 1]
+    /// Number of answers that a thread collects at once; a higher number costs less CPU time, but each access seems
+    /// slower [default: 1]
     #[arg(long)]
     pub batch: Option<u32>,
-    /// Time to measure, exactly: no longer where it is not steady
+    /// Time to measure, exactly; it is not extended if the rate is not steady
     #[arg(long, conflicts_with_all = ["least", "most"])]
     pub time: Option<String>,
     /// Time to measure at least [default: ten rounds]
     #[arg(long)]
     pub least: Option<String>,
-    /// Time to measure at most, where it does not become steady [default: three times the least]
+    /// Time to measure at most, if the rate does not become steady [default: three times the least]
     #[arg(long)]
     pub most: Option<String>,
-    /// Time before anything counts [default: two rounds]
+    /// Warm-up time that does not count [default: two rounds]
     #[arg(long)]
     pub warm_up: Option<String>,
     /// Length of a round [default: 1s]
     #[arg(long)]
     pub round: Option<String>,
-    /// A target that answers nothing for so long has failed [default: 30s]
+    /// Time without any answer after which a target has failed [default: 30s]
     #[arg(long)]
     pub patience: Option<String>,
-    /// Compare what is read with what was written, and read all of the target back at the end
+    /// Compare data read with data written, and read the whole target back at the end
     #[arg(long)]
     pub verify: bool,
-    /// Size over compressed size of what is written [default: 1]
+    /// Compression ratio of the written data: size over compressed size [default: 1]
     #[arg(long, value_name = "RATIO")]
     pub compress: Option<f64>,
-    /// Blocks over distinct blocks of what is written [default: 1]
+    /// Deduplication ratio of the written data: blocks over distinct blocks [default: 1]
     #[arg(long, value_name = "RATIO")]
     pub dedupe: Option<f64>,
-    /// Of all that is drawn [default: 1]
+    /// Random seed [default: 1]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Before each cell write all of it so many times in order, like 2x, and for random writes then at random until that is steady
+    /// Write the whole target this many times in order before each cell, for example 2x; for random writes then write
+    /// at random until the rate is steady
     #[arg(long, value_name = "TIMES")]
     pub precondition: Option<String>,
-    /// Through the page cache; --buffered=false,true measures both
+    /// Use the page cache; --buffered=false,true measures both
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_delimiter = ',')]
     pub buffered: Vec<bool>,
-    /// What is on the target may be written over
+    /// Allow overwriting the data on the target
     #[arg(long)]
     pub destroy: bool,
-    /// Keep all that was measured in this .lab file; in a directory it is named after the time at which it began
+    /// Keep all measurements in this .lab file; in a directory, the starting time gives the file its name
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Go on with the cells that the .lab file lacks
+    /// Measure only the cells that the .lab file lacks
     #[arg(long, requires = "out")]
     pub resume: bool,
     #[command(flatten)]
     pub live: LiveArgs,
-    /// Say what would run and for how long, and end
+    /// Show the cells that would run and their duration, and run nothing
     #[arg(long)]
     pub plan: bool,
 }

@@ -1,4 +1,4 @@
-//! The command line: what can be asked, with help and examples. What each command does is in its own module.
+//! The command line: the arguments of every command, with help and examples. `commands` carries the commands out.
 
 pub mod audit;
 pub mod bucket;
@@ -8,6 +8,7 @@ pub mod key;
 pub mod lab;
 pub mod pool;
 pub mod serve;
+pub mod share;
 pub mod show;
 pub mod upgrade;
 pub mod volume;
@@ -30,7 +31,7 @@ Examples:
   stele up                                    start with a pool of file drives under ./stele-data
   stele pool status                           drives, health, space, rebuild
   stele bucket create records --lock --retention compliance:7y
-  stele why records/2026/ledger.pdf           why a version cannot be deleted, and when it could
+  stele why records/2026/ledger.pdf           why a version cannot be deleted, and when it can be
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 no such thing, 5 damaged or too few drives,
 6 full, 7 busy or no server, 8 drives did not answer in time, 9 there already; of measurements:
@@ -43,7 +44,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Where the server or the drives are.
+/// The place of the server or of the drives.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Place {
     /// Data directory [default: ./stele-data]
@@ -59,9 +60,9 @@ pub struct Place {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Start everything on embedded defaults, making a pool of file drives if there is none
+    /// Start everything with built-in defaults; make a pool of file drives if there is none
     Up(serve::Up),
-    /// Serve a pool that exists, by its configuration
+    /// Serve an existing pool as its configuration says
     Serve(serve::Serve),
     /// Pools: the drives of one declustered array
     #[command(subcommand)]
@@ -72,13 +73,16 @@ pub enum Command {
     /// Volumes that hosts reach as block devices
     #[command(subcommand)]
     Export(export::Export),
+    /// Shares: buckets as trees of files, over NFS
+    #[command(subcommand)]
+    Share(share::Share),
     /// Buckets, their locks and their default retention
     #[command(subcommand)]
     Bucket(bucket::Bucket),
-    /// Access keys, and the escrow of the master key
+    /// Access keys, and export of the master key
     #[command(subcommand)]
     Key(key::Key),
-    /// Say why a version cannot be deleted, and when it could
+    /// Explain why a version cannot be deleted, and when it can be
     #[command(
         after_help = "Examples:\n  stele why records/2026/ledger.pdf\n  stele why records/2026/ledger.pdf@7f3a09c2e4b1d8650193f3c2aa57e01b --json"
     )]
@@ -86,64 +90,64 @@ pub enum Command {
         /// BUCKET/KEY or BUCKET/KEY@VERSION
         object: String,
     },
-    /// The audit log: show it, verify it, export it
+    /// The audit log: show, verify, export
     #[command(subcommand)]
     Audit(audit::Audit),
-    /// The compliance clock, from which retention counts
+    /// The compliance clock, which retention counts by
     #[command(subcommand)]
     Clock(show::Clock),
-    /// Approve what another retention officer asked for, or refuse it; without a request, show what waits
+    /// Approve or refuse a request of another retention officer; without an argument, list the waiting requests
     Approve(show::Approve),
     /// The catalog
     #[command(subcommand)]
     Catalog(show::Catalog),
-    /// Look at one drive, take it back, find it, wipe it
+    /// One drive: show its contents, take it back, locate it, wipe it
     #[command(subcommand)]
     Drive(show::Drive),
-    /// Name the objects, volumes and snapshots of which something cannot be read
+    /// Name the objects, volumes and snapshots that have unreadable data
     Affected(show::Affected),
-    /// The laboratory: measure any storage, and find what it sustains
+    /// The laboratory: measure any storage, and find its sustained load
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
-    /// What a server needs besides its drives, in one file for another machine
+    /// Export or import all that a server needs besides its drives, in one file
     #[command(subcommand)]
     Config(config::Config),
-    /// Show load, drives, work and alarms, anew every second
+    /// Show load, drives, background work and alarms, updated every second
     #[command(after_help = "\
 Examples:
   stele top
   stele top --once
   stele top --once --json
 
-Ends with Ctrl-C. Rates are those of the last second. The load of drives is known of devices, not of files.")]
+Ctrl-C ends it. Rates are those of the last second. The load is known for drives that are devices, not for files.")]
     Top {
-        /// Show it once, after a second
+        /// Show one report, after a second
         #[arg(long)]
         once: bool,
     },
-    /// Say what another version of Stele finds in what is stored
+    /// Show how this version of Stele reads the stored formats
     #[command(subcommand)]
     Upgrade(upgrade::Upgrade),
-    /// Say what on this machine will hurt, with a next step each
+    /// Report the problems of this machine, with a next step for each
     #[command(after_help = "\
 Examples:
   stele doctor
   stele doctor --dir /srv/stele --json
 
-It looks and changes nothing, with a server or without one. Run it as the user that the server runs as.
-Exit codes: 0 nothing will hurt, 1 something will in time, 5 something is wrong now.")]
+It reads only and changes nothing. It works with a running server and without one. Run it as the server's user.
+Exit codes: 0 no problem found, 1 a problem will come in time, 5 a problem exists now.")]
     Doctor,
-    /// Write man pages and completions of shells, for packages
+    /// Write man pages and shell completions, for packages
     #[command(hide = true)]
     Manual {
-        /// The folder, in which `man` and `completions` are made
+        /// The folder in which to make `man` and `completions`
         #[arg(long, value_name = "DIR")]
         into: PathBuf,
     },
 }
 
-/// The version, and the commit that a package was built from. A build that nobody packaged names none: it would be built anew
-/// for every commit.
+/// The version, and the commit that a package was built from. A build outside packaging names no commit, because a
+/// commit in the version would force a rebuild for every commit.
 fn version() -> &'static str {
     static VERSION: LazyLock<String> = LazyLock::new(|| {
         let commit =

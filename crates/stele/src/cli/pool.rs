@@ -8,24 +8,25 @@ use crate::drives::DriveArgument;
 pub enum Pool {
     /// Make a new pool out of drives
     Create(Create),
-    /// Open the pool once, replaying its log and repairing replicas, and close it cleanly
+    /// Open the pool once, replay its log, repair replicas, and close it cleanly
     Open(Open),
     /// Show drives by enclosure, health, space, and rebuild with time left
     Status(Status),
-    /// Read and verify everything now
+    /// Read and verify all data now
     Scrub(Scrub),
-    /// Overwrite what the log still holds of the past, keys of disposed records among it, and wait until that is durable
+    /// Overwrite old records in the log, including keys of disposed records, and wait until that is durable
     #[command(after_help = "\
 Example:
   stele pool wash
 
-A server does so by itself within a quarter of an hour of each disposal, and when it stops. Drives that are away are not washed.")]
+A server does this by itself within 15 minutes of each disposal, and when it stops. Drives that are away are not
+washed.")]
     Wash,
-    /// Put a new drive in the place of an old one and copy back onto it
+    /// Replace a drive with a new one and copy the data onto it
     Replace(Replace),
-    /// Take more drives into the pool; stripes move onto them in the background
+    /// Add drives to the pool; stripes move onto them in the background
     Add(Add),
-    /// Empty a drive in the background; then it leaves the pool
+    /// Empty a drive in the background, then take it out of the pool
     Remove(Remove),
 }
 
@@ -35,20 +36,21 @@ Examples:
   stele pool add --drive /dev/sdk@4 --drive /dev/sdl@4
   stele pool add --drive ./e.img@5 --size 4GiB --wait
 
-Whatever was on a drive is lost; one that carries a label of any pool is refused. The drives are entered into
-[pool] drives of the configuration. Hosts go on meanwhile, and before the stripes that move. The archive takes up the new
-room at once, up to [archive] data_max, and is never made smaller: with --grow-later it waits until other drives have left.")]
+All data on the added drives is lost. A drive with the label of any pool is refused. The command enters the drives
+into [pool] drives of the configuration. Hosts keep working, with priority over the stripes that move. The archive
+takes up the new space immediately, up to [archive] data_max, and never becomes smaller. With --grow-later it waits
+until other drives have left.")]
 pub struct Add {
-    /// A drive and its enclosure; once for each drive. With enclosures if the drives of the pool have them
+    /// A drive and its enclosure; once for each drive. Name an enclosure if the pool's drives have them
     #[arg(long = "drive", value_name = "PATH[@ENCLOSURE]", required = true)]
     pub drives: Vec<DriveArgument>,
     /// Size of drives that are files and do not exist yet
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub size: Option<stele_ground::Bytes>,
-    /// Let the archive take up the room when nothing moves any more: where these drives take the place of others
+    /// Let the archive take up the space only when no stripe moves any more. Use it if these drives replace others
     #[arg(long)]
     pub grow_later: bool,
-    /// Show progress and return when all drives are filled alike
+    /// Show progress and return when all drives are filled evenly
     #[arg(long)]
     pub wait: bool,
 }
@@ -59,15 +61,15 @@ Examples:
   stele pool remove 3 --wait
   stele pool remove 3 --cancel
 
-Refused where the other drives could not hold everything. Redundancy is never less meanwhile: the drive keeps what
-has not moved yet. When it is empty it is taken out of [pool] drives of the configuration.")]
+Refused if the other drives cannot hold all data. Redundancy does not decrease during the removal, because the drive
+keeps each strip until it has moved. When the drive is empty, it leaves [pool] drives of the configuration.")]
 pub struct Remove {
     /// Number of the drive, as `stele pool status` shows it
     pub drive: u32,
     /// Show progress and return when the drive has left the pool
     #[arg(long)]
     pub wait: bool,
-    /// Take a removal back: the drive stays, and is filled again
+    /// Cancel a removal: the drive stays and is filled again
     #[arg(long, conflicts_with = "wait")]
     pub cancel: bool,
 }
@@ -78,32 +80,31 @@ Examples:
   stele pool create --dir /srv/stele --drive /dev/sdb@1 --drive /dev/sdc@1 --drive /dev/sdd@2 --confirm-time
   stele pool create --dir ./lab --drive a.img@1 --drive b.img@2 --drive c.img@3 --size 4GiB --confirm-time
 
-A drive is a block device, or a file that is made with --size. Whatever was on it is lost; a drive that
-carries a label of any pool is refused. @N names the enclosure (failure domain); without it every drive is
-an enclosure of its own.")]
+A drive is a block device, or a file that --size makes. All data on it is lost. A drive with the label of any
+pool is refused. @N names the enclosure (failure domain); without it every drive is an enclosure of its own.")]
 pub struct Create {
     /// A drive and its enclosure; once for each drive, 3 to 512 of them
     #[arg(long = "drive", value_name = "PATH[@ENCLOSURE]", required = true)]
     pub drives: Vec<DriveArgument>,
-    /// A name for people
+    /// Name of the pool
     #[arg(long, default_value = "pool")]
     pub name: String,
     /// Size of drives that are files and do not exist yet
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub size: Option<stele_ground::Bytes>,
-    /// Write such files out once: takes longer now, and no later write waits for the file system to find room for it
+    /// Allocate the whole file now. Creation takes longer; no later write waits for the file system to find space
     #[arg(long, requires = "size")]
     pub written: bool,
     /// Bytes of log on each log drive [default: a 64th of the drive, 8 MiB to 1 GiB]
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub log: Option<stele_ground::Bytes>,
-    /// Drives' worth of spare space [default: the largest enclosure's, or two]
+    /// Spare space, in drives [default: as much as the largest enclosure, or two drives]
     #[arg(long, value_name = "N")]
     pub spare: Option<u32>,
-    /// Code of the data volume of the archive; `none` makes a pool for block volumes only
+    /// Code of the archive's data volume; `none` makes a pool for block volumes only
     #[arg(long, default_value = "8+2", value_name = "CODE")]
     pub data: String,
-    /// Says that this machine's clock is right: retention counts from it
+    /// Confirm that this machine's clock is right: retention counts from it
     #[arg(long)]
     pub confirm_time: bool,
 }
@@ -111,7 +112,7 @@ pub struct Create {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  stele pool open --dir /srv/stele")]
 pub struct Open {
-    /// Open writable although fewer than a majority of the drives agree on the configuration; audited
+    /// Open writable even if fewer than a majority of the drives agree on the configuration; the audit log records it
     #[arg(long)]
     pub override_quorum: bool,
     /// Replay in memory only and write nothing
@@ -122,7 +123,7 @@ pub struct Open {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  stele pool status\n  stele pool status --watch\n  stele pool status --json")]
 pub struct Status {
-    /// Show it anew every second until interrupted
+    /// Update every second until interrupted
     #[arg(long)]
     pub watch: bool,
 }
@@ -130,7 +131,7 @@ pub struct Status {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  stele pool scrub --wait")]
 pub struct Scrub {
-    /// Show progress and return when the pass is over; exit code 5 if it found damage it could not repair
+    /// Show progress and return when the pass ends; exit code 5 if it found damage that it could not repair
     #[arg(long)]
     pub wait: bool,
 }
@@ -141,24 +142,24 @@ Examples:
   stele pool replace 3 /dev/sdk --wait
   stele pool replace 3 /dev/sdk@2
 
-A drive that answers is emptied first and leaves last: the new one joins with a number of its own, and no stripe has less
-redundancy meanwhile. A drive that is gone is replaced under its number, and what it held is rebuilt.")]
+A drive that answers is emptied first and then leaves. The new drive gets a number of its own, and every stripe
+keeps its redundancy. A drive that is gone is replaced under its number, and the pool rebuilds its strips.")]
 pub struct Replace {
     /// Number of the drive to replace, as `stele pool status` shows it
     pub old: u32,
-    /// The new drive; it keeps the enclosure of the old one unless it names another
+    /// The new drive; it gets the enclosure of the old drive unless it names another
     #[arg(value_name = "PATH[@ENCLOSURE]")]
     pub new: DriveArgument,
-    /// Give the old drive up at once, although it answers or may come back; what it holds is rebuilt from the others
+    /// Give the old drive up now, even if it answers or may come back; its strips are rebuilt from the other drives
     #[arg(long)]
     pub give_up: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
-    /// Size of the new drive where it is a file that does not exist yet
+    /// Size of the new drive if it is a file that does not exist yet
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub size: Option<stele_ground::Bytes>,
-    /// Show progress and return when everything is copied back
+    /// Show progress and return when all data is copied
     #[arg(long)]
     pub wait: bool,
 }

@@ -1,4 +1,4 @@
-//! Small commands that look: `stele drive dump`, `stele catalog rebuild`; and how arguments are read.
+//! `stele drive`, `stele affected`, `stele clock`, `stele approve` and `stele catalog`; and the parser of sizes.
 
 use std::path::PathBuf;
 
@@ -17,54 +17,54 @@ pub enum Drive {
 Example:
   stele drive set 3 --enclosure 2
 
-The enclosure is where the drive is: what is said must be true, since the strips of each stripe are spread over
-enclosures by it. Stripes that then have too many strips in one enclosure move in the background; `stele pool status`
+The enclosure must be the one that really holds the drive, because the pool spreads the strips of each stripe over
+enclosures. Stripes that then have too many strips in one enclosure move in the background; `stele pool status`
 counts them.")]
     Set {
         /// Number of the drive, as `stele pool status` shows it
         drive: u32,
-        /// The enclosure (failure domain) that it is in
+        /// The enclosure (failure domain) that the drive is in
         #[arg(long, value_name = "E")]
         enclosure: u32,
     },
-    /// Forget a drive's errors; one that was given up for them is taken back and brought up to date
+    /// Forget a drive's errors. A drive that failed because of them is taken back and brought up to date
     #[command(after_help = "\
 Example:
   stele drive clear 3
 
-For a drive whose cable, power or controller failed, and which is well by itself. What it holds counts only when all of it
-was verified or written again. If it goes on failing it is given up again.")]
+Use it for a healthy drive whose cable, power or controller failed. The pool trusts the drive's contents again only
+when all of it has been verified or rewritten. If errors continue, the pool gives the drive up again.")]
     Clear {
         /// Number of the drive, as `stele pool status` shows it
         drive: u32,
     },
-    /// Take a drive back that was away, without a restart; what it missed is brought up to date
+    /// Take back a drive that was away, without a restart; writes that it missed are brought up to date
     #[command(after_help = "\
 Examples:
   stele drive online 3
   stele drive online 3 /dev/disk/by-id/ata-WDC_WD40-1
 
-Its label must say that it is this drive. One that was given up is taken back, too.")]
+The label must identify it as this drive. The command also takes back a drive that the pool gave up.")]
     Online {
         /// Number of the drive, as `stele pool status` shows it
         drive: u32,
-        /// Where it is now [default: where it was]
+        /// Its present path [default: its former path]
         path: Option<PathBuf>,
     },
-    /// Take the labels off a drive that has left its pool, so that it can be put into one again
+    /// Remove the labels from a drive that has left its pool, so that a pool can take it again
     #[command(after_help = "\
 Examples:
   stele drive wipe /dev/sdk
   stele drive wipe /dev/sdk --pool 6f1c0a4e9b7d4c258e3fa1d07b52c964
 
-Refused for every drive that this pool knows, missing and failed ones among them, for drives of another pool unless --pool
-names it, and always where that pool holds retained records.")]
+Refused for every drive that this pool knows, including missing and failed drives. Refused for a drive of another pool
+unless --pool names that pool, and always if that pool holds retained records.")]
     Wipe {
         path: PathBuf,
-        /// Identity of the pool it belonged to, where that is another one
+        /// Identity of the pool that the drive belonged to, if that is another pool
         #[arg(long, value_name = "ID")]
         pool: Option<String>,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -73,7 +73,7 @@ names it, and always where that pool holds retained records.")]
     Locate {
         /// Number of the drive, as `stele pool status` shows it
         drive: u32,
-        /// Switch it off
+        /// Switch the light off
         #[arg(long)]
         off: bool,
     },
@@ -86,9 +86,9 @@ Examples:
   stele affected --all
   stele affected --json
 
-Exit code 5 where something cannot be read. With --json all of it is listed.")]
+Exit code 5 if any data cannot be read. --json lists everything.")]
 pub struct Affected {
-    /// List everything, however much it is
+    /// List everything, without a limit
     #[arg(long)]
     pub all: bool,
 }
@@ -98,15 +98,15 @@ pub enum Clock {
     /// Show the compliance clock, and whether and why expiry is frozen
     #[command(after_help = "Example:\n  stele clock show")]
     Show,
-    /// Say that the machine's clock has been looked at: expiry goes on; the compliance clock does not step
+    /// Confirm that the machine's clock was checked. Expiry resumes; the compliance clock does not step
     #[command(after_help = "Example:\n  stele clock accept --yes")]
     Accept {
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Ask that time in which the store was closed count: it does once another retention officer approves. Never more than the
-    /// recorded time, and never past the machine's clock
+    /// Ask to count time in which the store was closed. It counts once another retention officer approves: never more
+    /// than the recorded time, and never past the machine's clock
     #[command(after_help = "\
 Example, by two officers who are two users of this machine:
   anna$ stele clock credit --officer anna.json
@@ -121,43 +121,45 @@ Example, by two officers who are two users of this machine:
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  stele approve                                   what waits for approval, and what each request would do
+  stele approve                                   the waiting requests, and the effect of each
   stele approve 7k2m9xqa --officer ben.json
   stele approve 7k2m9xqa --refuse --officer ben.json
 
-Who asked cannot approve: it takes another key, and another user of this machine.")]
+The officer who asked cannot approve: approval takes another key and another user of this machine.")]
 pub struct Approve {
-    /// The request; none: show all that wait
+    /// The request [default: list all that wait]
     pub request: Option<String>,
     /// File with the officer's access_key and secret_key, as `stele key create --json` prints them
     #[arg(long, value_name = "FILE", requires = "request")]
     pub officer: Option<PathBuf>,
-    /// It shall not happen
+    /// Refuse the request
     #[arg(long, requires = "request")]
     pub refuse: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
 }
 
 #[derive(Subcommand, Debug)]
 pub enum Catalog {
-    /// Make the catalog anew from the data volume alone; the server must not be running
+    /// Build the catalog again from the data volume alone; the server must not be running
     #[command(
         after_help = "Examples:\n  stele catalog rebuild --yes\n  stele catalog rebuild --force --yes\n  stele catalog rebuild --accept-losses --yes"
     )]
     Rebuild {
-        /// Even though the catalog opens: the audit log is cut back to its last checkpoint on the data volume
+        /// Rebuild even if the catalog opens. The audit log then ends at its last checkpoint on the data volume
         #[arg(long)]
         force: bool,
-        /// Although drives are missing or something cannot be read: all that exists is then held until two officers decide
+        /// Rebuild even if drives are missing or data cannot be read. Every version is then held until two officers
+        /// decide
         #[arg(long)]
         accept_losses: bool,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Ask to end the matter `rebuild`, under which a rebuild with losses holds everything; another officer approves it
+    /// Ask to end the matter `rebuild`, the hold that a rebuild with losses puts on every version. Another officer
+    /// approves the request
     #[command(
         after_help = "Example:\n  stele catalog release --officer anna.json\n  stele approve REQUEST --officer ben.json"
     )]

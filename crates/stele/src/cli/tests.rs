@@ -22,10 +22,10 @@ fn files(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What stands in backticks and begins with `stele `.
+/// The spans in backticks that begin with `stele `.
 fn named(text: &str) -> Vec<String> {
     let pieces = text.split('`').skip(1).step_by(2);
-    // A string of Rust goes on behind a line that ends in a backslash, and a comment behind its mark.
+    // A Rust string continues after a line that ends in a backslash, and a comment after its marker.
     let joined = |piece: &str| {
         let lines = piece.split('\n').map(|line| line.trim().trim_start_matches("///").trim_start_matches("//!"));
         lines.map(|line| line.trim_start_matches("//").trim_end_matches('\\').trim()).collect::<Vec<_>>().join(" ")
@@ -33,9 +33,9 @@ fn named(text: &str) -> Vec<String> {
     pieces.filter(|piece| piece.starts_with("stele ") && piece.len() < 200).map(joined).collect()
 }
 
-/// Why nobody can give this command.
+/// Why the parser would refuse this command.
 fn wrong(cli: &Command, line: &str) -> Option<String> {
-    // What stands behind a bar is another program's, and dots are what is left out.
+    // A bar begins another program's command. Dots stand for omitted words.
     let words = line.split('|').next().unwrap_or_default().split_whitespace();
     let mut words = words.filter(|word| *word != "...").skip(1).peekable();
     let (mut command, mut path) = (cli, vec!["stele".to_owned()]);
@@ -98,7 +98,7 @@ fn every_command_that_is_named_exists() {
     assert!(seen > 100, "only {seen} commands were found");
 }
 
-/// What a message says to run is a command, and stands in backticks.
+/// A message that asks the reader to run a command puts the command in backticks.
 #[test]
 fn nothing_is_to_be_run_that_is_no_command() {
     let mut sources = Vec::new();
@@ -112,7 +112,7 @@ fn nothing_is_to_be_run_that_is_no_command() {
             let literals = line.split('"').skip(1).step_by(2);
             let told = literals.flat_map(|literal| literal.split(" run ").skip(1));
             let words = told.filter_map(|rest| rest.split_whitespace().next());
-            // "a run of ..." tells of runs, and "run {program}" of a program.
+            // These are no commands: "a run of ..." speaks of runs, and "run {program}" of a program.
             let told_of = ["it", "the", "an", "as", "of", "on", "did", "panicked"];
             let named = |word: &&str| word.starts_with(['`', '{']) || told_of.contains(word);
             mistakes.extend(words.filter(|word| !named(word)).map(|word| format!("{}: run {word}", path.display())));

@@ -12,7 +12,7 @@ pub enum Volume {
     /// List the volumes
     #[command(after_help = "Examples:\n  stele volume list\n  stele volume list --all\n  stele volume list --json")]
     List {
-        /// List every range that cannot be read, however many there are
+        /// List every unreadable range, however many there are
         #[arg(long)]
         all: bool,
     },
@@ -20,38 +20,38 @@ pub enum Volume {
     #[command(after_help = "Examples:\n  stele volume show data\n  stele volume show vm1 --watch")]
     Show {
         name: String,
-        /// Show it again every second, with what each connection does
+        /// Update every second, and show the activity of each connection
         #[arg(long)]
         watch: bool,
     },
     /// Change how a volume is served
     #[command(after_help = "Example:\n  stele volume set media --read-ahead 8")]
     Set(Set),
-    /// Make a volume larger; hosts that are connected see it when they connect again
+    /// Make a volume larger; connected hosts see the new size after they reconnect
     #[command(after_help = "Example:\n  stele volume resize vm1 40GiB")]
     Resize {
         name: String,
-        /// The whole size it is to have. A volume is never made smaller: make another and copy
+        /// The new total size. A volume cannot be made smaller; make another volume and copy
         #[arg(value_parser = size)]
         size: Bytes,
     },
-    /// Let hosts reach a volume or snapshot as a block device
+    /// Make a volume or snapshot available to hosts as a block device
     Export(super::export::Add),
-    /// Keep what a volume holds now under a name of its own, read-only
+    /// Keep the present contents of a volume under a name of their own, read-only
     #[command(after_help = "Example:\n  stele volume snapshot vm1 vm1-monday")]
     Snapshot { volume: String, name: String },
-    /// Make a volume that begins as a snapshot and takes writes
+    /// Make a writable volume that begins with the contents of a snapshot
     #[command(after_help = "Example:\n  stele volume clone vm1-monday vm1-test")]
     Clone { snapshot: String, name: String },
-    /// Bring a volume back to one of its snapshots; what was written since is gone
+    /// Return a volume to one of its snapshots; later writes are lost
     #[command(after_help = "Example:\n  stele volume rollback vm1 vm1-monday --yes")]
     Rollback {
         volume: String,
         snapshot: String,
-        /// Although hosts that may write to it are connected
+        /// Roll back even if hosts that may write to the volume are connected
         #[arg(long)]
         force: bool,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -59,7 +59,7 @@ pub enum Volume {
     #[command(after_help = "Example:\n  stele volume delete scratch --yes")]
     Delete {
         name: String,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -72,10 +72,10 @@ Examples:
   stele volume create media --code 8+2 --size 1TiB --strip 256KiB --digest strip")]
 pub struct Create {
     pub name: String,
-    /// mirror-2 to mirror-5, or k+m: 5+1, 8+2, 16+3
+    /// mirror-2 to mirror-5, or k+m, for example 5+1, 8+2 or 16+3
     #[arg(long, value_name = "CODE")]
     pub code: stele_codes::Code,
-    /// Size that users of the volume see; space is taken as it is written
+    /// Size that hosts see; writes allocate space on the drives
     #[arg(long, value_parser = size)]
     pub size: Bytes,
     /// Share of a stripe on one drive, 16 KiB to 1 MiB
@@ -84,13 +84,13 @@ pub struct Create {
     /// Logical block: 512 or 4096
     #[arg(long, default_value = "4096", value_parser = size)]
     pub block: Bytes,
-    /// What one digest covers: small random reads want `block`, streams `strip`
+    /// Unit that one digest covers: `block` suits small random reads, `strip` suits streams
     #[arg(long, value_enum, default_value_t = Digest::Block)]
     pub digest: Digest,
     /// When a write is acknowledged
     #[arg(long, value_enum, default_value_t = Mode::WriteBack)]
     pub mode: Mode,
-    /// Take all space now
+    /// Allocate all space now
     #[arg(long)]
     pub allocate: bool,
 }
@@ -111,8 +111,8 @@ pub enum Digest {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Mode {
-    /// Durable in the replicated log, or in its slot
+    /// When the write is durable in the replicated log, or in its slot
     WriteBack,
-    /// Durable in its strips on their drives
+    /// When the write is durable in its strips on their drives
     WriteThrough,
 }

@@ -1,61 +1,61 @@
-//! Words that arguments take, as values: the help lists them, and no others are read.
+//! Words that arguments take, as enumerations: the help lists them, and the parser accepts no others.
 
 use clap::ValueEnum;
 use stele_archive as archive;
 
-/// What an access key's holder may do to the store.
+/// Rights of an access key's holder over the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Role {
-    /// Buckets, quotas, access keys, volumes
+    /// Manage buckets, quotas, access keys, volumes
     StorageAdministrator,
-    /// Object Lock, retention, legal holds, protection levels, the compliance clock
+    /// Manage Object Lock, retention, legal holds, protection levels, the compliance clock
     RetentionOfficer,
-    /// Reads the audit log, and every bucket's settings
+    /// Read the audit log and every bucket's settings
     Auditor,
-    /// Objects only
+    /// Use objects only
     User,
 }
 
-/// What an access key's holder may do with objects.
+/// Rights of an access key's holder over objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Access {
     Read,
     Write,
     Delete,
     List,
-    /// Setting retention, and setting and lifting legal holds
+    /// Set retention; set and lift legal holds
     Retain,
 }
 
-/// Who can weaken a retention in a bucket.
+/// The rule for weakening a retention in a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Protection {
-    /// Whoever may set a GOVERNANCE retention may shorten it
+    /// Holders who may set a GOVERNANCE retention may shorten it
     Basic,
     /// Shortening GOVERNANCE takes the permission and an explicit request
     Governance,
-    /// Nobody; every new retention is COMPLIANCE
+    /// No holder may shorten a retention; every new retention is COMPLIANCE
     Compliance,
 }
 
-/// What happens to a version whose retention has passed.
+/// The action on a version when its retention has passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Expiry {
-    /// Nothing
+    /// Keep the version
     Keep,
-    /// It is deleted, and a certificate stays
+    /// Delete the version and keep a certificate
     Delete,
-    /// An audit record, once
+    /// Write one audit record
     Notify,
 }
 
-/// The word itself, as it travels to the server.
+/// The word of a value, as the request to the server carries it.
 pub fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 impl Role {
-    /// What a key of this role may do with objects where nothing else is said: never lift a hold, unless that is its office.
+    /// The default rights of this role over objects. Only a retention officer may lift a hold by default.
     pub fn usual_access(self) -> Vec<Access> {
         match self {
             Role::StorageAdministrator => vec![],
@@ -66,5 +66,5 @@ impl Role {
     }
 }
 
-// One word for one thing: a word that the archive did not know would be refused by the server only.
+// The enumerations above must match those of the archive; otherwise only the server refuses a word it does not know.
 const _: () = assert!(archive::Access::ALL.len() == 5);

@@ -1,4 +1,4 @@
-//! `stele affected`: what is concerned by stripes that cannot be read.
+//! `stele affected`: the objects, volumes and snapshots that unreadable stripes damage.
 
 use stele_ground::Bytes;
 
@@ -9,7 +9,7 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
-/// Objects named unless all are asked for.
+/// Number of objects shown unless `--all` is given.
 const SHOWN: u64 = 20;
 
 pub async fn run(site: &Site, json: bool, all: bool) -> Outcome<()> {
@@ -60,7 +60,7 @@ fn render(view: &AffectedView) -> String {
     text.push_str(&format!("\n{} object versions lie there, in part or whole:\n\n", view.objects_total));
     let mut objects = Table::new(&[("object", Align::Left), ("version", Align::Left), ("size", Align::Right)]);
     for version in &view.objects {
-        // Whoever stored the object chose its key.
+        // The key is untrusted text: the client that stored the object chose it.
         let name: String = format!("{}/{}", version.bucket, version.key).escape_debug().collect();
         let size = if version.content { Bytes(version.bytes).to_string() } else { "its note only".to_owned() };
         objects.row(vec![name, version.version.clone(), size]);

@@ -1,4 +1,4 @@
-//! `stele approve`: what takes two people, and the second one.
+//! `stele approve`: lists, approves and refuses the requests that need two retention officers.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
     let officer = approve.officer.as_deref().map(read_officer).transpose()?;
     if !approve.yes && !approve.refuse {
         let known = waiting.iter().find(|request| request.id == id);
-        let says = known.map_or("it is not known what it does", |request| request.says.as_str());
+        let says = known.map_or("its effect is unknown", |request| request.says.as_str());
         confirm(&format!("Request {id}: {says}. Shall it happen?"), "--yes")?;
     }
     let done = ask(site, calls::Approve { id: id.clone(), officer, refuse: approve.refuse }).await?;
@@ -42,7 +42,7 @@ pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
     Ok(())
 }
 
-/// Tells an officer what was asked for, and who has to agree.
+/// Shows an officer the request, and which officers have to agree.
 pub fn asked(json: bool, asked: &stele_archive::RequestInfo) -> Outcome<()> {
     if json {
         return print_json(asked);
@@ -56,7 +56,7 @@ pub fn asked(json: bool, asked: &stele_archive::RequestInfo) -> Outcome<()> {
 /// An officer's key, from the file that only the officer can read.
 pub fn read_officer(path: &Path) -> Outcome<calls::Officer> {
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the officer's key", path, &error))?;
-    // The text is a secret; the error says where, not what.
+    // The text is a secret: the error names the file and quotes nothing of it.
     serde_json::from_str(text.trim()).map_err(|_| {
         Failure::usage(format!("{} is not an access key", path.display()))
             .next("it holds access_key and secret_key, as `stele key create --json` prints them")

@@ -1,4 +1,4 @@
-//! What `stele bucket`, `key`, `why` and `audit` do and show.
+//! Runs `stele bucket`, `key`, `why` and `audit`, and shows their results.
 
 use std::io::Write;
 use std::path::Path;
@@ -246,15 +246,20 @@ pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {
             Failure::usage(format!("'{object}' names no object")).next("write BUCKET/KEY or BUCKET/KEY@VERSION")
         })?;
     let why = ask(site, calls::Why { bucket: bucket.to_owned(), key: key.to_owned(), version }).await?;
+    show_why(json, &why)
+}
+
+/// For a version, or for a file of a share.
+pub(super) fn show_why(json: bool, why: &stele_archive::Why) -> Outcome<()> {
     if json {
-        return print_json(&why);
+        return print_json(why);
     }
     println!("{}/{}@{}", why.bucket, why.key, why.version);
     println!(
         "  {}",
         match (why.delete_marker, why.protected) {
             (_, true) => paint("cannot be deleted now", RED),
-            (true, false) => paint("is a delete marker; what it hides is still here", GREEN),
+            (true, false) => paint("is a delete marker; the versions that it hides are still here", GREEN),
             (false, false) => paint("can be deleted now", GREEN),
         }
     );
@@ -400,7 +405,7 @@ async fn export_from(connection: &Connection, to: &str) -> Outcome<()> {
         let text = value.map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
         writeln!(out, "{text}").map_err(|error| io_failure("write", path, &error))
     };
-    // The head is taken first, so that every record it covers is in the export.
+    // Fetch the head first, so that the export contains every record that the head covers.
     let head = connection.exact(calls::AuditHead {}).await?;
     let mut from = 1;
     loop {

@@ -1,12 +1,12 @@
-//! `stele config export` and `import`: what a server needs besides its drives, in one file, for a new machine.
+//! `stele config export` and `import`: all that a server needs besides its drives, in one file, for a new machine.
 //!
-//! An import writes files into a data directory and nothing else. It can shorten no retention: retention, holds, the compliance
-//! clock and the audit log are on the drives, and the pairing of catalog and data volume is checked when they are opened. What
-//! it could do is hide that a pool was set back, by taking away the signed heads that tell: so nothing that exists is written
-//! over, and heads are bound to the passphrase with the rest of the file.
+//! An import only writes files into a data directory. It can shorten no retention: retention, holds, the compliance
+//! clock and the audit log are on the drives. Opening a pool checks that catalog and data volume belong together. The
+//! remaining danger is that an import hides a rolled-back pool by removing the signed heads that would show it. An
+//! import therefore overwrites no existing file, and the passphrase authenticates the heads with the rest of the file.
 //!
-//! Failure model: the configuration is written last, so that an import that was cut off leaves a directory that no server starts
-//! in; it is repeated, and what it wrote before it finds and leaves alone.
+//! Failure model: the import writes the configuration last. An interrupted import leaves a directory in which no server
+//! starts. A repeated import accepts the files that the first one wrote.
 
 mod sealed;
 
@@ -30,10 +30,10 @@ use stele_ground::calendar::moment;
 const FORMAT: &str = "stele-config-1";
 /// A passphrase shorter than this is refused.
 const PHRASE_MIN: usize = 12;
-/// Far more than heads of many years take.
+/// Far more than the heads of many years take.
 const FILE_MAX: u64 = 256 << 20;
 
-/// The file: what anybody may read, and what only the passphrase opens. The second is bound to the first.
+/// The file: a part that is readable without the passphrase, and a sealed part. The seal covers both.
 #[derive(Serialize, Deserialize)]
 struct Backup {
     open: Open,
@@ -45,16 +45,16 @@ struct Open {
     format: String,
     made: String,
     version: String,
-    /// `stele.toml`, as it is.
+    /// `stele.toml`, unchanged.
     configuration: String,
-    /// Signed heads and what was counted.
+    /// Signed heads and counters.
     files: Vec<Kept>,
 }
 
-/// What is sealed.
+/// The sealed part.
 #[derive(Serialize, Deserialize)]
 struct Secrets {
-    /// None where the pool has no archive.
+    /// `None` if the pool has no archive.
     master_key: Option<String>,
     files: Vec<Kept>,
 }
@@ -62,7 +62,7 @@ struct Secrets {
 /// A file of the data directory.
 #[derive(Clone, Serialize, Deserialize)]
 struct Kept {
-    /// From the data directory, without `..`.
+    /// Relative to the data directory, without `..`.
     path: PathBuf,
     /// In base64.
     content: String,
@@ -75,7 +75,7 @@ pub async fn run(site: &Site, json: bool, command: Arguments) -> Outcome<()> {
     }
 }
 
-/// A passphrase, of which the last line break does not count.
+/// Reads a passphrase. A line break at its end does not count.
 fn passphrase(path: &Path) -> Outcome<String> {
     let text = fs::read_to_string(path).map_err(|error| io_failure("read the passphrase in", path, &error))?;
     let phrase = text.strip_suffix('\n').unwrap_or(&text).trim_end_matches('\r').to_owned();
@@ -103,7 +103,7 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
     connection.leave().await?;
     let master_key = match key {
         Ok(key) => Some(key.key),
-        // A pool for block volumes only has nothing that the key opens.
+        // The key opens nothing in a pool for block volumes only.
         Err(failure) if failure.kind == Kind::Missing => None,
         Err(failure) => return Err(failure),
     };
@@ -213,7 +213,7 @@ fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: 
         (Some(_), None) => key_left_out = true,
         (None, _) => {}
     }
-    // Everything is asked before anything is written.
+    // Check everything before writing anything.
     let replaces = Config::read(&site.config_path).is_ok_and(|config| config.pool.drives.is_empty());
     let taken = |(path, bytes): &&(PathBuf, Vec<u8>)| path.exists() && fs::read(path).ok().as_ref() != Some(bytes);
     let known = fs::read_to_string(&site.config_path).is_ok_and(|known| known == text);
@@ -262,7 +262,7 @@ fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: 
     Ok(())
 }
 
-/// The configuration with other drives, where others are named.
+/// The configuration, with the named drives in place of its own.
 fn configuration(text: &str, drives: &[DriveArgument]) -> Outcome<String> {
     if drives.is_empty() {
         return Ok(text.to_owned());
@@ -279,19 +279,19 @@ fn configuration(text: &str, drives: &[DriveArgument]) -> Outcome<String> {
     })
 }
 
-/// Whether a path stays below what it is joined to.
+/// Whether a path stays below the directory that it is joined to.
 fn is_inner(path: &Path) -> bool {
     path.components().all(|part| matches!(part, Component::Normal(_))) && path.components().next().is_some()
 }
 
-/// The files of a folder, none where there is no folder.
+/// The files of a folder; empty if there is no such folder.
 fn within(folder: &Path) -> Outcome<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(|error| io_failure("read", folder, &error))?,
     };
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
-    // What a killed process left half written is none of them.
+    // Leave out files that a killed process left half written.
     files.retain(|path| path.extension().is_none_or(|ending| ending != "new"));
     files.sort_unstable();
     Ok(files)

@@ -1,7 +1,7 @@
-//! `stele doctor`: what on this machine will hurt a server, with a next step each. It looks, and changes nothing.
+//! `stele doctor`: reports the problems of this machine for a server, with a next step for each. It reads only.
 //!
-//! Exit code 0: nothing will hurt, though something may be of note. 1: something will hurt in time. 5: something is wrong now.
-//! What cannot be looked at is said to be unknown, and never counted as well.
+//! Exit code 0: no problem, at most notes. 1: a problem will come in time. 5: a problem exists now. A check that cannot
+//! be made is reported as unknown, never as good.
 
 mod files;
 mod machine;
@@ -16,28 +16,28 @@ use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{GREEN, RED, YELLOW, paint};
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     Good,
-    /// Of note; nothing need be done.
+    /// Worth knowing; needs no action.
     Note,
     Unknown,
-    /// Will hurt in time.
+    /// A problem that will come in time.
     Warning,
-    /// Wrong now.
+    /// A problem that exists now.
     Wrong,
 }
 
-/// What was looked at.
+/// The result of one check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
     /// A stable word, as OPERATIONS.md lists it.
     pub check: &'static str,
     pub verdict: Verdict,
     pub message: String,
-    /// What to do; empty where there is nothing to do.
+    /// The next step; empty if none is needed.
     pub next: String,
 }
 
@@ -57,12 +57,12 @@ impl Finding {
 
 #[derive(Serialize)]
 struct View<'a> {
-    /// The worst of them.
+    /// The worst verdict of the findings.
     verdict: Verdict,
     findings: &'a [Finding],
 }
 
-/// Where the machine tells of itself; tests have their own.
+/// Paths under which the machine describes itself; tests use their own.
 pub struct Machine {
     pub proc: PathBuf,
     pub sys: PathBuf,
@@ -91,7 +91,7 @@ pub fn run(site: &Site, json: bool) -> Outcome<()> {
     }
 }
 
-/// Everything there is to look at.
+/// Runs every check.
 pub fn examine(site: &Site, machine: &Machine) -> Vec<Finding> {
     let mut findings = Vec::new();
     let config = match Config::read(&site.config_path) {

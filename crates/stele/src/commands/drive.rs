@@ -51,7 +51,7 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
     let path = std::path::absolute(&path).map_err(|error| io_failure("find", &path, &error))?;
     let moved = name_where_it_is(site, &config, entry, known.enclosure, &path)?;
     if let Err(failure) = connection.call(Online { drive, path }).await {
-        // Where the answer was lost the pool may have the drive: then the next start must find it.
+        // Busy: the answer was lost, and the pool may have taken the drive. Its entry stays for the next start.
         if let Some(here) = moved.filter(|_| failure.kind != Kind::Busy) {
             match entry {
                 Some(entry) => crate::config::replace_drive(&site.config_path, &here, entry)?,
@@ -60,7 +60,7 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
         }
         return Err(failure);
     }
-    // Of several that were away it cannot be told which entry was which, until all of them are named elsewhere.
+    // If several drives were away, the entries cannot be matched to drives until all of them have new entries.
     let (config, status) = (Config::read(&site.config_path)?, connection.call(Status {}).await?);
     for spare in named::spare_entries(site, &config, &status) {
         crate::config::remove_drive(&site.config_path, &spare)?;
@@ -68,7 +68,7 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
     tell(connection, json, drive, true).await
 }
 
-/// Names in the configuration where the drive is now, so that the next start finds it. Answers the entry where it is another one.
+/// Writes the drive's present path into the configuration for the next start. Returns the entry if it differs.
 fn name_where_it_is(
     site: &Site,
     config: &Config,
@@ -93,7 +93,7 @@ fn name_where_it_is(
     }
 }
 
-/// `filled`: what it missed is brought up to date now.
+/// `filled`: the pool now writes the data that the drive missed.
 async fn tell(connection: &Connection, json: bool, drive: u32, filled: bool) -> Outcome<()> {
     if json {
         let status = connection.call(Status {}).await?;

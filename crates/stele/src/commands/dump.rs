@@ -1,7 +1,7 @@
-//! `stele drive dump`: what FORMAT/drive.md, FORMAT/table.md and FORMAT/log.md say is on a drive, read from it without its pool.
+//! `stele drive dump`: reads a drive without its pool, after FORMAT/drive.md, FORMAT/table.md and FORMAT/log.md.
 //!
-//! It takes no lock and writes nothing, so it works on a drive in use (a torn copy then shows as damaged) and on one whose
-//! pool will not open.
+//! It takes no lock and writes nothing. It therefore works on a drive in use (a torn copy then shows as damaged), and
+//! on a drive whose pool does not open.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::output::{Align, Table};
 
-/// Groups shown at most; a log that is being written may never seem to end.
+/// Largest number of groups shown; a log in use may never seem to end.
 const GROUPS_MAX: usize = 100_000;
 
 #[derive(Serialize)]
@@ -45,19 +45,19 @@ struct LabelView {
     epoch: Option<u64>,
 }
 
-/// From the newest valid label.
+/// Taken from the newest valid label.
 #[derive(Serialize)]
 struct PoolView {
     pool: String,
     name: String,
     created: String,
     epoch: u64,
-    /// This drive's own: the highest epoch announced to it, and the epoch as of which it holds everything.
+    /// Of this drive: the highest epoch announced to it, and the epoch up to which its data is complete.
     promised: u64,
     complete: u64,
-    /// The newest epoch that may have been in force before this one was.
+    /// The newest epoch that may have been in force before the current one.
     settled: u64,
-    /// Openings that wrote without a majority.
+    /// Openings that overrode the quorum, without a majority of drives.
     overrides: Vec<String>,
     drive: u16,
     unit: u64,
@@ -102,7 +102,7 @@ struct AnchorView {
 
 #[derive(Serialize)]
 pub(crate) struct LogView {
-    /// The last group is whole, and holds a record that this binary does not know.
+    /// The last group is complete and has a record that this binary does not know.
     #[serde(skip)]
     pub unknown: bool,
     pub member: bool,
@@ -129,14 +129,14 @@ pub fn run(json: bool, path: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Reads pieces of the drive; what lies beyond its end reads as nothing.
+/// Reads pieces of the drive; beyond its end they are empty.
 pub(crate) struct Reader<'a> {
     file: File,
     path: &'a Path,
 }
 
 impl<'a> Reader<'a> {
-    /// The drive, and how large it is.
+    /// Opens the drive; also returns its size.
     pub fn open(path: &'a Path) -> Outcome<(Reader<'a>, u64)> {
         let mut file = File::open(path).map_err(|error| io_failure("open", path, &error))?;
         let size = file.seek(SeekFrom::End(0)).map_err(|error| io_failure("measure", path, &error))?;
@@ -252,7 +252,7 @@ fn pool(label: Label) -> PoolView {
     }
 }
 
-/// Follows the chain of groups from where the newest anchor says that replay begins.
+/// Follows the chain of groups from the replay start that the newest anchor names.
 pub(crate) fn walk(reader: &mut Reader<'_>, label: &Label, anchor: &Anchor) -> Outcome<LogView> {
     let ring = label.configuration.log_size.0;
     let member = label.configuration.log.iter().any(|epoch| epoch.members.contains(&label.number));
@@ -269,7 +269,7 @@ pub(crate) fn walk(reader: &mut Reader<'_>, label: &Label, anchor: &Anchor) -> O
     };
     let (mut offset, mut previous, mut sequence) = (anchor.replay.offset, anchor.replay.previous, anchor.replay.group);
     while member && view.groups < GROUPS_MAX {
-        // A group that would not fit before the end of the ring begins at its start.
+        // A group that does not fit before the end of the ring begins at the ring's start.
         let Some((header, records)) = [offset, 0].into_iter().find_map(|at| {
             let head = reader.read(LOG_AT + at, group::HEADER as u64).ok()?;
             let header = Header::decode(&head)?;

@@ -1,4 +1,4 @@
-//! What `stele volume export` and `stele export` do and show.
+//! Runs `stele volume export` and `stele export`, and shows their results.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ pub async fn add(connection: &Connection, json: bool, add: Add) -> Outcome<()> {
     Ok(())
 }
 
-/// A user with the secret in a file, of which the last newline does not count.
+/// Reads a user with a secret from a file; a newline at its end does not count.
 fn credentials(user: Option<String>, file: Option<PathBuf>) -> Outcome<Option<Credentials>> {
     let (Some(user), Some(file)) = (user, file) else { return Ok(None) };
     let text = std::fs::read_to_string(&file).map_err(|error| io_failure("read", &file, &error))?;
@@ -104,7 +104,7 @@ fn changes(set: Set) -> Outcome<calls::Set> {
     })
 }
 
-/// A whole list, `any` for an empty one; none where nothing is said.
+/// A whole list: `any` gives an empty list, no words give `None`.
 fn list<T: FromStr<Err: std::fmt::Display>>(words: &[String]) -> Outcome<Option<Vec<T>>> {
     match words {
         [] => Ok(None),

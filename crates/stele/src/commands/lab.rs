@@ -1,4 +1,5 @@
-//! What `stele lab` does: puts a job together, runs its cells, and shows what a file holds. It needs no pool and no server.
+//! Runs `stele lab`: builds a job, runs its cells, and shows the contents of result files. It needs no pool and no
+//! server.
 
 mod asked;
 mod check;
@@ -106,7 +107,7 @@ fn import_jobs(file: &Path, from: Option<OriginArg>, into: &Path, lenient: bool,
         imported.warnings.iter().for_each(|warning| eprintln!("stele: {}: {warning}", file.display()));
         let text = toml::to_string(&imported.job)
             .map_err(|error| Failure::failed(format!("job '{}' cannot be written: {error}", imported.name)))?;
-        // A name is no path.
+        // A name must not act as a path.
         let name: String =
             imported.name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
         write_new(&into.join(format!("{name}.toml")), &text, json)?;
@@ -114,7 +115,7 @@ fn import_jobs(file: &Path, from: Option<OriginArg>, into: &Path, lenient: bool,
     Ok(())
 }
 
-/// Writes a file that does not exist yet.
+/// Writes a file; it must not exist yet.
 fn write_new(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
     let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, bytes.as_ref()));
@@ -132,7 +133,7 @@ fn write_new(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
     }
 }
 
-/// `against` has the other target of a comparison, and its blocks.
+/// `against` holds the other target of a comparison and the number of blocks.
 async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)>) -> Outcome<()> {
     if let Some(part) = job.modelled.clone() {
         return match against {
@@ -174,8 +175,8 @@ fn no_target() -> Failure {
     Failure::usage("nothing says what to measure").next("add --on with a file, a block device or null")
 }
 
-/// Reads all of a target whose reads are checked: behind the last cell on it, and behind one that was given wrong data. Not
-/// where something may still be written there, or where the run was stopped.
+/// Reads a whole target back if its reads are verified: after its last cell, and after a cell that read wrong data.
+/// Skipped if writes may still be under way, or if the run was stopped.
 fn read_back(
     ready: &Ready,
     cell: &Cell,
@@ -197,13 +198,13 @@ fn read_back(
     });
     match read {
         Ok(read) => Ok(CellRecord { read_back: read, ..found }),
-        // What was counted is kept, and so is what was found wrong before.
+        // Keep the figures, and keep an earlier fault.
         Err(error) if found.failed.is_none() => Ok(CellRecord { failed: Some(error.to_string()), ..found }),
         Err(_) => Ok(found),
     }
 }
 
-/// Where results go, and the cells that are there already.
+/// The result file, and the cells that it already holds.
 fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Recorder>, Vec<CellRecord>)> {
     match (out, resume) {
         (None, _) => Ok((None, Vec::new())),
@@ -224,7 +225,7 @@ fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Re
     }
 }
 
-/// On one target, or on two that are compared.
+/// Runs the cells on one target, or on the two targets of a comparison.
 fn sweep(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
     let opening = job.opening(cells, what.destroy)?;
     let shown = targets.first().map_or_else(String::new, Target::to_string);
@@ -240,7 +241,7 @@ fn sweep(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell],
     measured
 }
 
-/// Opens all of them; those that were opened before one that could not be are there, too.
+/// Opens all targets. If one fails, `readies` holds those opened before it.
 fn open(
     targets: &[Target],
     opening: Opening,
@@ -248,7 +249,7 @@ fn open(
     stop: &AtomicBool,
     readies: &mut Vec<Ready>,
 ) -> Outcome<()> {
-    // What is open may let nobody else in.
+    // Close open targets first: an open target may refuse a second opening.
     readies.clear();
     for target in targets {
         readies.push(target.open(opening, &mut |done, all| {
@@ -256,7 +257,7 @@ fn open(
             !stop.load(Ordering::Relaxed)
         })?);
     }
-    // Both sides of a comparison use as much.
+    // Both sides of a comparison use the same size.
     let size = readies.iter().map(|ready| ready.size).min();
     readies.iter_mut().for_each(|ready| ready.size = size.unwrap_or(ready.size));
     Ok(())
@@ -301,13 +302,13 @@ fn measure_ready(
         false => show::outcome(&done, json, what.out.as_deref(), digest.as_deref()),
     }
     match ended {
-        // A comparison judges its blocks itself, steady or not.
+        // A comparison judges its blocks by itself, steady or not.
         true => verdict(&done, head.against.is_none()),
         false => Err(stopped(what.out.as_deref(), &done)),
     }
 }
 
-/// Cells that are no result, or one with a reservation, are told by the exit code too.
+/// Gives the exit code for cells without a result or with a reservation.
 fn verdict(cells: &[CellRecord], steady: bool) -> Outcome<()> {
     let count = |is: &dyn Fn(&CellRecord) -> bool| cells.iter().filter(|cell| is(cell)).count();
     let is_damaged = CellRecord::is_damaged;
@@ -330,10 +331,10 @@ fn verdict(cells: &[CellRecord], steady: bool) -> Outcome<()> {
     Ok(())
 }
 
-/// Measures one cell; none where it was stopped before anything could be counted.
+/// Measures one cell; `None` if it was stopped before anything counted.
 type One<'a> = &'a mut dyn FnMut(usize, &Cell, sweep::Watch<'_>) -> Outcome<Option<CellRecord>>;
 
-/// Runs the cells that are not done yet, one after another, and keeps each as it ends. Answers whether all were.
+/// Runs the missing cells one after another, and records each when it ends. Returns whether all were measured.
 fn in_turn(
     cells: &[Cell],
     done: &mut Vec<CellRecord>,
@@ -353,7 +354,7 @@ fn in_turn(
             progress.cell(&found);
             failed = found.failed.is_some();
             match recorder.take() {
-                // Kept as it is, and measured whole when the job goes on.
+                // Record it as partial; a resumed job measures it again from the start.
                 Some(file) if stopped || failed => file.partial(&found)?,
                 Some(mut file) => {
                     file.cell(&found)?;
@@ -395,7 +396,7 @@ fn head_of(
         reached,
         target_bytes,
         environment,
-        // As it is shown, without a secret that its address may hold.
+        // As displayed: the address may contain a secret.
         job: Job { on: Some(target.to_string()), ..job.clone() },
     }
 }
@@ -436,7 +437,7 @@ fn sizes(spec: &AccessSpec) -> String {
     spec.sizes.iter().map(size).collect::<Vec<_>>().join(", ")
 }
 
-/// What a table says of one cell; remarks stand below it, since they are longer than a line.
+/// The table row of one cell; remarks stand below the table, since they are longer than a line.
 fn row_of(cell: &CellRecord) -> Vec<String> {
     let Some(run) = chosen(cell) else { return vec![cell.name.clone()] };
     let total = run.total();
@@ -466,12 +467,12 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
     ]
 }
 
-/// Names have no bytes.
+/// Operations on names move no bytes.
 fn megabytes(cell: &CellRecord, bytes: f64) -> String {
     if cell.names { "-".into() } else { format!("{:.1}", bytes / 1e6) }
 }
 
-/// Reads and writes of a mixed load, each with its own responses.
+/// Rows for the reads and writes of a mixed load, each with its own response times.
 fn rows_of_sides(cell: &CellRecord) -> Vec<Vec<String>> {
     let all = chosen(cell).map(|run| sides(cell, run)).unwrap_or_default();
     let row = |side: Side| {

@@ -1,4 +1,4 @@
-//! `stele manual`: man pages and completions, from the same definitions that the command line is parsed by.
+//! `stele manual`: man pages and completions, from the definitions of the command line parser.
 
 use std::path::Path;
 

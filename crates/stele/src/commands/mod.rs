@@ -1,4 +1,4 @@
-//! What each command does: asks at its connection, and prints for people or machines.
+//! The commands: each sends calls over its connection, and prints for people or as JSON.
 
 pub mod affected;
 pub mod approve;
@@ -13,6 +13,7 @@ pub mod manual;
 pub mod pool;
 pub mod rebuild;
 pub mod serve;
+pub mod share;
 pub mod top;
 pub mod upgrade;
 pub mod volume;
@@ -37,6 +38,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Pool(command) => pool::run(&site, json, command).await,
         Command::Volume(command) => volume::run(&site, json, command).await,
         Command::Export(command) => export::run(&site, json, command).await,
+        Command::Share(command) => share::run(&site, json, command).await,
         Command::Bucket(command) => archive::bucket(&site, json, command).await,
         Command::Key(command) => archive::key(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,
@@ -60,7 +62,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
     }
 }
 
-/// One JSON value on one line of standard output.
+/// Prints a JSON value on one line of standard output.
 pub fn print_json(value: &impl Serialize) -> Outcome<()> {
     let text =
         crate::output::json_line(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
@@ -68,7 +70,7 @@ pub fn print_json(value: &impl Serialize) -> Outcome<()> {
     Ok(())
 }
 
-/// Asks on a terminal; elsewhere the flag that says yes must be given.
+/// Asks on a terminal for confirmation. Without a terminal, the flag must be given.
 pub fn confirm(question: &str, flag: &str) -> Outcome<()> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::usage(format!("{question} This needs a yes.")).next(format!("add {flag}")));

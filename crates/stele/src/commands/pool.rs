@@ -1,4 +1,4 @@
-//! What `stele pool` does and shows.
+//! Runs `stele pool`, and shows its results.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -26,7 +26,7 @@ mod render;
 
 use render::render;
 
-/// Findings of a scrub that are shown unless JSON is asked for.
+/// Number of scrub findings shown without `--json`.
 const FINDINGS_SHOWN: usize = 10;
 
 pub async fn run(site: &Site, json: bool, command: Pool) -> Outcome<()> {
@@ -65,7 +65,7 @@ async fn open(site: &Site, json: bool, open: arguments::Open) -> Outcome<()> {
     let config = Config::read(&site.config_path)?;
     let opening =
         Opening { override_quorum: open.override_quorum, read_only: open.read_only, ..Opening::for_command() };
-    // The catalog writes when it opens; a pool that may not be written is looked at without it.
+    // Opening the catalog writes. A pool that may not be written is opened without it.
     let opened = if open.read_only {
         Node::open_pool(site, config, opening).await
     } else {
@@ -107,14 +107,14 @@ async fn status(site: &Site, json: bool, watch: bool) -> Outcome<()> {
     connection.leave().await
 }
 
-/// What `pool scrub --wait --json` prints, once.
+/// The output of `pool scrub --wait --json`, printed once.
 #[derive(Serialize)]
 struct ScrubView<'a> {
     #[serde(flatten)]
     status: &'a StatusView,
     verified_versions: u64,
     verified_bytes: u64,
-    /// What does not verify, and where.
+    /// Places that do not verify.
     findings: &'a [String],
 }
 
@@ -175,12 +175,12 @@ async fn scrub_at(connection: &Connection, json: bool, wait: bool) -> Outcome<()
             what.push(format!("and {more} more findings, which --json lists"));
         }
         return Err(Failure::new(Kind::Damaged, what.join("; "))
-            .next("`stele affected` names what cannot be read; return missing drives if there are any"));
+            .next("`stele affected` names the unreadable data; return missing drives if there are any"));
     }
     Ok(())
 }
 
-/// Verifies every stored version against its checksums, where there is an archive.
+/// Verifies every stored version against its checksums, if there is an archive.
 async fn verify(connection: &Connection) -> Outcome<ScrubReport> {
     let mut call = Verify { cursor: ScrubCursor::default(), budget: 64 << 20 };
     let mut whole = ScrubReport::default();
@@ -220,14 +220,14 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     let call =
         Replace { old: replace.old, new: new.clone(), size: replace.size.map(|size| size.0), give_up: replace.give_up };
     if let Err(failure) = connection.call(call).await {
-        // Where the answer was lost the pool may have the drive: then the next start must find it.
+        // Busy: the answer was lost, and the pool may have taken the drive. Its entry stays for the next start.
         if let Some(named) = named.filter(|_| failure.kind != Kind::Busy) {
             crate::config::remove_drive(&site.config_path, &named)?;
         }
         return Err(failure);
     }
     let after = connection.call(Status {}).await?;
-    // One that answers is emptied first.
+    // A drive that answers is emptied first.
     let leaves = is_leaving(&after, &replace, &new);
     if !leaves {
         forget_old(site, replace.old, old.as_ref(), &new)?;
@@ -257,7 +257,7 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
         return Err(Failure::new(Kind::Damaged, message).next("`stele pool status`; replace it by another"));
     }
     if leaves {
-        // The server may have been faster.
+        // The server may have removed the entry already.
         forget_old(site, replace.old, old.as_ref(), &new)?;
     }
     if json {
@@ -270,7 +270,7 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     Ok(())
 }
 
-/// What giving a drive up means.
+/// The consequences of giving up a drive.
 fn plan(status: &StatusView, number: u32) -> String {
     let held = status.drives.iter().find(|drive| drive.drive == number).map_or(0, |drive| drive.used);
     let weak = status.drives.iter().filter(|drive| drive.drive != number && drive.is_member());
@@ -282,7 +282,7 @@ fn plan(status: &StatusView, number: u32) -> String {
     )
 }
 
-/// The old drive is here still, beside the new one.
+/// The old drive is still here, beside the new one.
 fn is_leaving(status: &StatusView, replace: &arguments::Replace, new: &DriveArgument) -> bool {
     let old = status.drives.iter().find(|drive| drive.drive == replace.old);
     old.is_some_and(|drive| !named::is_same(Path::new(&drive.path), &new.0.path))
@@ -297,7 +297,7 @@ fn is_lost(drive: &DriveView) -> bool {
     matches!(drive.health.as_str(), "failed" | "missing")
 }
 
-/// Takes the entry of the drive that was replaced out of the configuration.
+/// Removes the entry of the replaced drive from the configuration.
 fn forget_old(site: &Site, number: u32, old: Option<&DriveArgument>, new: &DriveArgument) -> Outcome<()> {
     let file = site.config_path.display();
     let named = Config::read(&site.config_path)?.pool.drives;
@@ -316,8 +316,8 @@ fn forget_old(site: &Site, number: u32, old: Option<&DriveArgument>, new: &Drive
     }
 }
 
-/// Has the configuration name the new drive before the pool has it, so that any start finds it. Answers the entry that was
-/// added; none where the drive is named already.
+/// Enters the new drive into the configuration before the pool takes it, so that every start finds it. Returns the
+/// added entry; `None` if the drive is already named.
 fn name_drive(
     site: &Site,
     config: &Config,
@@ -343,7 +343,7 @@ fn name_drive(
     }
 }
 
-/// Says in which enclosure a drive is: to the pool, whose labels count, and in the configuration.
+/// Changes the enclosure of a drive in the pool's labels, which decide, and in the configuration.
 pub async fn set_drive(site: &Site, json: bool, drive: u32, enclosure: u32) -> Outcome<()> {
     let connection = Connection::find(site).await?;
     let set = async {
@@ -372,7 +372,7 @@ pub async fn set_drive(site: &Site, json: bool, drive: u32, enclosure: u32) -> O
     Ok(())
 }
 
-/// Shows progress until the work is over.
+/// Shows progress until the work ends.
 async fn follow(
     connection: &Connection,
     json: bool,

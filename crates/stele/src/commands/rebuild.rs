@@ -1,5 +1,5 @@
-//! `stele catalog rebuild`: makes the catalog anew from the data volume alone. `stele catalog release`: an officer asks to end
-//! the matter that a rebuild with losses began.
+//! `stele catalog rebuild`: builds the catalog again from the data volume alone. `stele catalog release`: an officer
+//! asks to end the matter `rebuild`, which a rebuild with losses began.
 
 use std::path::Path;
 
@@ -22,9 +22,9 @@ use crate::node::rebuild::Ask;
 struct View<'a> {
     #[serde(flatten)]
     report: &'a RebuildReport,
-    /// The volume that carries the catalog now.
+    /// The volume that now carries the catalog.
     catalog_volume: &'a str,
-    /// Volumes with catalogs from before, kept since something was lost.
+    /// Volumes with earlier catalogs, kept because the rebuild had losses.
     kept: &'a [String],
 }
 

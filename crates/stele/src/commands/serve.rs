@@ -1,4 +1,4 @@
-//! `stele up` and `stele serve`: opens a node, serves it, and closes it when told to stop.
+//! `stele up` and `stele serve`: opens a node, serves it, and closes it after a signal.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,28 +26,28 @@ use crate::server::services::{Places, Services};
 use crate::server::tls::{self, TlsFiles};
 use crate::server::{ending, notify};
 
-/// Of a file drive made by `stele up` where there is room.
+/// Size of a file drive made by `stele up`, if there is space.
 const DRIVE_SIZE: u64 = 4 * GIB;
 const DRIVE_MIN: u64 = 256 * MIB;
 
-/// In the data directory: the first key, where no terminal was there to show it on.
+/// File in the data directory with the first key, for a first start without a terminal.
 const FIRST_KEY: &str = "first-key.json";
 
-/// Where `stele up` listens unless it is told otherwise or the configuration says so.
+/// Address of `stele up`, unless an option or the configuration names another.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
 
-/// What `--json` prints when the server is ready, on one line.
+/// The line that `--json` prints when the server is ready.
 #[derive(Serialize)]
 struct Ready {
     #[serde(flatten)]
     places: Places,
     region: String,
-    /// Only at the first start, and on a terminal: what a service prints goes into a journal that others read.
+    /// Only at the first start, and on a terminal: the output of a service goes into a journal that others read.
     #[serde(skip_serializing_if = "Option::is_none")]
     access_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     secret_key: Option<String>,
-    /// Elsewhere: the file with both, which only its owner may read.
+    /// Without a terminal: the file with both, which only its owner may read.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_file: Option<PathBuf>,
 }
@@ -59,7 +59,7 @@ impl Ready {
     }
 }
 
-/// A node, and what the first start still owes its operator.
+/// A node, and the first key that the operator has not seen yet.
 struct Start {
     node: Node,
     owed: Option<(FirstStart, NewKeyView)>,
@@ -88,7 +88,7 @@ pub async fn serve(site: &Site, json: bool, serve: Serve) -> Outcome<()> {
     run(site, json, start, None).await
 }
 
-/// Opens what was made before. Until a key has been printed, by whichever start, one is owed.
+/// Opens an existing pool. Until a start has shown the first key, every start has to show one.
 async fn start(site: &Site, config: Config, opening: Opening) -> Outcome<Start> {
     let unfinished = FirstStart::is_unfinished(site);
     let begun = if unfinished { Some(FirstStart::settle(site)?) } else { None };
@@ -124,12 +124,12 @@ async fn owe(node: Node, begun: Outcome<Option<FirstStart>>) -> Outcome<Start> {
 }
 
 async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
-    // Two drives to an enclosure, e0-0, e0-1, e1-0 ...
+    // Two drives in each enclosure: e0-0, e0-1, e1-0 ...
     let names: Vec<PathBuf> =
         (0..up.drives).map(|number| format!("drives/e{}-{}.img", number / 2, number % 2).into()).collect();
     let begun = FirstStart::begin(site, &names)?;
     let drives = site.dir.join("drives");
-    // What volumes hold is not for others on this machine to read.
+    // Other users of this machine must not read the contents of volumes.
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -151,13 +151,14 @@ async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
     owe(node, FirstStart::settle(site).map(Some)).await
 }
 
-/// Small drives get a larger share of log than the array's default: small objects then fill whole stripes before they leave
-/// it, and checkpoints are seconds apart.
+/// Small drives get a larger share of log than the array's default. Small objects then fill whole stripes before they
+/// leave the log, and checkpoints are seconds apart.
 fn log_of(drive: Bytes) -> Bytes {
     Bytes((drive.0 / 16).min(128 * MIB).max(drive.0 / 64).clamp(8 * MIB, 1024 * MIB))
 }
 
-/// The default, or as much as half of what is free allows: sparse files must not promise what the disk cannot hold.
+/// The default size, or less, so that all drives take at most half of the free space: sparse files must not promise
+/// more.
 fn fitting_size(site: &Site, drives: u32) -> Outcome<Bytes> {
     let free = stele_media::system::free_space(&site.dir)
         .map_err(|error| io_failure("ask for free space on", &site.dir, &error))?;
@@ -190,7 +191,7 @@ async fn run(site: &Site, json: bool, start: Start, generated: Option<TlsFiles>)
     let Start { node, owed } = start;
     let node = Arc::new(node);
     let served = serve_node(site, json, &node, owed, generated).await;
-    // Whatever went wrong, what was acknowledged is durable already; closing only makes the next start quicker.
+    // After any failure, acknowledged data is durable already; closing only makes the next start quicker.
     match ending::close(node, ending::GRACE).await {
         Err(failure) if failure.kind == Kind::Stuck => Err(failure),
         closed => served.and(closed),
@@ -213,11 +214,11 @@ async fn serve_node(
         }
         None => None,
     };
-    // Before anybody is told to come: whoever has been told may stop it at once.
+    // Install the handlers before the announcement: a client may stop the server as soon as it is announced.
     let mut signals = Signals::new()?;
     announce(json, &ready)?;
     notify::tell("READY=1");
-    // Said, and therefore no longer owed.
+    // The operator has seen the key now.
     first.map(FirstStart::finish).transpose()?;
     signals.next().await;
     notify::tell("STOPPING=1");
@@ -228,7 +229,7 @@ async fn serve_node(
     Ok(())
 }
 
-/// Tells the first key to whoever sits at the terminal; without one it goes into a file.
+/// Shows the first key on the terminal, or writes it into a file if there is no terminal.
 fn tell(site: &Site, ready: &mut Ready, key: NewKeyView) -> Outcome<()> {
     if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         ready.access_key = Some(key.access_key);
@@ -237,7 +238,7 @@ fn tell(site: &Site, ready: &mut Ready, key: NewKeyView) -> Outcome<()> {
     }
     let path = site.dir.join(FIRST_KEY);
     let text = serde_json::to_string(&key).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
-    // What an earlier start wrote there and could not say is void: nobody read it.
+    // A key that an earlier start left in the file is void: that start never announced it.
     crate::files::replace_private(&path, format!("{text}\n").as_bytes())?;
     ready.key_file = Some(path);
     Ok(())
@@ -267,11 +268,14 @@ fn announce(json: bool, ready: &Ready) -> Outcome<()> {
     if let Some(metrics) = &ready.places.metrics {
         println!("  metrics     {metrics}");
     }
+    if let Some(nfs) = &ready.places.nfs {
+        println!("  nfs         {nfs}");
+    }
     println!("\n`stele pool status` shows how it is; Ctrl-C stops it.");
     Ok(())
 }
 
-/// What asks the server to stop.
+/// The signals that ask the server to stop.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

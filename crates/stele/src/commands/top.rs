@@ -1,6 +1,7 @@
-//! `stele top`: what hosts do, how drives are, what works in the background and what is wrong, once a second.
+//! `stele top`: load of hosts, state of drives, background work and alarms, once a second.
 //!
-//! On a terminal it has a screen of its own, which goes whatever ends the command: Ctrl-C, a signal, an error or a panic.
+//! On a terminal it uses the alternate screen. It leaves that screen however the command ends: Ctrl-C, a signal, an
+//! error or a panic.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, bar, paint, span};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// One look, with rates since the one before.
+/// One sample, with rates since the previous one.
 #[derive(Serialize)]
 struct View<'a> {
     state: &'a str,
@@ -39,9 +40,9 @@ struct Frontend {
     requests_per_second: u64,
     bytes_per_second_read: u64,
     bytes_per_second_written: u64,
-    /// Of a request in the mean; null where there was none, or that is not counted.
+    /// Mean time of a request; null if there was none, or if it is not counted.
     mean_microseconds: Option<u64>,
-    /// Since the start, of the connections that are open.
+    /// Failed requests of the open connections since the start.
     failed: u64,
 }
 
@@ -50,9 +51,9 @@ struct Drive<'a> {
     drive: Option<u32>,
     path: &'a str,
     health: &'a str,
-    /// Reads, writes and digests.
+    /// Errors of reads, writes and digests.
     errors: u64,
-    /// Null of files.
+    /// Null for files.
     busy_percent: Option<u64>,
     bytes_per_second_read: Option<u64>,
     bytes_per_second_written: Option<u64>,
@@ -73,7 +74,7 @@ struct Wrong<'a> {
     message: &'a str,
 }
 
-/// The terminal's other screen, without a cursor.
+/// The terminal's alternate screen, without a cursor.
 struct Screen;
 
 impl Screen {
@@ -128,7 +129,7 @@ async fn show(connection: &Connection, json: bool, once: bool) -> Outcome<()> {
     }
 }
 
-/// So many a second.
+/// The rate a second between two counts.
 fn rate(before: u64, now: u64, took: Duration) -> u64 {
     let took = (took.as_micros() as u64).max(1);
     (u128::from(now.saturating_sub(before)) * 1_000_000 / u128::from(took)) as u64

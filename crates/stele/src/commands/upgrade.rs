@@ -1,8 +1,8 @@
-//! `stele upgrade check`: which version every stored format has, and what this binary makes of it. It writes nothing.
+//! `stele upgrade check`: the stored version of every format, and whether this binary opens it. It writes nothing.
 //!
-//! Labels, checkpoints and the log are read from the drives themselves, which takes no lock and needs no pool that opens. What is
-//! on volumes is asked of the server that runs, whatever its version; without one the pool is opened for reading only.
-//! FORMAT/compatibility.md has the rules.
+//! It reads labels, checkpoints and the log from the drives themselves; that takes no lock and works on a pool that
+//! does not open. It asks the running server, whatever its version, for the formats on volumes. Without a server it
+//! opens the pool read-only. FORMAT/compatibility.md has the rules.
 
 mod drives;
 mod files;
@@ -22,15 +22,15 @@ use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::{Node, Opening};
 use crate::output::{GREEN, RED, YELLOW, paint};
 
-/// What this binary makes of a format; the last is the worst.
+/// How this binary handles a format; the last variant is the worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It opens, and what this binary writes there the version that wrote it opens too.
+    /// It opens, and the version that wrote it opens the formats that this binary writes there.
     Good,
-    /// It opens, and the first start writes what the version that wrote it does not open.
+    /// It opens, and the first start writes a format that the version that wrote it does not open.
     Rewrites,
-    /// It could not be looked at.
+    /// It could not be read.
     Unknown,
     Damaged,
     /// A later version wrote it.
@@ -48,7 +48,7 @@ pub struct Finding {
     /// The version that this binary writes.
     pub writes: String,
     pub verdict: Verdict,
-    /// What to do; empty where there is nothing to do.
+    /// The next step; empty if none is needed.
     pub next: String,
 }
 
@@ -77,9 +77,9 @@ impl Finding {
 
 #[derive(Serialize)]
 struct View<'a> {
-    /// Of this binary.
+    /// Version of this binary.
     version: &'static str,
-    /// Of the server that holds the drives; null where none does.
+    /// Version of the server that holds the drives; null without a server.
     server: Option<String>,
     verdict: Verdict,
     formats: &'a [Finding],
@@ -122,7 +122,7 @@ pub async fn check(site: &Site, json: bool) -> Outcome<()> {
     }
 }
 
-/// What the volumes hold, and whether a server said so.
+/// The formats on the volumes, and whether a server reported them.
 async fn on_volumes(site: &Site, config: Config) -> Outcome<(FormatsView, bool)> {
     let socket = site.socket();
     match UnixStream::connect(&socket).await {
@@ -168,12 +168,12 @@ fn of_volume(format: &'static str, found: &OnVolume, own: u32) -> Finding {
                 "`stele pool status` says whether drives are missing; `stele catalog rebuild` makes a catalog anew";
             finding.is(Verdict::Damaged, next)
         }
-        // Of an empty store no segment is in use; of two copies one suffices.
+        // An empty store has no segment in use; one of two copies suffices.
         _ => finding,
     }
 }
 
-/// What the label says, in words.
+/// The label's version, in words.
 fn label(stamp: codec::Stamp) -> String {
     let more = match stamp.read_only_compatible {
         0 => String::new(),
@@ -182,7 +182,7 @@ fn label(stamp: codec::Stamp) -> String {
     format!("format {}, features {:#x}{more}", stamp.format, stamp.incompatible)
 }
 
-/// What this binary writes on drives, in words.
+/// The label's version that this binary writes, in words.
 fn own_label() -> String {
     label(codec::Stamp { format: codec::FORMAT, incompatible: codec::WRITTEN, read_only_compatible: 0 })
 }

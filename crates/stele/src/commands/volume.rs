@@ -1,4 +1,4 @@
-//! What `stele volume` does and shows.
+//! Runs `stele volume`, and shows its results.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::connection::Connection;
 use crate::failure::Outcome;
 use crate::output::{Align, Table};
 
-/// Ranges that cannot be read, shown of one volume unless all are asked for.
+/// Number of unreadable ranges shown for one volume without `--all`.
 const RANGES_SHOWN: usize = 20;
 
 pub async fn run(site: &Site, json: bool, command: Volume) -> Outcome<()> {
@@ -23,7 +23,7 @@ pub async fn run(site: &Site, json: bool, command: Volume) -> Outcome<()> {
         confirm(&format!("Delete volume '{name}' and everything on it?"), "--yes")?;
     }
     if let Volume::Rollback { volume, snapshot, yes: false, .. } = &command {
-        confirm(&format!("Bring volume '{volume}' back to '{snapshot}', and lose what was written since?"), "--yes")?;
+        confirm(&format!("Bring volume '{volume}' back to '{snapshot}', and lose all later writes?"), "--yes")?;
     }
     let connection = Connection::find(site).await?;
     let done = on(&connection, json, command).await;
@@ -91,7 +91,7 @@ async fn show_volume(connection: &Connection, json: bool, name: String, watch: b
             print_json(&detail)?;
         } else {
             if watch && std::io::stdout().is_terminal() {
-                // Clears the screen and goes to its corner.
+                // Clear the screen and move to its corner.
                 print!("\x1b[2J\x1b[H");
             }
             print!("{}", table(std::slice::from_ref(&detail.volume)));
@@ -107,7 +107,7 @@ async fn show_volume(connection: &Connection, json: bool, name: String, watch: b
     }
 }
 
-/// Totals of each connection, and its rates since the look before.
+/// Totals of each connection, and its rates since the previous sample.
 fn connections(views: &[ConnectionView], before: Option<(Duration, &[ConnectionView])>) -> String {
     if views.is_empty() {
         return "\nNo connections.\n".to_owned();
@@ -193,7 +193,7 @@ fn table(views: &[View]) -> String {
     table.render()
 }
 
-/// The first ranges that cannot be read, and how many more there are.
+/// The first unreadable ranges, and the number of further ones.
 fn unreadable(view: &View, most: usize) -> String {
     let mut text = String::new();
     for (at, length) in view.unreadable.iter().take(most) {
@@ -210,7 +210,7 @@ fn unreadable(view: &View, most: usize) -> String {
     text
 }
 
-/// What the listing has no room for.
+/// Details that the listing has no space for.
 fn show(detail: &DetailView) -> String {
     let cache = &detail.cache;
     let reads = detail.cache_hits + detail.cache_misses;

@@ -39,7 +39,7 @@ fn the_packaged_configuration_explains_every_key_and_says_the_defaults() {
     assert_eq!(packaged.admin.socket.take().as_deref(), Some(Path::new("/run/stele/stele.sock")));
     let usual = toml::to_string(&Config::new(Vec::new())).unwrap();
     assert_eq!(toml::to_string(&packaged).unwrap(), usual, "what it says is the default");
-    // Everything that may be left out is there too, behind a mark.
+    // All optional settings are there too, commented out.
     let path = || Some(PathBuf::from("x"));
     let address = || Some(SocketAddr::from(([127, 0, 0, 1], 1)));
     let mut whole = Config::new(Vec::new());
@@ -68,7 +68,7 @@ fn the_packaged_configuration_explains_every_key_and_says_the_defaults() {
         let lines: Vec<&str> = part.lines().collect();
         let at = lines.iter().position(|line| line.trim_start_matches("# ").starts_with(&format!("{key} = ")));
         let at = at.unwrap_or_else(|| panic!("[{table}] {key} is not in it"));
-        // Pairs that belong together share one explanation.
+        // Related pairs share one explanation.
         assert!(
             lines[..at].iter().rev().take(2).any(|line| line.starts_with("# ")),
             "[{table}] {key} is not explained"
@@ -91,7 +91,7 @@ fn a_configuration_says_where_its_data_are() {
     assert_eq!(found("not toml"), dir);
     let named = Site::find(Some(Path::new("/given")), Some(&file));
     assert_eq!(named.dir, Path::new("/given"));
-    // The drives of a new pool come into a file that explains everything, and nothing else of it changes.
+    // The drives of a new pool are added to a file that explains everything; nothing else in it changes.
     let text = include_str!("../../../../contrib/package/stele.toml");
     std::fs::write(&file, text).unwrap();
     let drives = ["/dev/sdb@1", "/dev/sdc@2"].map(|text| text.parse().unwrap());

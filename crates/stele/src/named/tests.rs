@@ -1,6 +1,6 @@
 use super::*;
 
-/// Who holds each entry, the drives that are there, the drive asked for, and the entry that names it.
+/// The holder of each entry, the drives present, the drive in question, and the entry that names it.
 type Case<'a> = (&'a [Holder], &'a [u32], u32, Option<usize>);
 
 #[test]
@@ -8,15 +8,15 @@ fn a_drive_is_known_by_its_label_and_else_by_being_the_only_one_left() {
     use Holder::{Drive, Stranger, Unknown};
     let cases: &[Case] = &[
         (&[Drive(0), Drive(2), Drive(1)], &[0, 1, 2], 1, Some(2)),
-        // One is away, and one entry cannot be read.
+        // One drive is away, and one entry is unreadable.
         (&[Drive(0), Unknown, Drive(2)], &[0, 1, 2], 1, Some(1)),
-        // Two are away: either entry may be either drive.
+        // Two drives are away: each of the two entries may name either.
         (&[Drive(0), Unknown, Unknown], &[0, 1, 2], 1, None),
-        // The entry that cannot be read is not the one asked for.
+        // The unreadable entry is not the drive in question.
         (&[Drive(0), Unknown, Drive(1)], &[0, 1, 2], 3, None),
         (&[Drive(0), Stranger, Drive(2)], &[0, 1, 2], 1, None),
         (&[Drive(0), Stranger, Unknown, Drive(2)], &[0, 1, 2], 1, Some(2)),
-        // A drive that nothing names, beside an entry of nothing.
+        // A drive that no entry names, beside an entry that names no drive.
         (&[Unknown, Unknown, Drive(1)], &[0, 1], 0, None),
     ];
     for (holders, drives, number, expected) in cases {
@@ -32,7 +32,7 @@ fn one_file_has_many_spellings() {
     std::os::unix::fs::symlink(dir.join("a"), dir.join("link")).unwrap();
     assert!(is_same(&dir.join("a"), &dir.join("./a")) && is_same(&dir.join("a"), &dir.join("link")));
     assert!(!is_same(&dir.join("a"), &dir.join("b")));
-    // Also of a file that is gone.
+    // The same for a file that is gone.
     assert!(is_same(Path::new("./gone/d3.img"), Path::new("gone/d3.img")));
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -1,7 +1,7 @@
-//! An archive that answers reads only, since drives were missing when it was opened, takes changes when they are back.
+//! Reopens an archive for writing. Missing drives made it read-only when it was opened, and they are back.
 //!
-//! Failure model: an attempt that fails changes nothing that counts, and the next one begins anew. A catalog that has stopped
-//! goes on at the next start only, and the alarm says so.
+//! Failure model: a failed attempt changes nothing that counts, and the next attempt starts again. A stopped catalog
+//! resumes only at the next start, and the alarm says so.
 
 use stele_archive::ArchiveError;
 
@@ -10,8 +10,8 @@ use super::{Node, READ_ONLY};
 use crate::failure::Outcome;
 
 impl Node {
-    /// Opens the archive for writing where it answers reads only, since drives were missing when it was opened, and all that it
-    /// stands on can be read again. Answers whether it was.
+    /// Opens the archive for writing if missing drives made it read-only and all of its volumes are readable again.
+    /// Returns whether it did.
     pub async fn open_archive_again(&self) -> Outcome<bool> {
         if self.trouble().is_none_or(|trouble| trouble.kind != READ_ONLY) {
             return Ok(false);
@@ -24,7 +24,7 @@ impl Node {
         match archive.open_again(foundation.clone(), self.archive_options(false)).await {
             Ok(()) => {}
             Err(error @ ArchiveError::Stopped(_)) => {
-                // A catalog that has stopped goes on at the next start only.
+                // A stopped catalog resumes only at the next start.
                 let next = "return missing drives, and start the server again".to_owned();
                 let message = format!("the archive answers reads and refuses every change: {error}");
                 self.set_trouble(Some(Trouble { kind: READ_ONLY, message, next }));

@@ -1,7 +1,7 @@
-//! Alarms as they come: the last of them for `stele pool status`, and each as one line of JSON where the server logs.
+//! Alarms: the most recent ones for `stele pool status`, and each as one line of JSON in the server's log.
 //!
-//! The server also keeps them in `alarms.jsonl` in the data directory, so that a start knows since when a drive has been out of
-//! use. The file is cut to its last lines when it has grown; that it cannot be written keeps nothing from working.
+//! The server also keeps them in `alarms.jsonl` in the data directory. A start reads from it since when a drive has
+//! been out of use. A file that has grown is cut to its last lines. A failure to write it stops no other work.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
@@ -16,35 +16,35 @@ use crate::api::pool::AlarmView;
 
 /// Alarms kept for `stele pool status`.
 const KEPT: usize = 100;
-/// The file is cut when it is larger.
+/// Size above which the file is cut.
 const FILE_MAX: u64 = 1 << 20;
 
 #[derive(Default)]
 struct Inner {
     last: VecDeque<AlarmView>,
-    /// Those that came under this server, by kind.
+    /// Alarms raised by this server, counted by kind.
     came: BTreeMap<String, u64>,
-    /// Where a server keeps them; a command shows its own as text only.
+    /// The server's file; a command only prints its alarms.
     file: Option<PathBuf>,
 }
 
-/// The last alarms, shared with the reactor's callback.
+/// The most recent alarms, shared with the reactor's callback.
 #[derive(Clone, Default)]
 pub struct Alarms(Arc<Mutex<Inner>>);
 
 impl Alarms {
-    /// Those of a server, with what an earlier one left.
+    /// The alarms of a server, including those that an earlier server left in the file.
     pub fn of_server(dir: &Path) -> Alarms {
         let file = dir.join("alarms.jsonl");
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         let lines: Vec<&str> = text.lines().rev().take(KEPT).collect();
-        // A line that a crash cut off is none.
+        // Skip a line that a crash cut off.
         let read = lines.into_iter().rev().filter_map(|line| serde_json::from_str(line).ok());
         let last = read.map(|alarm| AlarmView { earlier: true, ..alarm }).collect();
         Alarms(Arc::new(Mutex::new(Inner { last, file: Some(file), came: BTreeMap::new() })))
     }
 
-    /// One of the array.
+    /// Takes an alarm of the array.
     fn note(&self, alarm: &Alarm) {
         self.keep(AlarmView {
             at: wall_clock(),
@@ -81,18 +81,18 @@ impl Alarms {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).last.iter().cloned().collect()
     }
 
-    /// How many came under this server, by kind.
+    /// The number of alarms raised by this server, by kind.
     pub fn came(&self) -> BTreeMap<String, u64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).came.clone()
     }
 
-    /// How many came in all, and the last of them: of one moment.
+    /// The number of all alarms and the most recent ones, read together.
     pub fn latest(&self) -> (u64, Vec<AlarmView>) {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (inner.came.values().sum(), inner.last.iter().cloned().collect())
     }
 
-    /// For the reactor.
+    /// Options for the reactor.
     pub fn server_options(&self) -> ServerOptions {
         let alarms = self.clone();
         ServerOptions { alarms: Some(Box::new(move |alarm| alarms.note(&alarm))), ..ServerOptions::default() }
@@ -119,7 +119,7 @@ pub fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// A name as alarms and metrics write it.
+/// A name in the spelling of alarms and metrics.
 pub fn kebab(name: &str) -> String {
     let mut text = String::new();
     for c in name.chars() {

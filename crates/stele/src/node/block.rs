@@ -1,11 +1,11 @@
-//! How hosts reach volumes.
+//! The URLs under which hosts reach volumes.
 
 use std::net::SocketAddr;
 use std::path::Path;
 
 use stele_block::Export;
 
-/// The URLs of an export (the NBD project's `uri.md`): over TCP where the server listens there, and over the unix socket.
+/// The URLs of an export (the NBD project's `uri.md`): over TCP if the server listens there, and over the Unix socket.
 pub fn nbd_urls(export: &Export, listen: Option<SocketAddr>, socket: &Path, tls_required: bool) -> Vec<String> {
     let access = &export.access;
     let secure = access.tls || !access.certificates.is_empty();
@@ -19,12 +19,12 @@ pub fn nbd_urls(export: &Export, listen: Option<SocketAddr>, socket: &Path, tls_
     urls
 }
 
-/// The URL of an export as libiscsi and QEMU take it; secrets are not in it. Without a listener there is none.
+/// The URL of an export as libiscsi and QEMU take it, without secrets. Without a listener there is no URL.
 pub fn iscsi_urls(export: &Export, listen: Option<SocketAddr>) -> Vec<String> {
     listen.map(|address| format!("iscsi://{address}/{}/0", export.name)).into_iter().collect()
 }
 
-/// What is not plain in a URL's path or query, in per cent.
+/// Percent-encodes the characters that a URL's path or query does not allow.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()

@@ -1,4 +1,4 @@
-//! Making a pool with the volumes of the archive on it, and the archive in them.
+//! Creates a pool, the archive's volumes on it, and the archive on these volumes.
 
 use std::fs;
 
@@ -17,12 +17,12 @@ use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Opening;
 
-/// The smallest segments of an archive, and how many it has at least.
+/// The smallest segment of an archive; beside it, the smallest number of segments.
 const SEGMENT_MIN: u64 = 4 * MIB;
 const SEGMENTS_MIN: u64 = 4;
 
-/// The archive's segment: small enough that a small volume has some thirty, since two are kept back for deletes. The
-/// volume's size is a multiple of it.
+/// The archive's segment size. A small volume gets about thirty segments, because two are reserved for deletes. The
+/// volume's size is a multiple of the segment.
 fn segment(volume: u64) -> u64 {
     1 << (volume / 32).clamp(SEGMENT_MIN, 64 * MIB).ilog2()
 }
@@ -31,10 +31,10 @@ pub(super) fn archive_options(read_only: bool) -> stele_archive::Options {
     stele_archive::Options { read_only, ..stele_archive::Options::default() }
 }
 
-/// Makes the directory, the configuration, the pool, and on it the archive (unless `--data none`).
+/// Creates the directory, the configuration and the pool, and the archive on it (unless `--data none`).
 pub async fn pool(site: &Site, create: Create) -> Outcome<StatusView> {
     super::own(site)?;
-    // A package puts a configuration there that names no drives yet.
+    // A package installs a configuration that names no drives yet.
     let given = if site.config_path.exists() { Some(Config::read(&site.config_path)?) } else { None };
     if given.as_ref().is_some_and(|config| !config.pool.drives.is_empty()) {
         return Err(Failure::new(Kind::Exists, format!("{} already describes a pool", site.config_path.display()))
@@ -45,7 +45,8 @@ pub async fn pool(site: &Site, create: Create) -> Outcome<StatusView> {
         code => Some(code.parse::<Code>().map_err(|error| Failure::usage(error.to_string()))?),
     };
     fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
-    // Paths are kept as given where they lie in the data directory, else absolute: the command may run from elsewhere.
+    // Keep paths inside the data directory as given, and make others absolute: a command may run from another
+    // directory.
     let mut config = given.unwrap_or_else(|| Config::new(Vec::new()));
     config.pool.drives = create.drives;
     for drive in &mut config.pool.drives {
@@ -60,23 +61,23 @@ pub async fn pool(site: &Site, create: Create) -> Outcome<StatusView> {
     Ok(status)
 }
 
-/// How file drives take their space.
+/// How file drives allocate their space.
 pub fn space_of(written: bool) -> Space {
     if written { Space::Written } else { Space::Sparse }
 }
 
-/// What a new pool is made with, beside its configuration.
+/// The properties of a new pool besides its configuration.
 pub struct Made {
     pub name: String,
     pub log: Option<Bytes>,
     pub spare: Option<u32>,
-    /// Code of the archive's data volume; none: no archive.
+    /// Code of the archive's data volume; `None` for a pool without an archive.
     pub data: Option<Code>,
-    /// How drives that are files and do not exist come into being.
+    /// How to make drives that are files and do not exist yet.
     pub new: Option<NewDrives>,
 }
 
-/// Makes everything and leaves it open. The configuration is written last: a pool that was not finished has none.
+/// Creates everything and leaves it open. The configuration is written last: an unfinished pool has none.
 pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
     master::make(site, &config.archive.master_key)?;
     let create = CreateOptions {
@@ -113,7 +114,7 @@ pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
         .next(format!("write drives = [{drives}] under [pool] there")))
 }
 
-/// The catalog and data volumes, and a new archive on them.
+/// Creates the catalog and data volumes, and a new archive on them.
 async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()> {
     let Some(code) = data else { return Ok(()) };
     let drives = node.config.pool.drives.len();
@@ -161,20 +162,20 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
     Ok(())
 }
 
-/// What the drives leave for a data volume of this code beside the catalog, less a thirty-second for the slot table and its
-/// copies on write.
+/// The space for a data volume of this code beside the catalog. A thirty-second stays free for the slot table and for
+/// its copy-on-write pages.
 pub(super) fn data_room(raw: Bytes, spare: Bytes, catalog: u64, code: Code) -> u64 {
     let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog) / 32 * 31;
     free / code.width() as u64 * code.data() as u64
 }
 
-/// The catalog's size on drives of so many bytes.
+/// The catalog's size on drives of this raw capacity.
 pub(super) fn catalog_size(raw: Bytes) -> Bytes {
     Bytes((raw.0 / 48).clamp(128 * MIB, 64 * GIB) / (8 * MIB) * (8 * MIB))
 }
 
-/// The volume for the catalog of an archive whose data have this code: the index survives one fault more than the data it
-/// is the index of, where there are drives for that.
+/// The catalog volume of an archive whose data have this code. If there are enough drives, the catalog survives one
+/// more fault than the data, because it is their index.
 pub async fn catalog_spec(node: &Node, data: Code, name: String) -> Outcome<VolumeSpec> {
     let (raw, _) = space(node).await?;
     let copies = (data.tolerates() + 2).min(node.config.pool.drives.len()).min(5) as u8;
@@ -191,7 +192,7 @@ pub async fn catalog_spec(node: &Node, data: Code, name: String) -> Outcome<Volu
     })
 }
 
-/// Makes an empty catalog on its volume; whatever was there is gone.
+/// Makes an empty catalog on its volume, and destroys the volume's former contents.
 pub async fn format_catalog(pool: &PoolServer, catalog: &VolumeStatus) -> Outcome<()> {
     let handle = pool.volume_of(catalog);
     blocking(move || {

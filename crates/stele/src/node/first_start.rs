@@ -1,9 +1,9 @@
-//! The first start, so that one that is killed can be begun again: `first-start` in the data directory is there from before
-//! the first drive is made until the first key has been printed.
+//! The first start, made repeatable after a kill. The file `first-start` exists in the data directory from before the
+//! first drive is made until the first key has been printed.
 //!
-//! Until there is a configuration the file lists the drives this start makes, which hold nothing anybody was promised: the
-//! next start removes them. Once there is one the list is empty, so that no drive in use is ever on it. A key that was made
-//! but perhaps not printed stays, and nobody knows its secret; the next start makes and prints another.
+//! Until there is a configuration, the file lists the drives that this start makes. They hold no acknowledged data, and
+//! the next start removes them. With a configuration the list is empty, so that it never names a drive in use. A key
+//! that was made but perhaps not printed stays. Its secret is lost, and the next start makes and prints another key.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -14,19 +14,20 @@ use crate::failure::{Failure, Kind, Outcome, io_failure};
 
 const NAME: &str = "first-start";
 
-/// A first start that has not come to its end. Held by one process at a time.
+/// An unfinished first start. One process at a time holds it.
 pub struct FirstStart {
     path: PathBuf,
     file: File,
 }
 
 impl FirstStart {
-    /// Whether one was begun and did not come to its end.
+    /// Whether a first start began and did not finish.
     pub fn is_unfinished(site: &Site) -> bool {
         site.dir.join(NAME).exists()
     }
 
-    /// Begins one, after removing what an unfinished one left; those of `drives` that are not there are about to be made.
+    /// Begins a first start, and first removes the drives of an unfinished one. The caller then makes the missing
+    /// `drives`.
     pub fn begin(site: &Site, drives: &[PathBuf]) -> Outcome<FirstStart> {
         let mut start = FirstStart::hold(site)?;
         let mut left = String::new();
@@ -41,21 +42,21 @@ impl FirstStart {
                 }
             }
         }
-        // What is there already was not made by this start, and is not its to remove.
+        // An existing file was not made by this start, which must not remove it.
         let new = drives.iter().filter(|drive| !site.path(drive).exists());
         let list: String = new.map(|drive| format!("{}\n", drive.display())).collect();
         start.write(&list)?;
         Ok(start)
     }
 
-    /// The configuration is written: from now on its drives are a pool's, and only the key is owed.
+    /// The configuration is written: the drives now belong to a pool, and only the key remains to be printed.
     pub fn settle(site: &Site) -> Outcome<FirstStart> {
         let mut start = FirstStart::hold(site)?;
         start.write("")?;
         Ok(start)
     }
 
-    /// Everything was made and said.
+    /// The start is complete, and its key was printed.
     pub fn finish(self) -> Outcome<()> {
         fs::remove_file(&self.path).map_err(|error| io_failure("remove", &self.path, &error))
     }
@@ -76,7 +77,7 @@ impl FirstStart {
 
     fn write(&mut self, list: &str) -> Outcome<()> {
         let file = &mut self.file;
-        // A crash in between leaves fewer lines: drives of an earlier try, which are gone by now.
+        // A crash in between leaves fewer lines: they name drives of an earlier attempt, which are removed already.
         let written = file
             .set_len(0)
             .and_then(|()| file.rewind())

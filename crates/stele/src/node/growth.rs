@@ -1,7 +1,7 @@
-//! The archive grows with its pool: its volumes get the sizes that they would have on a pool made of these drives.
+//! Grows the archive with its pool: its volumes get the sizes that they would have on a new pool of these drives.
 //!
-//! Both are only ever made larger. The data volume takes room as objects come, so a size that the pool cannot hold one day is
-//! told by `stele pool status`, as for any other volume.
+//! Volumes only grow. The data volume allocates space as objects arrive. If the pool can no longer hold its size,
+//! `stele pool status` shows that, as for any other volume.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,24 +15,24 @@ use super::{Node, create};
 use crate::api::Actor;
 use crate::failure::{Failure, Outcome};
 
-/// Whose room counts.
+/// The occasion of a growth, which decides which drives count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
-    /// Drives were just added: all that stay.
+    /// Drives were just added: count all drives that stay.
     Added,
-    /// Nobody asked: only where nothing moves and every drive is well, since one that is replaced counts twice until it has
-    /// gone.
+    /// A periodic check: count only if no stripe moves and every drive is healthy, since a drive under replacement
+    /// counts twice until it leaves.
     Quiet,
 }
 
-/// What a pool's archive volumes should have.
+/// The intended sizes of a pool's archive volumes.
 struct Sizes {
     catalog: Bytes,
     data: Bytes,
 }
 
 impl Node {
-    /// Makes the archive's volumes as large as the pool's drives allow. An archive that may not be written stays as it is.
+    /// Grows the archive's volumes to the sizes that the pool's drives allow. A read-only archive keeps its sizes.
     pub async fn grow_archive(&self, when: When) -> Outcome<()> {
         let (Ok(archive), Some(catalog)) = (self.archive(), self.catalog.as_ref()) else { return Ok(()) };
         if archive.is_read_only() {
@@ -40,7 +40,7 @@ impl Node {
         }
         let _turn = self.growing.lock().await;
         if !self.has_taken_up.load(Relaxed) {
-            // A server that was killed while the volume grew may have left the catalog with a part of it.
+            // A server killed during a growth of the volume may have left the catalog using only a part of it.
             catalog.grow(|| Ok(())).await.map_err(ArchiveError::from)?;
             self.has_taken_up.store(true, Relaxed);
         }
@@ -50,7 +50,7 @@ impl Node {
         };
         let Some(sizes) = self.sizes(&status, when, &pair, archive.space().segment_bytes) else { return Ok(()) };
         let (catalog_volume, data_volume) = &pair;
-        // Neither waits for the other.
+        // Neither growth waits for the other.
         let grown = match sizes.catalog > catalog_volume.spec.size {
             true => self.grow_catalog(catalog_volume, sizes.catalog).await,
             false => Ok(()),
@@ -81,7 +81,7 @@ impl Node {
         let size = create::catalog_size(raw).max(catalog.spec.size);
         let room = create::data_room(raw, status.spare, size.0 * catalog.spec.code.width() as u64, data.spec.code);
         let most = self.config.archive.data_max.map_or(u64::MAX, |most| most.0.0);
-        // Whole segments, and the block behind them that the superblock's second copy needs.
+        // Whole segments, and one more block for the superblock's second copy.
         let wanted = room.min(most) / segment * segment;
         let worthwhile = wanted >= data.spec.size.0 + segment;
         Some(Sizes { catalog: size, data: if worthwhile { Bytes(wanted) } else { data.spec.size } })
@@ -93,7 +93,7 @@ impl Node {
         let act = async move {
             let grow = move || {
                 let grown = pool.command_blocking(Command::ResizeVolume { name, size });
-                // The new size is learned from a listing.
+                // A listing makes the new size known.
                 let known = grown.and_then(|_| pool.command_blocking(Command::ListVolumes));
                 known.map(drop).map_err(|error| CatalogError::Full(error.to_string()))
             };

@@ -1,4 +1,4 @@
-//! What keeps volumes that carry retained records from being deleted.
+//! Prevents the deletion of volumes that carry retained records.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use stele_array::Command;
 use stele_array::reactor::PoolServer;
 use stele_ground::VolumeId;
 
-/// Protects the volumes beneath the archive while it retains anything.
+/// Protects the volumes below the archive while it retains a record.
 pub(super) struct VolumeGuard {
     pub pool: Arc<PoolServer>,
-    /// Each with its owner.
+    /// Each volume with its owner.
     pub volumes: Vec<(VolumeId, String)>,
 }
 

@@ -1,11 +1,12 @@
 //! Signed heads of the audit log: sent to every configured place on schedule, and compared with the log at start.
 //!
-//! A pool that was set back as a whole looks sound from inside: all its volumes are of one moment. A head that was sent
-//! elsewhere is not set back with it. Before the archive is opened for writing, its log is compared with the newest head of
-//! this store in each place; where one is newer, or of another history, it is opened for reading only.
+//! A pool that was rolled back as a whole looks sound from inside, because all its volumes come from the same moment. A
+//! head sent elsewhere is not rolled back with it. Before the archive is opened for writing, its log is compared with
+//! this store's newest head in each place. If a head is newer, or of another history, the archive is opened read-only.
 //!
-//! Failure model: a place that cannot be read is an alarm and no more, since a share may be away. A file that this store did
-//! not sign says nothing. Whoever can remove the heads from every place can hide that the pool was set back.
+//! Failure model: a place that cannot be read raises an alarm only, since a network share may be away. A file that this
+//! store did not sign is ignored. An attacker who removes the heads from every place can hide that the pool was rolled
+//! back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,16 +17,16 @@ use super::volumes::Trouble;
 use crate::config::{Config, Site};
 use crate::failure::{Outcome, io_failure};
 
-/// The trouble of a pool that is older than a head of its own.
+/// The trouble of a pool that is older than one of its own heads.
 pub(super) const ROLLED_BACK: &str = "rolled-back";
 
-/// Where heads are sent.
+/// The directories that heads are sent to.
 pub fn places(site: &Site, config: &Config) -> Vec<PathBuf> {
     let also = &config.archive.heads_also;
     std::iter::once(&config.archive.heads).chain(also).map(|place| site.path(place)).collect()
 }
 
-/// What the places know that the log does not, and what could not be asked.
+/// Heads that the log does not contain, and the places that could not be read.
 pub fn compare(archive: &Archive, places: &[PathBuf]) -> Outcome<(Option<Trouble>, Vec<String>)> {
     let (mut trouble, mut unasked) = (None, Vec::new());
     for place in places {
@@ -68,12 +69,12 @@ pub fn compare(archive: &Archive, places: &[PathBuf]) -> Outcome<(Option<Trouble
     Ok((trouble, unasked))
 }
 
-/// All heads of the places, for a rebuild: how far the log reached.
+/// All heads of the places: a rebuild learns from them how far the log reached.
 pub fn all(places: &[PathBuf]) -> Vec<SignedHead> {
     places.iter().flat_map(|place| files(place).unwrap_or_default()).filter_map(|path| read(&path)).collect()
 }
 
-/// The newest first. A place that does not exist yet has none.
+/// The files of a place, newest first. A place that does not exist yet has none.
 fn files(place: &Path) -> Outcome<Vec<PathBuf>> {
     let entries = match fs::read_dir(place) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -92,7 +93,7 @@ fn read(path: &Path) -> Option<SignedHead> {
     serde_json::from_str(fs::read_to_string(path).ok()?.trim()).ok()
 }
 
-/// `DIR/00000000000000001234.head`, whole or not at all; named by the number of records so that names sort. A head of
+/// Writes `DIR/00000000000000001234.head` atomically. The number of records is the name, so that names sort. A head of
 /// another history at that number, from before a rebuild, is kept.
 pub fn write(dir: &Path, head: &SignedHead) -> Outcome<()> {
     fs::create_dir_all(dir).map_err(|error| io_failure("make", dir, &error))?;

@@ -1,9 +1,9 @@
-//! What was counted under earlier servers: `history.json` in the data directory. The pool itself counts from its opening on;
-//! errors of a drive and the date of the last scrub are of use only where a restart does not forget them.
+//! Counters of earlier servers: `history.json` in the data directory. The pool itself counts from its opening on. Drive
+//! errors and the date of the last scrub are useful only if they survive a restart.
 //!
-//! Drives are known by their identities, so that a new drive begins at nothing. Failure model: the file is replaced whole, once
-//! a minute where something changed and when the server stops; a kill forgets what was counted within the last minute. A file
-//! that cannot be read is none, and that it cannot be written keeps nothing from working.
+//! Drives are identified by their identities, so that a new drive starts at zero. Failure model: the server replaces
+//! the file atomically, once a minute after a change and when it stops. A kill loses the counts of the last minute. An
+//! unreadable file counts as missing, and a failure to write it stops no other work.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::files;
 
 const NAME: &str = "history.json";
 
-/// What is added up. Counts of a pool that is not this one are forgotten.
+/// The accumulated counters. Counters of another pool are dropped.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Counts {
     pool: String,
@@ -27,7 +27,7 @@ struct Counts {
     scrub_damage_repaired: u64,
     rebuilt: u64,
     repaired: u64,
-    /// By identity.
+    /// By drive identity.
     drives: BTreeMap<String, DriveCounts>,
 }
 
@@ -46,11 +46,11 @@ pub struct History {
 
 #[derive(Default)]
 struct Inner {
-    /// As they were when the pool was opened.
+    /// The counters when the pool was opened.
     before: Counts,
-    /// What is in the file.
+    /// The counters in the file.
     kept: Counts,
-    /// Scrubs of this opening that were seen to finish, and when the last one did.
+    /// The scrubs of this opening that finished, and the time of the last one.
     scrubs: u64,
     last_scrub: Option<u64>,
 }
@@ -63,7 +63,7 @@ impl History {
         History { path, inner: Mutex::new(Inner { kept: before.clone(), before, ..Inner::default() }) }
     }
 
-    /// Adds what earlier servers counted to what the pool has counted since it was opened.
+    /// Adds the counters of earlier servers to those of the pool since its opening.
     pub fn add_to(&self, view: &mut StatusView, now: u64) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if view.scrubs_finished > inner.scrubs {
@@ -75,7 +75,7 @@ impl History {
             return;
         }
         if view.scrubs_finished == 0 {
-            // What was found is what the last scrub found.
+            // The damage found is that of the last scrub.
             view.last_scrub = before.last_scrub;
             view.scrub_damage_found = before.scrub_damage_found;
             view.scrub_damage_repaired = before.scrub_damage_repaired;
@@ -92,7 +92,7 @@ impl History {
         }
     }
 
-    /// Writes what a status shows, where that is not in the file yet.
+    /// Writes the counters of a status if the file does not have them yet.
     pub fn keep(&self, view: &StatusView) {
         let drives = view.drives.iter().map(|drive| {
             let counts = DriveCounts {
@@ -120,7 +120,7 @@ impl History {
         let text = serde_json::to_vec_pretty(&counts).unwrap_or_default();
         match files::replace(&self.path, &text) {
             Ok(()) => inner.kept = counts,
-            Err(failure) => tracing::warn!("what was counted is not kept: {failure}"),
+            Err(failure) => tracing::warn!("the counters cannot be written to history.json: {failure}"),
         }
     }
 }

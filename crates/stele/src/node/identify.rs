@@ -1,5 +1,5 @@
-//! What tells one drive from another by hand: its serial number, its name under /dev/disk/by-id, the light of its slot. Files
-//! have none of these.
+//! Names by which a person finds a drive: its serial number, its name under /dev/disk/by-id, the light of its slot.
+//! File drives have none of these.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::failure::{Failure, Outcome, io_failure};
 
-/// Names of one device.
+/// The names of one device.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub serial: Option<String>,
     pub by_id: Option<PathBuf>,
 }
 
-/// Where the system tells of its devices.
+/// The system's directories that describe devices.
 #[derive(Clone, Debug)]
 pub struct System {
     /// `/sys`.
@@ -30,12 +30,12 @@ impl Default for System {
     }
 }
 
-/// Where a serial number stands, by kind of device: NVMe and some SCSI, virtio, then what the device told of itself.
+/// Files with a serial number, by kind of device: NVMe and some SCSI, virtio, then the device's own report.
 const SERIALS: [&str; 3] = ["device/serial", "serial", "device/vpd_pg80"];
-/// The length of a page's head in `vpd_pg80`.
+/// Length of the header of a page in `vpd_pg80`.
 const PAGE_HEAD: usize = 4;
 
-/// Remembers what was found, by device number: drives keep their names while they are attached.
+/// A cache by device number: drives keep their names while they are attached.
 #[derive(Default)]
 pub struct Identities(Mutex<BTreeMap<(PathBuf, u64), Identity>>);
 
@@ -52,14 +52,14 @@ impl Identities {
     }
 }
 
-/// None where the path names no block device.
+/// `None` if the path names no block device.
 fn device_number(path: &Path) -> Option<u64> {
     let metadata = std::fs::metadata(path).ok()?;
     metadata.file_type().is_block_device().then(|| metadata.rdev())
 }
 
 impl System {
-    /// The kernel's name of a device, such as `sda`; of a partition that of its disk.
+    /// The kernel's name of a device, such as `sda`; for a partition, the name of its disk.
     fn name_of(&self, device: u64) -> Option<String> {
         let (major, minor) = (device >> 8 & 0xfff | device >> 32 & !0xfff, device & 0xff | device >> 12 & !0xff);
         let place = std::fs::canonicalize(self.sys.join(format!("dev/block/{major}:{minor}"))).ok()?;
@@ -78,7 +78,7 @@ impl System {
         })
     }
 
-    /// The first name, in order, that leads to the same device; those that name the model come before bare numbers.
+    /// The first name in order that leads to the same device. Names with the model come before bare numbers.
     pub fn by_id(&self, path: &Path) -> Option<PathBuf> {
         let device = std::fs::canonicalize(path).ok()?;
         let entries = std::fs::read_dir(&self.by_id).ok()?.flatten().map(|entry| entry.path());

@@ -1,4 +1,4 @@
-//! Where the master key comes from: a file, the environment, or a command's output.
+//! The source of the master key: a file, the environment, or a command's output.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
     })
 }
 
-/// A command may carry a secret in its arguments; its program's name is enough.
+/// A command may carry a secret in its arguments, so only the name of its program is shown.
 fn redact(source: &str) -> String {
     source.split_whitespace().next().unwrap_or_default().to_owned()
 }
@@ -53,7 +53,7 @@ fn run(line: &str) -> Outcome<String> {
         .map_err(|_| Failure::failed(format!("{program} printed something that is no text")))
 }
 
-/// Makes a new key where the source is a file that does not exist yet; any other source must already hold one.
+/// Makes a new key if the source is a file that does not exist yet. Any other source must already have one.
 pub fn make(site: &Site, source: &str) -> Outcome<()> {
     if let Some(("file", path)) = source.split_once(':') {
         let path = site.path(Path::new(path));

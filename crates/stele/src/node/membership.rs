@@ -1,7 +1,7 @@
-//! Drives that come, go and take each other's place, as an operator asks for it.
+//! Adds, removes and replaces drives at an operator's request.
 //!
-//! A drive that is added is named in the configuration before the pool knows it, and one that is removed only until the pool
-//! has forgotten it: a start in between finds every drive that may hold something.
+//! The configuration names an added drive before the pool knows it, and a removed drive until the pool has forgotten
+//! it. A start in between therefore finds every drive that may hold data.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::api::{Actor, Call};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
 
-/// Takes drives into the pool. All or none.
+/// Adds drives to the pool: all of them, or none on an error.
 pub async fn add(node: &Node, call: Add, actor: &Actor) -> Outcome<()> {
     let names: Vec<String> = call.drives.iter().map(|drive| drive.0.path.display().to_string()).collect();
     let act = async {
@@ -28,7 +28,7 @@ pub async fn add(node: &Node, call: Add, actor: &Actor) -> Outcome<()> {
         let added = add_all(node, call, &mut attached, &mut made).await;
         if added.is_err() {
             attached.iter().for_each(|index| node.pool.detach(*index));
-            // Nothing of the pool's has come onto them.
+            // The pool has written nothing onto them.
             made.iter().for_each(|path| drop(std::fs::remove_file(path)));
         }
         added
@@ -48,7 +48,7 @@ async fn add_all(node: &Node, call: Add, attached: &mut Vec<u32>, made: &mut Vec
     Ok(())
 }
 
-/// The drive's index, and whether it is a file that was made for this.
+/// Returns the drive's index, and whether a file was made for it.
 async fn attach(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<(u32, bool)> {
     let pool = Arc::clone(&node.pool);
     blocking(move || {
@@ -69,21 +69,21 @@ async fn attach(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<
     .await
 }
 
-/// Begins to empty a drive.
+/// Starts to empty a drive.
 pub async fn remove(node: &Node, call: Remove, actor: &Actor) -> Outcome<()> {
     let place = format!("drive {}", call.drive);
     let act = node.pool.command(Command::RemoveDrive { drive: call.drive });
     node.audited(actor, "pool/remove", &place, act).await?.map(drop).map_err(Failure::from)
 }
 
-/// A drive that is being emptied stays.
+/// Cancels the removal of a drive that is being emptied.
 pub async fn keep(node: &Node, call: Keep, actor: &Actor) -> Outcome<()> {
     let place = format!("drive {}", call.drive);
     let act = node.pool.command(Command::KeepDrive { drive: call.drive });
     node.audited(actor, Keep::NAME, &place, act).await?.map(drop).map_err(Failure::from)
 }
 
-/// Puts a drive in the place of another.
+/// Replaces a drive with another.
 pub async fn replace(node: &Node, call: Replace, actor: &Actor) -> Outcome<()> {
     let how = if call.give_up { ", which is given up" } else { "" };
     let place = format!("drive {}{how}, by {}", call.old, call.new.0.path.display());
@@ -108,21 +108,21 @@ async fn put_in(node: &Node, call: Replace) -> Outcome<()> {
     Ok(())
 }
 
-/// Puts down in which enclosure a drive is.
+/// Sets the enclosure of a drive.
 pub async fn set(node: &Node, call: SetDrive, actor: &Actor) -> Outcome<()> {
     let place = format!("drive {} in enclosure {}", call.drive, call.enclosure);
     let act = node.pool.command(Command::SetDrive { drive: call.drive, enclosure: call.enclosure });
     node.audited(actor, SetDrive::NAME, &place, act).await?.map(drop).map_err(Failure::from)
 }
 
-/// Forgets a drive's errors, and takes it back if it was given up for them.
+/// Forgets a drive's errors. If the pool gave it up because of them, the pool takes it back.
 pub async fn clear(node: &Node, call: Clear, actor: &Actor) -> Outcome<()> {
     let place = format!("drive {}", call.drive);
     let act = node.pool.command(Command::ClearDrive { drive: call.drive });
     node.audited(actor, Clear::NAME, &place, act).await?.map(drop).map_err(Failure::from)
 }
 
-/// Attaches a drive of the pool anew. One that turns out not to be it is let go again.
+/// Attaches a drive of the pool again. If the path turns out to be another drive, it is detached.
 pub async fn online(node: &Node, call: Online, actor: &Actor) -> Outcome<()> {
     let place = format!("drive {} at {}", call.drive, call.path.display());
     let act = async {
@@ -137,14 +137,15 @@ pub async fn online(node: &Node, call: Online, actor: &Actor) -> Outcome<()> {
     node.audited(actor, Online::NAME, &place, act).await?.map(drop)
 }
 
-/// Whether the pool may have something on the drive: then it stays where it is. It leaves by itself where it was added in vain.
+/// Whether the pool may have data on the drive; then it stays attached. The pool detaches a drive that it failed to
+/// add.
 async fn is_in_pool(node: &Node, path: &Path) -> bool {
     let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { return true };
     let mut drives = status.drives.iter().filter(|drive| drive.health != DriveHealth::Rejected);
     drives.any(|drive| Path::new(&drive.name) == path)
 }
 
-/// Lets go of drives that have left the pool, so that others may open them.
+/// Detaches drives that have left the pool, so that other processes may open them.
 pub async fn let_go(node: &Node) -> Outcome<()> {
     if let Reply::Status(status) = node.pool.command(Command::Status).await? {
         status.removed.iter().filter_map(|departed| departed.index).for_each(|index| node.pool.detach(index));
@@ -152,19 +153,19 @@ pub async fn let_go(node: &Node) -> Outcome<()> {
     Ok(())
 }
 
-/// Lets go of drives that have left the pool, and takes them out of the configuration. Answers their paths.
+/// Detaches drives that have left the pool, and removes them from the configuration. Returns their paths.
 pub async fn forget_removed(node: &Node, site: &Site) -> Outcome<Vec<String>> {
     let Reply::Status(status) = node.pool.command(Command::Status).await? else { return Ok(Vec::new()) };
     let mut forgotten = Vec::new();
     let here: Vec<&str> = status.drives.iter().filter(|drive| drive.is_member()).map(|drive| &*drive.name).collect();
-    // Each once: the same path may be named for another drive later.
+    // Handle each departed drive once: the same path may name another drive later.
     let done = node.forgotten.load(Relaxed);
     for departed in status.removed.into_iter().skip(done) {
         if let Some(index) = departed.index {
-            // Harmless where it was done before.
+            // Harmless if repeated.
             node.pool.detach(index);
         }
-        // Another drive may stand in its place already.
+        // Another drive may use the path already.
         let path = Path::new(&departed.name);
         if !here.iter().any(|other| crate::named::is_same(Path::new(other), path)) && forget(site, path)? {
             forgotten.push(departed.name);
@@ -174,7 +175,7 @@ pub async fn forget_removed(node: &Node, site: &Site) -> Outcome<Vec<String>> {
     Ok(forgotten)
 }
 
-/// False where the configuration does not name the drive (any more).
+/// Returns false if the configuration does not name the drive.
 pub fn forget(site: &Site, path: &Path) -> Outcome<bool> {
     let config = Config::read(&site.config_path)?;
     match config.pool.drives.iter().find(|drive| crate::named::is_same(&drive.placed(site).path, path)) {

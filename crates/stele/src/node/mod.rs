@@ -1,6 +1,6 @@
 //! A node: the pool, and on it the catalog and the archive, opened together.
 //!
-//! The server keeps one for as long as it runs; a command without a server opens one for itself, with the archive
+//! The server keeps one node open while it runs. A command without a server opens a node for itself, with the archive
 //! read-only.
 
 mod again;
@@ -18,6 +18,7 @@ pub mod membership;
 #[cfg(test)]
 mod model;
 pub mod rebuild;
+pub mod shares;
 pub mod smart;
 pub mod standing;
 pub mod surroundings;
@@ -51,21 +52,21 @@ use crate::node::volumes::{Found, Trouble};
 pub use alarms::Alarms;
 pub use surroundings::{own_uid, wall_clock};
 
-/// What to do where catalog and data volume do not belong together.
+/// The next step if catalog and data volume do not belong together.
 const UNPAIRED_NEXT: &str = "name the volumes that belong together under [archive] in stele.toml, return missing drives, or \
                              make a catalog for the data volume with `stele catalog rebuild`";
 
-/// The alarm of an archive that could not be written when it was opened.
+/// The alarm of an archive that had to be opened read-only.
 const READ_ONLY: &str = "read-only";
 const PAIRING: &str = "pairing";
 
-/// How a node is opened.
+/// The mode of an opening.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening {
     pub override_quorum: bool,
-    /// Nothing is written to the drives at all.
+    /// Write nothing to the drives.
     pub read_only: bool,
-    /// The archive answers, and refuses every change.
+    /// The archive answers reads and refuses every change.
     pub archive_read_only: bool,
 }
 
@@ -74,13 +75,13 @@ impl Opening {
         Opening { override_quorum: false, read_only: false, archive_read_only: false }
     }
 
-    /// A command without a server: the array works, the archive only answers.
+    /// For a command without a server: the array is writable, the archive read-only.
     pub fn for_command() -> Opening {
         Opening { archive_read_only: true, ..Opening::for_server() }
     }
 }
 
-/// Where hosts reach volumes.
+/// The addresses at which hosts reach volumes.
 struct BlockPlaces {
     nbd_socket: std::path::PathBuf,
     nbd_listen: Mutex<Option<std::net::SocketAddr>>,
@@ -93,51 +94,53 @@ pub struct Node {
     archive: Option<Archive>,
     catalog: Option<Arc<EmbeddedCatalog>>,
     alarms: Alarms,
-    /// Volumes that hosts may reach as block devices.
+    /// Volumes that are exported to hosts as block devices.
     pub exports: Exports,
-    /// Where hosts reach them.
+    /// The addresses at which hosts reach them.
     block_places: BlockPlaces,
+    /// Buckets as trees of files.
+    pub shares: shares::Shares,
     verification: Verification,
     pub noticed: standing::Noticed,
-    /// Drives that have left and are no longer named in the configuration, of those that the pool tells of.
+    /// Number of departed drives in the pool's list that the configuration no longer names.
     pub forgotten: AtomicUsize,
-    /// What S3 counts, once it is served.
+    /// The S3 counters, once S3 is served.
     pub s3: std::sync::OnceLock<Arc<stele_object::Metrics>>,
-    /// What drives say of themselves.
+    /// SMART reports of the drives.
     pub smart: smart::Smart,
     pub identities: identify::Identities,
     pub washing: washing::Washing,
-    /// Why the archive is not served, or for reading only, although more was asked for.
+    /// The reason why the archive is not served, or read-only, although writing was requested.
     trouble: RwLock<Option<Arc<Trouble>>>,
-    /// What the archive stands on, where it is there.
+    /// The volumes, key and environment below the archive, if they exist.
     foundation: Option<Foundation>,
     /// Clocks and random numbers.
     surroundings: Arc<dyn Surroundings>,
-    /// Protections taken away, in tests.
+    /// Protections removed by tests.
     without: Mutations,
-    /// After which stage of a rebuild it is broken off.
+    /// The stage of a rebuild after which a test interrupts it.
     #[cfg(test)]
     breaks_off: Option<u64>,
     unrecorded: unrecorded::Unrecorded,
-    /// What earlier servers counted.
+    /// Counters of earlier servers.
     pub history: history::History,
-    /// One growth at a time.
+    /// Allows one growth at a time.
     growing: tokio::sync::Mutex<()>,
-    /// The catalog uses all of its volume.
+    /// The catalog uses its whole volume.
     has_taken_up: AtomicBool,
     /// Code and strip of the archive's data volume, once it is known.
     data_code: std::sync::OnceLock<(Code, Bytes)>,
     uid: u32,
 }
 
-/// Where the drives of a configuration are, whichever folder a command is called from.
+/// The paths of a configuration's drives, independent of the current directory.
 pub fn places(site: &Site, config: &Config) -> Vec<DrivePlace> {
     let whole =
         |place: DrivePlace| DrivePlace { path: std::path::absolute(&place.path).unwrap_or(place.path), ..place };
     config.pool.drives.iter().map(|drive| whole(drive.placed(site))).collect()
 }
 
-/// Refuses where root would leave files in the data directory that its owner, as whom the server runs, could not read.
+/// Refuses root if it would leave files in the data directory that the owner, who runs the server, could not read.
 pub fn own(site: &Site) -> Outcome<()> {
     use std::os::unix::fs::MetadataExt;
     let owner = std::fs::metadata(&site.dir).map_or(own_uid(), |about| about.uid());
@@ -155,7 +158,7 @@ pub fn own(site: &Site) -> Outcome<()> {
     Err(Failure::new(Kind::Refused, message).next(format!("run it as that user: runuser -u {user} -- stele ...")))
 }
 
-/// Runs what blocks (opening drives, replaying logs) off the async threads.
+/// Runs blocking work (opening drives, replaying logs) off the async threads.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Outcome<T> + Send + 'static) -> Outcome<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
         Err(Failure::failed(format!("the work was broken off: {error}; this is a defect of Stele")))
@@ -179,6 +182,7 @@ impl Node {
             catalog: None,
             alarms,
             exports,
+            shares: shares::Shares::default(),
             block_places,
             verification,
             noticed,
@@ -208,7 +212,7 @@ impl Node {
         Node::bare(&nowhere, pool, config, Alarms::default()).unwrap()
     }
 
-    /// The pool alone.
+    /// Opens the pool alone.
     pub async fn open_pool(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
         own(site)?;
         if config.pool.drives.is_empty() {
@@ -221,12 +225,12 @@ impl Node {
         Node::bare(site, pool, config, alarms)
     }
 
-    /// The pool, and the archive if there is one.
+    /// Opens the pool, and the archive if there is one.
     pub async fn open(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
         let mut node = Node::open_pool(site, config, opening).await?;
         match node.open_archive(site, opening).await {
             Ok(()) => {}
-            // Commands on drives are what may mend it.
+            // Drive commands may repair the damage, so they need the pool.
             Err(Failure { kind: Kind::Damaged, error, next }) if opening.archive_read_only => {
                 node.set_trouble(Some(Trouble { kind: "catalog", message: error, next }));
             }
@@ -255,7 +259,7 @@ impl Node {
         Ok(self.volumes().await?.into_iter().find(|volume| volume.spec.name == name))
     }
 
-    /// The volumes that the configuration names for the archive, and whether they are its own.
+    /// The volumes that the configuration names for the archive, and whether they are the archive's own.
     pub async fn archive_volumes(&self) -> Outcome<Found> {
         let all = self.volumes().await?;
         let names = &self.config.archive;
@@ -274,9 +278,9 @@ impl Node {
         self.archive = Some(archive);
     }
 
-    /// A pool without the archive's volumes serves block volumes only. Where the volumes do not belong together, where a head
-    /// sent elsewhere is newer, or where too many drives are missing for the data volume to be written, the archive is opened
-    /// for reading: what can be read is served, nothing is promised, and an alarm says what to do.
+    /// A pool without the archive's volumes serves block volumes only. The archive is opened read-only in three cases:
+    /// the volumes do not belong together, a head sent elsewhere is newer, or too many drives are missing to write the
+    /// data volume. It then serves readable data and acknowledges no write, and an alarm names the next step.
     async fn open_archive(&mut self, site: &Site, opening: Opening) -> Outcome<()> {
         let found = self.archive_volumes().await?;
         if let Some(trouble) = found.trouble {
@@ -286,7 +290,7 @@ impl Node {
         let foundation = self.foundation(site, &catalog, &data).await?;
         self.foundation = Some(foundation.clone());
         let asked = !opening.archive_read_only && !opening.read_only;
-        // Opening for writing changes both volumes: first everything is asked that may speak against it.
+        // Opening for writing changes both volumes, so every reason against it is checked first.
         let archive = Archive::open(foundation.clone(), self.archive_options(true)).await?;
         if asked && self.trouble().is_none() {
             let (rolled_back, unasked) = heads::compare(&archive, &heads::places(site, &self.config))?;
@@ -334,7 +338,7 @@ impl Node {
         *self.trouble.write().unwrap_or_else(PoisonError::into_inner) = trouble.map(Arc::new);
     }
 
-    /// What the archive stands on.
+    /// Assembles what the archive needs below it: volumes, key and environment.
     pub async fn foundation(
         &mut self,
         site: &Site,
@@ -355,7 +359,7 @@ impl Node {
             let options = stele_catalog::Options { cache, ..stele_catalog::Options::default() };
             EmbeddedCatalog::open(&handle, options).map_err(|error| match error {
                 CatalogError::Newer(_) => Failure::from(ArchiveError::from(error)).next(
-                    "`stele upgrade check` names what is newer; a rebuild would lose what only that version knows",
+                    "`stele upgrade check` names the newer format; a rebuild would lose data that only that version knows",
                 ),
                 error => Failure::new(Kind::Damaged, format!("the catalog does not open: {error}"))
                     .next("`stele catalog rebuild` makes it anew from the data volume"),
@@ -377,7 +381,7 @@ impl Node {
         })
     }
 
-    /// The archive, or why there is none.
+    /// The archive, or the reason why there is none.
     pub fn archive(&self) -> Outcome<&Archive> {
         self.archive.as_ref().ok_or_else(|| match self.trouble() {
             Some(trouble) => Failure::new(Kind::Damaged, format!("the archive is not served: {}", trouble.message))
@@ -392,17 +396,17 @@ impl Node {
         self.data_code.get().copied()
     }
 
-    /// Whether a user of this machine may administer it.
+    /// Whether a user of this machine may administer the node.
     pub fn serves_user(&self, uid: u32) -> bool {
         uid == self.uid
     }
 
-    /// Whether a user of this machine may show an officer's key at the socket.
+    /// Whether a user of this machine may present an officer's key at the socket.
     pub fn serves_officer(&self, uid: u32) -> bool {
         self.config.admin.officers.contains(&uid)
     }
 
-    /// The ways to an export, TCP first.
+    /// The URLs of an export, TCP first.
     pub fn block_urls(&self, export: &stele_block::Export) -> Vec<String> {
         let places = &self.block_places;
         let listen = *places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -413,22 +417,22 @@ impl Node {
         }
     }
 
-    /// Whether hosts reach network block devices over TCP.
+    /// Whether NBD is served over TCP.
     pub fn listens_nbd(&self) -> bool {
         self.block_places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// The server has this address; the configuration may leave the port to the system.
+    /// Takes the address that the server listens on; the configuration may leave the port to the system.
     pub fn note_nbd_address(&self, address: std::net::SocketAddr) {
         *self.block_places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
     }
 
-    /// As [`Node::note_nbd_address`].
+    /// Like [`Node::note_nbd_address`].
     pub fn note_iscsi_address(&self, address: std::net::SocketAddr) {
         *self.block_places.iscsi_listen.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
     }
 
-    /// Lets connections find an export.
+    /// Makes an export available to connections.
     pub async fn serve_export(&self, export: stele_block::Export, volume: &VolumeStatus) -> Outcome<()> {
         let Reply::Status(status) = self.pool.command(Command::Status).await? else {
             return Err(Failure::failed("the pool answered a status with something else; this is a defect of Stele"));
@@ -436,7 +440,7 @@ impl Node {
         self.exports.serve(export, &self.pool, status.pool, volume)
     }
 
-    /// Lets connections find every export whose volume is there; the others are kept, and named in an alarm.
+    /// Makes every export available whose volume exists. The others are kept, and an alarm names them.
     pub async fn serve_exports(&self) -> Outcome<()> {
         for export in self.exports.list() {
             let served = match self.volume(&export.volume).await? {
@@ -452,7 +456,7 @@ impl Node {
         crate::api::export::note_snapshots(self).await
     }
 
-    /// An alarm of the archive: shown and logged beside those of the array.
+    /// Raises an alarm of the archive, shown and logged like those of the array.
     pub fn note_alarm(&self, kind: &str, message: &str) {
         self.alarms.keep(AlarmView {
             at: wall_clock(),
@@ -466,24 +470,24 @@ impl Node {
         });
     }
 
-    /// The catalog's own view of its space, where it is open.
+    /// The catalog's report on its space, if it is open.
     pub fn catalog_status(&self) -> Option<stele_catalog::Status> {
         self.catalog.as_ref().map(|catalog| catalog.status())
     }
 
-    /// Why the archive refuses every change, where it does.
+    /// The reason why the archive refuses every change, if it does.
     pub fn trouble(&self) -> Option<Arc<Trouble>> {
         self.trouble.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Refuses an act on what the archive stands on where it could not be recorded: the archive's volumes are not the right
-    /// ones, or not the newest. Missing drives are no such reason, since acts on drives mend that.
+    /// Refuses an act that could not be recorded: the archive's volumes are not the right ones, or not the newest.
+    /// Missing drives are no such reason, since acts on drives repair that.
     pub fn accountable(&self) -> Outcome<()> {
         self.accountable_but_for(&[READ_ONLY])
     }
 
-    /// The same for acts on drives. They are kept for the audit log where a rebuild is what mends it: it may need the room of
-    /// more drives, or a drive in the place of one that fails.
+    /// The same check for acts on drives. If a rebuild would repair the archive, these acts are allowed and kept for
+    /// the audit log: the rebuild may need the space of more drives, or a replacement for a failing drive.
     pub fn accountable_for_drives(&self) -> Outcome<()> {
         self.accountable_but_for(&[READ_ONLY, "catalog", PAIRING, heads::ROLLED_BACK])
     }
@@ -499,7 +503,7 @@ impl Node {
         }
     }
 
-    /// The server itself, where it asks on its own behalf.
+    /// The server itself, as the caller of its own requests.
     pub fn own_caller(&self) -> stele_archive::Caller {
         Actor { uid: self.uid }.caller()
     }
@@ -508,13 +512,13 @@ impl Node {
         self.alarms.list()
     }
 
-    /// Alarms that came under this server, as counted.
+    /// The alarms raised by this server, with their counts.
     pub fn alarms_kept(&self) -> &Alarms {
         &self.alarms
     }
 
-    /// Puts an operator's act on drives and volumes into the audit log; where it may not be written, with what the next start
-    /// puts there.
+    /// Records an operator's act on drives and volumes in the audit log. If the log may not be written, the act goes to
+    /// the file whose acts the next start records.
     pub async fn audit(&self, actor: &Actor, what: &str, place: &str, refused: Option<String>) -> Outcome<()> {
         let detail = format!("{what} {place}");
         let archive = match (&self.archive, self.trouble()) {
@@ -528,8 +532,8 @@ impl Node {
         }
     }
 
-    /// Carries out an operator's act between two records: that it is about to be done, durable before it is, and how it ended. A
-    /// crash in between leaves the first. What cannot be recorded is not done.
+    /// Carries out an operator's act between two records: the intent, durable before the act, and the outcome. A crash
+    /// in between leaves the first record. An act whose intent cannot be recorded is not carried out.
     pub async fn audited<T, E: std::fmt::Display>(
         &self,
         actor: &Actor,
@@ -543,7 +547,7 @@ impl Node {
         Ok(done)
     }
 
-    /// Leaves everything as it is, as a process that is killed does: nothing is flushed or settled.
+    /// Leaves everything as a killed process does, without a flush.
     #[cfg(test)]
     pub async fn kill(self) {
         let Node { pool, archive, catalog, .. } = self;
@@ -555,7 +559,7 @@ impl Node {
         .await;
     }
 
-    /// Closes everything from the top down, so that the next opening finds nothing to replay.
+    /// Closes everything from the top down, so that the next opening replays nothing.
     pub async fn close(self) -> Outcome<()> {
         let Node { pool, archive, catalog, .. } = self;
         let archived = match archive {
@@ -563,7 +567,7 @@ impl Node {
             None => Ok(()),
         };
         blocking(move || {
-            // The catalog finishes what is queued before its volume goes away beneath it.
+            // The catalog finishes its queue before its volume closes.
             drop(catalog);
             Ok(pool.command_blocking(Command::Close).map(drop)?)
         })

@@ -1,12 +1,13 @@
-//! A model of the administrator: histories of everything that root's commands can do to a pool that holds records, online and
-//! offline, with wrong names in the configuration, drives away and back, older copies of single volumes and of the whole
-//! pool put back, clocks that jump, crashes and rebuilds.
+//! A model of the administrator: random histories of root's commands on a pool that holds records. They run online and
+//! offline, with wrong names in the configuration, missing and returning drives, old copies of a volume or of the whole
+//! pool restored, clocks that jump, crashes and rebuilds.
 //!
-//! After each step no version under retention or hold may be deletable, and where nothing is missing or put back, each must
-//! be readable, whole, and as long retained as it was promised. At the end of a history everything is given back: the
-//! drives, the names, the newest volumes; then every promise must be kept, whatever happened in between.
+//! After each step, no version under retention or hold may be deletable. If nothing is missing or restored, each
+//! version must be readable, intact, and retained as long as promised. At the end of a history the model undoes every
+//! disturbance: it returns the drives, the names and the newest volumes. Then every promise must hold.
 //!
-//! One seed is one history. The drives are sparse files in a folder of their own, the wall clock is the model's.
+//! One seed gives one history. The drives are sparse files in a directory of their own, and the wall clock is the
+//! model's.
 
 mod disk;
 mod officers;
@@ -38,13 +39,13 @@ pub const DRIVE: u64 = 256 * MIB;
 const DAY: u64 = 86_400_000;
 pub const BUCKET: &str = "records";
 
-/// What went wrong, and the history up to it.
+/// The broken promise, and the history that led to it.
 #[derive(Debug)]
 pub struct Violation(pub String);
 
 pub type Checked = Result<(), Violation>;
 
-/// The model's clocks: elapsed time passes when told, and the wall clock is wherever somebody set it.
+/// The model's clocks: elapsed time advances on request, and a step may set the wall clock to any time.
 pub struct Clock {
     elapsed: AtomicU64,
     ahead: AtomicU64,
@@ -64,7 +65,7 @@ impl Surroundings for Clock {
     }
 }
 
-/// A version that was acknowledged, and what was promised of it.
+/// An acknowledged version, and the promise made for it.
 #[derive(Clone, Debug)]
 pub struct Record {
     key: String,
@@ -75,28 +76,28 @@ pub struct Record {
     hold: bool,
 }
 
-/// What an administrator has done to the pool that is not undone yet.
+/// The administrator's changes to the pool that are not undone yet.
 #[derive(Default, Debug)]
 pub struct Disturbed {
     /// The configuration names other volumes than the archive's.
     names: bool,
-    /// Drives that are away.
+    /// Drives that are detached.
     away: Vec<u32>,
-    /// The catalog was put back; a rebuild mends it.
+    /// An old catalog was restored; a rebuild repairs that.
     old_catalog: bool,
-    /// All drives were put back; heads sent elsewhere are newer.
+    /// Old copies of all drives were restored; heads sent elsewhere are newer.
     set_back: bool,
-    /// A rebuild went through with losses: everything is held, and not all may be known.
+    /// A rebuild finished with losses: every version is held, and some may be unknown.
     in_doubt: bool,
 }
 
 impl Disturbed {
-    /// The archive must not be written.
+    /// The archive must not accept writes.
     fn forbids_writing(&self) -> bool {
         self.names || self.old_catalog || self.set_back
     }
 
-    /// More is missing than the code survives.
+    /// More drives are missing than the code tolerates.
     fn hides(&self) -> bool {
         self.away.len() > 1
     }
@@ -111,23 +112,23 @@ pub struct World {
     node: Option<Node>,
     records: Vec<Record>,
     disturbed: Disturbed,
-    /// Openings for writing so far.
+    /// Number of openings for writing so far.
     openings: u64,
-    /// The catalog's content as it was at some opening.
+    /// The catalog's content at an earlier opening.
     old_catalog: Option<(u64, disk::Content)>,
-    /// The whole pool as it was at some opening.
+    /// The whole pool at an earlier opening.
     old_pool: Option<(u64, PathBuf)>,
-    /// The pool before it was put back.
+    /// The pool before an old copy was restored.
     newest: Option<PathBuf>,
     names: (String, String),
     told: Vec<String>,
     count: u64,
     theme: &'static [u64],
-    /// Records under the last head that was sent.
+    /// Number of records under the last head that was sent.
     sent: u64,
-    /// The heads that were sent are gone.
+    /// The heads that were sent are removed.
     headless: bool,
-    /// Two officers' keys.
+    /// The keys of two officers.
     officers: Vec<String>,
 }
 
@@ -146,7 +147,7 @@ impl World {
     pub async fn new(seed: u64, without: Mutations, drive: u64) -> Outcome<World> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Histories and scripts run side by side, and have the same numbers.
+        // Histories and scripts run side by side and have the same numbers.
         static MADE: AtomicU64 = AtomicU64::new(0);
         let made = MADE.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("stele-model-{}-{number}-{made}", std::process::id()));
@@ -225,7 +226,7 @@ impl World {
         Config::read(&self.site.config_path)
     }
 
-    /// The pool, with the model's clock and without the protections that are taken away.
+    /// Opens the pool with the model's clock and without the removed protections.
     async fn pool(&self, opening: Opening) -> Outcome<Node> {
         let mut node = Node::open_pool(&self.site, self.config()?, opening).await?;
         node.surroundings = Arc::clone(&self.clock) as Arc<dyn Surroundings>;
@@ -233,7 +234,7 @@ impl World {
         Ok(node)
     }
 
-    /// Starts the server. Whether it serves the archive is for the oracle to judge.
+    /// Starts the server. The oracle decides whether it should serve the archive.
     async fn open(&mut self) -> Outcome<()> {
         let mut node = self.pool(Opening::for_server()).await?;
         if let Err(failure) = node.open_archive(&self.site, Opening::for_server()).await {
@@ -268,7 +269,7 @@ impl World {
     }
 
     async fn put(&mut self) -> Outcome<()> {
-        // Some for minutes only: nothing but what is raised later keeps them.
+        // Some versions are retained for minutes only, so that only a later extension keeps them.
         let days = [0, 0, 1, 30, 3650][self.dice.below(5) as usize];
         let hold = self.dice.below(4) == 0;
         let length = 1 + self.dice.below(300_000) as usize;

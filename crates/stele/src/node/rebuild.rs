@@ -1,16 +1,17 @@
-//! Making the catalog anew from the data volume.
+//! Builds the catalog again from the data volume.
 //!
-//! In this order, so that whatever breaks it off leaves every catalog as it was, and a repeat goes through:
-//! 1. the volumes are checked for whose they are, the key and the store are verified, and a catalog that opens, missing
-//!    drives and lost stripes refuse, unless the operator asked for that in so many words;
-//! 2. a volume of its own is made for the new catalog, or one that an earlier rebuild left unfinished is used again;
-//! 3. it is filled with everything but the store's identity; what cannot be read refuses here, unless losses are accepted;
-//! 4. it is opened again from its volume and checked;
-//! 5. the configuration names it; before the next step it is no catalog, and the next rebuild begins at 2;
-//! 6. the identity is written and the archive opened, which gives catalog and data volume a pairing that no other has;
-//! 7. only then, and only if nothing was lost, the catalogs before it are deleted.
+//! The steps run in this order. An interruption leaves every catalog as it was, and a repeated rebuild succeeds:
+//! 1. The owners of the volumes, the key and the store are checked. A catalog that opens, missing drives and lost
+//!    stripes are refused, unless the operator allows each by its own option.
+//! 2. A new volume is made for the new catalog, or the volume of an unfinished rebuild is used again.
+//! 3. It is filled with everything but the store's identity. Unreadable data is refused here, unless losses are
+//!    accepted.
+//! 4. It is opened again from its volume and checked.
+//! 5. The configuration names it. Until the next step it is no catalog, and the next rebuild starts at 2.
+//! 6. The identity is written and the archive opened, which gives catalog and data volume a pairing of their own.
+//! 7. Only then, and only if nothing was lost, the older catalogs are deleted.
 //!
-//! Nothing here changes the data volume before step 6: its superblock is written as it is, to see that it takes writes.
+//! No step before 6 changes the data volume: its superblock is rewritten unchanged, to test that it accepts writes.
 
 use stele_archive::mutation::Mutation;
 use stele_archive::{Archive, ArchiveError, Paired, Rebuild, RebuildReport};
@@ -22,35 +23,35 @@ use crate::api::Actor;
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome};
 
-/// What an operator said on purpose.
+/// The operator's explicit options.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Ask {
-    /// Even though the catalog opens.
+    /// Rebuild even if the catalog opens.
     pub force: bool,
-    /// Although something is missing: what cannot be proven is held.
+    /// Rebuild even if data is missing; everything that existed is then held.
     pub accept_losses: bool,
 }
 
-/// What became of it.
+/// The result of a rebuild.
 pub struct Rebuilt {
     pub report: RebuildReport,
-    /// The volume that carries the catalog now.
+    /// The volume that now carries the catalog.
     pub volume: String,
-    /// Volumes with catalogs from before, kept since something was lost.
+    /// Volumes with earlier catalogs, kept because data was lost.
     pub kept: Vec<String>,
 }
 
-/// What the catalog that is to be replaced is worth.
+/// The state of the catalog that the rebuild replaces.
 enum Old {
     /// It opens, and belongs to the data volume.
     Good,
-    /// It does not open, is not there, or is behind the data volume.
+    /// It does not open, does not exist, or is behind the data volume.
     Useless,
-    /// It may know what the data volume does not.
+    /// It may contain changes that the data volume lacks.
     Newer(String),
 }
 
-/// How a rebuild ends that a test breaks off.
+/// The error of a rebuild that a test interrupts.
 #[cfg(test)]
 pub(super) const BROKEN_OFF: &str = "broken off";
 
@@ -61,7 +62,7 @@ impl Node {
         node.rebuild_here(site, ask).await
     }
 
-    /// The same on a pool that is open. It is closed where the rebuild fails.
+    /// Does the same on an open pool, and closes it if the rebuild fails.
     pub(crate) async fn rebuild_here(mut self, site: &Site, ask: Ask) -> Outcome<(Node, Rebuilt)> {
         match rebuild(site, &mut self, ask).await {
             Ok(rebuilt) => Ok((self, rebuilt)),
@@ -72,7 +73,7 @@ impl Node {
         }
     }
 
-    /// Where tests break a rebuild off, as a kill would: what it has done so far stays.
+    /// Lets a test interrupt the rebuild here, as a kill would: the steps done so far stay.
     #[cfg(test)]
     fn reached(&self, stage: u64) -> Outcome<()> {
         match self.breaks_off == Some(stage) {
@@ -119,14 +120,14 @@ async fn rebuild(site: &Site, node: &mut Node, ask: Ask) -> Outcome<Rebuilt> {
     if !losses.is_empty() && !ask.accept_losses && !node.without.has(Mutation::Losses) {
         return Err(refuse_losses(&losses.join("; ")));
     }
-    // What is missing costs nothing where everything can be read all the same; a newer catalog is a loss in any case.
+    // Missing drives are no loss while all data is still readable; a newer catalog is a loss in any case.
     let losses = if let Old::Newer(why) = worth { vec![why] } else { Vec::new() };
     if node.without.has(Mutation::KeepUntilDone) {
         for before in catalogs(node).await? {
             remove(node, &before).await?;
         }
     }
-    // Where it cannot be paired with a catalog, a new one would be made for nothing.
+    // If the data volume cannot be paired with a catalog, a new catalog would be useless.
     if let Err(error) = Archive::can_pair(&node.pool.volume_of(&data), &key).await {
         let what = format!("nothing was rebuilt: a new catalog could not be paired with the data volume: {error}");
         return Err(Failure::new(Kind::Damaged, what).next("return the drives, and rebuild again"));
@@ -141,14 +142,14 @@ async fn rebuild(site: &Site, node: &mut Node, ask: Ask) -> Outcome<Rebuilt> {
     let filled = match fill(site, node, &new, &data, rebuild).await {
         Ok(filled) => filled,
         Err(failure) => {
-            // It never was a catalog: nothing is lost with it.
+            // It never was a catalog, so its deletion loses nothing.
             node.leave_archive().await?;
             remove(node, &new).await?;
             return Err(failure);
         }
     };
     node.reached(2)?;
-    // As it was written, not as it is in memory.
+    // Check the catalog as it is on its volume, not as it is in memory.
     node.leave_archive().await?;
     let foundation = node.foundation(site, &new, &data).await?;
     filled.check(&*foundation.catalog)?;
@@ -174,7 +175,7 @@ async fn rebuild(site: &Site, node: &mut Node, ask: Ask) -> Outcome<Rebuilt> {
     Ok(Rebuilt { report, volume: new.spec.name, kept })
 }
 
-/// The catalog that the configuration names, if there is one, and the data volume: each must be what it is named as.
+/// The catalog that the configuration names, if any, and the data volume. Each must have the owner mark of its role.
 async fn ground(node: &Node) -> Outcome<(Option<VolumeStatus>, VolumeStatus)> {
     let found = node.archive_volumes().await?;
     let refuse = |trouble: Trouble| {
@@ -183,7 +184,7 @@ async fn ground(node: &Node) -> Outcome<(Option<VolumeStatus>, VolumeStatus)> {
     match (found.trouble, found.pair) {
         (None, Some((catalog, data))) => Ok((Some(catalog), data)),
         (None, None) => Err(Failure::missing("this pool has no archive: its catalog and data volumes were never made")),
-        // No catalog is left at all: one is made.
+        // No catalog is left: make one.
         (Some(trouble), None) if catalogs(node).await?.is_empty() => {
             let all = node.volumes().await?;
             let named = all.into_iter().find(|volume| volume.spec.name == node.config.archive.data_volume);
@@ -196,14 +197,14 @@ async fn ground(node: &Node) -> Outcome<(Option<VolumeStatus>, VolumeStatus)> {
     }
 }
 
-/// Whether the archive opens on this catalog, for reading, and belongs to it.
+/// Whether the archive opens read-only with this catalog, and the catalog belongs to it.
 async fn worth(site: &Site, node: &mut Node, catalog: &VolumeStatus, data: &VolumeStatus) -> Outcome<Old> {
     let opened = match node.foundation(site, catalog, data).await {
         Ok(foundation) => match Archive::open(foundation, node.archive_options(true)).await {
             Err(error @ ArchiveError::Newer(_)) => return Err(error.into()),
             opened => opened.map_err(Failure::from),
         },
-        // A later version wrote it: it may know more than this one could make anew.
+        // A later version wrote it. It may hold more than this version could rebuild.
         Err(failure) if failure.kind == Kind::Refused => return Err(failure),
         Err(failure) => Err(failure),
     };
@@ -223,14 +224,14 @@ async fn worth(site: &Site, node: &mut Node, catalog: &VolumeStatus, data: &Volu
     Ok(worth)
 }
 
-/// What of the pool is not there.
+/// The missing parts of the pool.
 async fn missing(node: &Node) -> Outcome<Vec<String>> {
     let Reply::Status(status) = node.pool.command(Command::Status).await? else {
         return Err(Failure::failed("the pool answered a status with something else; this is a defect of Stele"));
     };
     let named = |health: DriveHealth| {
         let drives = status.drives.iter().filter(move |drive| drive.is_member() && drive.health == health);
-        // Of one that was not there when the pool was opened no path is known.
+        // The path of a drive that was missing at the opening is unknown.
         let told = drives.map(|drive| match drive.name.as_str() {
             "" => drive.index.to_string(),
             name => format!("{} ({name})", drive.index),
@@ -257,7 +258,7 @@ fn refuse_losses(what: &str) -> Failure {
     )
 }
 
-/// A volume that an earlier rebuild did not finish: it opens, and no store's identity is in it.
+/// The volume of an unfinished rebuild: it opens and has no store's identity.
 async fn left_unfinished(site: &Site, node: &mut Node, data: &VolumeStatus) -> Outcome<Option<VolumeStatus>> {
     for left in catalogs(node).await? {
         let unfinished = match node.foundation(site, &left, data).await {
@@ -287,7 +288,7 @@ async fn fill(
     }
 }
 
-/// A volume like the old one under another name, as large as a new pool's of that size at least.
+/// A volume like the old one under another name, at least as large as on a new pool of that size.
 async fn beside(node: &Node, old: Option<&VolumeStatus>, data: &VolumeStatus) -> Outcome<VolumeStatus> {
     let name = match old {
         Some(old) => old.spec.name.as_str(),
@@ -320,7 +321,7 @@ async fn catalogs(node: &Node) -> Outcome<Vec<VolumeStatus>> {
     Ok(node.volumes().await?.into_iter().filter(|volume| is_marked(volume, CATALOG)).collect())
 }
 
-/// Deletes a catalog volume that is not, or no longer, the store's. Records lie on the data volume, which stays protected.
+/// Deletes a catalog volume that is not, or no longer, the store's. The data volume with the records stays protected.
 async fn remove(node: &Node, volume: &VolumeStatus) -> Outcome<()> {
     let owner = volume.spec.owner.clone().unwrap_or_default();
     if !is_marked(volume, CATALOG) && !node.without.has(Mutation::Owners) {

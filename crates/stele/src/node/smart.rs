@@ -1,8 +1,8 @@
-//! What drives say of themselves (SMART), asked of `smartctl` once an hour where it is installed.
+//! Drives' reports on themselves (SMART), read with `smartctl` once an hour if it is installed.
 //!
-//! Failure model: it is a help, and never in the way. A program that is not there, a drive that does not know SMART, and an answer
-//! that is not understood are no errors: nothing is known then. One program runs at a time, and is ended after
-//! [`PATIENCE`]; one that cannot be ended, since its drive hangs, is left behind and not waited for.
+//! Failure model: reports are optional and block nothing. A missing program, a drive without SMART, and an unreadable
+//! report are no errors; the state is then unknown. One program runs at a time and is killed after [`PATIENCE`]. A
+//! program that cannot be killed, because its drive hangs, is left behind and not awaited.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -18,18 +18,18 @@ use super::Node;
 
 const EVERY: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// More than any drive says.
+/// Larger than any drive's report.
 const ANSWER_MAX: u64 = 1 << 20;
 pub const PROGRAM: &str = "smartctl";
 
-/// What a drive says; what it does not say is null.
+/// A drive's report; missing values are null.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SmartView {
-    /// False: it expects to fail.
+    /// False if the drive predicts its own failure.
     pub passed: Option<bool>,
     pub celsius: Option<u64>,
     pub hours: Option<u64>,
-    /// Sectors that were given up and replaced, and that wait for it.
+    /// Sectors that were reallocated; below, sectors that wait for reallocation.
     pub reallocated: Option<u64>,
     pub pending: Option<u64>,
     #[serde(rename = "worn_percent")]
@@ -39,7 +39,7 @@ pub struct SmartView {
 #[derive(Default)]
 struct Known {
     drives: BTreeMap<PathBuf, SmartView>,
-    /// The program could be started.
+    /// Whether the program could be started.
     installed: Option<bool>,
 }
 
@@ -56,7 +56,7 @@ impl Smart {
     }
 }
 
-/// Until the task is dropped.
+/// Runs until the task is dropped.
 pub async fn keep_asking(node: Arc<Node>) {
     loop {
         let paths: Vec<PathBuf> = match crate::api::pool::status(&node).await {
@@ -113,7 +113,7 @@ fn ask(path: &Path) -> std::io::Result<Option<SmartView>> {
     Ok(understand(&text))
 }
 
-/// Of the JSON of smartctl 7, for ATA, SCSI and NVMe. Its exit code says little: it is not 0 for drives that are old.
+/// Parses the JSON of smartctl 7 for ATA, SCSI and NVMe. Its exit code is of little use: it is not 0 for old drives.
 fn understand(text: &[u8]) -> Option<SmartView> {
     let value: Value = serde_json::from_slice(text).ok()?;
     let number = |place: &str| value.pointer(place).and_then(Value::as_u64);

@@ -1,5 +1,5 @@
-//! What is wrong with a node now, and stays so until something is done about it: what it is, since when it is known, what
-//! Stele has done about it, and what its operator does next. `stele pool status` and the metrics tell the same.
+//! Standing problems of a node, which last until they are repaired. Each has its kind, the time of its discovery,
+//! Stele's reaction and the operator's next step. `stele pool status` and the metrics show the same list.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,17 +10,17 @@ use stele_ground::Bytes;
 use super::{Node, wall_clock};
 use crate::api::pool::{DriveView, StandingView, StatusView};
 
-/// Space is low when less than this share of it is free.
+/// Space is low if less than one part in this number is free.
 const LOW_SHARE: u64 = 20;
-/// Segments of the archive that ordinary writes never take.
+/// Segments of the archive that ordinary writes never use.
 const RESERVED: u32 = 2;
 
-/// When what stands was first noticed, on the machine's clock; by kind and subject.
+/// The time at which each problem was first noticed, on the machine's clock; by kind and subject.
 #[derive(Default)]
 pub struct Noticed(Mutex<BTreeMap<(String, String), u64>>);
 
 impl Noticed {
-    /// Dates what stands now and has no date of its own, and forgets what does not.
+    /// Gives a time to each problem that has none, and forgets problems that are gone.
     pub fn date(&self, standing: &mut [StandingView], now: u64) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *known);
@@ -45,7 +45,7 @@ fn alarm(kind: &str, subject: &str, message: String, done: impl Into<String>, ne
     }
 }
 
-/// Everything that stands now, the pool's first.
+/// All standing problems, the pool's first.
 pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
     let mut standing = of_pool(status);
     if let Some(message) = node.damage() {
@@ -54,7 +54,7 @@ pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
             "damage",
             "archive",
             message,
-            "what is damaged is kept, reads of it fail there, and it is verified again every half minute",
+            "the damaged data is kept; reads of it fail, and it is verified again every 30 seconds",
             next,
         ));
     }
@@ -74,7 +74,7 @@ pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
     standing
 }
 
-/// A drive that says so itself.
+/// A drive that predicts its own failure.
 fn of_smart(drive: &DriveView) -> Option<StandingView> {
     drive.smart.as_ref().filter(|smart| smart.passed == Some(false))?;
     Some(alarm(
@@ -86,25 +86,25 @@ fn of_smart(drive: &DriveView) -> Option<StandingView> {
     ))
 }
 
-/// What the archive knows to be wrong.
+/// The problems that the archive reports.
 pub fn of_archive(archive: &Archive) -> Vec<StandingView> {
     let mut standing: Vec<StandingView> = archive.standing_alarms().into_iter().map(told).collect();
     let space = archive.space();
-    // The last free segments are for deletes and reclamation.
+    // The last free segments are reserved for deletes and reclamation.
     if u64::from(space.free.saturating_sub(RESERVED)) * LOW_SHARE < u64::from(space.segments) {
         standing.push(alarm(
             "space-low",
             "archive",
             format!("{} of {} segments of the archive are free", space.free, space.segments),
-            "what was deleted is reclaimed; the last two segments are kept for deletes",
+            "the space of deleted versions is reclaimed; the last two segments are kept for deletes",
             "delete what may be deleted: the archive does not grow, and new drives do not help it; plan a larger pool",
         ));
     }
     standing
 }
 
-/// Little room for records: before ordinary changes are refused, not when they are. What is free is known for sure only up to
-/// four times the reserve, where the catalog has laid out all of its volume.
+/// Little space for records: raised before ordinary changes are refused. The free space is known for sure only up to
+/// four times the reserve, once the catalog has laid out its whole volume.
 pub fn of_catalog(catalog: &stele_catalog::Status) -> Option<StandingView> {
     let little = (catalog.area.0 / LOW_SHARE).min(3 * catalog.reserve.0).max(2 * catalog.reserve.0);
     let next = "delete what may be deleted; revoke keys that are refused again and again (`stele audit show`)";
@@ -122,12 +122,14 @@ pub fn of_catalog(catalog: &stele_catalog::Status) -> Option<StandingView> {
 fn told(of: stele_archive::Alarm) -> StandingView {
     let (done, next) = match of.kind {
         AlarmKind::Clock => {
-            ("nothing expires until somebody has looked", "`stele clock show`, then `stele clock accept`")
+            ("nothing expires until an operator accepts the clock", "`stele clock show`, then `stele clock accept`")
         }
-        AlarmKind::Expiration => ("what could be expired was", "`stele pool status`; it is tried again by itself"),
+        AlarmKind::Expiration => {
+            ("all other expired versions are handled", "`stele pool status`; it is tried again by itself")
+        }
         AlarmKind::Space => ("writes that find no room are refused whole", "delete what may be deleted, or add drives"),
         AlarmKind::Damage => (
-            "what cannot be read stays where it is, everything new goes elsewhere",
+            "unreadable data stays where it is, and new data goes elsewhere",
             "`stele pool scrub --wait`, and return missing drives",
         ),
         AlarmKind::Disposal => (
@@ -147,14 +149,15 @@ fn told(of: stele_archive::Alarm) -> StandingView {
             "return the drives and `stele catalog rebuild --force`, or two officers decide: `stele catalog release`",
         ),
         AlarmKind::Pairing => ("reads are served, changes refused", super::UNPAIRED_NEXT),
-        AlarmKind::Audit => {
-            ("the log goes on, and is signed no more", "`stele audit verify --anchor HEAD` with a head kept elsewhere")
-        }
+        AlarmKind::Audit => (
+            "the log continues, but no further head is signed",
+            "`stele audit verify --anchor HEAD` with a head kept elsewhere",
+        ),
     };
     alarm(of.kind(), "archive", of.message.clone(), done, next)
 }
 
-/// What the array knows to be wrong.
+/// The problems that the array reports.
 fn of_pool(status: &StatusView) -> Vec<StandingView> {
     let unwell = status.drives.iter().filter(|drive| !matches!(drive.health.as_str(), "healthy" | "leaving"));
     let mut standing: Vec<StandingView> = unwell.map(of_drive).collect();
@@ -191,7 +194,7 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
             "spare-exhausted",
             "pool",
             format!("no spare space is left for {} stripes with a strip on a lost drive", status.stripes_without_spare),
-            format!("{} of {} of spare space hold what was rebuilt", Bytes(status.spare_used), Bytes(status.spare)),
+            format!("{} of {} of spare space hold rebuilt strips", Bytes(status.spare_used), Bytes(status.spare)),
             "replace the lost drives: `stele pool replace N PATH`",
         ));
     }
@@ -207,7 +210,7 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
     }
     if !status.log_trouble.is_empty() {
         let (what, next) = (status.log_trouble.clone(), "return, replace or add drives");
-        let told = alarm("log-degraded", "pool", what, "the log goes on with the drives it has", next);
+        let told = alarm("log-degraded", "pool", what, "the log continues on its remaining drives", next);
         standing.push(StandingView { since: status.log_trouble_since.unwrap_or(0), ..told });
     }
     let stopped = |kind: &str| kind == "growth-finished" || kind == "drive-removed" || kind == "moving-put-off";
@@ -232,7 +235,7 @@ fn of_drive(drive: &DriveView) -> StandingView {
     let note = if drive.note.is_empty() { drive.health.as_str() } else { drive.note.as_str() };
     let (name, subject) = match drive.drive {
         _ if !drive.is_member() => (drive.path.clone(), drive.path.clone()),
-        // Of one that was not there when the pool was opened no path is known.
+        // The path of a drive that was missing at the opening is unknown.
         number if drive.path.is_empty() => (format!("drive {number}"), format!("drive {number}")),
         number => (format!("drive {number} ({})", drive.path), format!("drive {number}")),
     };

@@ -1,4 +1,4 @@
-//! The system's clocks, entropy and user: everything the floors below refuse to ask for themselves.
+//! The system's clocks, entropy and user: everything that the lower crates take as values.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ impl Surroundings for System {
     }
 
     fn entropy(&self, into: &mut [u8]) {
-        // A system without entropy cannot make keys; going on with guessable ones would betray every record.
+        // Without entropy the system cannot make keys. Guessable keys would expose every record.
         assert!(self.random.fill(into).is_ok(), "the system gave no random numbers; keys cannot be made");
     }
 }
@@ -46,8 +46,8 @@ pub fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_secs())
 }
 
-/// A moment of the pool's clock, in seconds since 1970 on the machine's. It reads the same whenever it is asked for, unless
-/// the machine's clock was set meanwhile.
+/// A moment of the pool's clock, in seconds since 1970 on the machine's clock. Repeated calls give the same result,
+/// unless the machine's clock was set in between.
 pub fn wall_at(moment: Instant) -> u64 {
     static APART: Mutex<Option<i128>> = Mutex::new(None);
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_nanos() as i128);
@@ -58,12 +58,13 @@ pub fn wall_at(moment: Instant) -> u64 {
     u64::try_from((apart + i128::from(moment.0)) / 1_000_000_000).unwrap_or(0)
 }
 
-/// How far the clocks are apart, in nanoseconds: as before, where a measurement differs by no more than two readings take.
+/// The distance of the clocks in nanoseconds. It stays the same if a measurement differs by no more than two readings
+/// take.
 fn steady(kept: Option<i128>, measured: i128) -> i128 {
     kept.filter(|kept| (kept - measured).abs() < 2_000_000_000).unwrap_or(measured)
 }
 
-/// The user this process runs as, from the owner of its own entry under /proc.
+/// The user of this process, taken from the owner of its own entry under /proc.
 pub fn own_uid() -> u32 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").map_or(u32::MAX, |about| about.uid())

@@ -1,8 +1,8 @@
-//! Acts on drives that were carried out while no audit log could be written, since the catalog did not open. They are kept in
-//! a file of the data directory, durably before each act, and recorded when the archive is next opened for writing.
+//! Acts on drives during a time without a writable audit log, because the catalog did not open. Each act is kept
+//! durably in a file of the data directory before it is carried out. The next opening for writing records the acts.
 //!
-//! Failure model: a crash between the record and the file's end records an act twice. Whoever can write to the data directory
-//! can take acts away or add some, as SEMANTICS/retention.md says. A file that is full refuses further acts.
+//! Failure model: a crash between the record and the removal of the file records an act twice. A user who can write to
+//! the data directory can remove or add acts, as SEMANTICS/retention.md says. A full file refuses further acts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -15,15 +15,15 @@ use crate::api::Actor;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 
 const NAME: &str = "unrecorded-acts";
-/// Some thousand acts.
+/// Enough for some thousand acts.
 const LENGTH_MAX: u64 = 1 << 20;
 
-/// The file, of one data directory.
+/// The file of one data directory.
 pub struct Unrecorded(PathBuf);
 
 #[derive(Serialize, Deserialize)]
 struct Act {
-    /// Seconds since 1970, by the system clock.
+    /// Seconds since 1970 on the system's clock.
     at: u64,
     uid: u32,
     detail: String,
@@ -35,7 +35,7 @@ impl Unrecorded {
         Unrecorded(dir.join(NAME))
     }
 
-    /// Keeps an act. It is durable when this answers.
+    /// Keeps an act. The act is durable when this returns.
     pub fn keep(&self, actor: &Actor, detail: &str, refused: Option<String>) -> Outcome<()> {
         let path = &self.0;
         let failed = |error: &std::io::Error| io_failure("keep a record in", path, error);
@@ -58,7 +58,7 @@ impl Unrecorded {
         }
     }
 
-    /// Records what was kept, in an archive that is open for writing.
+    /// Records the kept acts in an archive that is open for writing.
     pub async fn record(&self, archive: &Archive) -> Outcome<()> {
         let path = &self.0;
         let text = match fs::read_to_string(path) {
@@ -66,7 +66,7 @@ impl Unrecorded {
             text => text.map_err(|error| io_failure("read", path, &error))?,
         };
         for line in text.lines() {
-            // A line that a crash cut off was of an act that was not begun.
+            // A line that a crash cut off belongs to an act that never began.
             let (uid, detail, refused) = match serde_json::from_str::<Act>(line) {
                 Ok(act) => (act.uid, format!("while no log was open, at {}: {}", act.at, act.detail), act.refused),
                 Err(_) => (super::own_uid(), format!("while no log was open: an unreadable line of {NAME}"), None),

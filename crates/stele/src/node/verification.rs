@@ -1,4 +1,4 @@
-//! Scrubs of the archive: what they have read, and what they found, until it verifies or is gone.
+//! Scrubs of the archive: the bytes read, and the damage found until it verifies or is gone.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,18 +9,18 @@ use stele_archive::{ScrubCursor, ScrubPlace, ScrubReport};
 use super::Node;
 use crate::failure::Outcome;
 
-/// What scrubs of the archive have read and found since it was opened.
+/// The totals and findings of archive scrubs since the opening.
 #[derive(Default)]
 pub(super) struct Verification {
     bytes: AtomicU64,
-    /// What did not verify, until it does or is gone.
+    /// Damage that was found, until it verifies or is gone.
     damage: Mutex<BTreeMap<ScrubPlace, String>>,
-    /// The last of it that was verified again.
+    /// The damaged place that was verified again last.
     looked_at: Mutex<Option<ScrubPlace>>,
 }
 
 impl Node {
-    /// One step of a scrub of the archive, whoever asked for it.
+    /// One step of an archive scrub, for every caller.
     pub async fn verify_some(&self, cursor: &mut ScrubCursor, budget: u64) -> Outcome<ScrubReport> {
         let report = self.archive()?.scrub_step(cursor, budget).await?;
         let state = &self.verification;
@@ -30,7 +30,7 @@ impl Node {
             let found = report.places.iter().zip(&report.findings);
             found.filter(|(place, text)| damage.insert((*place).clone(), (*text).clone()).is_none()).count()
         };
-        // What is known already is not told again.
+        // Known damage raises no second alarm.
         if let (Some(first), 1..) = (report.findings.first(), fresh) {
             let more = if fresh > 1 { format!(" (and {} more)", fresh - 1) } else { String::new() };
             self.note_alarm("damage", &format!("{first}{more}"));
@@ -41,7 +41,7 @@ impl Node {
         Ok(report)
     }
 
-    /// Verifies again some of what did not verify: what does now, or is gone, stands no longer.
+    /// Verifies some damaged places again, and forgets those that verify now or are gone.
     pub async fn verify_damage(&self, most: usize) -> Outcome<()> {
         let (archive, state) = (self.archive()?, &self.verification);
         let known: Vec<ScrubPlace> =
@@ -66,7 +66,7 @@ impl Node {
         self.verification.bytes.load(Relaxed)
     }
 
-    /// What was found damaged, until it verifies or is gone.
+    /// The damage found so far that neither verifies nor is gone.
     pub fn damage(&self) -> Option<String> {
         let damage = self.verification.damage.lock().unwrap_or_else(PoisonError::into_inner);
         let first = damage.values().next()?;

@@ -1,9 +1,9 @@
-//! Which volumes carry the archive: what the configuration names, checked against whose the volumes are.
+//! Finds the archive's volumes: the names of the configuration, checked against the owner marks of the volumes.
 //!
-//! A volume says whose it is by its owner mark, which only Stele sets, at the volume's creation. The configuration only
-//! chooses. Where it names a volume that is not marked so, the archive that the marks tell of is opened for reading, an alarm
-//! stands, and nothing that would have to be recorded in its audit log is done: a wrong name must neither hide an archive
-//! nor open another one.
+//! The owner mark of a volume names its owner. Only Stele sets it, at the volume's creation. The configuration only
+//! selects among marked volumes. If it names a volume with another mark, the archive of the marked volumes is opened
+//! read-only and an alarm stands. No act that the audit log would have to record is carried out. A wrong name must
+//! neither hide an archive nor open another one.
 
 use stele_array::VolumeStatus;
 
@@ -13,25 +13,25 @@ use crate::config;
 pub const CATALOG: &str = "catalog";
 pub const DATA: &str = "archive";
 
-/// Why the archive is not served as it was asked for, and what its operator does next.
+/// The reason why the archive is not served as requested, and the operator's next step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// As OPERATIONS.md lists the alarm.
+    /// The kind of the alarm, as OPERATIONS.md lists it.
     pub kind: &'static str,
     pub message: String,
     pub next: String,
 }
 
-/// What the names and the marks come to.
+/// The result of comparing names with marks.
 #[derive(Debug)]
 pub struct Found {
-    /// Catalog and data volume, where both are known.
+    /// Catalog and data volume, if both are known.
     pub pair: Option<(VolumeStatus, VolumeStatus)>,
-    /// The names are wrong: the pair is what the marks say, and is not to be written.
+    /// The names are wrong: the pair is that of the marks, and must not be written.
     pub trouble: Option<Trouble>,
 }
 
-/// Whether the volume is marked as this part of the archive.
+/// Whether the volume has the mark of this part of the archive.
 pub fn is_marked(volume: &VolumeStatus, owner: &str) -> bool {
     volume.spec.owner.as_deref() == Some(owner) && !volume.snapshot
 }
@@ -59,7 +59,7 @@ pub fn find(volumes: &[VolumeStatus], names: &config::Archive) -> Found {
         let known: Vec<&str> = marked(owner).map(|volume| volume.spec.name.as_str()).collect();
         let is = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         said.push(format!("[archive] {setting} names '{name}', {why}; marked as the archive's {setting}: {is}"));
-        // Of several, none can be told to be the one.
+        // Several marked volumes leave no way to choose.
         if known.len() == 1 { marked(owner).next().cloned() } else { None }
     };
     let catalog = choose("catalog_volume", &names.catalog_volume, catalog, CATALOG);

@@ -1,8 +1,8 @@
-//! When the log is washed of what destroyed keys were.
+//! Decides when to wash destroyed keys out of the log.
 //!
-//! Zeros over a key's entry are in place when its disposal is acknowledged; the ring of the log holds what the entry was until
-//! it comes round again, or is washed. Washing takes a pass over every drive's ring, so a server does it once in a while and
-//! when it stops, and only where keys were destroyed since.
+//! When a disposal is acknowledged, zeros have overwritten the key's entry. The ring of the log still holds the old
+//! entry until new records overwrite it, or until it is washed. A wash is a pass over every drive's ring. The server
+//! therefore washes only now and then and when it stops, and only if keys were destroyed since the last wash.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,10 +11,10 @@ use stele_array::{ArrayError, Command};
 
 use super::Node;
 
-/// A server before this one may have destroyed keys and not have washed.
+/// An earlier server may have destroyed keys without a wash.
 const UNKNOWN: u64 = u64::MAX;
 
-/// How many keys had been destroyed when the log was last washed.
+/// The number of destroyed keys at the time of the last wash.
 pub struct Washing {
     covers: AtomicU64,
 }
@@ -26,7 +26,7 @@ impl Default for Washing {
 }
 
 impl Node {
-    /// Overwrites what the log holds of the past.
+    /// Overwrites old records in the log.
     pub async fn wash(&self) -> Result<(), ArrayError> {
         let destroyed = self.keys_destroyed();
         self.pool.command(Command::WashLog).await?;
@@ -34,7 +34,7 @@ impl Node {
         Ok(())
     }
 
-    /// Washes where keys were destroyed since the last time, or may have been before the start.
+    /// Washes if keys were destroyed since the last wash, or may have been before the start.
     pub async fn wash_if_due(&self) -> Result<(), ArrayError> {
         if self.washing.covers.load(Relaxed) == self.keys_destroyed() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Takes the labels off a drive that has left its pool, so that it can be put into one again.
+//! Removes the labels of a drive that has left its pool, so that a pool can take it again.
 //!
-//! A drive that any pool may still need is refused: a member of this pool whatever its state, a drive of another pool unless
-//! its operator names that pool, and one whose pool holds retained records always.
+//! Refuses every drive that a pool may still need. That is a member of this pool in any state, and a drive of another
+//! pool unless the operator names that pool. A drive whose pool holds retained records is always refused.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -16,20 +16,21 @@ use stele_media::{DriveFile, Shared};
 use crate::api::pool::StatusView;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 
-/// Zeros written at once.
+/// Number of zeros written at once.
 const PIECE: u64 = 1 << 20;
 
-/// `pool`: the identity of the pool that it belonged to, as the operator names it.
+/// `pool`: identity of the drive's former pool, as the operator names it.
 pub fn drive(path: &Path, pool: Option<&str>, status: &StatusView) -> Outcome<()> {
     let file =
         OpenOptions::new().read(true).write(true).open(path).map_err(|error| io_failure("open", path, &error))?;
     check(&file, path, pool, status)?;
-    // The lock of a drive: one that any process has in use is refused. What was found before may have changed until then.
+    // Take the drive's lock, which refuses a drive in use by any process. The check is repeated, since the drive may
+    // have changed.
     let locked =
         DriveFile::open(path, Access::Exclusive).map_err(|error| Failure::new(Kind::Refused, error.to_string()))?;
     let size = check(&file, path, pool, status)?;
     let zeros = vec![0; PIECE as usize];
-    // The copies at the end first: what a break leaves is a label still, and refused like one.
+    // Overwrite the copies at the end first: after an interruption the drive still has a label and is refused like one.
     let heads = (0..LOG_AT.min(size)).step_by(PIECE as usize).map(|at| (at, PIECE.min(size - at)));
     let tails = places(size).into_iter().filter(|at| *at >= LOG_AT).map(|at| (at, LABEL_SIZE.min(size - at)));
     for (at, length) in tails.chain(heads) {
@@ -43,7 +44,7 @@ pub fn drive(path: &Path, pool: Option<&str>, status: &StatusView) -> Outcome<()
     flushed
 }
 
-/// Refuses what a pool may need. Answers the size.
+/// Refuses a drive that a pool may need. Returns its size.
 fn check(mut file: &File, path: &Path, pool: Option<&str>, status: &StatusView) -> Outcome<u64> {
     let size = file.seek(SeekFrom::End(0)).map_err(|error| io_failure("measure", path, &error))?;
     let shown = path.display();

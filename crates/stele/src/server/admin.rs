@@ -1,7 +1,7 @@
-//! The administration socket: the calls of [`crate::api`] over HTTP on a unix socket.
+//! The administration socket: the calls of [`crate::api`] over HTTP on a Unix socket.
 //!
-//! Its file mode is 0600, and a peer must be root or the user the server runs as. Where `[admin] officers` names users, they
-//! may connect too, for the calls that ask for an officer's key. Requests are at most 1 MiB.
+//! The mode of the socket is 0600, and a peer must be root or the user of the server. The users in `[admin] officers`
+//! may connect too, for the calls that ask for an officer's key. A request is at most 1 MiB.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::api::{self, Actor, Call};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Node;
 
-/// The user at the other end, as the kernel says.
+/// The user at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug)]
 struct Peer(Option<u32>);
 
@@ -31,9 +31,9 @@ impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     }
 }
 
-/// Makes a unix socket that only this user and root may connect to, or, where `open`, everybody: who it is, is asked of
-/// the kernel then. The caller holds the drives, so a socket file that exists is left over from a killed server. `setting`:
-/// where its path is configured.
+/// Makes a Unix socket that only this user and root may connect to. With `open`, every local user may connect, and the
+/// kernel then reports the user. The caller holds the drives, so an existing socket file is left over from a killed
+/// server. `setting` names the configuration setting of its path.
 pub fn listen(path: &Path, setting: &str, open: bool) -> Outcome<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -41,8 +41,8 @@ pub fn listen(path: &Path, setting: &str, open: bool) -> Outcome<UnixListener> {
         }
         _ => {}
     }
-    // A socket can be connected to from the moment it is bound. So it is bound in a folder that nobody else can enter, and
-    // has its mode before it comes to its place.
+    // A bound socket accepts connections at once. It is therefore bound in a directory that no other user can enter,
+    // gets its mode there, and then moves to its place.
     let hidden = path.with_extension("new");
     let _ = std::fs::remove_dir_all(&hidden);
     std::fs::DirBuilder::new().mode(0o700).create(&hidden).map_err(|error| io_failure("make", &hidden, &error))?;
@@ -75,7 +75,7 @@ pub async fn serve(
 type Answer<'a> = Pin<Box<dyn Future<Output = Outcome<Vec<u8>>> + Send + 'a>>;
 type Handler = for<'a> fn(&'a Node, Actor, Bytes) -> Answer<'a>;
 
-/// Every call by name.
+/// All calls by name.
 const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::pool::Status>(),
     entry::<api::pool::Scrub>(),
@@ -105,6 +105,14 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::export::Remove>(),
     entry::<api::export::Set>(),
     entry::<api::export::List>(),
+    entry::<api::share::Create>(),
+    entry::<api::share::List>(),
+    entry::<api::share::Show>(),
+    entry::<api::share::Set>(),
+    entry::<api::share::Remove>(),
+    entry::<api::share::Ls>(),
+    entry::<api::share::ArchiveFile>(),
+    entry::<api::share::Why>(),
     entry::<api::archive::BucketCreate>(),
     entry::<api::archive::BucketSet>(),
     entry::<api::archive::BucketList>(),
@@ -135,7 +143,7 @@ const fn entry<C: Call>() -> (&'static str, bool, Handler) {
 fn answer<C: Call>(node: &Node, actor: Actor, body: Bytes) -> Answer<'_> {
     Box::pin(async move {
         let call: C = serde_json::from_slice(&body)
-            .map_err(|error| Failure::usage(format!("the body of {} is not what it takes: {error}", C::NAME)))?;
+            .map_err(|error| Failure::usage(format!("the body of {} is not valid: {error}", C::NAME)))?;
         let answer = call.perform(node, &actor).await?;
         serde_json::to_vec(&answer)
             .map_err(|error| Failure::failed(format!("cannot write the answer as JSON: {error}")))

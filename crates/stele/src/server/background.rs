@@ -1,7 +1,7 @@
-//! The archive's background work while a server runs: a step a second (expiration, disposal, reclamation, the clock), signed
-//! audit heads on schedule, and a slow scrub of everything stored.
+//! The archive's background work in a running server: one step a second (expiration, disposal, reclamation, the clock),
+//! signed audit heads on schedule, and a slow scrub of all stored data.
 //!
-//! Failure model: what fails is logged and tried again at the next turn; nothing here holds an acknowledgement.
+//! Failure model: a failed step is logged and repeated at the next turn. No acknowledgement depends on this work.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::node::growth::When;
 use crate::node::{Node, heads, membership};
 
 const STEP_EVERY: Duration = Duration::from_secs(1);
-/// From a disposal until the log holds nothing of its key, at most.
+/// Largest time from a disposal until the log holds no trace of its key.
 const WASH_EVERY: Duration = Duration::from_secs(900);
-/// How long a stop waits for it.
+/// Largest time that a stop waits for the wash.
 const WASH_PATIENCE: Duration = Duration::from_secs(30);
-/// What did not verify is verified again so often, and so much of it at once.
+/// Interval at which damaged places are verified again; below, the number of places each time.
 const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(30);
 const LOOK_AGAIN_MAX: usize = 8;
 const GROW_EVERY: Duration = Duration::from_secs(10);
 const GROW_AGAIN: Duration = Duration::from_secs(3600);
-/// How often an archive that only answers reads looks whether its drives are back.
+/// Interval at which a read-only archive checks whether its drives are back.
 const OPEN_AGAIN_EVERY: Duration = Duration::from_secs(2);
 const SCRUB_EVERY: Duration = Duration::from_secs(10);
-/// Everything stored is verified once within this time.
+/// Time in which all stored data is verified once, in seconds.
 const SCRUB_PASS: u64 = 14 * 86_400;
 const SCRUB_LEAST: u64 = 1 << 20;
 
@@ -44,7 +44,7 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
     tasks.spawn(export_heads(archive, places, Duration::from_secs(node.config.archive.heads_every.max(1))));
 }
 
-/// Drives that have left the pool leave the configuration too.
+/// Removes drives that have left the pool from the configuration.
 async fn forget_removed(site: Site, node: Arc<Node>) {
     loop {
         tokio::time::sleep(STEP_EVERY).await;
@@ -52,7 +52,7 @@ async fn forget_removed(site: Site, node: Arc<Node>) {
     }
 }
 
-/// Once: also before a server ends, since the next one does not know which drives left under this one.
+/// Does so once. A stopping server calls it, since the next server does not know which drives left under this one.
 pub async fn forget_removed_now(site: &Site, node: &Node) {
     match membership::forget_removed(node, site).await {
         Ok(forgotten) => {
@@ -82,22 +82,22 @@ async fn step(archive: Archive, node: Arc<Node>) {
     }
 }
 
-/// What did not verify is verified again, so that an alarm ends with its cause.
+/// Verifies damaged places again, so that an alarm ends with its cause.
 async fn verify_damage(node: Arc<Node>) {
     loop {
         tokio::time::sleep(LOOK_AGAIN_EVERY).await;
         if let Err(error) = node.verify_damage(LOOK_AGAIN_MAX).await {
-            tracing::warn!("what was damaged could not be verified again: {error}");
+            tracing::warn!("damaged data could not be verified again: {error}");
         }
         if let Ok(archive) = node.archive()
             && let Err(error) = archive.look_again().await
         {
-            tracing::warn!("what could not be read could not be looked at again: {error}");
+            tracing::warn!("unreadable data could not be checked again: {error}");
         }
     }
 }
 
-/// The archive grows with its pool, however that grew. Each try is recorded, so one that failed is not repeated at once.
+/// Grows the archive with its pool. Each attempt is recorded, so a failed one is not repeated immediately.
 async fn grow(node: Arc<Node>) {
     loop {
         let pause = match node.grow_archive(When::Quiet).await {
@@ -111,7 +111,7 @@ async fn grow(node: Arc<Node>) {
     }
 }
 
-/// An archive that could only be read when it was opened takes changes as soon as its drives are back.
+/// Reopens a read-only archive for writing when its drives are back.
 async fn open_again(node: Arc<Node>) {
     let mut trouble = String::new();
     loop {
@@ -131,7 +131,7 @@ async fn open_again(node: Arc<Node>) {
     }
 }
 
-/// Keys that were destroyed on their volume go from the array's log too.
+/// Washes destroyed keys out of the array's log.
 async fn wash(node: Arc<Node>) {
     loop {
         tokio::time::sleep(WASH_EVERY).await;
@@ -141,7 +141,7 @@ async fn wash(node: Arc<Node>) {
     }
 }
 
-/// Before a server ends: drives may leave the machine now.
+/// Washes before a server ends: drives may leave the machine afterwards.
 pub async fn wash_now(node: &Node) {
     match tokio::time::timeout(WASH_PATIENCE, node.wash_if_due()).await {
         Ok(Ok(())) => {}
@@ -164,14 +164,14 @@ async fn scrub(archive: Archive, node: Arc<Node>) {
     }
 }
 
-/// Keeps what was counted until the server stops.
+/// Writes the counters at intervals until the server stops.
 pub async fn keep_history(node: &Node) {
     if let Ok(status) = crate::api::pool::status(node).await {
         node.history.keep(&status);
     }
 }
 
-/// Sends the head that the server stops with: what was done since the last one was sent is covered too.
+/// Sends the last head before the server stops, so that heads cover all acts since the previous one.
 pub async fn send_heads(site: &Site, node: &Node) {
     let Ok(archive) = node.archive() else { return };
     let places = heads::places(site, &node.config);
@@ -186,7 +186,7 @@ async fn export_heads(archive: Archive, places: Vec<PathBuf>, every: Duration) {
     }
 }
 
-/// To each place that does not have it; `last` is how many records each has.
+/// Sends the head to each place that lacks it; `last` is the number of records that each place has.
 async fn send(archive: &Archive, places: &[PathBuf], last: &mut [Option<u64>]) {
     let head = match archive.audit_head_to_send().await {
         Ok(head) => head,

@@ -1,8 +1,8 @@
-//! The sockets of the block frontend: accepts, moves the bytes of the handshake, makes TLS where a client asks for it, and hands
-//! the stream to the reactor that owns the volume.
+//! The sockets of the block frontend. They accept connections, carry the handshake, start TLS if a client asks for it,
+//! and hand the stream to the reactor that owns the volume.
 //!
-//! A peer that does not finish its handshake in [`HANDSHAKE_MAX`] is dropped. The queue of handshakes bounds how many are under
-//! way, and says which one ends when another peer comes.
+//! A peer that does not finish its handshake in [`HANDSHAKE_MAX`] is dropped. The handshake queue limits the number
+//! under way, and chooses the handshake that ends when a further peer connects.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use super::handshakes::{HandshakeQueue, QueuePlace};
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 
-/// What every connection needs.
+/// The values that every connection needs.
 #[derive(Clone)]
 pub struct Service {
     pub directory: Directory,
     pub pool: Arc<PoolServer>,
     pub tls: Option<TlsAcceptor>,
-    /// Nothing but TLS over TCP.
+    /// Accept only TLS over TCP.
     pub tls_required: bool,
 }
 
@@ -78,7 +78,7 @@ pub(super) async fn pause(error: &std::io::Error) {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
-/// The handshake, and then the session. `settle` takes the stream from tokio, as a socket that does not block.
+/// Runs the handshake and then the session. `settle` takes the stream out of tokio, as a non-blocking socket.
 async fn greet<T, U>(
     stream: T,
     peer: Peer,
@@ -145,7 +145,7 @@ where
     }
 }
 
-/// Moves bytes until the handshake wants something else.
+/// Moves bytes until the handshake asks for another step.
 async fn converse<T>(stream: &mut T, handshake: &mut Handshake) -> std::io::Result<Step>
 where
     T: AsyncRead + AsyncWrite + Unpin,

@@ -1,7 +1,7 @@
-//! The end of a server: bounded, also where drives no longer answer.
+//! Ends a server in bounded time, even if drives no longer answer.
 //!
-//! Whatever was acknowledged is durable before that, so that a server may end at any moment; closing spares the next start
-//! the replay of the log, and no more. So it gets a limited time.
+//! All acknowledged data is durable before, so a server may end at any moment. Closing only spares the next start the
+//! replay of the log, and therefore gets a limited time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use tokio::time::{sleep, timeout};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 
-/// How long closing may take once no request is under way.
+/// Largest time for closing once no request is under way.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// Between looks whether somebody still uses the node.
+/// Interval between checks whether the node is still in use.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Closes the node as soon as nobody uses it. `Stuck` where that is not over within the grace: then the process should
-/// end without waiting for anything more.
+/// Closes the node as soon as it is no longer in use. Returns `Stuck` if that takes longer than the grace time; the
+/// process should then end without a further wait.
 pub async fn close(node: Arc<Node>, grace: Duration) -> Outcome<()> {
-    // On a task of its own, which goes on when it is no longer waited for: dropping it midway would wait for the drives.
+    // A task of its own continues after the timeout. Dropping it midway would wait for the drives.
     let closing = tokio::spawn(async move {
         let mut shared = node;
         loop {

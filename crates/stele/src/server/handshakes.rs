@@ -1,27 +1,27 @@
-//! Handshakes under way at one listener, so that peers who never finish theirs keep no other peer out.
+//! The handshakes under way at one listener. Peers that never finish their handshake cannot keep other peers out.
 //!
-//! There is room for [`HANDSHAKES_MAX`] of them. A peer that comes when the queue is full takes the place of another: of the
-//! oldest handshake of the peer that has most. So a peer that opens connections and says nothing pushes out its own, and an
-//! honest handshake, which takes milliseconds, is over before its turn would come.
+//! The queue has room for [`HANDSHAKES_MAX`] of them. If a peer connects while it is full, the peer with the most
+//! handshakes loses its oldest one. A peer that opens connections and sends nothing therefore pushes out its own. An
+//! honest handshake takes milliseconds and ends before its turn.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Handshakes at once.
+/// Largest number of handshakes under way.
 pub const HANDSHAKES_MAX: usize = 256;
 
 #[derive(Clone, Default)]
 pub struct HandshakeQueue(Arc<Mutex<VecDeque<Handshake>>>);
 
-/// Oldest first.
+/// A handshake in the queue, oldest first.
 struct Handshake {
     peer: String,
     ended: Arc<Notify>,
 }
 
-/// A place in the queue. Dropped, it is free.
+/// A place in the queue; dropping it frees the place.
 pub struct QueuePlace {
     queue: HandshakeQueue,
     ended: Arc<Notify>,
@@ -41,7 +41,7 @@ impl HandshakeQueue {
     }
 }
 
-/// The first of the peer that has most.
+/// The oldest handshake of the peer that has most.
 fn victim(handshakes: &VecDeque<Handshake>) -> Option<usize> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     handshakes.iter().for_each(|handshake| *counts.entry(&handshake.peer).or_default() += 1);
@@ -50,12 +50,12 @@ fn victim(handshakes: &VecDeque<Handshake>) -> Option<usize> {
 }
 
 impl QueuePlace {
-    /// Ready when the place has been given to another.
+    /// Ready when another handshake has taken the place.
     pub async fn lost(&self) {
         self.ended.notified().await;
     }
 
-    /// The handshake, or an error if its place is given to another before it is over.
+    /// Runs the handshake. Returns an error if another handshake takes the place before the end.
     pub async fn hold<T>(&self, handshake: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
         tokio::select! {
             done = handshake => done,

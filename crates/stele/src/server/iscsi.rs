@@ -1,8 +1,9 @@
-//! The socket of iSCSI: accepts, moves the bytes of logins and of discovery sessions, and hands connections of sessions to
-//! the reactor that owns their volume.
+//! The socket of iSCSI. It accepts connections, carries logins and discovery sessions, and hands the connections of
+//! sessions to the reactor that owns their volume.
 //!
-//! A login that takes longer than [`LOGIN_MAX`] is dropped, as is a discovery session that says nothing for as long. Both have
-//! places in the queue of handshakes, which bounds how many are under way and says which one ends when another peer comes.
+//! A login that takes longer than [`LOGIN_MAX`] is dropped, and so is a discovery session that is silent for as long.
+//! Both take a place in the handshake queue. The queue limits their number, and chooses the one that ends when a
+//! further peer connects.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,8 +31,8 @@ pub struct Service {
     pub refusals: Arc<Refusals>,
 }
 
-/// Logins that were refused, for the log: each of them, up to [`TOLD_MAX`] within [`TOLD_WITHIN`]; then they are counted, so that
-/// nobody fills the log by trying.
+/// Counts refused logins for the log. Up to [`TOLD_MAX`] refusals within [`TOLD_WITHIN`] are logged; the others are
+/// only counted, so that repeated attempts cannot fill the log.
 #[derive(Default)]
 pub struct Refusals(Mutex<Option<(Instant, u32)>>);
 
@@ -54,7 +55,7 @@ impl Refusals {
         }
     }
 
-    /// Whether this one is told, and how many were not since the last time that began.
+    /// Whether to log this refusal, and the number of refusals that the previous interval did not log.
     fn count(&self, now: Instant) -> (bool, u32) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *kept {
@@ -92,14 +93,14 @@ pub async fn serve(listener: TcpListener, service: Service) {
     }
 }
 
-/// A stream with what has been read of it.
+/// A stream and the bytes already read from it.
 struct Line {
     stream: TcpStream,
     framing: Framing,
 }
 
 impl Line {
-    /// The next PDU; none at the end of the stream.
+    /// The next PDU; `None` at the end of the stream.
     async fn next(&mut self) -> std::io::Result<Option<Frame>> {
         loop {
             let next = self.framing.frame();

@@ -1,12 +1,12 @@
 //! Messages about alarms: mail and webhooks, as `[messages]` says.
 //!
-//! A message goes out when an alarm begins to stand, when it ends, and for what happens at one moment. Each destination has a
-//! queue and a task of its own, so that one that does not answer keeps neither the others nor the pool waiting: to note an alarm
-//! is to push into a list.
+//! The server sends a message when an alarm begins to stand, when it ends, and for each momentary event. Each
+//! destination has a queue and a task of its own. A destination that does not answer therefore delays neither the
+//! others nor the pool: noting an alarm only pushes into a list.
 //!
-//! Failure model: while the server runs, a message is tried until its destination takes it, so it may arrive twice. At
-//! [`WAITING_MAX`] messages the oldest is dropped, and the next one that arrives says how many were. What stands when a server
-//! starts is told again. What waits when it stops is not sent.
+//! Failure model: while the server runs, it repeats a message until the destination takes it, so a message may arrive
+//! twice. At [`WAITING_MAX`] messages the oldest is dropped, and the next message that arrives gives the number
+//! dropped. Alarms that stand at a start are sent again. Messages that wait at a stop are not sent.
 
 mod mail;
 mod webhook;
@@ -23,25 +23,25 @@ use crate::api::pool::{AlarmView, StandingView};
 use crate::config::{Config, Site};
 use crate::failure::Outcome;
 
-/// Messages that wait for one destination.
+/// Largest number of messages that wait for one destination.
 const WAITING_MAX: usize = 256;
-/// A destination has so long to take a message.
+/// Time limit for a destination to take a message.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// From one attempt to the next; doubled each time.
+/// Pause before the second attempt; it doubles with each further attempt.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// What happens at one moment and does not stand, and is no good news.
+/// Momentary events that are bad news and do not stand.
 const MOMENTS: &[&str] = &["damage-repaired", "log-repaired", "memory-damaged", "table-degraded", "export", "heads"];
 
-/// One message, as webhooks have it.
+/// One message, in the form of webhooks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Message {
-    /// Rises with each message of this server.
+    /// A number that increases with each message of this server.
     pub number: u64,
     /// `begun`, `ended` or `happened`.
     pub state: &'static str,
     pub kind: String,
-    /// What it is about.
+    /// The subject of the alarm.
     pub subject: String,
     #[serde(with = "crate::moment")]
     pub at: u64,
@@ -51,11 +51,11 @@ pub struct Message {
     pub done: String,
     pub next: String,
     pub pool: String,
-    /// Messages before this one that were dropped.
+    /// Number of messages dropped before this one.
     pub dropped: u64,
 }
 
-/// Where messages go.
+/// A destination of messages.
 enum Destination {
     Webhook(webhook::Webhook),
     Mail(Box<mail::Mail>),
@@ -105,7 +105,7 @@ impl Queue {
         self.came.notify_one();
     }
 
-    /// The oldest, which stays until it was taken.
+    /// The oldest message; it stays in the queue until it was taken.
     fn first(&self) -> Option<Message> {
         let waiting = self.lock();
         let first = waiting.messages.front()?;
@@ -121,7 +121,7 @@ impl Queue {
     }
 }
 
-/// What was told, and to whom.
+/// The alarms that were sent, and their destinations.
 #[derive(Default)]
 pub struct Messages {
     queues: Vec<Arc<Queue>>,
@@ -132,12 +132,12 @@ pub struct Messages {
 struct Told {
     number: u64,
     standing: BTreeMap<(String, String), StandingView>,
-    /// Alarms that came, so far.
+    /// Number of alarms so far.
     came: u64,
 }
 
 impl Messages {
-    /// As configured, with a task for each destination.
+    /// Starts a task for each configured destination.
     pub fn start(site: &Site, config: &Config, tasks: &mut JoinSet<()>) -> Outcome<Messages> {
         let mut destinations = Vec::new();
         for url in &config.messages.webhooks {
@@ -155,7 +155,7 @@ impl Messages {
         Ok(messages)
     }
 
-    /// Compares what stands with what was told, and tells the difference.
+    /// Compares the standing alarms with the sent ones, and sends the difference.
     pub fn note(&self, pool: &str, standing: &[StandingView], came: (u64, Vec<AlarmView>), now: u64) {
         if self.queues.is_empty() {
             return;
@@ -196,7 +196,7 @@ impl Messages {
     }
 }
 
-/// Until the task is dropped.
+/// Runs until the task is dropped.
 async fn deliver(destination: Destination, queue: Arc<Queue>) {
     let mut pause = PAUSE_MIN;
     let mut trouble = String::new();

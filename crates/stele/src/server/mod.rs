@@ -7,6 +7,7 @@ pub mod ending;
 mod handshakes;
 pub mod iscsi;
 pub mod messages;
+mod nfs;
 pub mod notify;
 pub mod s3;
 pub mod services;

@@ -1,8 +1,8 @@
-//! What a service manager is told: that the server is ready, that it is well, and that it stops (systemd's sd_notify: a
-//! datagram to the socket that NOTIFY_SOCKET names). Without a manager that asks, nothing is said.
+//! Notifications to a service manager: the server is ready, is healthy, or stops. This is systemd's sd_notify: a
+//! datagram to the socket in NOTIFY_SOCKET. Without that variable, nothing is sent.
 //!
-//! It is well while the pool answers: a server that hangs is ended by its manager and started again, which loses nothing
-//! acknowledged. Failure model: a manager that does not take the datagram is a line of the log, and no more.
+//! The server is healthy while the pool answers. The manager ends and restarts a server that hangs, which loses no
+//! acknowledged data. Failure model: if the manager does not take a datagram, the server logs a line and continues.
 
 use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
@@ -15,7 +15,7 @@ use stele_array::Command;
 
 use crate::node::Node;
 
-/// Says one thing, like `READY=1`.
+/// Sends one notification, for example `READY=1`.
 pub fn tell(what: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     if let Err(error) = send(&socket, what) {
@@ -31,7 +31,7 @@ fn send(socket: &OsString, what: &str) -> std::io::Result<usize> {
     UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &address)
 }
 
-/// Tells the manager that the server is well, twice as often as it asks for, until the task is dropped.
+/// Sends the watchdog notification twice in each interval that the manager asks for, until the task is dropped.
 pub async fn keep_watch(node: Arc<Node>) {
     let asked = |name: &str| std::env::var(name).ok();
     let Some(within) = interval(asked("WATCHDOG_USEC"), asked("WATCHDOG_PID"), std::process::id()) else { return };
@@ -43,7 +43,7 @@ pub async fn keep_watch(node: Arc<Node>) {
     }
 }
 
-/// How often the manager wants to hear of this process, if at all.
+/// The manager's watchdog interval for this process, if it asks for one.
 fn interval(micros: Option<String>, process: Option<String>, own: u32) -> Option<Duration> {
     if process.is_some_and(|process| process.trim().parse() != Ok(own)) {
         return None;

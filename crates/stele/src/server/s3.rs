@@ -1,7 +1,7 @@
-//! The S3 endpoint: accepts, with or without TLS, and hands each stream to the frontend.
+//! The S3 endpoint: accepts connections, with or without TLS, and hands each stream to the frontend.
 //!
-//! A peer that does not finish the TLS handshake in time is dropped; the number of handshakes under way is bounded. An error of
-//! `accept` (no descriptors left) is waited out, since the listener itself stays good.
+//! A peer that does not finish the TLS handshake in time is dropped, and the number of handshakes under way is bounded.
+//! After an error of `accept` (no descriptors left) the loop waits and continues, since the listener itself stays good.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use tokio_rustls::TlsAcceptor;
 use crate::failure::{Failure, Kind, Outcome};
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Handshakes and connections beyond this wait in the listener's backlog.
+/// Limit on streams; further handshakes and connections wait in the listener's backlog.
 const STREAMS_MAX: usize = 2048;
 
-/// A listener and the address it got; `setting` is where an operator chooses another.
+/// Opens a listener and returns its address; `setting` names the setting with which an operator chooses another
+/// address.
 pub async fn listen(address: SocketAddr, setting: &str) -> Outcome<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
         let kind = if error.kind() == std::io::ErrorKind::AddrInUse { Kind::Busy } else { Kind::Failed };
@@ -44,7 +45,7 @@ pub async fn serve(listener: TcpListener, frontend: Arc<Frontend>, tls: Option<T
                 continue;
             }
         };
-        // Answers are written whole; waiting to fill a segment would only add latency.
+        // An answer is written at once; waiting to fill a segment would only add latency.
         let _ = stream.set_nodelay(true);
         let (frontend, tls) = (Arc::clone(&frontend), tls.clone());
         tokio::spawn(async move {
@@ -66,7 +67,7 @@ async fn serve_stream(stream: TcpStream, address: SocketAddr, frontend: Arc<Fron
     }
 }
 
-/// Serves `/health` and `/metrics` only, unsigned, on an address of their own.
+/// Serves `/health` and `/metrics` only, without signatures, on an address of their own.
 pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>, source: SnapshotSource) {
     let router = axum::Router::new().fallback(async move |request: axum::extract::Request| {
         match stele_object::admin(&metrics, Some(&source), request.method(), request.uri().path()) {

@@ -1,11 +1,11 @@
-//! Everything a server offers and does: in which order it starts, and in which it stops.
+//! All services of a server, with their order of start and of stop.
 //!
-//! It starts from the inside out: the administration socket is bound first, so that a second server is refused before it
-//! touches anything, and hosts and clients are let in last. It stops the other way round: no new requests, then those under
-//! way, then commands, then what the next start, or somebody who takes the drives, should find.
+//! A server starts from the inside out. It binds the administration socket first, so that a second server is refused
+//! before it touches anything. It admits hosts and clients last. It stops in the reverse order: no new requests, then
+//! the requests under way, then commands, then the state for the next start or for an operator who removes the drives.
 //!
-//! Failure model: whatever was acknowledged is durable already. A stop that is cut short, at any place, costs the next start
-//! the replay of the log and nothing else.
+//! Failure model: all acknowledged data is durable already. A stop that is cut short at any point only makes the next
+//! start replay the log.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,36 +22,39 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::messages::Messages;
 use super::tls::{self, TlsFiles};
-use super::{admin, background, block, iscsi, notify, s3, snapshot};
+use super::{admin, background, block, iscsi, nfs, notify, s3, snapshot};
 use crate::config::{Config, Site};
 use crate::failure::Outcome;
 use crate::node::{Node, smart};
 
-/// How long requests under way may take to finish once told to stop.
+/// Time limit for requests under way after a stop begins.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long commands under way may take after that.
+/// Time limit for commands under way after that.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Where a server is reached.
+/// The addresses of a server.
 #[derive(Clone, Default, Serialize)]
 pub struct Places {
-    /// None where the pool has no archive, and S3 is not served.
+    /// `None` if the pool has no archive, since S3 is then not served.
     pub endpoint: Option<String>,
     pub socket: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// Where `/health` and `/metrics` need no signature, if anywhere.
+    /// Address at which `/health` and `/metrics` need no signature, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
-    /// Where network block devices are served, over TCP and over a unix socket.
+    /// Addresses of NBD: over TCP, and over a Unix socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nbd: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nbd_socket: Option<PathBuf>,
-    /// Where iSCSI is served.
+    /// Address of iSCSI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iscsi: Option<String>,
+    /// Where NFS is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nfs: Option<String>,
 }
 
 /// A server's running parts.
@@ -60,9 +63,9 @@ pub struct Services {
     node: Arc<Node>,
     places: Places,
     latest: snapshot::Latest,
-    /// Listeners and background work: nobody waits for their end.
+    /// Listeners and background work; a stop does not wait for them.
     unattended: JoinSet<()>,
-    /// The administration socket: commands under way are waited for.
+    /// The administration socket; a stop waits for its commands.
     commands: JoinSet<()>,
     stop_commands: watch::Sender<bool>,
     frontend: Option<Arc<Frontend>>,
@@ -72,7 +75,7 @@ impl Services {
     pub async fn start(site: &Site, node: &Arc<Node>, files: Option<TlsFiles>) -> Outcome<Services> {
         let config = &node.config;
         let files = files.or_else(|| configured(site, config));
-        // What the configuration has wrong is said before anything is offered.
+        // Report errors of the configuration before offering any service.
         let acceptor = files.as_ref().map(tls::acceptor).transpose()?;
         let socket = site.admin_socket(config);
         let listener = admin::listen(&socket, "[admin] socket", !config.admin.officers.is_empty())?;
@@ -94,6 +97,7 @@ impl Services {
         services.serve_commands(listener);
         services.serve_nbd().await?;
         services.serve_iscsi().await?;
+        services.serve_shares().await?;
         services.work_in_background(look);
         Ok(services)
     }
@@ -102,7 +106,7 @@ impl Services {
         &self.places
     }
 
-    /// No new requests; then those under way, commands, and what is left in order for whoever comes next.
+    /// Stops new requests, waits for requests and commands under way, and leaves the state in order for the next start.
     pub async fn stop(mut self) {
         tracing::info!("stopping: no new requests; those under way may take {} s", PATIENCE.as_secs());
         self.unattended.shutdown().await;
@@ -111,6 +115,7 @@ impl Services {
         self.stop_commands.send_replace(true);
         let _ = timeout(COMMAND_PATIENCE, async { while self.commands.join_next().await.is_some() {} }).await;
         let _ = fs::remove_file(&self.places.socket);
+        nfs::save_now(&self.node).await;
         background::wash_now(&self.node).await;
         background::forget_removed_now(&self.site, &self.node).await;
         background::send_heads(&self.site, &self.node).await;
@@ -146,7 +151,7 @@ impl Services {
         Ok(())
     }
 
-    /// Health and metrics at an address of their own. Without an archive there is no S3: they are where S3 would be.
+    /// Serves health and metrics at an address of their own; without an archive, at the address of S3.
     async fn serve_metrics(&mut self) -> Outcome<()> {
         let config = &self.node.config;
         let instead = (self.frontend.is_none() && config.s3.listen.ip().is_loopback()).then_some(config.s3.listen);
@@ -213,6 +218,22 @@ impl Services {
         Ok(())
     }
 
+    /// Opens the shares, and serves them over NFS where the configuration names an address.
+    async fn serve_shares(&mut self) -> Outcome<()> {
+        let node = &self.node;
+        let Ok(archive) = node.archive() else { return Ok(()) };
+        node.open_shares().await?;
+        self.unattended.spawn(nfs::work(Arc::clone(node)));
+        self.unattended.spawn(nfs::save(Arc::clone(node)));
+        let Some(listen) = node.config.nfs.listen else { return Ok(()) };
+        let (listener, address) = s3::listen(listen, "[nfs] listen").await?;
+        node.shares.note_address(address);
+        let server = node.shares.server(archive, crate::node::wall_clock() as u32);
+        self.unattended.spawn(nfs::serve(listener, server));
+        self.places.nfs = Some(address.to_string());
+        Ok(())
+    }
+
     fn work_in_background(&mut self, look: snapshot::Look) {
         let node = &self.node;
         self.unattended.spawn(self.latest.clone().keep_fresh(Arc::clone(node), look));
@@ -234,7 +255,7 @@ fn settings(config: &Config, address: SocketAddr) -> Settings {
         domains: config.s3.domain.iter().cloned().collect(),
         connections_max: config.s3.connections_max as usize,
         connections_per_peer: config.s3.connections_per_peer as usize,
-        // Everybody who reaches a loopback address is on this machine.
+        // Every client of a loopback address is on this machine.
         open_metrics: address.ip().is_loopback(),
         ..Settings::default()
     }

@@ -1,4 +1,4 @@
-//! How the store is doing, for `/health` and `/metrics`: asked of the pool once a second, so that a scrape never waits.
+//! The state of the store for `/health` and `/metrics`, read from the pool once a second, so that a scrape never waits.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::node::{Node, wall_clock};
 use crate::server::messages::Messages;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// What is added up over all buckets is asked less often, in rounds.
+/// Rounds between sums over all buckets, which cost more.
 const USAGE_EVERY: u32 = 10;
-/// What was counted is kept less often still.
+/// Rounds between writes of the counters.
 const KEPT_EVERY: u32 = 60;
 
-/// The last answer, for readers.
+/// The latest state, for readers.
 #[derive(Clone, Default)]
 pub struct Latest(Arc<Mutex<Snapshot>>);
 
@@ -25,7 +25,7 @@ impl Latest {
         Arc::new(move || latest.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Asks again and again until the task is dropped.
+    /// Reads the state again and again until the task is dropped.
     pub async fn keep_fresh(self, node: Arc<Node>, mut look: Look) {
         loop {
             tokio::time::sleep(EVERY).await;
@@ -33,7 +33,7 @@ impl Latest {
         }
     }
 
-    /// Asks once: before anybody is told that the server is there, so that no first answer is made up.
+    /// Reads the state once: before the server is announced, so that the first answer is a real one.
     pub async fn refresh(&self, node: &Node, look: &mut Look) {
         if look.round.is_multiple_of(USAGE_EVERY)
             && let Some(usage) = usage(node).await
@@ -70,26 +70,26 @@ impl Latest {
     }
 }
 
-/// What is carried from one question to the next.
+/// The values kept from one round to the next.
 #[derive(Default)]
 pub struct Look {
     round: u32,
     versions: u64,
     stored: u64,
     scrubbed: Scrubbed,
-    /// Tells people and programs elsewhere.
+    /// Sends alarms by mail and webhooks.
     pub messages: Messages,
-    /// The pool has little space left: initiators are told when it becomes so.
+    /// The pool has little space left; initiators get a notice when this begins.
     low: bool,
 }
 
-/// Versions and bytes of all buckets.
+/// Versions and bytes of all buckets together.
 async fn usage(node: &Node) -> Option<(u64, u64)> {
     let archive = node.archive().ok()?;
     let caller = node.own_caller();
     let (mut versions, mut bytes) = (0, 0);
     for bucket in archive.list_buckets(&caller).await.ok()? {
-        // A bucket may have gone since.
+        // The bucket may have been deleted meanwhile.
         if let Ok(usage) = archive.usage(&caller, &bucket.name).await {
             versions += usage.versions;
             bytes += usage.bytes;
@@ -98,7 +98,7 @@ async fn usage(node: &Node) -> Option<(u64, u64)> {
     Some((versions, bytes))
 }
 
-/// Adds up what scrubs of the array have read from how far each pass is.
+/// Sums the bytes read by the array's scrubs from the progress of each pass.
 #[derive(Default)]
 struct Scrubbed {
     bytes: u64,
@@ -122,13 +122,13 @@ impl Scrubbed {
     }
 }
 
-/// What is wrong, and what to do.
+/// A short alarm: the problem and the next step.
 fn short(standing: &StandingView) -> Alarm {
     let StandingView { kind, message, next, .. } = standing;
     Alarm { name: kind.clone(), message: format!("{message}; next: {next}") }
 }
 
-/// One for each name, since a series stands for a name: the first, with the number of others.
+/// One alarm for each name, since a series stands for a name: the first alarm, with the number of others.
 fn by_name(alarms: Vec<Alarm>) -> Vec<Alarm> {
     let mut named: Vec<(Alarm, u32)> = Vec::new();
     for alarm in alarms {

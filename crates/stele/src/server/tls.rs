@@ -1,4 +1,4 @@
-//! TLS for the S3 endpoint: certificates from files, or one made and signed by itself at the first start.
+//! TLS for the S3 endpoint: certificates from files, or a self-signed certificate made at the first start.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::files::{replace, replace_private};
 
-/// A certificate with those that signed it, and its key, in PEM.
+/// A certificate chain and its key, in PEM.
 pub struct TlsFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
@@ -42,8 +42,8 @@ pub fn acceptor(files: &TlsFiles) -> Outcome<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The paths of the self-signed certificate and its key in the data directory. Made anew where one of them is not there (a
-/// start was killed between them), or where the certificate does not name the address that is listened on.
+/// The paths of the self-signed certificate and its key in the data directory. Both are made again if one is missing (a
+/// start was killed between them), or if the certificate does not name the listener's address.
 pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<TlsFiles> {
     let folder = dir.join("tls");
     let (certificate, key, named) = (folder.join("certificate.pem"), folder.join("key.pem"), folder.join("names"));
@@ -51,7 +51,7 @@ pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<TlsFiles> {
     let mut names: BTreeSet<String> = known.lines().map(str::to_owned).collect();
     let mut wanted = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     if listen.is_unspecified() {
-        // Every address of this machine, which has a name more lasting than they are.
+        // The listener has every address of this machine; the host name is more stable than they are.
         wanted.extend(host_name());
     } else {
         wanted.push(listen.to_string());
@@ -64,7 +64,7 @@ pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<TlsFiles> {
     let made = rcgen::generate_simple_self_signed(names.clone())
         .map_err(|error| Failure::failed(format!("cannot make a certificate: {error}")))?;
     fs::create_dir_all(&folder).map_err(|error| io_failure("make", &folder, &error))?;
-    // Without its certificate a key is made anew, so that the two belong together whenever this is broken off.
+    // Remove the certificate first. A key without a certificate is made again, so that the two always belong together.
     match fs::remove_file(&certificate) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(io_failure("replace", &certificate, &error));

@@ -1,7 +1,8 @@
-//! The drives that a day's operator handles: loop devices where this machine lets us make them, and files elsewhere.
+//! The drives of a day: loop devices if this machine allows them, otherwise files.
 //!
-//! A loop device can be pulled while it is in use: everything behind its first sector fails until it is given back, with what
-//! it held. A file cannot; it is only moved away while no server runs. The pool knows each drive by a link, which may change.
+//! A loop device can be pulled while it is in use: every access after its first sector fails until it is given back
+//! with its contents. A file cannot be pulled; it is only moved away while no server runs. The pool knows each drive by
+//! a link, which may change.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
@@ -13,10 +14,10 @@ use std::process::{Command, Stdio};
 
 use stele_ground::Dice;
 
-/// Names of scratch directories; the rest is the number of the process.
+/// Prefix of scratch directories; the number of the process follows.
 pub const PREFIX: &str = "stele-days-";
 const DRIVE_BYTES: u64 = 768 << 20;
-/// What is left of a pulled device: its first sector.
+/// The rest of a pulled device: its first sector.
 const PULLED: u64 = 512;
 
 const LOOP_SET_STATUS64: u64 = 0x4C04;
@@ -25,7 +26,7 @@ const LOOP_GET_STATUS64: u64 = 0x4C05;
 const INFO_WORDS: usize = 29;
 const SIZE_LIMIT: usize = 4;
 
-/// Cuts a loop device to so many bytes; 0 makes it as large as its file again.
+/// Limits a loop device to this many bytes; 0 restores the size of its file.
 fn limit(device: &Path, bytes: u64) -> io::Result<()> {
     let device = File::options().read(true).write(true).open(device)?;
     let mut info = [0u64; INFO_WORDS];
@@ -38,10 +39,10 @@ fn limit(device: &Path, bytes: u64) -> io::Result<()> {
 }
 
 struct Device {
-    /// As the pool knows it.
+    /// The path that the pool knows.
     link: PathBuf,
     image: PathBuf,
-    /// The loop device; none where the image itself is the drive.
+    /// The loop device; `None` if the image itself is the drive.
     node: Option<PathBuf>,
 }
 
@@ -53,14 +54,14 @@ impl Device {
     fn destroy(&self) {
         let _ = fs::remove_file(&self.link);
         if let Some(node) = &self.node {
-            // One that a server still has open goes when that closes it.
+            // If a server still has the device open, it disappears when the server closes it.
             let _ = quiet("losetup", &["--detach", &node.display().to_string()]);
         }
         let _ = fs::remove_file(&self.image);
     }
 }
 
-/// All drives, also those that the pool does not have.
+/// All drives, in the pool or not.
 pub struct Shelf {
     dir: PathBuf,
     pub loops: bool,
@@ -76,7 +77,7 @@ impl Shelf {
         Shelf { dir: dir.to_owned(), loops, made: 0, devices: Vec::new() }
     }
 
-    /// A drive with nothing on it.
+    /// An empty drive.
     pub fn blank(&mut self) -> String {
         let image = self.dir.join(format!("images/{}", self.made));
         File::create(&image).unwrap().set_len(DRIVE_BYTES).unwrap();
@@ -91,7 +92,7 @@ impl Shelf {
         path
     }
 
-    /// A place for a drive that had none before.
+    /// A path that no drive has had before.
     fn bay(&mut self) -> PathBuf {
         self.made += 1;
         self.dir.join(format!("bay/{}", self.made - 1))
@@ -102,25 +103,25 @@ impl Shelf {
         found.unwrap_or_else(|| panic!("no device was ever plugged in as {path}"))
     }
 
-    /// Whatever is asked of it fails from here on.
+    /// Makes every access fail from now on.
     pub fn pull(&self, path: &str) {
         let device = &self.devices[self.find(path)];
         limit(device.node.as_deref().expect("only loop devices are pulled"), PULLED).unwrap();
     }
 
-    /// It answers again, and holds what it held.
+    /// Makes the drive answer again, with its former contents.
     pub fn give_back(&self, path: &str) {
         if let Some(node) = &self.devices[self.find(path)].node {
             limit(node, 0).unwrap();
         }
     }
 
-    /// Out of its place: nothing can open it any more.
+    /// Removes the drive from its path, so that it cannot be opened.
     pub fn unplug(&self, path: &str) {
         fs::remove_file(path).unwrap();
     }
 
-    /// Back, in another place, whose path is the answer.
+    /// Returns the drive at another path, which is the result.
     pub fn plug(&mut self, path: &str) -> String {
         let at = self.find(path);
         let link = self.bay();
@@ -130,7 +131,7 @@ impl Shelf {
         link.display().to_string()
     }
 
-    /// Overwrites some blocks of a drive that are not empty; how many.
+    /// Overwrites some non-empty blocks of a drive; returns their number.
     pub fn damage(&self, path: &str, count: usize, dice: &mut Dice) -> usize {
         const BLOCK: u64 = 4096;
         let image = File::options().read(true).write(true).open(&self.devices[self.find(path)].image).unwrap();
@@ -152,7 +153,7 @@ impl Shelf {
         done
     }
 
-    /// Thrown away.
+    /// Destroys the drive.
     pub fn discard(&mut self, path: &str) {
         let at = self.find(path);
         self.devices.swap_remove(at).destroy();
@@ -165,7 +166,7 @@ impl Drop for Shelf {
     }
 }
 
-/// Removes what earlier campaigns left behind that were killed.
+/// Removes the remains of earlier campaigns that were killed.
 pub fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -184,7 +185,7 @@ pub fn sweep(parent: &Path) {
     }
 }
 
-/// What a program prints, if it succeeds.
+/// The output of a program, if it succeeds.
 fn quiet(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

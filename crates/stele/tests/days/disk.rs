@@ -1,7 +1,7 @@
-//! Volumes as hosts see them: fio over NBD, which writes, reads back and compares.
+//! Volumes as hosts see them: fio over NBD writes, reads back and compares.
 //!
-//! On the volume `vm` one part is written once and compared every day, and another is written all the time. fio marks what it
-//! writes with offset and round, so that an older content of the same place is noticed too.
+//! On the volume `vm`, one part is written once and compared every day, and another is written continuously. fio marks
+//! its blocks with offset and round, so that an older content of the same place is detected too.
 
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
@@ -43,7 +43,7 @@ impl Fio {
         Fio { child: child.expect("fio"), report, errors }
     }
 
-    /// Bytes read and written, or what it complains of.
+    /// Returns the bytes read and written, or the complaint of fio.
     fn ends(mut self) -> Result<(u64, u64), String> {
         let status = loop {
             match self.child.try_wait().unwrap() {
@@ -55,14 +55,14 @@ impl Fio {
         if !status.success() {
             return Err(format!("fio ended with {status}: {}", fs::read_to_string(&self.errors).unwrap_or_default()));
         }
-        // Notes of libnbd may stand before the report.
+        // Notes of libnbd may precede the report.
         let report: Value = text.find('{').and_then(|at| serde_json::from_str(&text[at..]).ok()).unwrap_or_default();
         let job = &report["jobs"][0];
         Ok((job["read"]["io_bytes"].as_u64().unwrap_or(0), job["write"]["io_bytes"].as_u64().unwrap_or(0)))
     }
 }
 
-/// Makes the volume, and writes what stays as it is.
+/// Makes the volume, and writes the constant part.
 pub fn create(site: &mut Site, code: &str) {
     let size = format!("{}MiB", COLD_MIB + HOT_MIB);
     site.good(&["volume", "create", "vm", "--code", code, "--size", &size]);
@@ -72,7 +72,7 @@ pub fn create(site: &mut Site, code: &str) {
     Fio::start(site, "cold", "vm", &arguments).ends().unwrap();
 }
 
-/// Reads what stays as it is, and compares it.
+/// Reads the constant part and compares it.
 #[track_caller]
 pub fn compare_cold(site: &mut Site) {
     let cold = format!("--size={COLD_MIB}m");
@@ -83,7 +83,7 @@ pub fn compare_cold(site: &mut Site) {
 }
 
 impl Load {
-    /// Random writes for so long, each of which is read again and compared.
+    /// Starts random writes for this time; each is read again and compared.
     pub fn start(site: &Site, seconds: u64, seed: u64) -> Load {
         let offset = format!("--offset={COLD_MIB}m");
         let (size, runtime) = (format!("--size={HOT_MIB}m"), format!("--runtime={seconds}"));
@@ -104,14 +104,15 @@ impl Load {
         Load { fio: Fio::start(site, "hot", "vm", &arguments) }
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the load.
     #[track_caller]
     pub fn finish(self, site: &mut Site) {
         let done = self.fio.ends().unwrap_or_else(|what| panic!("the volume: {what}; today: {:?}", site.story));
         site.tally.volume_compared += done.0;
     }
 
-    /// Its server was killed: it may have ended in any way but with a wrong byte. fio does not always notice.
+    /// Ends a load whose server was killed: any result is allowed except a wrong byte. fio does not always notice the
+    /// kill.
     #[track_caller]
     pub fn broken(mut self, site: &Site) {
         let begun = Instant::now();

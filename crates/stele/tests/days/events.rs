@@ -1,4 +1,4 @@
-//! What happens on a day. Each event keeps to what the codes tolerate: at most two drives are unwell at a time.
+//! The events of a day. No event exceeds what the codes tolerate: at most two drives are faulty at a time.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +9,15 @@ use super::disk::{self, Load};
 use super::records::Records;
 use super::site::{DriveSaid, Site, brief, is_whole, list, members, number, pause, text};
 
-/// Drives whose content may be away at a time.
+/// Largest number of drives whose content may be away at a time.
 const TOLERATED: usize = 2;
 const DRIVES_MAX: usize = 15;
 const DRIVES_MIN: usize = 11;
 const ENCLOSURES: u64 = 7;
-/// Drives that hosts read from are noticed to be away within this.
+/// Largest time until the pool notices that a drive in use is away.
 const NOTICED: Duration = Duration::from_secs(180);
 
-/// What an event works with.
+/// The state that an event works with.
 pub struct Day<'a> {
     pub site: &'a mut Site,
     pub records: &'a mut Records,
@@ -30,7 +30,7 @@ pub struct Day<'a> {
 
 type Event = fn(&mut Day);
 
-/// Events, whether each needs drives that can be pulled, and how often each comes.
+/// The events: whether each needs drives that can be pulled, and how often each comes.
 const EVENTS: &[(&str, bool, u64, Event)] = &[
     ("drives pulled and given back", true, 4, |day| day.pull()),
     ("errors for a second", true, 2, |day| day.blink()),
@@ -53,7 +53,7 @@ const EVENTS: &[(&str, bool, u64, Event)] = &[
 ];
 
 impl Day<'_> {
-    /// One event, by chance.
+    /// Runs one random event.
     #[track_caller]
     pub fn draw(&mut self) {
         let possible: Vec<_> = EVENTS.iter().filter(|event| !event.1 || self.site.shelf.loops).collect();
@@ -77,7 +77,7 @@ impl Day<'_> {
         }
     }
 
-    /// Healthy drives, and how many more may be lost.
+    /// The healthy drives, and the number that may still be lost.
     fn healthy(&mut self) -> (Vec<DriveSaid>, usize) {
         let drives = self.site.drives();
         let unwell = drives.iter().filter(|drive| !matches!(drive.health.as_str(), "healthy" | "leaving")).count();
@@ -113,7 +113,7 @@ impl Day<'_> {
         }
     }
 
-    /// Gives a drive back, and tells the pool what an operator does.
+    /// Returns a drive, and runs the commands that an operator would run.
     pub fn bring_back(&mut self, drive: u64, path: &str) {
         self.site.shelf.give_back(path);
         self.site.pulled.remove(path);
@@ -204,7 +204,7 @@ impl Day<'_> {
         if self.site.ends(&[0, 3], &["pool", "remove", &number]).code == 0 {
             let looks = self.dice.below(6);
             self.site.watch(looks);
-            // It may have been empty, and have left.
+            // The drive may have been empty, and may have left.
             let cancelled = self.site.ends(&[0, 4], &["pool", "remove", &number, "--cancel"]);
             self.site.tell(format!("drive {number} leaves and stays: {}", cancelled.code));
             if cancelled.code == 4 {
@@ -273,7 +273,7 @@ impl Day<'_> {
         self.site.serve();
     }
 
-    /// Without a word, while objects are stored and a volume is written.
+    /// Kills the server without a warning, while objects are stored and a volume is written.
     fn kill(&mut self) {
         let after = 20 + self.dice.below(400);
         let mut dice = self.dice.fork();
@@ -391,20 +391,20 @@ impl Day<'_> {
     }
 }
 
-/// Has the pool take back a drive that answers again.
+/// Makes the pool take back a drive that answers again.
 pub fn take_back(site: &mut Site, drive: u64) {
     let status = site.status();
     let Some(said) = members(&status).into_iter().find(|said| said.number == drive) else { return };
     let number = drive.to_string();
     match said.health.as_str() {
-        // It may have come back by itself meanwhile.
+        // The drive may have come back by itself meanwhile.
         "missing" => drop(site.ends(&[0, 2], &["drive", "online", &number])),
         "failed" | "suspect" => drop(site.ends(&[0], &["drive", "clear", &number])),
         _ => {}
     }
 }
 
-/// What an operator does until all is well again. None of it is a restart.
+/// Runs an operator's commands until the pool is healthy again, without a restart.
 pub fn heal(site: &mut Site) -> Value {
     for path in std::mem::take(&mut site.pulled) {
         site.shelf.give_back(&path);
@@ -425,8 +425,8 @@ pub fn heal(site: &mut Site) -> Value {
     }
 }
 
-/// Three drives of three enclosures are lost at once: more than the codes survive. Nothing wrong is read, what cannot be read
-/// is named, and all of it is there when the drives are.
+/// Three drives of three enclosures are lost at once: more than the codes tolerate. No read returns wrong data, the
+/// pool names unreadable objects, and all of them are readable once the drives are back.
 pub fn three_losses(day: &mut Day) {
     let status = heal(day.site);
     let mut drives = members(&status);
@@ -464,7 +464,7 @@ pub fn three_losses(day: &mut Day) {
             .map(|object| format!("{}/{}", text(&object["bucket"]), text(&object["key"])))
             .collect();
         let Some(object) = failed.iter().find(|object| !named.contains(object)) else { break (failed, named) };
-        // Drives that were there are noticed to be away by what fails on them.
+        // Failing operations show that drives are away.
         let status = day.site.status();
         assert!(
             !stopped && begun.elapsed() < NOTICED,

@@ -1,4 +1,5 @@
-//! Objects that are stored, compared, overwritten and deleted; and versions under COMPLIANCE that nothing may delete.
+//! Objects that are stored, compared, overwritten and deleted; and versions under COMPLIANCE that must never be
+//! deleted.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -16,9 +17,9 @@ type Written = (u64, usize);
 #[derive(Default)]
 pub struct Records {
     plain: BTreeMap<String, Written>,
-    /// Key, version and content of each.
+    /// Key, version and content of each version under retention.
     locked: Vec<(String, String, Written)>,
-    /// The request was broken off: what was there before, or this.
+    /// After an interrupted request: the former content, or the new one.
     unsure: BTreeMap<String, Vec<Option<Written>>>,
     next: u64,
 }
@@ -35,7 +36,7 @@ impl Records {
         (self.next, 1 + dice.below(180_000) as usize)
     }
 
-    /// Some requests, each of which must be answered as always.
+    /// Sends some requests; each must get its usual answer.
     #[track_caller]
     pub fn work(&mut self, site: &mut Site, count: u64, dice: &mut Dice) {
         for _ in 0..count {
@@ -81,7 +82,7 @@ impl Records {
         self.plain.remove(key);
     }
 
-    /// It is refused, whatever else is wrong.
+    /// The deletion must be refused in every state of the pool.
     #[track_caller]
     pub fn delete_locked(&mut self, site: &mut Site, dice: &mut Dice) {
         let Some((key, version, _)) = dice.pick(&self.locked) else { return };
@@ -99,7 +100,7 @@ impl Records {
         }
     }
 
-    /// Puts that are under way when `strike` comes: what is acknowledged is there afterwards.
+    /// Puts objects while `strike` comes: every acknowledged object must be there afterwards.
     pub fn put_while(&mut self, site: &mut Site, dice: &mut Dice, strike: impl FnOnce(&mut Site)) {
         let puts: Vec<(String, Written)> = (0..24).map(|at| (format!("s{at}"), self.fresh(dice))).collect();
         let asks: Vec<_> = puts
@@ -130,7 +131,7 @@ impl Records {
         }
     }
 
-    /// Everything.
+    /// Compares all objects.
     #[track_caller]
     pub fn compare_all(&mut self, site: &mut Site) {
         for (key, version, written) in self.locked.clone() {
@@ -152,7 +153,7 @@ impl Records {
         }
     }
 
-    /// What cannot be read now, as `BUCKET/KEY`. Whatever is read is right.
+    /// The objects that are unreadable now, as `BUCKET/KEY`. Every object that is read must be right.
     pub fn unreadable(&self, site: &mut Site) -> Vec<String> {
         let locked = self
             .locked
@@ -180,7 +181,7 @@ impl Records {
     }
 }
 
-/// Whether a request was answered, and well.
+/// Whether a request got a successful answer.
 fn taken(address: SocketAddr, request: &[u8]) -> bool {
     let mut head = [0; 12];
     let mut sent = || -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! The machine that is operated: a pool on the shelf's drives, its server, and the commands of its operator.
+//! The operated machine: a pool on the shelf's drives, its server, and the commands of its operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -10,12 +10,12 @@ use super::devices::{PREFIX, Shelf, sweep};
 use super::support::{Place, Server};
 use super::tally::Tally;
 
-/// A command takes so long at most, and the pool to become whole.
+/// Largest time for a command, and for the pool to become healthy.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// An alarm ends within this after its cause, on a machine that is busy with other things.
+/// Largest time for which an alarm outlasts its cause, on a machine that is busy with other work.
 const ALARM_MAX: Duration = Duration::from_secs(240);
 
-/// What a command answered.
+/// The result of a command.
 pub struct Said {
     pub code: i32,
     pub out: String,
@@ -30,18 +30,18 @@ impl Said {
 }
 
 pub struct Site {
-    // Before the place, which removes the directory.
+    // Declared before the place, which removes the directory.
     pub server: Option<Server>,
     pub shelf: Shelf,
     pub place: Place,
     keys: (String, String),
     pub tally: Tally,
-    /// Drives by number that something was done to today, and the kinds of alarms of the pool that today explains.
+    /// Drives touched today by number, and below the kinds of the pool's alarms that today's events explain.
     pub touched: BTreeSet<u64>,
     pub explained: BTreeSet<&'static str>,
     /// Paths that do not answer now.
     pub pulled: BTreeSet<String>,
-    /// What was done today.
+    /// The events of today.
     pub story: Vec<String>,
     /// Errors of each drive when the day began.
     pub errors: BTreeMap<u64, u64>,
@@ -89,7 +89,7 @@ impl Site {
         self.server = Some(self.place.serve().with_keys(self.keys.clone()));
     }
 
-    /// Ends it as its manager does.
+    /// Stops the server as its service manager does.
     pub fn stop(&mut self) {
         self.server.take().expect("a server runs").stop();
         self.tally.count("server stopped");
@@ -172,7 +172,7 @@ impl Site {
         status
     }
 
-    /// What stands must be explained by what was done today.
+    /// Checks that today's events explain the standing alarms.
     #[track_caller]
     fn consider(&mut self, status: &Value) {
         for alarm in list(&status["standing"]) {
@@ -184,7 +184,7 @@ impl Site {
             let drive = subject.strip_prefix("drive ").and_then(|number| number.parse::<u64>().ok());
             let explained = self.explained.contains(kind)
                 || match drive {
-                    // One that joined today was not there in the morning.
+                    // A drive that joined today was not there in the morning.
                     Some(drive) => self.touched.contains(&drive) || !self.errors.contains_key(&drive),
                     None => subject == "pool" && POOL_KINDS.contains(&kind) && !self.touched.is_empty(),
                 };
@@ -192,7 +192,7 @@ impl Site {
         }
     }
 
-    /// Looks at the status so often, which takes a while, and judges each.
+    /// Reads the status this many times, with pauses, and checks each.
     #[track_caller]
     pub fn watch(&mut self, times: u64) {
         for _ in 0..times {
@@ -202,7 +202,7 @@ impl Site {
         }
     }
 
-    /// Waits for something that status tells.
+    /// Waits for a condition of the status.
     #[track_caller]
     pub fn until(&mut self, what: &str, patience: Duration, mut is_so: impl FnMut(&Value) -> bool) -> Value {
         let begun = Instant::now();
@@ -221,13 +221,13 @@ impl Site {
         }
     }
 
-    /// Every drive answers and holds what it should, and nothing moves.
+    /// Waits until every drive answers and holds its data, and nothing moves.
     #[track_caller]
     pub fn until_whole(&mut self) -> Value {
         self.until("all to be whole", PATIENCE, is_whole)
     }
 
-    /// No alarm stands, but for drives that are slow since the machine is.
+    /// Waits until no alarm stands, except for drives that are slow because the machine is.
     #[track_caller]
     pub fn until_quiet(&mut self) {
         let begun = Instant::now();
@@ -237,12 +237,12 @@ impl Site {
         self.tally.alarms_lasted = self.tally.alarms_lasted.max(begun.elapsed());
     }
 
-    /// Members, with number, path, health and enclosure.
+    /// The members, with number, path, health and enclosure.
     pub fn drives(&mut self) -> Vec<DriveSaid> {
         members(&self.status())
     }
 
-    /// What the server has logged since the last look, and must not say.
+    /// Checks that the log since the last look has no forbidden line.
     pub fn read_log(&mut self) {
         let log = self.place.log();
         let new = &log[self.read_of_log.min(log.len())..];
@@ -253,7 +253,7 @@ impl Site {
     }
 }
 
-/// Alarms of the pool that may stand while something was done to its drives.
+/// Alarms of the pool that may stand while an event affects its drives.
 const POOL_KINDS: &[&str] = &["log-degraded", "spare-exhausted", "enclosure-crowded", "moving-put-off"];
 
 #[derive(Clone, Debug)]
@@ -262,11 +262,11 @@ pub struct DriveSaid {
     pub path: String,
     pub health: String,
     pub enclosure: u64,
-    /// Reads and writes that failed, and units that did not verify.
+    /// Failed reads and writes, and units that did not verify.
     pub errors: u64,
 }
 
-/// Drives of the pool; those that are attached and not used are left out.
+/// Drives of the pool, without those that are attached and not used.
 pub fn members(status: &Value) -> Vec<DriveSaid> {
     let told = list(&status["drives"]).iter().filter(|drive| drive["health"] != "rejected");
     told.map(|drive| DriveSaid {
@@ -285,7 +285,7 @@ pub fn is_whole(status: &Value) -> bool {
     idle && status["unreadable_stripes"] == 0 && list(&status["drives"]).iter().all(well)
 }
 
-/// What a status says in one place it does not contradict in another.
+/// Checks that the parts of a status do not contradict each other.
 #[track_caller]
 pub fn consistent(status: &Value) {
     let drives = members(status);
@@ -307,7 +307,7 @@ pub fn consistent(status: &Value) {
     assert!(told >= unwell, "{unwell} drives are unwell, and {told} alarms tell of drives: {}", brief(status));
 }
 
-/// A status in few words.
+/// A short form of a status.
 pub fn brief(status: &Value) -> String {
     let drives: Vec<String> = list(&status["drives"])
         .iter()
@@ -343,7 +343,7 @@ pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-/// Leaves the machine to others for so many milliseconds: what is done to drives lasts a while.
+/// Yields the machine for so many milliseconds: an event on drives lasts a while.
 pub fn pause(milliseconds: u64) {
     let end = Instant::now() + Duration::from_millis(milliseconds);
     while let Some(left) = end.checked_duration_since(Instant::now()) {

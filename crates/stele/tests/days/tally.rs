@@ -1,4 +1,4 @@
-//! What a campaign has done, for people and for programs.
+//! The totals of a campaign, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,16 +8,16 @@ pub struct Tally {
     pub days: u64,
     pub commands: u64,
     pub events: BTreeMap<String, u64>,
-    /// Of objects, and of volumes.
+    /// Bytes compared of objects; below, of volumes.
     pub objects_compared: u64,
     pub bytes_compared: u64,
     pub bytes_stored: u64,
     pub volume_compared: u64,
     pub refusals: u64,
     pub scrubs: u64,
-    /// How often a status showed each kind of alarm.
+    /// Number of statuses with each kind of alarm.
     pub standing: BTreeMap<String, u64>,
-    /// The longest that an alarm stood after all was whole.
+    /// The longest time for which an alarm outlasted its cause.
     pub alarms_lasted: Duration,
 }
 
@@ -26,7 +26,7 @@ impl Tally {
         *self.events.entry(event.to_owned()).or_default() += 1;
     }
 
-    /// A table.
+    /// The totals as a table.
     pub fn table(&self) -> String {
         let mut rows = vec![
             ("days".to_owned(), self.days.to_string()),
@@ -44,7 +44,7 @@ impl Tally {
         rows.iter().map(|(name, value)| format!("  {name:<44} {value:>12}\n")).collect()
     }
 
-    /// One line.
+    /// The totals as one line.
     pub fn json(&self, seed: u64, seconds: u64) -> String {
         serde_json::json!({
             "campaign": "days", "seed": seed, "seconds": seconds, "days": self.days, "commands": self.commands,

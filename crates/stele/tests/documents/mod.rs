@@ -1,13 +1,13 @@
-//! README.md, docs/first-hour.md and the runbooks are done, command by command, as they are printed, and what they show is held
-//! against what comes out.
+//! Runs README.md, docs/first-hour.md and the runbooks, command by command as printed, and compares the printed output
+//! with the real one.
 //!
-//! A fence ` ```console ` has commands behind `$ `, lines that continue them behind `> `, and what they print. Where nothing is
-//! shown, what comes out is not compared; `...` stands for any lines. Numbers and identities may differ. A command ends with 0,
-//! unless the next one is `echo $?`. ` ```console server ` has one command, which goes on until the next server, or `^C`.
-//! ` ```console not run: WHY ` is left out; how many of those there are is bounded.
+//! A fence ` ```console ` has commands after `$ `, their continuation lines after `> `, and their output. A command
+//! without shown output is not compared; `...` stands for any lines. Numbers and identities may differ. A command ends
+//! with 0, unless the next one is `echo $?`. ` ```console server ` has one command, which runs until the next server,
+//! or `^C`. ` ```console not run: WHY ` is left out; the number of such fences is bounded.
 //!
-//! Each page has a machine of its own: bash in namespaces, as root of nothing, with a loopback device and an empty /srv, where it
-//! begins. `STELE_DOCUMENTS=write` writes what comes out into the pages.
+//! Each page has a machine of its own: bash in namespaces, without real root rights, with a loopback device and an
+//! empty /srv, where it begins. `STELE_DOCUMENTS=write` writes the real output into the pages.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use std::time::Duration;
 
 use crate::support::{Place, clients, installed};
 
-/// Why a fence may be left out.
+/// The reasons that allow a fence to be left out.
 const REASONS: &[&str] = &["devices", "another machine", "a build", "minutes or hours"];
-/// Fences that are left out, of all pages together.
+/// Largest number of fences left out, over all pages.
 const LEFT_OUT_MAX: usize = 12;
-/// A command ends within this.
+/// Time limit of a command.
 const COMMAND_MAX: Duration = Duration::from_secs(120);
 
 /// A part of a page.
 enum Part {
-    /// Neither a command nor what one prints, as it is.
+    /// Text that is neither a command nor output, unchanged.
     Text(String),
     Server(String),
-    /// The servers' end.
+    /// Stops the servers.
     Stop,
     Step {
         command: Vec<String>,
@@ -47,7 +47,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The parts of a page, and how many fences are left out. Panics where a command stands where none is looked for.
+/// The parts of a page, and the number of fences left out. Panics if a command stands outside a known fence.
 fn parts(page: &Path, text: &str) -> (Vec<Part>, usize) {
     let (mut parts, mut left_out, mut fence) = (Vec::new(), 0, None::<&str>);
     for (number, line) in text.lines().enumerate() {
@@ -97,7 +97,7 @@ fn parts(page: &Path, text: &str) -> (Vec<Part>, usize) {
     (parts, left_out)
 }
 
-/// A line as it is compared: numbers, identities and units may differ, and how much blank there is.
+/// A line in the form used for comparison: without the values of numbers, identities and units, and with single blanks.
 fn likeness(line: &str) -> String {
     let mut words = Vec::new();
     for word in line.split_whitespace() {
@@ -106,7 +106,7 @@ fn likeness(line: &str) -> String {
             words.push("unit".to_owned());
             continue;
         }
-        // The middle is left out of what is too wide for its column.
+        // A text too wide for its column has lost its middle.
         if word.contains('…') {
             words.push("…".to_owned());
             continue;
@@ -129,13 +129,13 @@ fn likeness(line: &str) -> String {
             plain.push_str(&masked);
             plain.push_str(end);
         }
-        // 1.5 and 2, 3 and 4.
+        // 1.5 and 2, 3 and 4 count as alike.
         words.push(plain.replace("#.#", "#"));
     }
     words.join(" ")
 }
 
-/// Whether what is shown is what came out.
+/// Whether the shown output matches the real one.
 fn fits(shown: &[String], printed: &[String]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),
@@ -146,7 +146,7 @@ fn fits(shown: &[String], printed: &[String]) -> bool {
     }
 }
 
-/// What is worth showing of what came out: how far a work is, and which alarms came last, differs each time.
+/// The output that is worth showing: the progress of work and the latest alarms differ each time.
 fn lasting(printed: &[String]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in printed {
@@ -169,7 +169,7 @@ struct Shell {
     input: ChildStdin,
     lines: Receiver<String>,
     servers: usize,
-    /// Where servers log.
+    /// The server's log.
     logs: PathBuf,
 }
 
@@ -205,9 +205,9 @@ impl Shell {
         shell
     }
 
-    /// What it ends with, and what it prints.
+    /// Runs a command; returns its exit code and its output.
     fn run(&mut self, command: &str) -> (i32, Vec<String>) {
-        // The status stays what it was, for `echo $?`.
+        // Keep the status for `echo $?`.
         writeln!(
             self.input,
             "(exit ${{status:-0}})\n{{ {command}\n}} < /dev/null 2>&1; status=$?; echo \"@@ $status\""
@@ -228,8 +228,8 @@ impl Shell {
         }
     }
 
-    /// As `run`. Files on a machine that is busy answer late now and then: a status that tells of it is asked again when that is
-    /// over.
+    /// Like `run`. On a busy machine files answer late now and then; if a status reports that, the command is repeated
+    /// once it is over.
     fn run_on_quick_drives(&mut self, command: &str) -> (i32, Vec<String>) {
         let is_slow = |line: &String| line.contains("slower than its peers");
         let tells = |line: &str| line.contains(" is slow: ") || line.contains("as fast as its peers again");
@@ -248,7 +248,7 @@ impl Shell {
         self.run(command)
     }
 
-    /// Starts a server, and waits until it says that it is ready.
+    /// Starts a server, and waits until it reports that it is ready.
     fn serve(&mut self, command: &str) {
         self.stop();
         self.servers += 1;
@@ -275,9 +275,9 @@ impl Drop for Shell {
     }
 }
 
-/// Does a page. What is wrong with it, and how it would be right.
+/// Runs a page. Returns its errors, and the corrected page.
 fn perform(page: &Path, text: &str, machine: &Place) -> (Vec<String>, String) {
-    // As printed: the binary is where cargo makes it, and installed.
+    // Two places, as in the pages: the binary in cargo's directory, and installed.
     let (target, programs) = (machine.0.join("srv/target/release"), machine.0.join("bin"));
     for folder in [&target, &programs] {
         std::fs::create_dir_all(folder).unwrap();

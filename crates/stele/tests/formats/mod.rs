@@ -1,8 +1,8 @@
-//! Stored formats over time: a pool that an earlier version made is opened, read to its last byte and verified; one that a later
-//! version wrote is refused by name, whatever of it this version could still read.
+//! Stored formats over time. A pool of an earlier version is opened, read completely and verified. A pool of a later
+//! version is refused by name, even if this version could read parts of it.
 //!
-//! `pool-1.tar.xz` is such a pool, of file drives, killed with records in its log. `./x fixture FILE` makes one of the formats
-//! of today; a format that changes gets another one beside it, and none is ever made anew.
+//! `pool-1.tar.xz` is such a pool of file drives, killed with records in its log. `./x fixture FILE` makes one with the
+//! present formats. A changed format gets a further fixture, and an existing fixture is never made again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,21 +16,21 @@ use crate::support::pool::{Leave, on_volume};
 use crate::support::server::good;
 use crate::support::{Place, Server, content, installed};
 
-/// Content in the fixture: of a seed, and so long. The first is longer than a frame.
+/// Contents of the fixture: key, seed and length. The first is longer than a frame.
 const OBJECTS: &[(&str, u64, usize)] =
     &[("records/long", 11, 70_000), ("records/short", 12, 5), ("records/empty", 13, 0), ("drafts/note", 14, 3000)];
-/// Written after the pool was closed and opened again: it is in the log alone.
+/// Written after the pool was closed and opened again: only the log has it.
 const LATE: (&str, u64, usize) = ("records/late", 15, 900);
 const VOLUME: u64 = 8 << 20;
 const BLOCKS: u64 = 24;
 const LOCK: &str = "compliance:50y";
 
-/// Blocks that tell where they belong, and compress well.
+/// Blocks that contain their own place, and compress well.
 fn blocks(word: &str) -> Vec<u8> {
     (0..BLOCKS).flat_map(|block| format!("{word:>24} block {block:>32}\n").repeat(64).into_bytes()).collect()
 }
 
-/// Makes the fixture, where `./x fixture` asks for it.
+/// Makes the fixture if `./x fixture` asks for it.
 #[test]
 fn the_fixture_is_made_where_asked() {
     let Some(to) = std::env::var_os("STELE_FIXTURE") else { return };
@@ -87,14 +87,14 @@ fn unpacked(name: &str) -> (Place, (String, String)) {
     (place, keys)
 }
 
-/// Every file with its length and when it was last written to.
+/// Every file with its length and the time of its last change.
 fn everything(dir: &Path) -> BTreeMap<String, (u64, std::time::SystemTime)> {
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     let about = files.map(|file| (file.path().display().to_string(), file.metadata().unwrap()));
     about.map(|(path, about)| (path, (about.len(), about.modified().unwrap()))).collect()
 }
 
-/// What `stele upgrade check` ends with and says.
+/// Exit code and output of `stele upgrade check`.
 fn check(place: &Place) -> (i32, Value) {
     let output = place.stele(&["upgrade", "check", "--json"]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -138,7 +138,7 @@ fn a_pool_of_an_earlier_version_is_read_to_its_last_byte() {
     let id = listed.split("<VersionId>").nth(3).and_then(|rest| rest.split('<').next()).unwrap();
     assert!(good(server.get(&format!("/drafts/note?versionId={id}"))).body == content(14, 3000));
 
-    // What was locked is.
+    // Retention is still in force.
     for name in ["records/long", "records/late"] {
         let why = place.json(&["why", name]);
         assert_eq!(why["protected"], true, "{why}");
@@ -161,7 +161,7 @@ fn a_pool_of_an_earlier_version_is_read_to_its_last_byte() {
         assert!(read[..] == whole[..], "{name}");
     }
 
-    // The backup of its configuration makes another directory the server.
+    // The backup of the configuration makes another directory the server.
     let new = Place::new("formats-import");
     let (backup, phrase) = (place.path("stele.backup"), place.path("phrase"));
     let mut arguments = vec!["config", "import", &backup, "--passphrase-file", &phrase];
@@ -182,7 +182,7 @@ fn patch(drive: &Path, at: u64, change: impl FnOnce(&mut Vec<u8>), length: usize
     file.write_all_at(&bytes, at).unwrap();
 }
 
-/// Labels and checkpoints at a drive's beginning.
+/// Labels and checkpoints at the beginning of a drive.
 fn start(drive: &Path) -> Vec<u8> {
     let mut bytes = vec![0; 4 << 20];
     std::io::Read::read_exact(&mut std::fs::File::open(drive).unwrap(), &mut bytes).unwrap();
@@ -193,7 +193,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// The next label of each drive, as a version with one more feature would write it; the pair before stays.
+/// Writes the next label of each drive as a version with one more feature would; the previous pair stays.
 fn newer_labels(place: &Place) {
     for drive in 0..4 {
         let path = place.0.join(format!("d{drive}.img"));
@@ -213,7 +213,7 @@ fn newer_labels(place: &Place) {
     }
 }
 
-/// The newest checkpoint of each drive has another format; the one before stays.
+/// Gives the newest checkpoint of each drive another format; the previous one stays.
 fn newer_checkpoint(place: &Place) {
     for drive in 0..4 {
         let path = place.0.join(format!("d{drive}.img"));
@@ -224,7 +224,7 @@ fn newer_checkpoint(place: &Place) {
     }
 }
 
-/// The first copy of the catalog's superblock has another version; the second stays.
+/// Gives the first copy of the catalog's superblock another version; the second stays.
 fn newer_catalog(place: &Place) {
     on_volume(place, "catalog", Leave::Closed, async |handle| {
         let mut block = handle.read(0, 4096).await.unwrap().to_vec();
@@ -235,7 +235,7 @@ fn newer_catalog(place: &Place) {
     });
 }
 
-/// The first copy of the archive's superblock has another format; the second stays.
+/// Gives the first copy of the archive's superblock another format; the second stays.
 fn newer_archive(place: &Place) {
     on_volume(place, "data", Leave::Closed, async |handle| {
         let mut block = handle.read(0, 4096).await.unwrap().to_vec();
@@ -254,7 +254,8 @@ fn newer_exports(place: &Place) {
     std::fs::write(&path, later).unwrap();
 }
 
-/// Each time something older lies beside it that this version could read, and would undo the later one's work with.
+/// In each case an older part lies beside it that this version could read; using it would undo the later version's
+/// work.
 #[test]
 fn what_a_later_version_wrote_is_refused_by_name() {
     if !installed(&["xz", "--version"]) {
@@ -289,7 +290,7 @@ fn what_a_later_version_wrote_is_refused_by_name() {
             Err(said) if !said.contains(says) || said.contains("panicked") => wrong.push(format!("{format}: {said}")),
             Err(_) => {}
         }
-        // Nothing is made in its place.
+        // No replacement is made.
         if *format == "catalog" {
             let rebuilt = place.stele(&["catalog", "rebuild", "--yes", "--force"]);
             if rebuilt.status.code() != Some(3) {

@@ -1,5 +1,5 @@
-//! Alarms by mail and to webhooks, against servers on loopback that refuse at first, or never answer; `smartctl` that says of a
-//! drive that it will fail; and `stele top`.
+//! Alarms by mail and to webhooks, against servers on loopback that refuse at first or never answer; a `smartctl` that
+//! predicts the failure of a drive; and `stele top`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ mod tls;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A listener whose connections one thread handles, one after the other.
+/// A listener whose connections one thread handles one after the other.
 fn listening(handle: impl Fn(usize, TcpStream, &Sender<String>) + Send + 'static) -> (SocketAddr, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, (sender, heard)) = (listener.local_addr().unwrap(), channel());
@@ -54,7 +54,7 @@ fn take_post(refused: bool, stream: impl Read + Write, heard: &Sender<String>) {
     }
 }
 
-/// Takes mail; the first attempt is put off.
+/// Takes mail; the first attempt is deferred.
 fn mail_server() -> (SocketAddr, Receiver<String>) {
     listening(|number, stream, heard| take_mail(number == 0, stream, heard))
 }
@@ -100,7 +100,7 @@ fn alarms_reach_webhooks_and_mail_whatever_fails_on_the_way() {
     let place = Place::new("messages");
     place.up().stop();
     let ((hook, hooked), (mail, mailed)) = (webhook(), mail_server());
-    // One that accepts and never answers keeps nobody waiting.
+    // A destination that accepts and never answers delays no other.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     place.edit_config(|text| {
         let silent = mute.local_addr().unwrap();
@@ -150,7 +150,7 @@ fn alarms_reach_webhooks_and_mail_whatever_fails_on_the_way() {
 fn a_drive_that_says_it_will_fail_is_told() {
     let place = Place::new("smart");
     place.up().stop();
-    // It knows one drive, takes its time for none, and does not know the others.
+    // It knows one drive, is slow for none, and does not know the others.
     let programs = place.0.join("bin");
     std::fs::create_dir(&programs).unwrap();
     let program = programs.join("smartctl");
@@ -179,7 +179,7 @@ fn a_drive_that_says_it_will_fail_is_told() {
     let top = place.json(&["top", "--once"]);
     assert!(top["standing"].as_array().unwrap().iter().any(|alarm| alarm["kind"] == "drive-smart"), "{top}");
     server.stop();
-    // Where the program is not, nothing is known, and that is said and no error.
+    // Without the program the state is unknown, which the log reports and which is no error.
     let server = crate::support::Server::start_with(&place, &["serve"], &[("PATH", "/nonexistent")]).unwrap();
     wait_for("a word in the log", || place.log().contains("smartctl is not installed").then_some(()));
     assert!(place.json(&["pool", "status"])["drives"][3]["smart"].is_null());
@@ -209,7 +209,7 @@ fn top_counts_what_hosts_do() {
     assert_eq!((top["drives"].as_array().map(Vec::len), &top["drives"][0]["health"]), (Some(12), &"healthy".into()));
     let shown = String::from_utf8(place.stele(&["top", "--once"]).stdout).unwrap();
     assert!(shown.contains("frontend") && shown.contains("iscsi") && !shown.contains('\u{1b}'), "{shown}");
-    // A terminal gets its own screen and cursor back, whatever ends the command.
+    // The terminal gets its own screen and cursor back, however the command ends.
     let watched = format!("timeout --signal=INT 2 {} top --dir {}", env!("CARGO_BIN_EXE_stele"), place.0.display());
     let on_terminal = std::process::Command::new("script").args(["-qec", &watched, "/dev/null"]).output().unwrap();
     let text = String::from_utf8_lossy(&on_terminal.stdout);

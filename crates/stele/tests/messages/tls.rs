@@ -1,5 +1,5 @@
-//! Alarms over TLS, to servers on loopback whose certificates an authority of the test's own has signed. The machine's authorities
-//! are those that `SSL_CERT_FILE` names.
+//! Alarms over TLS, to servers on loopback with certificates of the test's own authority. `SSL_CERT_FILE` names the
+//! machine's authorities.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::{PATIENCE, listening, take_mail, take_post};
 use crate::support::{Place, Server, wait_for};
 
-/// An authority's certificate, and a server's that it has signed.
+/// An authority's certificate, and a server's certificate that it has signed.
 fn authority() -> (String, Arc<ServerConfig>) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -35,7 +35,7 @@ fn secured(config: &Arc<ServerConfig>, stream: TcpStream) -> Secured {
     StreamOwned::new(ServerConnection::new(Arc::clone(config)).unwrap(), stream)
 }
 
-/// A server of mail that speaks in the clear only until it is asked for TLS.
+/// A mail server that is unencrypted until it is asked for TLS.
 fn mail_with_starttls(config: Arc<ServerConfig>) -> (SocketAddr, Receiver<String>) {
     listening(move |_, mut stream, heard| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -50,7 +50,7 @@ fn mail_with_starttls(config: Arc<ServerConfig>) -> (SocketAddr, Receiver<String
             };
             let _ = stream.write_all(answer);
             if asked {
-                // No greeting follows: the client says EHLO again.
+                // No greeting follows: the client sends EHLO again.
                 return take_mail(false, Silent { stream: secured(&config, stream), greeted: false }, heard);
             }
             line.clear();
@@ -58,7 +58,7 @@ fn mail_with_starttls(config: Arc<ServerConfig>) -> (SocketAddr, Receiver<String
     })
 }
 
-/// Leaves out the first line that is written, which is the greeting.
+/// Leaves out the first written line, which is the greeting.
 struct Silent {
     stream: Secured,
     greeted: bool,
@@ -113,7 +113,7 @@ fn alarms_go_over_tls_and_only_to_servers_that_are_trusted() {
     place.listen_anywhere();
     let serve = |authorities: &str| Server::start_with(&place, &["serve"], &[("SSL_CERT_FILE", authorities)]).unwrap();
 
-    // Nobody whom the machine does not trust hears a word, and the log says why.
+    // A server without a trusted certificate receives nothing, and the log gives the reason.
     written(format!("smtps://localhost:{}", mail.port()));
     let server = serve(&authorities(&stranger));
     wait_for("both to be refused", || {
@@ -129,7 +129,7 @@ fn alarms_go_over_tls_and_only_to_servers_that_are_trusted() {
     assert!(mailed.recv_timeout(PATIENCE).unwrap().contains("drive-missing begun: drive 4"));
     server.stop();
 
-    // From the clear to TLS, which is demanded.
+    // From an unencrypted connection to the required TLS.
     written(format!("smtp://localhost:{}?tls=required", later.port()));
     let server = serve(&authorities(&trusted));
     assert!(mailed_later.recv_timeout(PATIENCE).unwrap().contains("drive-missing begun: drive 4"));

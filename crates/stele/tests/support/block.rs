@@ -1,10 +1,10 @@
-//! A server with a volume that is exported, and the clients that come to it.
+//! A server with an exported volume, and its clients.
 
 use std::process::{Child, Command, Output, Stdio};
 
 use super::{Place, Server};
 
-/// A pool of five drives without an archive, and a volume `vm` of two copies, exported.
+/// A pool of five drives without an archive, and an exported volume `vm` of two copies.
 pub struct Host {
     pub place: Place,
     pub server: Option<Server>,
@@ -14,7 +14,7 @@ pub struct Host {
 const CREATE: &[&str] = &["pool", "create", "--confirm-time", "--size", "256MiB", "--data", "none", "--spare", "1"];
 
 impl Host {
-    /// `more` belongs to `[nbd]` of the configuration.
+    /// `more` is added to `[nbd]` of the configuration.
     pub fn new(name: &str, more: &str) -> Host {
         Host::with(name, |text| text.replace("[nbd]\n", &format!("[nbd]\n{more}")))
     }
@@ -25,7 +25,7 @@ impl Host {
         Host::of(place, &drives, edit)
     }
 
-    /// On drives of its own.
+    /// A host on given drives.
     pub fn of(place: Place, drives: &[String], edit: impl FnOnce(String) -> String) -> Host {
         let drives: Vec<String> = drives.iter().zip(0..).map(|(drive, number)| format!("{drive}@{number}")).collect();
         let mut arguments = CREATE.to_vec();
@@ -60,7 +60,7 @@ pub fn run(program: &str, arguments: &[&str]) -> Output {
     Command::new("timeout").args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs a client that must succeed; what it says.
+/// Runs a client that must succeed; returns its output.
 #[track_caller]
 pub fn good(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments);
@@ -76,7 +76,7 @@ pub fn bad(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A process that ends with its owner.
+/// A process that ends together with its owner.
 pub struct Guarded(Child);
 
 impl Drop for Guarded {

@@ -1,4 +1,4 @@
-//! A file system on a volume: ext4 of the kernel, on a loop device, on nbdfuse.
+//! A file system on a volume: the kernel's ext4, on a loop device, on nbdfuse.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub fn has_tools() -> bool {
     [["mke2fs", "-V"], ["nbdfuse", "--version"], ["nbdcopy", "--version"]].iter().all(|tool| installed(tool))
 }
 
-/// A volume as a file that the kernel's ext4 lies on. Leaves nothing mounted.
+/// A volume as a file that holds the kernel's ext4. It leaves nothing mounted.
 struct Mounted {
     file: String,
     disk: String,
@@ -36,7 +36,7 @@ impl Mounted {
         Some(Mounted { file, disk, tree, _fuse: fuse })
     }
 
-    /// Whether this machine lets us.
+    /// Mounts it; returns false if this machine does not allow that.
     fn mount(&self) -> bool {
         run("mount", &["-o", "loop", &self.file, &self.tree]).status.success()
     }
@@ -49,8 +49,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Whatever strikes in the middle of the writing, afterwards the file system is clean, and every file that was synced is
-/// there. At least two rounds, and for as long as it lasts.
+/// Whatever `strike` does during the writes, the file system is clean afterwards, and every synced file is there. It
+/// runs at least two rounds, and for the given time.
 pub fn survives(
     host: &mut Host,
     lasts: Duration,
@@ -77,7 +77,7 @@ pub fn survives(
             std::thread::scope(|scope| {
                 let writer = scope.spawn(|| {
                     let mut done = Vec::new();
-                    // Files come and go, are renamed and lie in directories; then one by one they are synced.
+                    // Files are made, removed, renamed and put into directories; then they are synced one by one.
                     for number in 0u64.. {
                         let number = round * 1_000_000 + number;
                         let file = |name: &str| -> std::io::Result<()> {
@@ -112,7 +112,7 @@ pub fn survives(
         revive(host);
         let image = host.place.path("image");
         good("nbdcopy", &[&host.unix("vm"), &image]);
-        // The journal is all that a check may have to carry out.
+        // The check may only have to replay the journal.
         good("e2fsck", &["-y", "-E", "journal_only", &image]);
         good("e2fsck", &["-f", "-n", &image]);
         for number in &synced {
@@ -123,7 +123,7 @@ pub fn survives(
         }
         assert!(!synced.is_empty());
         println!("{} synced files are there", synced.len());
-        // The next round begins with a clean tree, so that it does not fill up.
+        // The next round begins with a clean tree, so that the volume does not fill up.
         good("nbdcopy", &["--flush", &image, &host.unix("vm")]);
         synced.retain(|number| number % 16 == 0);
         let keep = synced.clone();

@@ -1,4 +1,4 @@
-//! What the tests of the command share: a directory, the command in it, a server, and S3 by hand.
+//! Shared by the tests of the command: a directory, the command in it, a server, and S3 by hand.
 #![allow(dead_code)]
 
 pub mod block;
@@ -18,7 +18,8 @@ use serde_json::Value;
 
 pub use server::Server;
 
-/// A directory that goes when the test ends; the data directory is `data` in it, unless told otherwise.
+/// A directory that is removed at the end of the test; the data directory in it is `data`, unless the test names
+/// another.
 pub struct Place(pub PathBuf);
 
 impl Place {
@@ -33,7 +34,7 @@ impl Place {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 
-    /// The command, with no server or directory of whoever runs the tests in its way.
+    /// The command, independent of the server and the directory of the user who runs the tests.
     pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stele"));
         command.args(arguments).env_remove("STELE_DIR").env("STELE_LOG", "info").stdin(Stdio::null());
@@ -44,7 +45,7 @@ impl Place {
         self.command(arguments).arg("--dir").arg(&self.0).output().unwrap()
     }
 
-    /// Runs it, expects exit code 0, and reads the one line it prints as JSON.
+    /// Runs a command, expects exit code 0, and parses its only line as JSON.
     pub fn json(&self, arguments: &[&str]) -> Value {
         let output = self.stele(&[arguments, &["--json"]].concat());
         assert!(output.status.success(), "stele {arguments:?}: {output:?}");
@@ -53,20 +54,20 @@ impl Place {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("stele {arguments:?}: {error}: {text}"))
     }
 
-    /// A measurement came to its end. On a busy machine it need not be steady, and the generator may be late.
+    /// Whether a measurement finished. On a busy machine it need not be steady, and the generator may be late.
     pub fn measured(output: &std::process::Output) -> bool {
         matches!(output.status.code(), Some(0 | 10 | 11))
     }
 
-    /// Runs a measurement to its end, and reads the cells among the lines that it prints as JSON. One line for each round
-    /// comes before its cell; one that is unsteady or void ends with a line that says so, and an exit code of the same kind.
+    /// Runs a measurement to its end, and parses the cells among its JSON lines. The lines of rounds precede their
+    /// cell. An unsteady or void cell ends with a line that says so, and an exit code of the same kind.
     pub fn cells(&self, arguments: &[&str]) -> Vec<Value> {
         let output = self.stele(&[arguments, &["--json"]].concat());
         assert!(Place::measured(&output), "stele {arguments:?}: {output:?}");
         Place::cells_of(&output)
     }
 
-    /// The cells of a measurement that came to its end.
+    /// The cells of a finished measurement.
     pub fn cells_of(output: &std::process::Output) -> Vec<Value> {
         let text = String::from_utf8_lossy(&output.stdout);
         let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -84,7 +85,7 @@ impl Place {
         lines
     }
 
-    /// Runs it, expects the exit code, and that the error holds each of the words.
+    /// Runs a command, expects the exit code, and expects each of the words in the error.
     pub fn refused(&self, code: i32, words: &[&str], arguments: &[&str]) -> String {
         let output = self.stele(arguments);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -106,7 +107,7 @@ impl Place {
         Server::start(self, &[&arguments, more].concat()).unwrap_or_else(|said| panic!("{said}"))
     }
 
-    /// `stele serve` of what is configured, on a free port.
+    /// `stele serve` with the present configuration, on a free port.
     pub fn serve(&self) -> Server {
         self.listen_anywhere();
         Server::start(self, &["serve"]).unwrap_or_else(|said| panic!("{said}"))
@@ -148,7 +149,7 @@ impl Drop for Place {
     }
 }
 
-/// Looks again and again, giving the processor away in between, for at most a minute.
+/// Repeats the check for at most a minute, and yields the processor in between.
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = std::time::Instant::now();
     loop {
@@ -160,12 +161,12 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Files on a machine that is busy answer late now and then.
+/// Whether the drive is only slow: on a busy machine files answer late now and then.
 pub fn is_slow(drive: &Value) -> bool {
     drive["alarm"] == "drive-slow"
 }
 
-/// Every drive holds what it should, whatever time it takes.
+/// Whether every drive has its data, however slow it is.
 pub fn is_whole(status: &Value) -> bool {
     let drives = status["drives"].as_array().unwrap();
     drives.iter().all(|drive| drive["health"] == "healthy" || is_slow(drive))
@@ -186,7 +187,7 @@ pub fn content(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether a program is there. Where it is not, the test is left out, except where everything is to be tested.
+/// Whether a program is installed. If not, the test is left out, except when everything must be tested.
 pub fn installed(probe: &[&str]) -> bool {
     let found = Command::new(probe[0]).args(&probe[1..]).env("PATH", clients()).stdin(Stdio::null()).output();
     let found = found.is_ok_and(|output| output.status.success());
@@ -197,7 +198,7 @@ pub fn installed(probe: &[&str]) -> bool {
     found
 }
 
-/// What `.ci/run` installed before what the machine has.
+/// Finds the programs of `.ci/run` before those of the machine.
 pub fn clients() -> std::ffi::OsString {
     let mut path = std::ffi::OsString::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/bin:"));
     path.push(std::env::var_os("PATH").unwrap_or_default());
@@ -208,7 +209,7 @@ pub fn exists(path: &Path) -> Option<()> {
     path.exists().then_some(())
 }
 
-/// What `Content-MD5` wants, which some operations demand of their documents.
+/// The value for `Content-MD5`, which some operations require for their documents.
 pub fn md5_base64(bytes: &[u8]) -> String {
     use md5::Digest;
     let digest = md5::Md5::digest(bytes);

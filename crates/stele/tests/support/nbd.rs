@@ -1,5 +1,5 @@
-//! NBD by hand, as little of it as a test needs: one request at a time over a unix socket or TCP, in simple replies; and a
-//! host that knows what every block must hold.
+//! NBD by hand, with only the parts that a test needs: one request at a time over a Unix socket or TCP, with simple
+//! replies. And a host that knows the expected content of every block.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ impl<T: Read + Write + Send> Wire for T {}
 
 pub struct Nbd(Box<dyn Wire>);
 
-/// A request's head, of any sense or none.
+/// The head of a request, valid or not.
 pub fn head(command: u16, cookie: u64, at: u64, length: u32) -> Vec<u8> {
     let mut bytes = 0x2560_9513u32.to_be_bytes().to_vec();
     bytes.extend(0u16.to_be_bytes());
@@ -31,7 +31,7 @@ pub fn head(command: u16, cookie: u64, at: u64, length: u32) -> Vec<u8> {
 }
 
 impl Nbd {
-    /// Whoever waits for an answer for half a minute is starved.
+    /// A client that waits half a minute for an answer counts as starved.
     pub fn unix(socket: &Path, export: &str) -> Result<Nbd> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -62,7 +62,7 @@ impl Nbd {
         self.0.write_all(bytes)
     }
 
-    /// What is read, or nothing.
+    /// The data read, or nothing.
     pub fn ask(&mut self, command: u16, at: u64, length: u32, data: &[u8]) -> Result<Vec<u8>> {
         self.send(&[&head(command, 7, at, length), data].concat())?;
         let mut reply = [0; 16];
@@ -79,10 +79,10 @@ impl Nbd {
 }
 
 const BLOCK: usize = 512;
-/// Blocks of 4096 bytes. Hosts begin at whole ones.
+/// Sectors in a block of 4096 bytes, to which hosts align.
 const PAGE: usize = 8;
 
-/// One block's content: zeros for 0, else its stamp and its place again and again.
+/// One block's content: zeros for 0, otherwise its stamp and its place again and again.
 fn content(stamp: u32, place: u64) -> [u8; BLOCK] {
     let mut block = [0; BLOCK];
     if stamp != 0 {
@@ -92,13 +92,14 @@ fn content(stamp: u32, place: u64) -> [u8; BLOCK] {
     block
 }
 
-/// A host that writes, zeroes, trims and reads overlapping ranges of its part of a volume, and connects again when it is cut off.
-/// Every answered request counts; of one that was cut off each block is as before or after it, and stays as it was first seen.
+/// A host that writes, zeroes, trims and reads overlapping ranges of its part of a volume, and reconnects after an
+/// interruption. Every answered request counts. After an interrupted one, each block has its old or new content, and
+/// keeps the one first seen.
 pub struct Host {
     connect: Box<dyn Fn() -> Result<Nbd> + Send>,
     link: Option<Nbd>,
     first: u64,
-    /// Of each block the stamps it may hold.
+    /// The stamps that each block may have.
     blocks: Vec<Vec<u32>>,
     stamp: u32,
     dice: Dice,
@@ -107,7 +108,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// On blocks of 512 bytes from `first` on, which are zeros.
+    /// Works on blocks of 512 bytes from `first` on, which are zeros.
     pub fn new(connect: Box<dyn Fn() -> Result<Nbd> + Send>, first: u64, blocks: usize, seed: u64) -> Host {
         Host {
             connect,
@@ -138,7 +139,7 @@ impl Host {
         }
     }
 
-    /// Reads everything.
+    /// Reads all blocks.
     pub fn look_at_all(&mut self) {
         for at in (0..self.blocks.len()).step_by(256) {
             self.look(at, 256.min(self.blocks.len() - at));
@@ -146,7 +147,7 @@ impl Host {
     }
 
     fn change(&mut self, command: u16, at: usize, length: usize, stamp: u32, data: &[u8]) {
-        // A trim leaves what is no whole 4096 bytes.
+        // A trim leaves ranges that are not whole blocks of 4096 bytes.
         let whole = at.next_multiple_of(PAGE)..(at + length) / PAGE * PAGE;
         let answered = self.ask(command, at, length, data).is_ok();
         for (place, stamps) in (at..at + length).zip(&mut self.blocks[at..at + length]) {
@@ -168,7 +169,7 @@ impl Host {
         }
     }
 
-    /// Errors that are not the link's are the volume's, and there must be none.
+    /// Errors that do not come from the connection come from the volume, and must not happen.
     fn ask(&mut self, command: u16, at: usize, length: usize, data: &[u8]) -> Result<Vec<u8>> {
         let since = std::time::Instant::now();
         while self.link.is_none() {

@@ -1,4 +1,4 @@
-//! Behind the command's back: the pool opened by the test itself, to look at volumes without a host, and to destroy what no
+//! Opens the pool in the test itself, without the command: to read volumes without a host, and to destroy data that no
 //! command destroys.
 
 use stele_array::reactor::{DrivePlace, PoolServer, ServerOptions};
@@ -8,15 +8,15 @@ use stele_media::Handle;
 use super::Place;
 use super::server::runtime;
 
-/// How the pool is left.
+/// The state in which the pool is left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     Closed,
-    /// As by a kill: what was acknowledged is in the log.
+    /// As after a kill: acknowledged data is in the log.
     Killed,
 }
 
-/// Does something with a volume, and answers what came of it. No server may run.
+/// Works on a volume, and returns the result. No server may run.
 pub fn on_volume<T>(place: &Place, name: &str, leave: Leave, work: impl AsyncFnOnce(&Handle) -> T) -> T {
     let config: toml::Value = toml::from_str(&place.config()).unwrap();
     let drives = config["pool"]["drives"].as_array().unwrap();

@@ -18,7 +18,7 @@ pub struct Server {
     pub secret_key: String,
 }
 
-/// A request that is to be answered 200, with what it says where it is not.
+/// Checks that a request was answered 200, and shows the answer if not.
 #[track_caller]
 pub fn good(answer: Answer) -> Answer {
     assert!(matches!(answer.status, 200 | 204 | 206), "{}\n{}", answer.head, answer.text());
@@ -26,12 +26,12 @@ pub fn good(answer: Answer) -> Answer {
 }
 
 impl Server {
-    /// Starts it and waits for its line; what it said instead where it does not become ready.
+    /// Starts it and waits for its line; returns its output if it does not become ready.
     pub fn start(place: &Place, arguments: &[&str]) -> Result<Server, String> {
         Server::start_with(place, arguments, &[])
     }
 
-    /// The same, with more in its environment.
+    /// The same, with additional environment variables.
     pub fn start_with(place: &Place, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Server, String> {
         let mut child = place
             .command(arguments)
@@ -50,7 +50,7 @@ impl Server {
             return Err(format!("{arguments:?} said '{line}'; its log:\n{}", place.log()));
         }
         let text = |name: &str| ready[name].as_str().unwrap_or_default().to_owned();
-        // Where S3 is not served, metrics still are.
+        // Without S3, metrics are still served.
         let authority = |url: String| url.split('/').nth(2).and_then(|text| text.parse().ok());
         let address = authority(text("endpoint")).or_else(|| authority(text("metrics")));
         let address = address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -63,7 +63,7 @@ impl Server {
         Ok(Server { child, address, access_key: secret("access_key"), secret_key: secret("secret_key"), ready })
     }
 
-    /// Starts it and kills it as soon as `path` is there.
+    /// Starts it, and kills it as soon as `path` exists.
     pub fn kill_when(place: &Place, arguments: &[&str], path: &Path) {
         let mut child = place
             .command(arguments)
@@ -78,7 +78,7 @@ impl Server {
         child.wait().unwrap();
     }
 
-    /// Goes on with the keys of an earlier start.
+    /// Uses the keys of an earlier start.
     pub fn with_keys(mut self, (access_key, secret_key): (String, String)) -> Server {
         (self.access_key, self.secret_key) = (access_key, secret_key);
         self
@@ -111,7 +111,7 @@ impl Server {
         runtime().block_on(ask.send(self))
     }
 
-    /// Without a signature.
+    /// Sends a request without a signature.
     pub fn plain(&self, target: &str) -> Answer {
         runtime().block_on(self.ask("GET", target).send_unsigned(self, false))
     }
@@ -129,7 +129,7 @@ impl Server {
         self.send(self.ask("DELETE", target))
     }
 
-    /// A key of the process's status in KiB.
+    /// A value of the process's status, in KiB.
     pub fn memory(&self, key: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with(key)).unwrap();

@@ -1,6 +1,5 @@
-//! Drives with a volatile cache, and the power of the machine they are in. Each is a file for the server: nbdfuse shows what
-//! a thread of the test serves over NBD. What no flush covered when the power went is there afterwards or not, sector by
-//! sector, as chance has it.
+//! Drives with a volatile cache, and a power switch of their machine. Each is a file for the server: nbdfuse presents
+//! an NBD export of a thread of the test. At a power cut, each sector that no flush covered is kept or lost at random.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Error, Read, Result, Write};
@@ -35,14 +34,14 @@ struct Machine {
 
 pub struct Drives {
     machine: Arc<Mutex<Machine>>,
-    /// Where the server finds them.
+    /// The paths of the drives for the server.
     pub files: Vec<String>,
     mounts: Vec<(String, String)>,
     fuses: Vec<Child>,
 }
 
 impl Drives {
-    /// None: this machine has no FUSE.
+    /// `None`: this machine has no FUSE.
     pub fn new(place: &Place, count: usize, bytes: u64, seed: u64) -> Option<Drives> {
         let platters = (0..count).map(|_| Platter::default()).collect();
         let machine = Arc::new(Mutex::new(Machine { on: true, dice: Dice::new(seed), platters }));
@@ -52,7 +51,7 @@ impl Drives {
             std::fs::create_dir_all(&mount).unwrap();
             let listener = UnixListener::bind(&socket).unwrap();
             let machine = Arc::clone(&drives.machine);
-            // Ends with the test: nobody connects any more.
+            // The thread ends with the test, when no client connects any more.
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {
                     let machine = Arc::clone(&machine);
@@ -87,8 +86,8 @@ impl Drives {
         true
     }
 
-    /// From here on no drive does anything. It happens while something is in caches, if that comes to be within a second.
-    /// Answers how many sectors were in caches, and how many of these are lost.
+    /// Stops all drives. The cut waits up to a second for data in caches. Returns the number of sectors in caches, and
+    /// how many of them are lost.
     pub fn cut(&self) -> (usize, usize) {
         let begun = Instant::now();
         let mut machine = loop {
@@ -206,7 +205,7 @@ fn serve(mut stream: UnixStream, machine: &Mutex<Machine>, number: usize, size: 
     }
 }
 
-/// Fixed newstyle: whatever the name, there is the one drive.
+/// Fixed newstyle: every name means the one drive.
 fn greet(stream: &mut UnixStream, size: u64) -> Result<()> {
     const HAS_FLAGS_FLUSH_FUA: u16 = 1 | 4 | 8;
     stream.write_all(b"NBDMAGICIHAVEOPT\0\x03")?;
@@ -224,7 +223,7 @@ fn greet(stream: &mut UnixStream, size: u64) -> Result<()> {
             bytes.extend(data);
             stream.write_all(&bytes)
         };
-        // GO is 7; else it is unsupported.
+        // Option 7 is GO; all others are unsupported.
         if option == 7 {
             let mut info = vec![0, 0];
             info.extend(size.to_be_bytes());

@@ -13,7 +13,7 @@ fn words(count: usize) -> String {
     vec!["word"; count].join(" ")
 }
 
-/// As a paragraph whose lines are short.
+/// A paragraph with short lines.
 fn wrapped(count: usize) -> String {
     vec!["word"; count].chunks(8).map(|line| line.join(" ")).collect::<Vec<String>>().join("\n")
 }
@@ -38,20 +38,20 @@ fn lines_of_prose_are_bounded() {
 fn sentences_are_bounded() {
     check_text(&format!("{}.", wrapped(35)), &[]);
     check_text(&format!("Title:\n\n{}.", wrapped(36)), &["A.md:3: a sentence of 36 words"]);
-    // The stop ends it, at the end of a line or within.
+    // The stop ends a sentence, at the end of a line or within it.
     check_text(&format!("{}. Word {}.", wrapped(30), wrapped(10)), &[]);
     check_text(&format!("{}.\nWord {}.", wrapped(30), wrapped(10)), &[]);
     check_text(&format!("{}. `word` {}.", wrapped(30), wrapped(10)), &[]);
-    // An abbreviation does not, nor does a name with a stop in it.
+    // An abbreviation does not end it, nor does a name with a stop in it.
     check_text(&format!("{} etc. word {}.", wrapped(30), wrapped(10)), &["a sentence of 42 words"]);
     check_text(&format!("{} a.rs {}.", wrapped(30), wrapped(10)), &["a sentence of 41 words"]);
-    // Items, paragraphs, tables and code are apart.
+    // Items, paragraphs, tables and code are separate.
     check_text(&format!("- {}\n- {}", words(15), words(15)), &[]);
     check_text(&format!("1. {}\n2. {}", words(15), words(15)), &[]);
     check_text(&format!("{}\n\n{}", wrapped(30), wrapped(10)), &[]);
     check_text(&format!("{}\n```\n{}\n```\n{}", wrapped(30), wrapped(90), wrapped(10)), &[]);
     check_text(&format!("| {} |", words(50)), &[]);
-    // An item goes on where it is indented, however far; a span of code is one word.
+    // An indented line continues an item, however far it is indented; a span of code is one word.
     check_text(&format!("- {}\n     {}", words(18), words(18)), &["a sentence of 36 words"]);
     check_text(&format!("{}\n`one two three four five`.", wrapped(34)), &[]);
 }
@@ -75,7 +75,7 @@ fn the_list_names_files_and_folders() {
     assert!(!is_kept("NOTES.md"));
 }
 
-/// Paths and commands are looked for line by line.
+/// Other checks read paths and commands line by line.
 #[test]
 fn spans_of_code_stay_on_a_line() {
     check_text("Ask `stele\npool status` for it.", &["A.md:1: a span of code", "A.md:2: a span of code"]);
@@ -83,7 +83,7 @@ fn spans_of_code_stay_on_a_line() {
     check_text("```\n`\n```", &[]);
 }
 
-/// A path in the list that is gone would leave its rule without a document.
+/// A missing path in the list would leave its rule without a document.
 #[test]
 fn every_document_of_the_list_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -7,12 +7,12 @@ use crate::space::header::{u32_at, u64_at};
 
 pub(crate) const ENTRY: usize = 128;
 
-/// What the table holds of one object.
+/// The entry of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
     pub object: u64,
     pub bucket: u32,
-    /// The object's key under its bucket's key; zeros for a delete marker, which has none.
+    /// The object's key, wrapped under its bucket's key. Zeros for a delete marker, which has no key.
     pub wrapped: [u8; WRAPPED],
 }
 
@@ -28,7 +28,7 @@ impl Entry {
         bytes
     }
 
-    /// None: the entry is empty, destroyed, or not sound.
+    /// None: the entry is empty, destroyed, or damaged.
     pub fn decode(bytes: &[u8]) -> Option<Entry> {
         let bytes = bytes.get(..ENTRY)?;
         if u32_at(bytes, ENTRY - 4) != crc32c(&bytes[..ENTRY - 4]) || u32_at(bytes, 12) != 1 {

@@ -22,7 +22,7 @@ fn a_segment_is_not_freed_under_a_reader() {
     let before = segments.reading();
     segments.retire(1, Instant(0));
     let after = segments.reading();
-    let long = Instant(10 * PATIENCE.0);
+    let long = Instant(10 * CLIENT_READ_MAX.0);
     assert!(segments.freeable(long).is_empty());
     drop(before);
     assert_eq!(segments.freeable(Instant(0)), [1], "the later reader cannot have seen it");
@@ -32,16 +32,19 @@ fn a_segment_is_not_freed_under_a_reader() {
 }
 
 #[test]
-fn a_segment_is_freed_under_a_guest_who_has_been_there_too_long() {
+fn a_segment_is_freed_under_a_client_reader_that_overran() {
     let segments = Arc::new(Segments::new(1 << 20, 6, BTreeMap::from([(1, row(SegmentUse::Sealed, 0))])));
-    let guest = segments.reading_as_guest(Instant(5));
+    let reader = segments.reading_for_client(Instant(5));
     segments.retire(1, Instant(10));
-    assert!(segments.freeable(Instant(10 + PATIENCE.0)).is_empty() && !guest.is_overtaken(Instant(5 + PATIENCE.0)));
-    let late = Instant(11 + PATIENCE.0);
+    assert!(
+        segments.freeable(Instant(10 + CLIENT_READ_MAX.0)).is_empty()
+            && !reader.is_overtaken(Instant(5 + CLIENT_READ_MAX.0))
+    );
+    let late = Instant(11 + CLIENT_READ_MAX.0);
     assert_eq!(segments.freeable(late), [1]);
-    assert!(guest.is_overtaken(late), "whoever loses a segment knows");
+    assert!(reader.is_overtaken(late), "the reader that lost its segment knows");
     segments.retire(1, Instant(10));
-    drop(guest);
+    drop(reader);
     assert_eq!(segments.freeable(Instant(10)), [1]);
 }
 
@@ -55,10 +58,10 @@ fn the_poorest_sealed_segment_is_found() {
         (4, row(SegmentUse::Keys(1), 0)),
     ]);
     let segments = Segments::new(size as u32, 6, rows);
-    assert_eq!(segments.poorest(30, &BTreeSet::new()), Some(3));
-    assert_eq!(segments.poorest(20, &BTreeSet::new()), None);
+    assert_eq!(segments.emptiest(30, &BTreeSet::new()), Some(3));
+    assert_eq!(segments.emptiest(20, &BTreeSet::new()), None);
     segments.drop_live(Place { segment: 1, at: 0, length: size as u32 / 2 });
-    assert_eq!(segments.poorest(20, &BTreeSet::new()), Some(1));
+    assert_eq!(segments.emptiest(20, &BTreeSet::new()), Some(1));
     assert_eq!(segments.take_dirty().len(), 1);
     assert!(segments.take_dirty().is_empty());
 }
@@ -71,9 +74,9 @@ fn a_writer_holds_up_the_segments_it_wrote_to_and_no_others() {
     writer.pin(1);
     writer.pin(1);
     other.pin(1);
-    assert_eq!(segments.poorest(50, &BTreeSet::new()), Some(2));
+    assert_eq!(segments.emptiest(50, &BTreeSet::new()), Some(2));
     drop(writer);
-    assert_eq!(segments.poorest(50, &BTreeSet::new()), Some(2));
+    assert_eq!(segments.emptiest(50, &BTreeSet::new()), Some(2));
     drop(other);
-    assert_eq!(segments.poorest(50, &BTreeSet::new()), Some(1));
+    assert_eq!(segments.emptiest(50, &BTreeSet::new()), Some(1));
 }

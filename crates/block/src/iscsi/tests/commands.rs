@@ -5,7 +5,7 @@ use crate::scsi::naa;
 
 #[test]
 fn what_is_written_is_read_back_whichever_way_the_data_comes() {
-    // 300 blocks: immediate, unasked and asked for, over several bursts.
+    // 300 blocks: immediate, unsolicited and requested, over several bursts.
     let data: Vec<u8> = (0..300 * BLOCK).map(|at| (at / 7) as u8).collect();
     for immediate in [0usize, 4096, 8192] {
         for unsolicited in [0usize, 16_384, 65_536] {
@@ -64,7 +64,7 @@ fn compare_and_write_has_its_blocks_to_itself() {
     bench.send(one, command(1, 5, &cdb, Some(&first), 1024), &first);
     bench.send(other, command(1, 5, &cdb, Some(&second), 1024), &second);
     assert_eq!(bench.held.len(), 1, "the second waits");
-    // A write beside it goes, one into it waits too.
+    // A write beside it is carried out; one into it waits too.
     bench.send(other, command(2, 6, &write10(8, 1), Some(&[3; 512]), 512), &[3; 512]);
     bench.send(other, command(3, 7, &write10(7, 1), Some(&[4; 512]), 512), &[4; 512]);
     assert_eq!(bench.held.len(), 2);
@@ -96,7 +96,7 @@ fn an_abort_is_answered_when_the_write_has_left_the_drive() {
     bench.send(one, abort, &[]);
     assert_eq!(bench.heard(one)[0].header.u8(2), 1, "no such task");
 
-    // A reset of the unit ends everybody's tasks, and everybody is told.
+    // A reset of the unit ends the tasks of all initiators, and each is notified.
     bench.send(other, command(1, 6, &write10(0, 1), Some(&[2; 512]), 512), &[2; 512]);
     let mut reset = Header::new(opcode::MANAGEMENT, 0x85);
     reset.put(0, &[0x42]);
@@ -197,7 +197,7 @@ fn an_atomic_write_is_asked_for_as_one_or_refused() {
     bench.settle();
     assert_eq!(bench.heard(host)[0].header.u8(3), 0);
     let mut number = 1;
-    // Off its alignment, of another length than a step, with too little data, too long, beyond the end.
+    // Misaligned, of a length between two steps, with too little data, too long, beyond the end.
     for (at, count, sent, wanted) in [
         (1, 8, 8, (5, 0x2400)),
         (8, 9, 9, (5, 0x2400)),
@@ -253,7 +253,7 @@ fn a_copy_reaches_the_units_that_its_initiator_may_reach_and_no_other() {
         let (status, said) = bench.command(one, &mut number, &cdb, Some(&list), list.len() as u32);
         if status == 0 { None } else { Some(sense(&said)) }
     };
-    // There, within there, and back to another place.
+    // To the other unit, within it, and back to another place.
     let segments = [(0, 1, 8, 100, 4), (1, 1, 100, 200, 4), (1, 0, 201, 50, 2)];
     assert_eq!(copy(&mut bench, &[here, there], &segments), None);
     let read = |bench: &mut Bench, at, count: u16| {

@@ -163,7 +163,7 @@ fn digests_are_those_of_the_standard_and_damage_is_noticed() {
         let mut framing = Framing::new(64);
         (framing.header_digest, framing.data_digest) = (true, true);
         framing.feed(&damaged);
-        // A header that claims other lengths may wait for more, or be too long; it never passes.
+        // A header with other lengths may wait for more data, or be too long; it is never accepted.
         assert!(!matches!(framing.frame(), Ok(Some(_))), "byte {place}");
     }
     let mut framing = Framing::new(4);

@@ -1,4 +1,5 @@
-//! Whom a copy may reach from a target: only what its initiator could log in to with what it has proved, and is logged in to.
+//! The targets that a copy may reach: the initiator must be logged in there, and its proof here must suffice for that
+//! login.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ impl Keeper for Names {
     }
 }
 
-/// Targets `iqn.a:NAME`, each of a volume of that name.
+/// Targets `iqn.a:NAME`, each with a volume of that name.
 struct Site {
     directory: Directory,
     node: Arc<Node>,
@@ -47,7 +48,7 @@ impl Site {
         self.directory.serve(export, Volume::new(drive).handle(), Limits::default());
     }
 
-    /// As after a login that has succeeded.
+    /// The state after a successful login.
     fn log_in(&self, initiator: &str, target: &str) -> Joined {
         let agreed = Agreed {
             initiator: initiator.to_owned(),
@@ -62,7 +63,7 @@ impl Site {
         self.node.join(agreed, &Peer::default(), "127.0.0.1:3260".to_owned()).expect("the target lets it in")
     }
 
-    /// Readable and writable, if it is reached from `here`.
+    /// Returns readable and writable, if it is reached from `here`.
     fn reach(&self, here: &str, peer: &Peer, initiator: &str, name: &str) -> Option<(bool, bool)> {
         let here = self.directory.find(Protocol::Iscsi, &format!("iqn.a:{here}")).expect("it is served");
         let port = Port { initiator: format!("{initiator},i,0x010101010101"), target: 1 };

@@ -5,7 +5,7 @@ fn commands_are_carried_out_in_their_order_over_several_connections() {
     let mut bench = Bench::new();
     let one = bench.ready("iqn.a:b");
     let two = bench.connect("iqn.a:b", one.tsih, 1).unwrap();
-    // The second connection is ahead of the first.
+    // The second connection's command arrives before the first one's.
     bench.send(two, command(2, 6, &write10(0, 1), Some(&[2; 512]), 512), &[2; 512]);
     assert!(bench.held.is_empty(), "it is not its turn");
     bench.send(one, command(1, 5, &write10(0, 1), Some(&[1; 512]), 512), &[1; 512]);
@@ -137,7 +137,8 @@ fn who_does_not_read_or_send_what_was_asked_for_holds_a_bounded_amount_and_holds
         let connection = &bench.connections[&slow.serial];
         connection.under_way + connection.out.bytes() as u64
     };
-    // Reads of 2 MiB, as many as the window takes, whose data nobody takes; one of them would have every other wait for it.
+    // Reads of 2 MiB, as many as the window takes, whose data the client does not take. One of them would delay every
+    // other.
     for number in 1..=100 {
         let mut header = command(number, number, &read10(0, 4096), None, 2 << 20);
         if number == 90 {
@@ -149,7 +150,7 @@ fn who_does_not_read_or_send_what_was_asked_for_holds_a_bounded_amount_and_holds
     }
     let (status, _) = bench.command(other, &mut 0, &write10(0, 1), Some(&[1; 512]), 512);
     assert_eq!(status, 0, "another connection is served meanwhile");
-    // As it takes what is there, the rest comes.
+    // As the client takes the data, the rest arrives.
     let mut answered = 0;
     while answered < 100 {
         let heard = bench.heard(slow);
@@ -160,7 +161,7 @@ fn who_does_not_read_or_send_what_was_asked_for_holds_a_bounded_amount_and_holds
         bench.gather();
         bench.settle();
     }
-    // Writes whose data is asked for as room comes.
+    // Writes whose data is requested as space becomes free.
     for number in 101..=200 {
         bench.send(slow, command(number, number, &write10(0, 4096), Some(&[]), 2 << 20), &[]);
     }

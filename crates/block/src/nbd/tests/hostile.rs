@@ -1,4 +1,4 @@
-//! Peers that are slow, silent, greedy or mad.
+//! Peers that are slow, silent, greedy or faulty.
 
 use stele_ground::Dice;
 

@@ -4,7 +4,8 @@ use stele_media::{MemoryDrive, serve};
 use super::*;
 use crate::embedded::layout::Format;
 
-/// Against a plain vector, with syncs, growth and shrinking between; read back through a second area as well.
+/// Compares with a plain vector, with syncs, growth and shrinking in between, and reads back through a second area as
+/// well.
 #[test]
 fn the_area_reads_what_was_written() {
     let mut dice = Dice::new(1);
@@ -18,7 +19,7 @@ fn the_area_reads_what_was_written() {
             0 => {
                 let length = dice.below(64) * BLOCK;
                 area.set_length(length).unwrap();
-                // What lies beyond is gone; what comes back there is written before it is read.
+                // Content beyond the length is gone; after growth that space is written before it is read.
                 let known = twin.len().min(length as usize);
                 twin.resize(length as usize, 0);
                 for page in known / BLOCK as usize..length as usize / BLOCK as usize {
@@ -27,7 +28,7 @@ fn the_area_reads_what_was_written() {
             }
             1 => area.sync().unwrap(),
             2 if pages > 0 => {
-                // redb's header.
+                // The header of redb.
                 let mut header = [0; 320];
                 dice.fill(&mut header);
                 area.write(0, &header).unwrap();

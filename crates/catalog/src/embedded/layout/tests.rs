@@ -14,7 +14,7 @@ fn plans_fit_their_volumes() {
         let end = layout.area_at + layout.area;
         assert!(layout.journal_at + layout.journal <= layout.area_at && end <= Layout::copies(size)[1], "{layout:?}");
         assert!(layout.area - BLOCK >= 2 * u64::from(layout.region_pages) * BLOCK);
-        // What regions leave over is little.
+        // Regions leave little space unused.
         assert!(size - end < (size / 4).max(9 * MIB), "{size}: {layout:?}");
         assert_eq!(Layout::decode(&layout.encode()), Ok(Some(layout)));
     }

@@ -1,5 +1,5 @@
-//! Power cuts at every write and flush, and again while recovering. After each the catalog must hold what it
-//! acknowledged, and nothing but a prefix of what it was asked.
+//! Power cuts at every write and flush, and again during recovery. After each, the catalog must hold all acknowledged
+//! transactions, and nothing but a prefix of the requested ones.
 
 use stele_ground::{Bytes, Dice, MIB};
 
@@ -11,7 +11,7 @@ use crate::{Catalog, CatalogError, MemoryCatalog, Snapshot, Transaction};
 const SIZE: u64 = 48 * MIB;
 
 fn options() -> Options {
-    // A checkpoint every few transactions.
+    // Take a checkpoint every few transactions.
     Options { cache: Bytes(MIB), overlay: Bytes(600) }
 }
 
@@ -21,7 +21,7 @@ fn formatted() -> Image {
     volume.image()
 }
 
-/// What the catalog should answer and hold after each transaction.
+/// The expected answers, and the expected contents after each transaction.
 struct Story {
     transactions: Vec<Transaction>,
     answers: Vec<Result<crate::Receipt, CatalogError>>,
@@ -42,7 +42,7 @@ impl Story {
         story
     }
 
-    /// Goes on from the state after `done` transactions; how many are certainly done when the power goes.
+    /// Continues from the state after `done` transactions. Returns the number certainly done when the power goes.
     fn tell(&self, catalog: &InlineCatalog, done: usize) -> usize {
         for (at, transaction) in self.transactions.iter().enumerate().skip(done) {
             let answer = catalog.commit(transaction.clone()).wait();
@@ -54,11 +54,11 @@ impl Story {
         self.transactions.len()
     }
 
-    /// The state must be one that is not before `done`; answers which.
+    /// Checks that the state is one of the expected ones and not before `done`; returns its number.
     fn judge(&self, catalog: &InlineCatalog, done: usize) -> usize {
         let view = catalog.snapshot().unwrap();
         let mut at = done;
-        // The transaction in flight when the power went may have been committed; refused ones leave no trace.
+        // The transaction in flight during the cut may have been committed; refused ones leave no trace.
         while at + 1 < self.states.len() && self.states[at].commit_number() < view.commit_number() {
             at += 1;
         }
@@ -68,7 +68,7 @@ impl Story {
     }
 }
 
-/// Runs until the power goes at `step`; the image and how many transactions are done.
+/// Runs until the power goes at `step`; returns the image and the number of completed transactions.
 fn run(story: &Story, image: Image, seed: u64, step: Option<u64>, done: usize) -> (Image, usize, u64) {
     let volume = PowerCut::new(SIZE, image, seed, step);
     let mut sure = done;
@@ -90,7 +90,7 @@ fn crash_everywhere(seed: u64, length: usize, again_every: u64) {
         let (image, sure, _) = run(&story, blank.clone(), seed ^ step, Some(step), 0);
         let mut next = 1 + step % again_every;
         loop {
-            // Again while recovering or soon after, each time a little later, until it gets through.
+            // Cut again during or soon after recovery, each time a little later, until it completes.
             let (image, sure, _) = run(&story, image.clone(), seed ^ (step << 8) ^ next, Some(next), sure);
             crashes += 1;
             let (_, end, steps) = run(&story, image, seed, None, sure);
@@ -164,18 +164,18 @@ fn a_hole_in_the_journal_is_reported() {
         InlineCatalog::open(&volume.handle(), options).map(|catalog| catalog.snapshot().unwrap().commit_number())
     };
     assert_eq!(reopened(None), Ok(3));
-    // The journal starts behind the superblock, a batch a block.
+    // The journal starts after the superblock, with one batch in each block.
     for (block, name) in [(1, "the first"), (2, "the second")] {
         let hole = reopened(Some(4096 * block + 130));
         assert!(matches!(&hole, Err(CatalogError::Damaged(message)) if message.contains("batch")), "{name}: {hole:?}");
     }
-    // The last one cannot be told from one that was torn, and never acknowledged.
+    // A damaged last batch cannot be told from a torn one that was never acknowledged.
     assert_eq!(reopened(Some(4096 * 3 + 130)), Ok(2));
     assert_eq!(reopened(Some(100)), Ok(3), "one copy of the superblock is enough");
 }
 
-/// Bytes that changed under the volume's own checks: whatever comes of reading them is an answer, not a panic. (Writing to such
-/// a tree redb may abort the process; the crash is recovered from, and the damage is found again.)
+/// Bytes that changed below the volume's own checks: a read may return any answer, but must not panic. (On a write to
+/// such a tree redb may abort the process. The store recovers from that crash and finds the damage again.)
 #[test]
 fn a_changed_tree_is_damage_or_unchanged_records() {
     let volume = PowerCut::new(SIZE, formatted(), 1, None);
@@ -190,7 +190,7 @@ fn a_changed_tree_is_damage_or_unchanged_records() {
     let (mut dice, mut damaged) = (Dice::new(5), 0);
     for _ in 0..300 {
         let mut image = volume.image();
-        // Somewhere in the first pages of the tree.
+        // A place in the first pages of the tree.
         let page = 4096 + 20 * MIB + 4096 * dice.below(60);
         (0..8).for_each(|_| image.flip(page + dice.below(64)));
         let volume = PowerCut::new(SIZE, image, 1, None);

@@ -1,4 +1,4 @@
-//! A volume that fills up: ordinary transactions are refused in time, deleting and recording go on, and space comes
+//! A volume that fills up: ordinary transactions are refused in time, deletes and records continue, and space comes
 //! back.
 
 use stele_ground::{Bytes, Dice, MIB};
@@ -11,7 +11,7 @@ const RECORDS: Table = Table(1);
 const LOG: Table = Table(2);
 
 fn key(number: u64) -> Vec<u8> {
-    // Scattered, so that deleting leaves holes everywhere.
+    // Scattered keys, so that deletes leave holes everywhere.
     blake3::hash(&number.to_le_bytes()).as_bytes()[..16].to_vec()
 }
 
@@ -19,7 +19,7 @@ fn logged(transaction: Transaction) -> Transaction {
     transaction.append((LOG, "head"), LOG, Template::new().number(), Template::new().bytes(vec![1; 40]).previous())
 }
 
-/// Puts until the catalog says that it is full; how many it took.
+/// Puts records until the catalog reports that it is full; returns their number.
 fn fill(catalog: &InlineCatalog, from: u64, length: impl Fn(u64) -> usize) -> u64 {
     for number in from.. {
         let put = Transaction::new().put(RECORDS, key(number), vec![number as u8; length(number)]);
@@ -53,13 +53,13 @@ fn fills_and_empties(options: Options, length: impl Fn(u64) -> usize + Copy) {
     );
     assert!(catalog.status().full);
     check_all(&catalog, 0..count, length);
-    // Again after a restart, and it is still full.
+    // After a restart it is still full.
     drop(catalog);
     let catalog = InlineCatalog::open(&volume, options).unwrap();
     check_all(&catalog, 0..count, length);
     let put = |number: u64| logged(Transaction::new().put(RECORDS, key(number), vec![0; length(number)]));
     let count = fill(&catalog, count, length);
-    // Half of it goes, each deletion on record.
+    // Delete half of the records, and log each deletion.
     for number in 0..count / 2 {
         let delete = logged(Transaction::new().present(RECORDS, key(number)).delete(RECORDS, key(number)));
         catalog.commit(delete.with_reserve()).wait().unwrap_or_else(|error| panic!("{number}: {error}"));
@@ -103,7 +103,7 @@ fn a_full_store_with_an_old_snapshot_refuses_and_recovers() {
         catalog.commit(Transaction::new().delete(RECORDS, key(number)).with_reserve()).wait().unwrap();
     }
     let old = catalog.snapshot().unwrap();
-    // Every round replaces every record; the old snapshot keeps all that is replaced.
+    // Every round replaces every record; the old snapshot keeps all replaced ones.
     let mut refused = 0;
     for round in 0..4 {
         for number in count..2 * count {
@@ -131,7 +131,7 @@ fn a_full_store_with_an_old_snapshot_refuses_and_recovers() {
 fn what_may_use_half_of_the_reserve_leaves_the_other_half() {
     let volume = fresh(64 * MIB);
     let catalog = InlineCatalog::open(&volume, Options { overlay: Bytes(MIB), ..small() }).unwrap();
-    // Large ones first, for the test's speed, and to the last byte with small ones.
+    // Large records first, for the test's speed, then small ones to fill the last bytes.
     let large = fill(&catalog, 0, |_| 6_000);
     fill(&catalog, large, |_| 500);
     let many = |number: u64| logged(Transaction::new().put(RECORDS, format!("many {number}"), vec![1; 500]));
@@ -140,7 +140,7 @@ fn what_may_use_half_of_the_reserve_leaves_the_other_half() {
     let taken = taken.count();
     assert!(taken > 100, "{taken} of those that may use half of it");
     assert!(catalog.commit(many(0)).wait().is_err(), "ordinary ones may use nothing of it");
-    // Whoever has to stop them has as much room again.
+    // Transactions that must stop them have as much space again.
     for number in 0..taken as u64 / 2 {
         let record = logged(Transaction::new().put(RECORDS, format!("few {number}"), vec![2; 500]));
         catalog.commit(record.with_reserve()).wait().unwrap_or_else(|error| panic!("{number} of {taken}: {error}"));

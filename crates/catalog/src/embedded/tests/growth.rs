@@ -1,5 +1,5 @@
-//! A volume that grows under its catalog: what was refused for space is taken, nothing is lost, and a power cut at any moment
-//! leaves a catalog that opens.
+//! A volume that grows under its catalog: transactions refused for lack of space succeed, nothing is lost, and a power
+//! cut at any moment leaves a catalog that opens.
 
 use stele_ground::{Bytes, Dice, MIB};
 
@@ -32,7 +32,7 @@ fn holds(view: &dyn Snapshot, numbers: std::ops::Range<u32>, length: usize) {
     }
 }
 
-/// Puts until the catalog says that it is full; the first number that it refused.
+/// Puts records until the catalog reports that it is full; returns the first refused number.
 fn fill(catalog: &dyn Catalog, from: u32, length: usize) -> u32 {
     (from..)
         .find(|number| match catalog.commit(put(*number, length)).wait() {
@@ -63,10 +63,10 @@ fn a_full_catalog_takes_more_on_a_volume_that_grew() {
     assert!(second > 2 * first, "{first} on the small volume, {second} on one twice as large");
     holds(&*catalog.snapshot().unwrap(), 0..second, length);
     drop(catalog);
-    // After a restart as well, and once more.
+    // Check after a restart as well, and once more.
     let catalog = EmbeddedCatalog::open(&volume.handle(), options()).unwrap();
     holds(&*catalog.snapshot().unwrap(), 0..second, length);
-    // What cannot grow says so, and nothing has changed.
+    // A failed growth returns its error and changes nothing.
     let refused = catalog.grow(|| Err(CatalogError::Full("the pool has no room".into()))).wait();
     assert_eq!(refused, Err(CatalogError::Full("the pool has no room".into())));
     assert_eq!(catalog.status().area.0, before.area.0 + SMALL);
@@ -79,7 +79,7 @@ fn a_full_catalog_takes_more_on_a_volume_that_grew() {
     holds(&*catalog.snapshot().unwrap(), 0..third, length);
 }
 
-/// Three writes of the superblock, each of which power may cut, on a volume that may grow before each.
+/// Three writes of the superblock, on a volume that may grow before each; the power may go in each.
 #[test]
 fn whatever_write_of_the_superblock_is_cut_the_last_whole_one_is_found() {
     let image = formatted();
@@ -105,12 +105,12 @@ fn whatever_write_of_the_superblock_is_cut_the_last_whole_one_is_found() {
     }
 }
 
-/// The small volume has room for some of so many large records.
+/// Length of the large records; the small volume holds some of them.
 const LENGTH: usize = 1_900_000;
 const COUNT: u32 = 11;
 
-/// Goes on from what is there, growing the volume where it is full, to the end or until the power goes: the volume, and how
-/// many puts are certainly done.
+/// Continues from the present state, and grows the volume when it is full, until the end or a power cut. Returns the
+/// volume and the number of puts that are certainly done.
 fn run(size: u64, image: Image, seed: u64, step: Option<u64>, done: u32) -> (PowerCut, u32) {
     let volume = PowerCut::new(size, image, seed, step);
     let Ok(catalog) = InlineCatalog::open(&volume.handle(), options()) else {

@@ -1,5 +1,5 @@
-//! A volume that loses power: of what no flush or forced write covered, each sector of 512 bytes keeps any of the
-//! contents it has had since, independently of its neighbours. Everything runs on the caller's thread.
+//! A volume that loses power. A sector of 512 bytes that no flush or forced write covered keeps any of its contents
+//! since the last one, independently of its neighbours. Everything runs on the caller's thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ const SECTOR: u64 = 512;
 
 type Sector = Arc<[u8]>;
 
-/// What is on the volume; cheap to copy. Absent sectors are zeros.
+/// The contents of the volume; cheap to copy. Absent sectors are zeros.
 #[derive(Clone, Default)]
 pub struct Image(BTreeMap<u64, Sector>);
 
@@ -19,11 +19,11 @@ struct State {
     size: u64,
     now: Image,
     durable: Image,
-    /// By sector, what it has been since it was last durable, oldest first.
+    /// For each sector, its contents since it was last durable, oldest first.
     unsure: BTreeMap<u64, Vec<Sector>>,
-    /// Writes, zeroings and flushes so far.
+    /// Number of writes, zeroings and flushes so far.
     steps: u64,
-    /// Power goes during this step.
+    /// The step during which the power goes.
     cut_at: Option<u64>,
     dice: Dice,
     dead: bool,
@@ -64,7 +64,7 @@ impl PowerCut {
         self.state.lock().unwrap().dead
     }
 
-    /// Power goes now, if it has not yet; what is left.
+    /// Cuts the power now, if it is still on; returns the remaining contents.
     pub fn cut(&self) -> Image {
         let mut state = self.state.lock().unwrap();
         if !state.dead {
@@ -73,7 +73,7 @@ impl PowerCut {
         state.durable.clone()
     }
 
-    /// What would be read now.
+    /// The contents that a read would see now.
     pub fn image(&self) -> Image {
         self.state.lock().unwrap().now.clone()
     }
@@ -82,7 +82,7 @@ impl PowerCut {
         self.state.lock().unwrap().size
     }
 
-    /// Makes the volume larger, durably; where power goes in this step it is larger or it is not.
+    /// Makes the volume larger, durably. If the power goes in this step, the volume has the old or the new size.
     pub fn grow(&self, size: u64) -> Result<(), MediaError> {
         let mut state = self.state.lock().unwrap();
         state.steps += 1;
@@ -134,7 +134,7 @@ impl State {
     fn cut(&mut self) {
         self.dead = true;
         for (number, versions) in std::mem::take(&mut self.unsure) {
-            // The durable one, or any of those since.
+            // The durable content, or any later one.
             let pick = self.dice.below(versions.len() as u64 + 1);
             if pick > 0 {
                 self.durable.0.insert(number, Arc::clone(&versions[pick as usize - 1]));

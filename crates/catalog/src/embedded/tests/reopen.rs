@@ -1,4 +1,5 @@
-//! Opening costs what the journal holds, however much the catalog does; also after `kill -9` of a real process.
+//! The cost of opening depends on the length of the journal, not on the catalog's history; also after `kill -9` of a
+//! real process.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ fn opening_reads_no_more_the_more_is_stored() {
         assert_eq!(loader.records(), count);
         loader.finish().unwrap();
         let options = Options { overlay: Bytes(MIB), ..Options::default() };
-        // Commits and checkpoints on top of what was loaded, then no farewell.
+        // Commits and checkpoints on top of the loaded records, then a stop without a close.
         let catalog = InlineCatalog::open(&volume, options).unwrap();
         for number in 0..3000 {
             let put = Transaction::new().put(TABLE, key(number * 7 % count), vec![1; 300]);
@@ -60,7 +61,7 @@ fn opening_reads_no_more_the_more_is_stored() {
         let counted = Counted { below: volume, area_at: layout.area_at, read: Arc::clone(&read) };
         let catalog = InlineCatalog::open(&Handle::new(counted), options).unwrap();
         let [journal, area] = [0, 1].map(|part: usize| read[part].load(Ordering::Relaxed));
-        // Every batch twice at most, and one sweep for what should not be there.
+        // It reads every batch at most twice, and makes one pass for batches that should not be there.
         assert!(journal < 3 * layout.journal, "{journal} bytes of a journal of {}", layout.journal);
         area_reads.push(area);
         let view = catalog.snapshot().unwrap();
@@ -71,7 +72,7 @@ fn opening_reads_no_more_the_more_is_stored() {
     assert!(many < few + MIB / 4, "{few} bytes of a small B-tree, {many} of a large one");
 }
 
-/// The process that is killed: the next test starts this one with the variable set; by itself it does nothing.
+/// The process to kill: the next test starts this one with the variable set. Without the variable it does nothing.
 #[test]
 fn commits_until_it_is_killed() {
     let Ok(path) = std::env::var("STELE_CATALOG_TEST") else { return };
@@ -83,7 +84,7 @@ fn commits_until_it_is_killed() {
         let value = Template::new().previous().bytes(key(number));
         let put = Transaction::new().put(TABLE, key(number), vec![number as u8; 200]);
         let answer = catalog.commit(put.append((LOG, "head"), LOG, Template::new().number(), value)).wait().unwrap();
-        // The parent reads this; once printed, it is owed.
+        // The parent reads this line; a printed commit must survive.
         println!("acknowledged {}", answer.commit);
     }
 }
@@ -112,7 +113,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it still said while dying is owed too.
+        // Lines that it printed while it died count too.
         for line in lines.map_while(Result::ok) {
             last = line.strip_prefix("acknowledged ").and_then(|number| number.parse().ok()).unwrap_or(last);
         }

@@ -3,7 +3,7 @@ use stele_ground::Dice;
 use super::*;
 use crate::suite::draw;
 
-/// What must hold for any bytes whatever; the fuzz target calls the same.
+/// The rules that hold for any bytes; the fuzz target calls the same function.
 fn judge(bytes: &[u8]) -> bool {
     match Transaction::decode(bytes) {
         Ok(read) => {
@@ -48,7 +48,7 @@ fn mangled_bytes_are_refused_or_mean_something() {
 
 #[test]
 fn claims_beyond_the_limits_cost_nothing() {
-    // An array, and bytes, of 2^62.
+    // An array of 2^62 elements, and bytes of that length.
     for claim in [&b"\x83\x00\x9b\x40\0\0\0\0\0\0\0"[..], b"\x83\x00\x80\x81\x84\x00\x01\x5b\x40\0\0\0\0\0\0\0"] {
         assert!(!judge(claim));
     }

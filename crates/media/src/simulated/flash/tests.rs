@@ -42,7 +42,7 @@ fn writes_beyond_the_memory_go_at_the_pace_of_the_dies() {
     let mut drive = Flash::new(FlashSpec { reclaim_every: u64::MAX, ..SPEC });
     let (mut last, count) = (0, 40_000);
     for number in 0..count {
-        // A write every 5 us: nearly twice what the dies can take.
+        // A write every 5 us: nearly twice the rate of the dies.
         let now = Instant(number * 5_000);
         last = last.max(now.0 + drive.service(now, write(number * SPEC.page, SPEC.page)).0);
     }

@@ -8,7 +8,7 @@ fn drive(seed: u64) -> (HardDrive, Dice) {
     (HardDrive::new(SPEC, &mut dice), dice)
 }
 
-/// Random 8 KiB reads of a share of the drive with so many outstanding: accesses a second.
+/// Accesses a second of random 8 KiB reads on a share of the drive, with this many outstanding.
 fn reads_a_second(outstanding: usize, stroke: f64, count: u64) -> f64 {
     let (mut drive, mut dice) = drive(7);
     let blocks = (CAPACITY as f64 * stroke) as u64 / 8192;
@@ -25,7 +25,7 @@ fn reads_a_second(outstanding: usize, stroke: f64, count: u64) -> f64 {
     count as f64 / now.since(Instant::default()).as_secs_f64()
 }
 
-/// The rate at which the mean response is 20 ms, between the two loads around it.
+/// The rate at a mean response of 20 ms, interpolated between the two loads around it.
 fn rate_at_20_ms(stroke: f64, count: u64) -> f64 {
     let mut last = (0.0, 0.0);
     for outstanding in 2..40 {
@@ -43,7 +43,7 @@ fn rate_at_20_ms(stroke: f64, count: u64) -> f64 {
 #[test]
 fn a_drive_answers_the_published_random_reads_at_20_ms() {
     let rate = rate_at_20_ms(0.08, 20_000);
-    // The published 418 are a drive's share of an array, whose drives are never equally busy: alone it does some more.
+    // The published 418 are a drive's share of an array, whose drives are never equally busy. A single drive does more.
     assert!((1.0..1.08).contains(&(rate / 418.0)), "{rate:.0} a second instead of 418");
 }
 
@@ -52,7 +52,7 @@ fn a_wider_stroke_costs_about_what_was_published() {
     let base = rate_at_20_ms(0.08, 10_000);
     for (stroke, published) in [(0.15, 0.88), (0.30, 0.80), (0.45, 0.74), (0.60, 0.72), (0.75, 0.66), (0.90, 0.65)] {
         let ours = rate_at_20_ms(stroke, 10_000) / base;
-        // The published factors are of mixed reads and writes.
+        // The published factors are for mixed reads and writes.
         assert!((ours / published - 1.0).abs() < 0.15, "stroke {stroke}: {ours:.3} against {published}");
     }
 }
@@ -93,7 +93,7 @@ fn a_sector_comes_by_once_a_revolution() {
     now = now + drive.service(now, work);
     for _ in 0..5 {
         let time = drive.service(now, work);
-        // The same sectors again: exactly one revolution later.
+        // The same sectors again come exactly one revolution later.
         assert!(time.0.abs_diff(SPEC.revolution.0) < 1000, "{time}");
         now = now + time;
     }

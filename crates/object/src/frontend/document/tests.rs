@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn cdata_becomes_text_and_malformed_documents_are_refused() {
-    // (document, what the wire crate gets; none: refused)
+    // (document, the text that the wire crate gets; `None`: refused)
     let cases: &[(&str, Option<&str>)] = &[
         ("", Some("")),
         ("{\"json\": true}", Some("{\"json\": true}")),

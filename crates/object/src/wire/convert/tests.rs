@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_stored_date_beyond_the_year_9999_is_read_without_panic() {
-    // (milliseconds since 1970, as the wire says it)
+    // (milliseconds since 1970, the same in the protocol)
     let cases = [
         (0, "1970-01-01T00:00:00.000Z"),
         (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),

@@ -33,7 +33,7 @@ fn file(specs: &[(&str, Vec<String>)]) -> String {
     text + "'End manager\n'END manager list\nVersion 2006.07.27 \n"
 }
 
-/// As Iometer writes them; aligned to their size.
+/// The lines in Iometer's form, aligned to their size.
 fn lines(sizes: &[(u64, u8)], read: u8, random: u8) -> Vec<String> {
     sizes.iter().map(|(bytes, share)| format!("{bytes},{share},{read},{random},0,1,{bytes},0")).collect()
 }

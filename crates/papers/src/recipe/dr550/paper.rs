@@ -1,4 +1,4 @@
-//! The paper of the recipe: the peaks beside the published ones, and its sixteen charts under their numbers.
+//! The paper of the recipe: the peaks beside the published ones, and its sixteen charts with their numbers.
 
 use super::{DRIVES, Found, Highest, Kind, SIZES, STROKE, THREADS, kinds, left_out};
 use crate::published;
@@ -12,10 +12,10 @@ use stele_lab::report::document::{Document, Entry, Table, Text};
 
 const SOURCE: &str = "IBM's “DR550 v4.5 File System Gateway Performance Evaluation” (2008)";
 
-/// What is measured of each run.
+/// A measure of each run.
 struct Measure {
     unit: &'static str,
-    /// Begins the names of rows.
+    /// The beginning of the names of rows.
     short: &'static str,
     of: fn(&RunRecord) -> f64,
 }
@@ -87,10 +87,10 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
     page.list(kinds().filter(|kind| found.has(*kind)).map(|kind| peak(kind).sentence()));
 }
 
-/// Millions of bytes a second of one of its network adapters, which are of 1 Gbit/s.
+/// Millions of bytes a second of one of its network adapters, which have 1 Gbit/s.
 const LINK: f64 = 125.0;
 
-/// No drives of it could have shown such a rate.
+/// A note if the published machine could not have shown such a rate with any drives.
 fn beyond_link(rate: f64, recorded: &Recorded) -> Option<String> {
     let here =
         if is_virtual(recorded) { "no network is modelled" } else { "its own network, if any, is part of the figure" };
@@ -185,7 +185,7 @@ fn bars(found: Found<'_>, against: bool) -> Chart {
     page::bars(("The highest rate of each kind of run", MEGABYTES.unit), groups, ("measured here", ours), theirs)
 }
 
-/// `number` is that of the kind's chart in MB/s; the one behind it is in accesses a second.
+/// `number` is that of the kind's chart in MB/s; the next chart is in accesses a second.
 fn results(page: &mut Document, found: Found<'_>, kind: Kind, number: usize, against: bool) {
     page.section(kind.title());
     for (measure, number) in [(&MEGABYTES, number), (&ACCESSES, number + 1)] {

@@ -1,5 +1,5 @@
-//! The DS4500 paper on real storage: its access specifications, each at the highest load with a mean response of 20 ms, as one row
-//! beside the published ones. How many drives, which RAID level and which caches a target has is not known here.
+//! The DS4500 paper on real storage: its access specifications, each at the highest load with a mean response of 20 ms,
+//! as one row beside the published ones. The target's number of drives, RAID level and caches are unknown here.
 
 use crate::oddities;
 use crate::published::{Printed, ds4500_tables};
@@ -17,7 +17,7 @@ use stele_lab::workload::{self, AccessSpec};
 
 use super::{RESPONSE, named, paper};
 
-/// Outstanding accesses at most.
+/// Largest number of outstanding accesses.
 const LOAD_MAX: u64 = 1024;
 /// The first load.
 const START: u64 = 8;
@@ -44,7 +44,7 @@ fn workloads(tables: &[&str]) -> Vec<String> {
     names
 }
 
-/// What is asked of a target.
+/// The workloads to measure on a target.
 fn asked(quick: bool) -> Vec<String> {
     let all: Vec<&str> = TABLES.iter().flat_map(|(first, second, _)| [*first, *second]).collect();
     workloads(&all).into_iter().filter(|name| !quick || QUICK.contains(&name.as_str())).collect()
@@ -104,7 +104,7 @@ fn found<'a>(recorded: &'a Recorded, workload: &str) -> Option<&'a CellRecord> {
     recorded.cells.iter().find(|cell| cell.workload == workload && cell.search.is_some())
 }
 
-/// Accesses a second at the response asked for, or MiB/s where sizes are mixed, as the published tables have them.
+/// Accesses a second at the goal, or MiB/s for mixed sizes, as in the published tables.
 fn value(recorded: &Recorded, workload: &str) -> Option<f64> {
     let search = found(recorded, workload)?.search.as_ref()?;
     let spec = workload::named(workload)?;
@@ -114,7 +114,7 @@ fn value(recorded: &Recorded, workload: &str) -> Option<f64> {
     })
 }
 
-/// The same; in parentheses where the steady state was not reached.
+/// The same; in parentheses if the steady state was not reached.
 fn entry(recorded: &Recorded, workload: &str) -> Entry {
     let both = value(recorded, workload).zip(found(recorded, workload));
     both.map_or(Entry::absent(), |(value, cell)| Entry::number(value).if_steady(cell.is_steady()))
@@ -124,7 +124,7 @@ fn value_of(printed: &Printed) -> Option<f64> {
     printed.rate.or(printed.throughput)
 }
 
-/// What the published machine reached at most in a workload.
+/// The published machine's highest figure in a workload.
 fn most(workload: &str) -> Option<Printed> {
     let all = ds4500_tables()
         .into_iter()
@@ -137,7 +137,7 @@ fn words(workload: &str) -> String {
     name.strip_suffix('k').map_or(name.clone(), |name| format!("{name} KiB"))
 }
 
-/// The row of this target in the table of that number.
+/// The row of this target in the table with this number.
 fn row_here(table: usize) -> String {
     format!("this-target-{table}")
 }

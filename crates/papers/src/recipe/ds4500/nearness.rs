@@ -1,15 +1,15 @@
-//! How near the model of the published machine comes to the published figures.
+//! The distance of the published machine's model from the published figures.
 
 use crate::published::{Printed, suspicion};
 
-/// The model's controllers set the rate where they are busy for more than this share of the time.
+/// The model's controllers limit the rate if they are busy for more than this share of the time.
 const BOUND: f64 = 0.9;
 
-/// A published cell and what the model found for it.
+/// A published cell and the model's result for it.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub cell: Printed,
-    /// Accesses a second, as published and of the model.
+    /// Accesses a second: published, and below the model's.
     pub published: f64,
     pub model: f64,
     /// Share of the time that the model's controllers were busy.
@@ -21,7 +21,7 @@ impl Row {
         self.model / self.published - 1.0
     }
 
-    /// The controllers, not the drives, set the rate.
+    /// Whether the controllers, not the drives, limit the rate.
     pub fn controller_bound(&self) -> bool {
         self.busy > BOUND
     }
@@ -40,13 +40,13 @@ pub struct Nearness {
     pub error: f64,
 }
 
-/// Over the rows that pass.
+/// The error over the rows that pass.
 fn nearness(rows: &[Row], passes: impl Fn(&Row) -> bool) -> Nearness {
     let errors: Vec<f64> = rows.iter().filter(|row| passes(row)).map(|row| row.error().abs()).collect();
     Nearness { cells: errors.len(), error: errors.iter().sum::<f64>() / errors.len().max(1) as f64 }
 }
 
-/// What the errors are taken over, with each.
+/// The groups of rows, with the error of each.
 pub fn lines(rows: &[Row]) -> Vec<(&'static str, Nearness)> {
     let trusted = |row: &Row| suspicion(&row.cell).is_none();
     let held_out = |row: &Row| !is_fitted(&row.cell);

@@ -1,4 +1,4 @@
-//! The paper of the recipe, from what was measured: the order of the published one, its tables and charts under their numbers.
+//! The paper of the recipe, from its results: in the order of the published one, with its tables and charts by number.
 
 use super::nearness::{self, Row};
 use crate::ds4500::profile::{Machine, PROFILE_SAMPLE};
@@ -20,9 +20,9 @@ mod tables;
 /// The published paper.
 pub const SOURCE: &str = "IBM's “Comparison of the Raw Performance of the DS4500 and DS4400 Storage Servers” (2004)";
 
-/// Drives of the smallest arrays, whose controllers had time to spare.
+/// Drives of the smallest arrays, whose controllers were not the limit.
 const FEWEST: u64 = 20;
-/// Errors of the model that are listed.
+/// Number of the model's errors in the list.
 const WORST: usize = 8;
 
 /// A whole number with separators.
@@ -75,7 +75,7 @@ fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bo
         ("Table 5", "oltp", Some(8192), true, "RAID-10 OLTP of 8 KiB with the write cache"),
         ("Table 8", "random_write", Some(8192), true, "RAID-10 random writes of 8 KiB with the write cache"),
     ];
-    // Where drives set the published rate, the comparison is of what asks them; such cells come first.
+    // If drives limit the published rate, the comparison concerns the software above them; such cells come first.
     let mut lines: Vec<(bool, Text)> = Vec::new();
     for (drives, (table, workload, size, cached, what)) in
         [FEWEST, ds4500::curve_drives(part.quick).into()].into_iter().flat_map(|drives| told.map(|cell| (drives, cell)))
@@ -207,7 +207,7 @@ fn results(page: &mut Document, found: Found<'_>, part: &RecipePart, level: Leve
     page.chart(charts::curves(found, chart + 5, "random_read_8k", level, drives, against));
 }
 
-/// How near the model comes to what was published: a measure of the modelled drives that both ran on.
+/// The distance of the model from the published figures: a measure of the modelled drives that both ran on.
 fn near(page: &mut Document, found: Found<'_>) {
     let row = |cell: published::Printed| {
         let model = found.printed("ds4500", &cell)?;

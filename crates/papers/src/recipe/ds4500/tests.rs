@@ -32,7 +32,7 @@ fn a_quick_plan_is_part_of_the_whole_one_and_says_what_it_leaves_out() {
     }
 }
 
-/// A result without having run: what every cell would say is made up of its number.
+/// A result without a run: the figures of every cell follow from its number.
 fn made_up(quick: bool, cells: usize, digest: Option<&str>) -> Recorded {
     let part = RecipePart { name: "ds4500".into(), quick, beside: Vec::new() };
     let head = Head {
@@ -132,7 +132,7 @@ fn a_ratio_to_a_rate_that_controllers_set_says_so_in_its_sentence_and_stands_beh
     }
     let page = page_of(&recorded, true);
     let summary = &page[page.find("Summary").unwrap()..page.find("Arrays, workloads and method").unwrap()];
-    // Streams come behind.
+    // Streams come afterwards.
     let lines: Vec<&str> = summary.split("<li>").skip(1).take(10).collect();
     let limited = "where the DS4500's controllers set its rate and no controller is modelled for Stele";
     let told: Vec<bool> = lines.iter().map(|line| line.replace("&#39;", "'").contains(limited)).collect();

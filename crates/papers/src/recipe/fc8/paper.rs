@@ -1,4 +1,4 @@
-//! The paper of the recipe: both tables with what was measured beside what was printed.
+//! The paper of the recipe: both tables, with the results beside the printed figures.
 
 use super::{found, rows};
 use crate::published::{self, Cached, Duplex};
@@ -11,13 +11,13 @@ use stele_lab::report::document::{Document, Entry, Place, Table, Text};
 
 const SOURCE: &str = "IBM's “Enabling 8Gbps Fibre Channel End-to-End Performance” (2009)";
 
-/// A row of Table 1 that was measured.
+/// A measured row of Table 1.
 struct Small<'a> {
     printed: Cached,
     run: &'a RunRecord,
 }
 
-/// A row of Table 2 that was measured.
+/// A measured row of Table 2.
 struct Streams<'a> {
     printed: Duplex,
     run: &'a RunRecord,

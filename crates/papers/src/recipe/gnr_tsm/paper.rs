@@ -1,4 +1,4 @@
-//! The paper of the recipe: the five published results with the peaks that were measured, and rates over sessions.
+//! The paper of the recipe: the five published results with the measured peaks, and rates over sessions.
 
 use super::{ACCESS, DIRECTIONS, DRIVES, Found, SESSIONS, STROKE, left_out};
 use crate::published::{self, Streamed};
@@ -30,7 +30,8 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     Ok(page)
 }
 
-/// What is published for streams like these. In virtual time there are no servers: the results of two, which the drives set.
+/// The published result for such streams. Virtual time has no servers: it takes the results of two, which the drives
+/// limit.
 fn published_of(found: Found<'_>, direction: &str, servers: u32) -> Option<Streamed> {
     let servers = if is_virtual(found.recorded) { 2 } else { servers };
     published::streamed().into_iter().find(|one| (one.direction.as_str(), one.servers) == (direction, servers))

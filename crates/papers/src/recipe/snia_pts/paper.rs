@@ -10,7 +10,7 @@ use stele_lab::report::chart::{Axis, Chart, Series};
 use stele_lab::report::document::{Document, Entry, Place, Table, Text};
 use stele_lab::steady;
 
-/// Points of the write saturation's charts.
+/// Number of points in the write saturation's charts.
 const POINTS: usize = 400;
 
 pub fn document(order: Order<'_>) -> Result<Document, LabError> {
@@ -45,7 +45,7 @@ fn left_out(quick: bool) -> Vec<String> {
     }
 }
 
-/// What a test is judged by, round by round: accesses a second, MB/s, or milliseconds.
+/// The tracked figure of a test, round by round: accesses a second, MB/s, or milliseconds.
 fn tracked(recorded: &Recorded, test: &Test) -> Vec<f64> {
     let (read, size) = test.tracked;
     let rounds = (1..=ROUNDS).filter_map(|round| found(recorded, test, round, read, size)?.runs.last());
@@ -68,7 +68,7 @@ fn unit(test: &Test) -> &'static str {
     }
 }
 
-/// The window's mean; none where rounds are missing.
+/// The window's mean; `None` if rounds are missing.
 fn mean(values: &[f64]) -> Option<f64> {
     (values.len() == ROUNDS as usize).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
@@ -271,7 +271,7 @@ fn over_sizes(recorded: &Recorded, test: &Test, quick: bool) -> Chart {
     if sizes.len() > 1 { chart } else { Chart::lines("", Axis::default(), Axis::default(), Vec::new()) }
 }
 
-/// What is tracked, with the band that it has to stay in and the line through it.
+/// The tracked figure, with its allowed band and the line through it.
 fn window_chart(test: &Test, window: &[f64]) -> Chart {
     let Some(mean) = mean(window) else { return Chart::lines("", Axis::default(), Axis::default(), Vec::new()) };
     let at = |number: usize| number as f64 + 1.0;
@@ -305,7 +305,7 @@ fn slope(values: &[f64]) -> f64 {
     if under > 0.0 { over / under } else { 0.0 }
 }
 
-/// All sizes of the writes, round by round, over the first round's.
+/// All write sizes, round by round, relative to the first round.
 fn convergence(recorded: &Recorded, test: &Test, quick: bool) -> Chart {
     let (read, _) = test.tracked;
     let series = test.sizes(quick).iter().map(|size| {

@@ -1,4 +1,4 @@
-//! Calls about access keys: made, listed, narrowed, revoked; and about the master key.
+//! Calls about access keys (create, list, narrow, revoke) and about the master key.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use crate::api::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 
-/// What a key may do with objects.
+/// The rights of a key over objects.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GrantView {
-    /// None: in every bucket.
+    /// `None`: every bucket.
     pub bucket: Option<String>,
-    /// Of the keys; empty: all.
+    /// Prefix of the object keys; empty for all.
     pub prefix: String,
     /// `read`, `write`, `delete`, `list`, `retain`.
     pub access: Vec<String>,
@@ -37,7 +37,7 @@ pub struct KeyView {
     pub bypass_governance: bool,
     pub created: String,
     pub revoked: Option<String>,
-    /// Void until an officer approves it.
+    /// Not valid until an officer approves it.
     #[serde(default)]
     pub pending: bool,
 }
@@ -82,20 +82,20 @@ pub struct KeyCreate {
     /// `read`, `write`, `delete`, `list`, `retain`; empty: none.
     pub access: Vec<String>,
     pub bypass_governance: bool,
-    /// The key of the first start: everything that retention allows anybody.
+    /// For the key of the first start: every right that retention allows.
     #[serde(default)]
     pub every_role: bool,
-    /// A retention officer where no other one is left to approve it.
+    /// A retention officer made when no officer is left to approve one.
     #[serde(default)]
     pub officers_lost: bool,
 }
 
-/// The only time a secret is shown.
+/// A new key. This is the only time that its secret is shown.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewKeyView {
     pub access_key: String,
     pub secret_key: String,
-    /// The request that an officer has to approve before the key is good for anything.
+    /// The request that an officer must approve before the key is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
 }
@@ -120,7 +120,7 @@ impl KeyCreate {
             [] => vec![grant(None)],
             buckets => buckets.iter().map(|bucket| grant(Some(bucket.clone()))).collect(),
         };
-        // Every role may use objects within its grants; an auditor reads.
+        // Every role may use objects within its grants; an auditor may read them.
         if roles.contains(&Role::StorageAdministrator) && roles.contains(&Role::RetentionOfficer) {
             return Err(Failure::usage("one key is not a storage administrator's and a retention officer's at once")
                 .next("make two keys, for two people"));
@@ -158,7 +158,7 @@ impl Call for KeyList {
     }
 }
 
-/// What is left of a key's rights; what is none stays.
+/// The remaining rights of a key; a field that is `None` changes nothing.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KeyNarrow {
     pub id: String,
@@ -175,14 +175,14 @@ impl KeyNarrow {
         if let Some(words) = &self.roles {
             let roles = words.iter().map(|word| named(&ROLES, "a role", word));
             left.roles = roles.collect::<Outcome<_>>()?;
-            // Within its grants every role may use objects.
+            // Every role may use objects within its grants.
             left.roles.extend(rights.roles.get(&Role::User));
         }
         let words = self.access.as_ref().map(|words| {
             words.iter().map(|word| named(&ACCESSES, "a kind of access", word)).collect::<Outcome<BTreeSet<Access>>>()
         });
         let access = words.transpose()?;
-        // Each grant that there is, for each bucket that is named.
+        // Cut each existing grant for each named bucket.
         let cut = |grant: &Grant, bucket: Option<String>| Grant {
             bucket,
             prefix: self.prefix.clone().unwrap_or_else(|| grant.prefix.clone()),
@@ -205,7 +205,7 @@ impl KeyNarrow {
         });
         if lost || (left.grants.is_empty() && !rights.grants.is_empty()) {
             return Err(Failure::new(Kind::Refused, format!("access key {} may not do that now: {rights}", self.id))
-                .next("`stele key list` shows what it may; make another key for more"));
+                .next("`stele key list` shows its rights; make another key for more"));
         }
         left.bypass_governance &= !self.no_bypass;
         Ok(left)
@@ -242,7 +242,7 @@ impl Call for KeyRevoke {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct KeyEscrow {}
 
-/// The master key itself: the socket it travels on admits only root and the server's own user.
+/// The master key itself. The socket that carries it admits only root and the server's own user.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct EscrowView {
     pub key: String,
@@ -259,7 +259,7 @@ impl Call for KeyEscrow {
 
 #[derive(Clone, Serialize, Deserialize)]
 pub struct KeyCheck {
-    /// The escrowed copy.
+    /// The exported copy.
     pub key: String,
 }
 

@@ -9,60 +9,60 @@ use super::LiveArgs;
 
 #[derive(Args, Debug)]
 pub struct Replay {
-    /// Files of one trace; several are those of a machine's processors, as blktrace writes them
+    /// Files of one trace; several files are those of a machine's processors, as blktrace writes them
     #[arg(required = true)]
     pub trace: Vec<PathBuf>,
-    /// The target, as of `stele lab run`
+    /// The target, as in `stele lab run`
     #[arg(long, value_name = "TARGET")]
     pub on: String,
-    /// Bytes of it to use; needed for a file that does not exist yet
+    /// Bytes of the target to use; required for a file that does not exist yet
     #[arg(long)]
     pub size: Option<String>,
-    /// What wrote the trace [default: what it looks like]
+    /// Format of the trace [default: detected from its contents]
     #[arg(long, value_enum)]
     pub format: Option<FormatArg>,
-    /// So many times as fast as the trace's clock; `max` without a clock, as fast as the target answers [default: 1]
+    /// Speed relative to the trace's clock; `max` ignores the clock and goes as fast as the target answers [default: 1]
     #[arg(long, value_name = "TIMES")]
     pub speed: Option<String>,
-    /// With `--speed max`: accesses under way [default: 32]
+    /// With `--speed max`: number of outstanding accesses [default: 32]
     #[arg(long)]
     pub outstanding: Option<u32>,
-    /// Accesses beyond the target's end: refuse the trace, count places from the beginning again, or bring all places closer together
+    /// Accesses beyond the target's end: refuse the trace, wrap their offsets around, or scale all offsets down
     #[arg(long, value_enum, default_value = "refuse")]
     pub map: MapArg,
-    /// Accesses that are no whole blocks of the target: refuse the trace, or make them longer
+    /// Accesses that are not whole blocks of the target: refuse the trace, or extend the accesses to whole blocks
     #[arg(long, value_enum, default_value = "refuse")]
     pub fit: FitArg,
-    /// Only this one of the trace's devices, files or units (--plan lists them)
+    /// Replay only this device, file or unit of the trace (--plan lists them)
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// Say whether accesses kept this, like p99=2ms; one that is missed ends with exit code 13
+    /// Report whether the accesses met this objective, for example p99=2ms; exit code 13 if they missed it
     #[arg(long, value_name = "STATISTIC=TIME")]
     pub objective: Option<String>,
-    /// Threads [default: one for each processor]
+    /// Number of threads [default: one for each processor]
     #[arg(long)]
     pub workers: Option<u32>,
-    /// Length of a round [default: 1s, or a tenth of a trace of less than ten seconds]
+    /// Length of a round [default: 1s, or a tenth of a trace shorter than ten seconds]
     #[arg(long)]
     pub round: Option<String>,
-    /// A target that answers nothing for so long has failed [default: 30s]
+    /// Time without any answer after which a target has failed [default: 30s]
     #[arg(long)]
     pub patience: Option<String>,
-    /// Through the page cache
+    /// Use the page cache
     #[arg(long)]
     pub buffered: bool,
-    /// What is on the target may be written over
+    /// Allow overwriting the data on the target
     #[arg(long)]
     pub destroy: bool,
-    /// Leave what was made on a server where it is
+    /// Keep the objects or files on a server after the replay
     #[arg(long)]
     pub keep: bool,
-    /// Keep all that was measured in this .lab file; in a directory it is named after the time at which it began
+    /// Keep all measurements in this .lab file; in a directory, the starting time gives the file its name
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub live: LiveArgs,
-    /// Say what the trace asks for, and end; the target is not touched
+    /// Show the accesses that the trace demands; do not touch the target
     #[arg(long)]
     pub plan: bool,
 }

@@ -1,5 +1,6 @@
-//! What only a passphrase opens: AES-256-GCM under a key that PBKDF2-HMAC-SHA512 makes of the passphrase and a random salt. The
-//! cipher also covers text that stands in the open, so that neither can be changed or exchanged alone.
+//! Secrets sealed under a passphrase: AES-256-GCM under a key derived by PBKDF2-HMAC-SHA512 from the passphrase and a
+//! random salt. The cipher also authenticates text in the clear, so that neither part can be changed or exchanged
+//! alone.
 
 use std::num::NonZeroU32;
 
@@ -12,10 +13,10 @@ use crate::node::surroundings::random;
 
 /// About half a second on a processor of 2024.
 const ROUNDS: u32 = 1_000_000;
-/// A file that asks for more is not ours, and would only keep the processor busy.
+/// A file with more rounds is not ours; it would only keep the processor busy.
 const ROUNDS_MAX: u32 = 100_000_000;
 
-/// Everything in base64.
+/// All fields are in base64.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Sealed {
     rounds: u32,

@@ -1,4 +1,4 @@
-//! The data directory: who may read and write what is in it, and how much room there is.
+//! The data directory: permissions of the files in it, and free space.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,14 +10,14 @@ use super::{Finding, Verdict};
 use crate::config::{Config, Site};
 use crate::node::heads;
 
-/// Exports, alarms, heads and what was counted need little, but not nothing.
+/// Free space for exports, alarms, heads and counters.
 const ROOM_MIN: u64 = 256 << 20;
 
-/// What others than the owner may do with a path.
+/// Accesses to a path that other users than the owner may have.
 enum May {
-    /// Nobody else writes; reading does no harm.
+    /// Read access; other users cannot write.
     Read,
-    /// A secret.
+    /// No access, because the file is a secret.
     Nothing,
 }
 
@@ -51,7 +51,7 @@ pub fn permissions(site: &Site, config: &Config) -> Vec<Finding> {
     }
     for drive in &config.pool.drives {
         let path = drive.placed(site).path;
-        // Devices have their group's mode; who may use that group is the system's business.
+        // A device has the mode of its group; the members of that group are the system's concern.
         if fs::metadata(&path).is_ok_and(|about| !about.file_type().is_block_device()) {
             look(path, May::Read);
         }
@@ -65,14 +65,15 @@ pub fn permissions(site: &Site, config: &Config) -> Vec<Finding> {
     if findings.is_empty() {
         findings.push(Finding::good(
             "permissions",
-            format!("nobody else writes to {} or reads its secrets", site.dir.display()),
+            format!("no other user can write to {} or read its secrets", site.dir.display()),
         ));
     }
     findings.extend(socket(site, config));
     findings
 }
 
-/// The socket that commands take. Where officers are named everybody may connect, and is asked who they are.
+/// The socket for commands. If officers are named, every local user may connect; the server asks for the user's
+/// identity.
 fn socket(site: &Site, config: &Config) -> Option<Finding> {
     let path = site.admin_socket(config);
     let Ok(about) = fs::metadata(&path) else {
@@ -106,7 +107,7 @@ fn socket(site: &Site, config: &Config) -> Option<Finding> {
         Err(error) => Finding::new(
             "socket",
             Verdict::Note,
-            format!("nobody answers at {}: {error}", path.display()),
+            format!("no server answers at {}: {error}", path.display()),
             "`stele serve`, if a server should run",
         ),
     })
@@ -125,7 +126,7 @@ pub fn room(site: &Site) -> Finding {
     }
 }
 
-/// A pool that is set back as a whole is noticed only by heads that were sent elsewhere.
+/// Only heads that were sent elsewhere reveal a pool that was rolled back as a whole.
 pub fn heads(site: &Site, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     if config.archive.heads_also.is_empty() {

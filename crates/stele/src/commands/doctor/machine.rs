@@ -1,4 +1,4 @@
-//! The machine: memory, the kernel, clocks, limits, and how the drives hang on it.
+//! The machine: memory, kernel, clocks, limits, and how the drives are attached.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -12,11 +12,11 @@ use stele_media::{Engine, Ring};
 use super::{Finding, Machine, Verdict};
 use crate::config::{Config, Site};
 
-/// What a server takes beside its caches: connections, buffers under way, itself.
+/// Memory that a server needs besides its caches: connections, buffers in use, the process itself.
 const BESIDE_CACHES: u64 = 512 * MIB;
-/// Descriptors that the server's own files take; connections come on top.
+/// Descriptors for the server's own files; connections need further ones.
 const OWN_FILES: u64 = 512;
-/// Clock sources that are read without leaving the processor, or about as fast.
+/// Clock sources that the processor can read without a system call, or about as fast.
 const QUICK_CLOCKS: [&str; 5] =
     ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"];
 
@@ -132,11 +132,11 @@ pub fn limits(machine: &Machine, config: Option<&Config>) -> Vec<Finding> {
     vec![files, locked]
 }
 
-/// What a drive of the configuration stands on.
+/// The device below a drive of the configuration.
 struct Ground {
     path: PathBuf,
     enclosure: Option<u32>,
-    /// The device, or that of the file system the file is in.
+    /// The device itself, or the device of the file system that holds the file.
     device: Option<(u64, u64)>,
     is_device: bool,
     readable: bool,
@@ -185,7 +185,7 @@ pub fn drives(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Drives that fail together although they are in enclosures of their own.
+/// Finds drives that fail together although they have different enclosures.
 fn one_path(machine: &Machine, grounds: &[Ground]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut disks: BTreeMap<String, Vec<&Ground>> = BTreeMap::new();
@@ -276,7 +276,7 @@ fn caches(machine: &Machine, grounds: &[Ground]) -> Finding {
     }
 }
 
-/// Whether drives can be asked how they are.
+/// Whether the program that reads SMART reports is installed.
 pub fn smart() -> Finding {
     let program = crate::node::smart::PROGRAM;
     let folders = std::env::var_os("PATH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A machine made of files, and what the doctor says of it.
+//! A machine made of files, and the findings of the doctor on it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -101,7 +101,7 @@ fn whatever_will_hurt_is_found() {
     patient.check("configuration", Verdict::Wrong, "line 3: unknown field `speed`");
 }
 
-/// A machine whose drives are devices: what the kernel tells of them is under /sys.
+/// A machine whose drives are devices, described by the kernel under /sys.
 #[test]
 fn drives_behind_one_controller_and_volatile_caches_are_found() {
     let patient = Patient::new("paths");

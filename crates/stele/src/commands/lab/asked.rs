@@ -1,4 +1,4 @@
-//! A job from a file and the options that replace what it says.
+//! A job from a file, with the options that take precedence over it.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use stele_lab::live::target::Target;
 use crate::cli::lab::{LoadArgs, Search, What};
 use crate::failure::{Failure, Outcome};
 
-/// One value stands alone, so that it is no axis of a table.
+/// A single value is no axis of a table.
 fn given<T: Clone>(values: &[T]) -> Option<Given<T>> {
     match values {
         [] => None,
@@ -20,13 +20,13 @@ fn given<T: Clone>(values: &[T]) -> Option<Given<T>> {
     }
 }
 
-/// A result that is to be kept in a directory is named after the time at which it began, so that names are in order.
+/// In a directory, the starting time names the result file, so that names sort by time.
 pub fn kept_in_directory(what: What) -> Outcome<What> {
     let out = in_directory(what.out.clone(), what.resume)?;
     Ok(What { out, ..what })
 }
 
-/// The file in a directory, where one is named.
+/// The file inside the directory, if `out` names a directory.
 pub fn in_directory(out: Option<PathBuf>, resume: bool) -> Outcome<Option<PathBuf>> {
     let Some(directory) = out.as_ref().filter(|out| out.is_dir()) else { return Ok(out) };
     if resume {

@@ -1,4 +1,4 @@
-//! `stele lab check`: a result held against a baseline, for machines that must decide.
+//! `stele lab check`: compares a result with a baseline and ends with a verdict, for scripts.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
-/// A share of the baseline's figure, from a text like `5%`.
+/// Parses a tolerance such as `5%` as a share of the baseline's figure.
 fn tolerance(text: &str) -> Outcome<f64> {
     let percent = text.trim().trim_end_matches('%').trim_end().parse::<f64>().ok();
     let percent = percent.filter(|percent| (0.0..100.0).contains(percent));
@@ -106,7 +106,7 @@ fn verdict(checked: &[Checked]) -> Outcome<()> {
     Ok(())
 }
 
-/// A file that machines gather, new each time.
+/// Writes a file for other tools; it replaces an existing one.
 fn write(path: &Path, text: &str) -> Outcome<()> {
     let written = OpenOptions::new().write(true).create(true).truncate(true).open(path);
     let written = written.and_then(|mut file| file.write_all(text.as_bytes()));

@@ -1,4 +1,4 @@
-//! FFSB's profiles, run as they are.
+//! Runs FFSB profiles.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

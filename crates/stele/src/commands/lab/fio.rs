@@ -1,4 +1,4 @@
-//! fio's job files, run as they are.
+//! Runs fio job files.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -81,7 +81,7 @@ fn plan(jobs: &[Options], json: bool) -> Outcome<()> {
 }
 
 fn measure(json: bool, asked: &Fio, jobs: &[Options], stop: &AtomicBool) -> Outcome<()> {
-    // Found out before anything is measured.
+    // Check this before measuring anything.
     if let Some(out) = asked.out.as_deref().filter(|out| out.exists()) {
         let text = format!("{}: exists already", out.display());
         return Err(Failure::new(Kind::Refused, text).next("name another file with --out"));

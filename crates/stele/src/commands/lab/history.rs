@@ -1,4 +1,4 @@
-//! `stele lab history`: what the results of a directory say over time.
+//! `stele lab history`: the trend of the results in a directory.
 
 use stele_lab::baseline::{self, Metric};
 use stele_lab::history::{self, History, Series};

@@ -1,4 +1,4 @@
-//! `stele lab serve`, and runs on the hosts that serve.
+//! `stele lab serve`, and runs on other hosts that serve.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::cli::lab::{TokenArgs, What};
 use crate::commands::print_json;
 use crate::failure::{Failure, Outcome};
 
-/// What all hosts share.
+/// Reads the secret that all hosts share.
 pub fn secret(token: &TokenArgs) -> Outcome<Vec<u8>> {
     let text = match &token.token_file {
         Some(path) => std::fs::read_to_string(path).map_err(|error| LabError::of(&error, "cannot be read", path))?,
@@ -34,7 +34,7 @@ pub fn secret(token: &TokenArgs) -> Outcome<Vec<u8>> {
     }
 }
 
-/// One connection at a time, until it is ended.
+/// Serves one connection at a time.
 pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: bool) -> Outcome<()> {
     let cannot = |error: std::io::Error| Failure::failed(format!("{listen}: cannot listen: {error}"));
     let listener = tokio::net::TcpListener::bind(listen).await.map_err(cannot)?;
@@ -77,7 +77,7 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
     }
 }
 
-/// The job on all of them at once.
+/// Runs the job on all hosts at once.
 pub async fn run(json: bool, what: What, job: Job, names: Vec<String>, secret: Vec<u8>) -> Outcome<()> {
     let cells = job.cells()?;
     if !job.tenant.is_empty()
@@ -90,7 +90,7 @@ pub async fn run(json: bool, what: What, job: Job, names: Vec<String>, secret: V
     }
     if what.live.live || what.live.metrics.is_some() {
         return Err(
-            Failure::usage("hosts tell what they measured when a cell is over").next("leave --live and --metrics out")
+            Failure::usage("hosts report their figures when a cell is over").next("leave --live and --metrics out")
         );
     }
     if job.modelled.is_some() {

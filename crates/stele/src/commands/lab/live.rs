@@ -1,7 +1,7 @@
-//! What goes on while it goes on: drawn anew for each round (`--live`), and answered to Prometheus (`--metrics`).
+//! Live views of a run: a terminal view after each round (`--live`), and Prometheus metrics (`--metrics`).
 //!
-//! The listener is a thread that answers one request at a time, each within bounded time and of bounded length, and ends with the
-//! process. Whoever reaches it sees figures of the run and the target's name, and can change nothing.
+//! The listener thread answers one request at a time. Each request has a bounded time and length. The thread ends with
+//! the process. A client sees figures of the run and the target's name, and can change nothing.
 
 use std::cell::Cell;
 use std::io::{IsTerminal, Read, Write};
@@ -16,7 +16,7 @@ use super::pages;
 use crate::cli::lab::LiveArgs;
 use crate::failure::{Failure, Outcome};
 
-/// Bytes of a request, and the time that it may take.
+/// Limit on the bytes of a request; beside it, the limit on its time.
 const REQUEST_MAX: usize = 8192;
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -24,12 +24,12 @@ pub struct Live {
     view: Arc<Mutex<View>>,
     draws: bool,
     terminal: bool,
-    /// Lines that were drawn last.
+    /// Number of lines drawn last.
     drawn: Cell<usize>,
 }
 
 impl Live {
-    /// None where nothing of it was asked for.
+    /// `None` if neither option was given.
     pub fn begin(asked: &LiveArgs, target: &str, cells: usize) -> Outcome<Option<Live>> {
         if !asked.live && asked.metrics.is_none() {
             return Ok(None);
@@ -42,7 +42,7 @@ impl Live {
         Ok(Some(Live { view, draws: asked.live, terminal, drawn: Cell::new(0) }))
     }
 
-    /// Whether it takes the place of the progress line.
+    /// Whether the view replaces the progress line.
     pub fn draws(&self) -> bool {
         self.draws
     }
@@ -68,7 +68,7 @@ impl Live {
         let _ = std::io::stderr().flush();
     }
 
-    /// Takes what was drawn off the terminal.
+    /// Removes the drawing from the terminal.
     pub fn clear(&self) {
         let mut text = String::new();
         self.put_back(&mut text);
@@ -95,7 +95,7 @@ fn listen(address: SocketAddr, view: Arc<Mutex<View>>) -> Outcome<()> {
     eprintln!("metrics at http://{}/metrics", listener.local_addr().map_err(cannot)?);
     let serve = move || {
         for stream in listener.incoming().flatten() {
-            // Who does not ask properly gets no answer.
+            // A malformed request gets no answer.
             let _ = answer(stream, &view);
         }
     };

@@ -1,4 +1,4 @@
-//! Cells on modelled arrays in virtual time: divided among threads, recorded in the plan's order, shown while they go on.
+//! Cells on modelled arrays in virtual time: divided among threads, recorded in the plan's order, shown as they finish.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -16,16 +16,16 @@ use stele_papers::recipe::cost;
 use crate::cli::lab::What;
 use crate::failure::Outcome;
 
-/// What came of a plan.
+/// The outcome of a plan.
 pub struct Came {
     pub head: Head,
     pub cells: Vec<CellRecord>,
-    /// Of the file, where there is one and the plan came to its end.
+    /// Digest of the file, if there is one and the plan finished.
     pub digest: Option<String>,
     pub ended: bool,
 }
 
-/// A result in virtual time depends on nothing but its job: no date, no machine.
+/// A result in virtual time depends on its job alone, so the head has no date and no machine.
 fn head_of(job: &Job, target: &str) -> Head {
     Head {
         version: record::VERSION,
@@ -44,7 +44,7 @@ struct Progress {
     json: bool,
     terminal: bool,
     begun: Instant,
-    /// What all questions cost, and those that are answered.
+    /// Cost of all cells, and of the measured ones.
     all: f64,
     done: f64,
     cells: usize,
@@ -78,7 +78,7 @@ impl Progress {
     }
 }
 
-/// Runs what `out` does not hold yet.
+/// Measures the cells that `out` lacks.
 pub fn measure(
     json: bool,
     job: &Job,

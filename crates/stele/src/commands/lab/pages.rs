@@ -15,10 +15,10 @@ use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
-/// Of a terminal that does not say how wide it is.
+/// Width of a terminal that does not report one.
 const COLUMNS: usize = 80;
 
-/// As a page or as a PDF.
+/// Writes a document as a page or as a PDF.
 pub fn write(document: &Document, path: &Path, pdf: bool, json: bool) -> Outcome<()> {
     match pdf {
         true => write_new(path, pdf::file(document)?, json),
@@ -53,12 +53,12 @@ pub fn plot(file: &Path, name: Option<&str>, out: Option<&Path>, json: bool) -> 
     }
 }
 
-/// How wide a chart may be here.
+/// Width of a chart on this terminal.
 pub fn columns() -> usize {
     std::env::var("COLUMNS").ok().and_then(|wide| wide.parse().ok()).unwrap_or(COLUMNS)
 }
 
-/// How high one of that width is.
+/// Height of a chart of that width.
 pub fn rows(wide: usize) -> usize {
     (wide / 4).clamp(12, 30)
 }
@@ -67,7 +67,7 @@ pub fn export(file: &Path, format: ExportFormat, out: Option<&Path>, json: bool)
     let recorded = record::read(file)?;
     let short = recorded.cells.iter().filter(|cell| !cell.is_steady()).count();
     if short > 0 {
-        // Neither fio's format nor Iometer's has a place for it.
+        // Neither fio's format nor Iometer's has a field for this.
         eprintln!("stele: {short} of {} cells did not reach a steady state", recorded.cells.len());
     }
     let (text, ending) = match format {

@@ -1,4 +1,4 @@
-//! `stele lab paper`: of a file, or of what a recipe measures now.
+//! `stele lab paper`: writes a report of a file, or runs a recipe and writes its paper.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ fn document_of(recorded: &Recorded, title: Option<&str>, against: bool) -> Outco
     }
 }
 
-/// What a recipe has to do.
+/// The work of a recipe.
 enum Work {
     Modelled(Vec<(Cell, Planned)>),
     Live { asked: Vec<Asked>, targets: Vec<Target> },
@@ -57,7 +57,7 @@ impl Work {
     }
 }
 
-/// The job of a recipe. Addresses are kept as they are shown, without a secret that they may hold.
+/// The job of a recipe. Addresses are kept as displayed, because they may contain a secret.
 fn job_of(asked: &Paper, name: &str, targets: &[Target]) -> Job {
     let place = &asked.place;
     let mut shown = targets.iter().map(Target::to_string);
@@ -97,10 +97,10 @@ async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Out
     let ending = if pdf { "pdf" } else { "html" };
     let page = asked.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.{ending}")));
     let lab = asked.lab.clone().unwrap_or_else(|| page.with_extension("lab"));
-    // Minutes of work are not begun for a page that cannot be written.
+    // Check that the page can be written before minutes of work.
     if page.exists() && !asked.resume {
         return Err(Failure::new(Kind::Refused, format!("{}: exists already", page.display()))
-            .next("name another file with -o, or go on with what was stopped with --resume"));
+            .next("name another file with -o, or resume the stopped recipe with --resume"));
     }
     let (kept, resume, destroy, keep) = (lab.clone(), asked.resume, asked.place.destroy, asked.place.keep);
     let came = super::stop::until_stopped(move |stop| match work {

@@ -1,4 +1,4 @@
-//! What is going on, while it goes on: a line that is written over on a terminal, JSON lines for machines, else nothing.
+//! Progress of a run: one updated line on a terminal, JSON lines for machines, otherwise nothing.
 
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
@@ -26,7 +26,7 @@ impl<'a> Progress<'a> {
         Progress { json, terminal, cells, begun: Instant::now(), live: None }
     }
 
-    /// With what is shown while it goes on.
+    /// Adds the live view.
     pub fn showing(self, live: Option<Live>) -> Progress<'a> {
         Progress { live, ..self }
     }
@@ -35,7 +35,7 @@ impl<'a> Progress<'a> {
         self.bulk("filling the target", self.begun, done, all);
     }
 
-    /// Something is done with all of the target.
+    /// Shows the progress of an operation on the whole target.
     pub fn bulk(&self, what: &str, begun: Instant, done: u64, all: u64) {
         if !self.terminal {
             return;
@@ -69,7 +69,7 @@ impl<'a> Progress<'a> {
         eprintln!("{} accesses to go: {length}", planned.survey.accesses());
     }
 
-    /// What the cells from this one on take, at least and at most.
+    /// The least and the largest time that the cells from this one on take.
     fn left(&self, from: usize) -> (Duration, Duration) {
         self.cells.iter().skip(from).fold((Duration(0), Duration(0)), |(least, most), cell| {
             let expected = cell.expected();
@@ -102,7 +102,7 @@ impl<'a> Progress<'a> {
             _ if step.number < 0 => "warming up".to_owned(),
             _ => format!("round {}", step.number + 1),
         };
-        // The rounds of this cell that are over do not come again.
+        // Finished rounds of this cell no longer count.
         let length = self.cells.get(step.cell).map_or(0, |cell| cell.setup.timing.round.0);
         let warm_up = self.cells.get(step.cell).map_or(0, |cell| cell.setup.timing.warm_up.0);
         let over = (step.number + 1).max(0) as u64 * length + if step.number < 0 { 0 } else { warm_up };
@@ -156,7 +156,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// What was drawn does not stay above the results.
+/// Clears the drawing, so that it does not stay above the results.
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
         if let Some(live) = &self.live {

@@ -1,5 +1,5 @@
-//! A recipe on real storage: its targets are opened anew for each half of its cells, with and without the page cache, and a cell may
-//! run on two of them at once.
+//! A recipe on real storage. It opens its targets again for each half of its cells, with and without the page cache. A
+//! cell may run on two targets at once.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use super::modelled::Came;
 use super::progress::Progress;
 use crate::failure::{Failure, Outcome};
 
-/// What is to be measured, and on what.
+/// The cells to measure, and their targets.
 pub struct Measured<'a> {
     pub job: &'a Job,
     pub targets: &'a [Target],
@@ -32,7 +32,7 @@ struct Open {
 }
 
 impl Measured<'_> {
-    /// Measures what `out` does not hold yet, and removes what was made for it.
+    /// Measures the cells that `out` lacks, and removes the files that it made for them.
     pub fn measure(&self, json: bool, out: &Path, resume: bool, stop: &AtomicBool) -> Outcome<Came> {
         let mut open: Option<Open> = None;
         let measured = self.in_halves(json, out, resume, stop, &mut open);
@@ -95,7 +95,7 @@ impl Measured<'_> {
         Ok(Came { head, cells, digest, ended })
     }
 
-    /// The targets, opened in this way; what is open otherwise is let go of before, so that it is not locked.
+    /// The targets, opened in this way. It first closes targets opened in another way, so that they are not locked.
     fn opened<'o>(
         &self,
         buffered: bool,
@@ -119,7 +119,7 @@ impl Measured<'_> {
     }
 }
 
-/// One cell on all of them at once.
+/// Runs one cell on all targets at once.
 fn together(
     readies: &[Ready],
     targets: &[Target],
@@ -149,7 +149,7 @@ fn together(
     if records.len() == 1 {
         return Ok(records.pop());
     }
-    // All run in this process: its processor time is counted once.
+    // All of them run in this process: count its processor time once.
     for round in records.iter_mut().skip(1).flat_map(|record| &mut record.runs).flat_map(|run| &mut run.rounds) {
         (round.cpu_own, round.cpu_machine) = (0.0, 0.0);
     }

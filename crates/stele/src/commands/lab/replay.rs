@@ -1,4 +1,4 @@
-//! `stele lab replay`: a trace, carried out again.
+//! `stele lab replay`: repeats the accesses of a trace.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::commands::print_json;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
 
-/// What is asked of the target beside the job.
+/// Settings of the target besides the job.
 pub struct Asked<'a> {
     pub destroy: bool,
     pub keep: bool,
@@ -43,7 +43,7 @@ pub async fn run(json: bool, asked: Replay) -> Outcome<()> {
     .await
 }
 
-/// A job file that holds a replay.
+/// Runs a job file that holds a replay.
 pub async fn job(json: bool, what: crate::cli::lab::What, job: Job) -> Outcome<()> {
     if what.resume {
         return Err(Failure::usage("a replay is one run: there is nothing to go on with").next("leave out --resume"));
@@ -93,7 +93,7 @@ fn job_of(asked: &Replay, target: &Target) -> Outcome<Job> {
     })
 }
 
-/// What a trace asks for.
+/// Shows the accesses that a trace demands.
 fn said(planned: &Planned, json: bool) -> Outcome<()> {
     let survey = &planned.survey;
     if json {
@@ -166,7 +166,7 @@ fn measure_ready(
     stop: &AtomicBool,
     (progress, ready): (&Progress<'_>, &Ready),
 ) -> Outcome<()> {
-    // Before a file is made for it.
+    // Check the mapping before making a file for it.
     planned.mapping(ready.size, ready.block)?;
     let head = head_of(job, target, (ready.description.clone(), ready.size.0, environment::capture(target.path())));
     let (mut recorder, _) = recorder(out, false, &head)?;

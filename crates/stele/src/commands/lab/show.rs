@@ -47,7 +47,7 @@ pub fn plan(job: &Job, cells: &[Cell], json: bool) -> Outcome<()> {
     Ok(())
 }
 
-/// What a run ends with.
+/// The results at the end of a run.
 pub fn outcome(cells: &[CellRecord], json: bool, out: Option<&Path>, digest: Option<&str>) {
     if json {
         for cell in cells {
@@ -195,7 +195,7 @@ pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()
     Ok(())
 }
 
-/// What a comparison in blocks found.
+/// The result of a comparison in blocks.
 pub fn compared(all: &[Judged], json: bool) -> Outcome<()> {
     if json {
         let ratio = |ratio: &Ratio| serde_json::json!({ "ratio": ratio.ratio, "interval": ratio.interval, "differs": ratio.differs() });

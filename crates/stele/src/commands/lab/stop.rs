@@ -1,4 +1,4 @@
-//! What ends a measurement early, and leaves what was measured: Ctrl-C, or the system's request to end (SIGTERM).
+//! Requests that end a measurement early and keep its results: Ctrl-C, or SIGTERM.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::{Failure, Outcome};
 
-/// Hears both from when it is made.
+/// Listens for both signals from its creation.
 pub struct Requests {
     interrupt: Signal,
     terminate: Signal,
@@ -20,7 +20,7 @@ impl Requests {
         Ok(Requests { interrupt: hear(SignalKind::interrupt())?, terminate: hear(SignalKind::terminate())? })
     }
 
-    /// Returns when one comes.
+    /// Returns at the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -29,10 +29,10 @@ impl Requests {
     }
 }
 
-/// What comes within it of the first request is the same one: `timeout` tells a process, and then its group.
+/// A signal within this time of the first counts as the same request: `timeout` signals a process, and then its group.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// Works on a thread of its own, which the first request asks to stop; another one later ends the process.
+/// Runs the work on its own thread. The first request asks the thread to stop; a later one ends the process.
 pub async fn until_stopped<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> Outcome<T> + Send + 'static,
 ) -> Outcome<T> {
@@ -41,7 +41,7 @@ pub async fn until_stopped<T: Send + 'static>(
     let mut requests = Requests::new()?;
     let listener = tokio::spawn(async move {
         requests.next().await;
-        eprintln!("\nstele: stopping; what was measured is kept. Once more ends it at once.");
+        eprintln!("\nstele: stopping; the results so far are kept. A second signal ends it at once.");
         asked.store(true, Ordering::Relaxed);
         let same = async {
             loop {

@@ -1,4 +1,4 @@
-//! Workloads side by side: all of a job's tenants at once, each on its target.
+//! Workloads side by side: all tenants of a job at once, each on its target.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,7 +31,7 @@ pub async fn run(json: bool, what: What, job: Job, cells: Vec<Cell>) -> Outcome<
     until_stopped(move |stop| measure(json, &what, &job, &targets, &cells, stop)).await
 }
 
-/// Those that share a target share it opened once.
+/// Tenants of the same target share one opening of it.
 struct Opened<'a> {
     target: &'a Target,
     ready: Ready,

@@ -42,11 +42,11 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
         }
     }
     let before = connection.call(Status {}).await?;
-    // Before the pool knows them: a start in between must find them.
+    // Do this before the pool knows the drives: a start in between must find them.
     let written = crate::config::add_drives(&site.config_path, &named)?;
     let next = before.drives.iter().map(|drive| drive.enclosure + 1).max().unwrap_or(0);
     let placed = (next..).zip(named.clone()).map(|(own, mut drive)| {
-        // A drive without an enclosure is one by itself.
+        // A drive without an enclosure is an enclosure of its own.
         drive.0.enclosure = Some(drive.0.enclosure.unwrap_or(own));
         drive
     });
@@ -126,7 +126,7 @@ async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arg
             |status: &StatusView| (!status.drives.iter().any(|drive| drive.drive == remove.drive), status.moving);
         let status = follow(connection, json, gone).await?;
         if let Some(drive) = drive {
-            // The server may have been faster.
+            // The server may have removed the entry already.
             forget(site, Path::new(&drive.path))?;
         }
         if json {

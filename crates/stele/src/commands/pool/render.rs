@@ -1,4 +1,4 @@
-//! How `stele pool status` shows a pool: in 80 columns, whatever drives are called.
+//! The text of `stele pool status`: 80 columns wide, however long the names of drives are.
 
 use stele_ground::Bytes;
 use stele_ground::calendar::moment;
@@ -16,7 +16,7 @@ fn health(drive: &DriveView) -> String {
     paint(&drive.health, colour)
 }
 
-/// The whole status as people read it.
+/// The whole status for people.
 pub fn render(status: &StatusView) -> String {
     let state = match status.state.as_str() {
         "ok" => paint("ok", GREEN),
@@ -83,7 +83,7 @@ pub fn render(status: &StatusView) -> String {
         last = Some(drive.enclosure);
         table.row(vec![
             enclosure,
-            // One that is not the pool's has none.
+            // A drive that is not the pool's has no number.
             if !drive.is_member() { "-".to_owned() } else { drive.drive.to_string() },
             health(drive),
             Bytes(drive.size).to_string(),
@@ -117,7 +117,7 @@ pub fn render(status: &StatusView) -> String {
     text
 }
 
-/// Room, in words.
+/// The line on space.
 fn space(status: &StatusView) -> String {
     let SpaceView { codes, overpromised_raw, promised_raw, objects } = &status.space;
     let mut text = format!(
@@ -157,7 +157,7 @@ fn space(status: &StatusView) -> String {
     text
 }
 
-/// Serial numbers and lasting names, where drives have any.
+/// Serial numbers and stable names of the drives that have any.
 fn identities(status: &StatusView) -> String {
     let mut table = Table::new(&[("drive", Align::Right), ("serial", Align::Left), ("by id", Align::Left)]);
     let known = |drive: &&DriveView| drive.serial.is_some() || drive.by_id.is_some();
@@ -173,7 +173,7 @@ fn identities(status: &StatusView) -> String {
     if any { format!("\n{}", table.render()) } else { String::new() }
 }
 
-/// What drives say of themselves, where any does.
+/// SMART reports of the drives that give one.
 fn smart(status: &StatusView) -> String {
     let mut table = Table::new(&[
         ("drive", Align::Right),

@@ -1,4 +1,5 @@
-//! What is on the drives: labels, checkpoints, tables and log, each version once with the drives that have it.
+//! The formats on the drives: labels, checkpoints, tables and log. Each version appears once, with the drives that have
+//! it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,21 +14,21 @@ use super::{Finding, Verdict, label, own_label, own_tables};
 use crate::commands::dump::{Reader, walk};
 use crate::failure::Outcome;
 
-/// What one drive says.
+/// The versions on one drive.
 #[derive(Default)]
 struct Drive {
-    /// Of the whole copies of its label; each version once.
+    /// Versions of the intact copies of the label; each version once.
     labels: Vec<Stamp>,
-    /// Formats of its whole checkpoints, and versions of what they are the root of.
+    /// Formats of the intact checkpoints, and versions of the tables below them.
     checkpoints: Vec<u32>,
     /// Checkpoints of a later format.
     later: usize,
     tables: Vec<u32>,
-    /// None: it is no member of the log, or the label or checkpoint that leads to it is not understood.
+    /// `None`: not a member of the log, or the label or checkpoint that leads to the log is not understood.
     log_is_known: Option<bool>,
 }
 
-/// Drives by what they say.
+/// Drives by version.
 type Said<T> = BTreeMap<T, Vec<String>>;
 
 pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
@@ -45,7 +46,8 @@ pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
             }
         };
         if drive.labels.is_empty() {
-            let next = "`stele drive dump` shows what is left of it; a pool with enough other drives does without it";
+            let next =
+                "`stele drive dump` shows the rest of its contents; a pool with enough other drives does without it";
             findings.push(
                 Finding::new("label", name.clone(), "none that is whole", own_label()).is(Verdict::Unknown, next),
             );
@@ -124,7 +126,7 @@ fn read(path: &Path) -> Outcome<Drive> {
             newest = Some(label);
         }
     }
-    // No check covers the format. Of one copy alone another one is damage, as the server takes it.
+    // No check covers the format. A single differing copy counts as damage, as in the server.
     let others = drive.labels.iter().filter(|stamp| stamp.format != codec::FORMAT).count();
     if others == 1 && drive.labels.len() > 1 {
         drive.labels.retain(|stamp| stamp.format == codec::FORMAT);
@@ -135,7 +137,7 @@ fn read(path: &Path) -> Outcome<Drive> {
     let mut best: Option<Anchor> = None;
     for slot in 0..2 {
         let bytes = reader.read(ANCHOR_AT + slot * SLOT, SLOT)?;
-        // What a former pool left there says nothing of this one.
+        // A checkpoint that an earlier pool left there does not count.
         let stamp = anchor::stamp(&bytes).filter(|(_, of)| pool.is_none_or(|pool| pool == *of));
         drive.checkpoints.extend(stamp.map(|(format, _)| format));
         let Some(anchor) = Anchor::decode(&bytes).filter(|anchor| Some(anchor.pool) == pool) else { continue };

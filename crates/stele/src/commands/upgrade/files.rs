@@ -1,4 +1,4 @@
-//! What is in the data directory: the configuration, exports, reservations, signed heads.
+//! The formats in the data directory: the configuration, exports, reservations, signed heads.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use crate::exports;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::heads;
 
-/// The beginning of a file of reservations: seven letters, and its version as a digit.
+/// The beginning of a reservation file: seven letters, and its version as a digit.
 const RESERVATIONS: &[u8; 8] = b"STELEPR1";
 
-/// And the configuration, where it is understood.
+/// Also returns the configuration, if it can be parsed.
 pub fn look(site: &Site) -> Outcome<(Vec<Finding>, Option<Config>)> {
     let place = site.config_path.display().to_string();
     let config = match Config::read(&site.config_path) {

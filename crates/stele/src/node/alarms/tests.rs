@@ -26,7 +26,7 @@ fn a_server_finds_the_alarms_of_the_one_before_it_one_json_object_a_line() {
     for field in ["kind", "severity", "drive", "since", "message", "next"] {
         assert!(line.get(field).is_some(), "{line} lacks {field}");
     }
-    // The machine stopped in the middle of a line.
+    // A crash cut the last line off.
     std::fs::write(&file, format!("{text}{{\"at\":17")).expect("written");
     let second = Alarms::of_server(&dir).list();
     assert_eq!((second.len(), second[0].drive, second[98].drive), (99, Some(51), Some(149)));

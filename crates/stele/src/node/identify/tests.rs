@@ -1,7 +1,7 @@
 use super::*;
 use crate::failure::Kind;
 
-/// A tree as the kernel and udev show it, in a folder of its own.
+/// The trees of the kernel and udev, in a directory of their own.
 struct Tree(PathBuf);
 
 impl Tree {

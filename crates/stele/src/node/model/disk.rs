@@ -1,4 +1,4 @@
-//! Copies of volumes and of drives, as root can make and put back.
+//! Copies of volumes and of drives, as root can make and restore them.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -8,7 +8,7 @@ use stele_media::{Buffer, Handle};
 
 const CHUNK: usize = 1 << 20;
 
-/// What a volume holds, zeros left out.
+/// The contents of a volume without its zeros.
 pub type Content = Vec<(u64, Vec<u8>)>;
 
 pub async fn read(volume: &Handle) -> Option<Content> {
@@ -39,7 +39,7 @@ pub async fn write(volume: &Handle, content: &Content) -> Option<()> {
     volume.flush().await.ok()
 }
 
-/// Copies every file of a folder, leaving holes where there are zeros.
+/// Copies every file of a directory, with holes in place of zeros.
 pub fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
     let _ = fs::remove_dir_all(to);
     fs::create_dir_all(to)?;

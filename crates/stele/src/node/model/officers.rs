@@ -1,4 +1,4 @@
-//! Officers, the clock, and heads: what two people may do, and one may not.
+//! Officers, the clock, and heads: acts that take two people.
 
 use stele_archive::{ArchiveError, Caller};
 use stele_ground::calendar::parse_moment;
@@ -16,7 +16,7 @@ impl World {
         Ok(())
     }
 
-    /// One person with both keys has the time spent closed credited, then two people who look at the amount.
+    /// One person with both keys tries to credit the closed time; then two people credit it, who check the amount.
     pub async fn credit(&mut self) -> Checked {
         use std::sync::atomic::Ordering::Relaxed;
         let Some(archive) = self.writable().cloned() else { return Ok(()) };
@@ -32,15 +32,15 @@ impl World {
                 return Err(self.violated(format!("one person had the clock credited: {}", asked.says)));
             }
         }
-        // An honest officer does not believe a clock that was set.
+        // An honest officer refuses to trust a clock that was set ahead.
         if self.clock.ahead.load(Relaxed) > 0 {
             let _ = archive.refuse_request(&ben, &asked.id).await;
             return Ok(());
         }
         if let Ok(done) = archive.approve(&ben, &asked.id).await {
             self.tell("another one approves");
-            // `... goes from A to B, by N s`. A rebuild may have set the clock back to before an earlier credit, which may
-            // then be given again: what counts is where the clock stands.
+            // `... goes from A to B, by N s`. A rebuild may have set the clock back to before an earlier credit, which
+            // can then be given again: the resulting position of the clock counts.
             let moment = done.split_once(" to ").and_then(|(_, to)| to.split_once(','));
             let seconds = moment.and_then(|(to, _)| parse_moment(&format!("{}Z", to.split('.').next()?)));
             if 1000 * seconds.expect("where the clock stands") > self.fastest_clock() {
@@ -50,7 +50,7 @@ impl World {
         Ok(())
     }
 
-    /// A key that root makes is no officer's by itself.
+    /// A key that root makes is not an officer's key without approval.
     pub async fn is_no_officer(&self, key: &str) -> Checked {
         match self.archive() {
             Some(archive) if archive.credentials(key).await.is_ok() => {
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// What was sent elsewhere is removed, as far as root reaches.
+    /// Removes the heads that were sent elsewhere, as far as root's access reaches.
     pub async fn remove_heads(&mut self) -> Checked {
         if self.disturbed.set_back {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What must be true after each step, and at the end of a history.
+//! The conditions that must hold after each step, and at the end of a history.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,12 +16,12 @@ impl Record {
 }
 
 impl World {
-    /// Whether the retention or hold of a version still stands.
+    /// Whether the retention or hold of a version is still in force.
     pub fn is_promised(&self, record: &Record) -> bool {
         record.hold || record.until.0 > self.fastest_clock()
     }
 
-    /// The furthest that the compliance clock may be: it runs a week a year fast at most, whatever was credited.
+    /// The largest possible value of the compliance clock: it gains at most a week a year, whatever was credited.
     pub fn fastest_clock(&self) -> u64 {
         let elapsed = self.clock.elapsed.load(Relaxed);
         self.clock.begun + elapsed + elapsed / 40 + 1000
@@ -47,12 +47,12 @@ impl World {
             let what = format!("nothing is wrong, and the archive is not served in full: {trouble:?}");
             return Err(self.violated(what));
         }
-        // A few at each step, all at the end.
+        // Check a few records at each step, and all at the end.
         let skip = self.count as usize * 7;
         self.judge_these(self.records.iter().cycle().skip(skip).take(self.records.len().min(6))).await
     }
 
-    /// The same of every record.
+    /// Checks every record.
     pub async fn check_all(&mut self) -> Checked {
         self.check().await?;
         self.judge_these(self.records.iter()).await
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// Gives everything back, and asks for every promise.
+    /// Undoes every disturbance and checks every promise.
     pub async fn settle(&mut self) -> Checked {
         self.tell("everything is given back");
         self.close().await;
@@ -148,7 +148,7 @@ impl World {
             self.judge(archive, record, true).await?;
         }
         self.close().await;
-        // The same once more, as a command without a server sees it.
+        // Check again as a command without a server.
         let mut node = self.pool(Opening::for_command()).await.map_err(|failure| self.violated(failure.to_string()))?;
         let opened = node.open_archive(&self.site, Opening::for_command()).await;
         let there = opened.is_ok() && node.archive().is_ok();

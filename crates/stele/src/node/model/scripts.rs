@@ -1,6 +1,6 @@
-//! Histories in named steps: for each protection the shortest that needs it. With all protections every script ends well;
-//! without the one it is about, it, or one of its variants, does not. Random histories come upon most of them only after
-//! hours.
+//! Histories in named steps: for each protection, the shortest history that needs it. With all protections, every
+//! script passes. Without its protection, the script or one of its variants fails. Random histories reach most of these
+//! cases only after hours.
 
 use stele_archive::mutation::Mutation;
 
@@ -10,10 +10,10 @@ use crate::node::rebuild::Ask;
 const FORCE: Ask = Ask { force: true, accept_losses: false };
 const LOSSES: Ask = Ask { force: true, accept_losses: true };
 
-/// Pairs of drives that are taken away together.
+/// Pairs of drives that are detached together.
 pub const PAIRS: u64 = (DRIVES * (DRIVES - 1) / 2) as u64;
 
-/// How many variants a script has.
+/// Number of variants of a script.
 pub fn variants(about: Mutation) -> u64 {
     match about {
         Mutation::Doubt => 2 * PAIRS,
@@ -32,12 +32,12 @@ impl World {
         self.put_some().await?;
         match about {
             Mutation::Owners => {
-                // The catalog is looked for on the data volume, and a rebuild puts that right.
+                // Look for the catalog on the data volume; a rebuild must repair that.
                 self.name_volumes((self.names.1.clone(), self.names.1.clone())).await?;
                 self.rebuild_asking(FORCE, false).await?;
             }
             Mutation::Pairing => {
-                // What was sent elsewhere would tell, too.
+                // The heads sent elsewhere would reveal it, too.
                 self.remove_heads().await?;
                 self.copy_catalog().await?;
                 self.put_catalog_back().await?;
@@ -52,7 +52,7 @@ impl World {
                 self.rebuild_asking(LOSSES, false).await?;
             }
             Mutation::UnreadableSegments => {
-                // Several segments, so that one can lose its header and the store's identity stays readable.
+                // Write several segments, so that one can lose its header while the store's identity stays readable.
                 for _ in 0..14 {
                     let _ = self.put_for(3650, false, 5 << 20).await;
                 }
@@ -75,8 +75,8 @@ impl World {
         self.settle().await
     }
 
-    /// Records for minutes, of which all is over but what was said of them later: of each in another stripe, far behind, so
-    /// that most pairs of drives hide the last note of one.
+    /// Records retained for minutes, whose retention later notes extend. Each note lies in another stripe, far behind
+    /// its record, so that most pairs of drives hide the last note of some record.
     async fn short_and_raised(&mut self) -> Checked {
         let first = self.records.len();
         for _ in 0..4 {
@@ -95,7 +95,7 @@ impl World {
         self.let_time_pass().await
     }
 
-    /// Less than what the first retention asks for, so that nothing expires before it is raised.
+    /// A time shorter than the first retention, so that no version expires before its retention is extended.
     fn let_time_pass_slowly(&self) {
         self.pass(100_000);
     }

@@ -1,4 +1,4 @@
-//! What the administrator does.
+//! The administrator's steps.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,11 +16,11 @@ use crate::failure::Outcome;
 use crate::node::Opening;
 use crate::node::rebuild::{Ask, BROKEN_OFF};
 
-/// Every kind of step; one that the pool's state does not allow is an attempt that must be refused.
+/// Number of kinds of steps. A step that the pool's state does not allow is an attempt that must be refused.
 const STEPS: u64 = 27;
 
-/// What most steps of a history are about, so that short ones reach deep: names and rebuilds, older catalogs, drives away while
-/// retentions are raised, pools set back, clocks and officers, and everything alike.
+/// The preferred steps of a history, so that short histories reach deep: names and rebuilds, older catalogs, missing
+/// drives during extensions, old pools restored, clocks and officers, and all steps alike.
 pub const THEMES: [&[u64]; 6] = [
     &[0, 6, 11, 13, 13, 20, 22],
     &[0, 4, 8, 12, 16, 17, 17, 20],
@@ -79,7 +79,7 @@ impl World {
         Ok(())
     }
 
-    /// A retention is raised, or a hold set.
+    /// Extends a retention, or sets a hold.
     async fn strengthen(&mut self) -> Checked {
         if self.records.is_empty() {
             return Ok(());
@@ -105,7 +105,7 @@ impl World {
         Ok(())
     }
 
-    /// Every retention is raised, in notes far behind the first ones.
+    /// Extends every retention, in notes far behind the first ones.
     pub async fn raise_all(&mut self) -> Checked {
         self.raise(0..self.records.len()).await
     }
@@ -124,7 +124,7 @@ impl World {
         Ok(())
     }
 
-    /// A rebuild is killed on its way. The archive is as it was, or the next rebuild makes it so.
+    /// Kills a rebuild on its way. The archive must be unchanged, or the next rebuild must repair it.
     async fn break_a_rebuild_off(&mut self) -> Checked {
         if self.disturbed.forbids_writing() || !self.disturbed.away.is_empty() || self.disturbed.in_doubt {
             return Ok(());
@@ -161,7 +161,7 @@ impl World {
         self.must_open()
     }
 
-    /// A hold is lifted, a retention tried to be shortened.
+    /// Lifts a hold, and tries to shorten a retention.
     async fn release(&mut self) -> Checked {
         if self.records.is_empty() {
             return Ok(());
@@ -180,8 +180,8 @@ impl World {
         Ok(())
     }
 
-    /// Everything `stele volume`, `stele export` and `stele pool remove` can be asked for, with any name there is; through the
-    /// server, or on the drives.
+    /// Runs any command of `stele volume`, `stele export` and `stele pool remove`, with any existing name, through the
+    /// server or on the drives.
     async fn command_on_a_volume(&mut self) -> Checked {
         let names = ["catalog", "data", "catalog-2", "spare", "copy", "snap", self.names.0.as_str()];
         let pick = |dice: &mut stele_ground::Dice| names[dice.below(names.len() as u64) as usize].to_owned();
@@ -264,7 +264,7 @@ impl World {
         match in_order {
             true => self.close().await,
             false => {
-                // Its drives are left as they are; the next opening replays the log.
+                // The drives stay as they are; the next opening replays the log.
                 if let Some(node) = self.node.take() {
                     node.kill().await;
                 }
@@ -275,7 +275,7 @@ impl World {
         self.must_open()
     }
 
-    /// Where nothing is missing, the server starts.
+    /// If nothing is missing, the server must start.
     fn must_open(&self) -> Checked {
         match self.node.is_some() || !self.disturbed.away.is_empty() {
             true => Ok(()),
@@ -342,7 +342,7 @@ impl World {
         }
     }
 
-    /// Three drives more, as large as the first: a catalog's three copies find room before stripes have moved.
+    /// Adds three drives as large as the first: a catalog's three copies fit before stripes have moved.
     pub async fn add_drives(&mut self) -> Outcome<()> {
         let size = std::fs::metadata(self.dir.join("drives/0.img")).expect("a drive").len();
         let place = |drive| DriveArgument(DrivePlace::new(self.dir.join(format!("drives/{drive}.img")), drive));
@@ -367,7 +367,7 @@ impl World {
         self.must_open()
     }
 
-    /// A copy of the catalog as it is, in the middle of a session or between two.
+    /// Copies the catalog, in the middle of a session or between two.
     pub async fn copy_catalog(&mut self) -> Checked {
         if self.disturbed.forbids_writing() || !self.disturbed.away.is_empty() {
             return Ok(());
@@ -377,14 +377,14 @@ impl World {
         if let Some(content) = disk::read(&handle).await {
             self.old_catalog = Some((self.openings, content));
             self.tell("the catalog is copied");
-            // What follows is known to the data volume before the copy can be put back.
+            // Later changes reach the data volume before the copy can be restored.
             let _ = self.put().await;
             self.let_time_pass().await?;
         }
         Ok(())
     }
 
-    /// The copy is written over the catalog volume, with no server running.
+    /// Writes the copy over the catalog volume, with no server running.
     pub async fn put_catalog_back(&mut self) -> Checked {
         let usable = !self.disturbed.forbids_writing() && self.disturbed.away.is_empty();
         let Some((_, content)) = self.old_catalog.take().filter(|_| usable) else { return Ok(()) };
@@ -417,7 +417,7 @@ impl World {
     }
 
     pub async fn put_pool_back(&mut self) -> Checked {
-        // Without the heads nothing tells that a whole pool was set back: SEMANTICS/retention.md says so.
+        // Without the heads nothing reveals that a whole pool was rolled back: SEMANTICS/retention.md says so.
         let usable = !self.disturbed.forbids_writing() && self.disturbed.away.is_empty() && !self.disturbed.in_doubt;
         let usable = usable && !self.headless;
         let Some((at, copy)) = self.old_pool.take().filter(|(at, _)| usable && *at < self.openings) else {
@@ -438,7 +438,7 @@ impl World {
         self.must_open()
     }
 
-    /// The catalog's name does not change but by a rebuild, which forgets older copies of the pool.
+    /// Only a rebuild changes the catalog's name, and a rebuild drops older copies of the pool.
     fn names_at(&self, _: u64) -> String {
         self.names.0.clone()
     }
@@ -452,7 +452,7 @@ impl World {
     }
 
     async fn rebuild(&mut self) -> Checked {
-        // Where the pool was set back, what a rebuild makes of it goes away with it.
+        // If the pool was rolled back, the result of a rebuild would vanish with it.
         if self.disturbed.set_back {
             return Ok(());
         }
@@ -461,8 +461,8 @@ impl World {
         self.rebuild_asking(ask, killed).await
     }
 
-    /// Whether a drive that was taken away belongs to the pool: one may have been removed from it meanwhile, and is no longer
-    /// missed when others have what it held.
+    /// Whether a detached drive still belongs to the pool. The pool may have removed it meanwhile, once other drives
+    /// held its data.
     async fn misses_a_member(&self) -> bool {
         let Some(node) = &self.node else { return false };
         let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { return true };
@@ -470,7 +470,7 @@ impl World {
         status.drives.iter().any(is_away)
     }
 
-    /// After an orderly stop, or a kill: then the data volume does not have the end of the log.
+    /// After an orderly stop or a kill. After a kill the data volume lacks the end of the log.
     pub async fn rebuild_asking(&mut self, ask: Ask, killed: bool) -> Checked {
         match self.node.take_if(|_| killed) {
             Some(node) => node.kill().await,
@@ -496,7 +496,7 @@ impl World {
         self.must_open()
     }
 
-    /// Leaves the server running where it succeeds.
+    /// Leaves the server running if it succeeds.
     pub async fn rebuild_now(&mut self, ask: Ask) -> Outcome<()> {
         let node = self.pool(Opening::for_server()).await?;
         let (node, rebuilt) = node.rebuild_here(&self.site, ask).await?;

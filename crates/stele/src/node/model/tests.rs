@@ -4,7 +4,7 @@ use stele_archive::mutation::{Mutation, Mutations};
 
 use super::*;
 
-/// Histories in a run of all tests, and steps in each.
+/// Number of histories in a test run, and of steps in each.
 const HISTORIES: u64 = 15;
 const STEPS: u64 = 24;
 
@@ -24,7 +24,7 @@ fn play(about: Mutation, variant: u64, without: Mutations) -> Result<(), Violati
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let failed = |failure: crate::failure::Failure| Violation(format!("no pool: {failure}"));
-        // Room for catalogs that are kept.
+        // Spare space for catalogs that a rebuild keeps.
         World::new(variant, without, 2 * DRIVE).await.map_err(failed)?.play(about, variant).await
     })
 }
@@ -32,7 +32,7 @@ fn play(about: Mutation, variant: u64, without: Mutations) -> Result<(), Violati
 #[test]
 fn the_script_of_each_protection_ends_well_with_it() {
     for about in Mutation::ALL {
-        // Each of the pairs is run without the protection below; a few do here.
+        // The test without protections runs every pair; a few suffice here.
         for variant in 0..scripts::variants(about).min(3) {
             play(about, variant, Mutations::default())
                 .unwrap_or_else(|Violation(what)| panic!("{about:?}, variant {variant}: {what}"));
@@ -44,7 +44,7 @@ fn the_script_of_each_protection_ends_well_with_it() {
 fn without_a_protection_its_script_breaks_a_promise() {
     let missed = |about: &Mutation| {
         let without = Mutations::default().with(*about);
-        // Where records lie is drawn anew for every pool: which drives hide what is a matter of chance.
+        // Every new pool places its records anew, so chance decides which drives hide which record.
         let variants = (0..TRIES).flat_map(|_| 0..scripts::variants(*about));
         let (begun, mut tries) = (Instant::now(), 0);
         let found = variants.inspect(|_| tries += 1).find_map(|variant| play(*about, variant, without).err());
@@ -58,7 +58,7 @@ fn without_a_protection_its_script_breaks_a_promise() {
     assert!(missed.is_empty(), "nothing goes wrong without {missed:?}");
 }
 
-/// The protection that `STELE_WITHOUT` names is taken away, as for the array's tests.
+/// The protection to remove, named by `STELE_WITHOUT`, as in the array's tests.
 fn without() -> Mutations {
     match std::env::var("STELE_WITHOUT") {
         Ok(name) => {
@@ -68,7 +68,7 @@ fn without() -> Mutations {
     }
 }
 
-/// How often all variants of a script are played until one breaks a promise.
+/// Number of times that all variants of a script run until one breaks a promise.
 const TRIES: usize = 3;
 
 /// 50: stele.toml names a drive that has left the pool, and a rebuild missed it.
@@ -81,7 +81,8 @@ fn the_histories_that_broke_a_promise_end_well() {
     }
 }
 
-/// `STELE_ADMIN_SECONDS` has it go on for so long, `STELE_ADMIN_SEED` begin there; alone it runs that history.
+/// `STELE_ADMIN_SECONDS` sets the duration and `STELE_ADMIN_SEED` the first seed; the seed alone runs that history
+/// only.
 #[test]
 fn no_history_of_an_administrator_breaks_a_promise() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());

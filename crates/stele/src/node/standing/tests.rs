@@ -8,7 +8,7 @@ use stele_ground::{Instant, MIB};
 
 use super::*;
 
-/// A machine whose clock is set by the test, in milliseconds beyond some day.
+/// A machine whose clock the test sets, in milliseconds after a fixed day.
 #[derive(Default)]
 struct Machine(AtomicU64, AtomicU64);
 

@@ -4,7 +4,7 @@ use super::*;
 fn a_moment_reads_the_same_until_the_clock_is_set() {
     const SECOND: i128 = 1_000_000_000;
     let mut kept = None;
-    // Both clocks are never read at the same instant.
+    // The two clocks are never read at the same instant.
     for measured in [100 * SECOND, 100 * SECOND + 7, 100 * SECOND - 40_000, 101 * SECOND] {
         kept = Some(steady(kept, measured));
         assert_eq!(kept, Some(100 * SECOND));

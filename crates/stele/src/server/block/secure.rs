@@ -1,7 +1,8 @@
-//! TLS of the block frontend: the acceptor, and the stream as the reactor drives it, without waiting.
+//! TLS of the block frontend: the acceptor, and the non-blocking stream that the reactor drives.
 //!
-//! Client certificates: with an authority configured every client must show one that the authority signed. Without, a client
-//! may show one, must prove that it owns its key, and an export can name it by its fingerprint.
+//! Client certificates: with a configured authority, every client must present a certificate that the authority signed.
+//! Without one, a client may present a certificate and must prove that it owns its key. An export can require its
+//! fingerprint.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -23,7 +24,7 @@ use tokio_rustls::rustls::{
 
 use crate::failure::{Failure, Outcome};
 
-/// Reads a PEM chain and its key, and the authority of client certificates where there is one.
+/// Reads a PEM chain with its key, and the authority of client certificates if there is one.
 pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Outcome<TlsAcceptor> {
     let unusable = |path: &Path, error: &dyn std::fmt::Display| {
         Failure::usage(format!("cannot use {} for TLS: {error}", path.display()))
@@ -55,13 +56,13 @@ pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Out
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Of the certificate that the client has shown and proved to own.
+/// The fingerprint of the certificate that the client presented and proved to own.
 pub fn fingerprint(connection: &ServerConnection) -> Option<Fingerprint> {
     let shown = connection.peer_certificates()?.first()?;
     digest(&SHA256, shown).as_ref().try_into().ok().map(Fingerprint)
 }
 
-/// Whoever owns the key of a certificate may show it: what it is good for is decided by its fingerprint, by the export.
+/// Accepts every certificate whose key the client owns. The export decides by its fingerprint.
 #[derive(Debug)]
 struct Owned(Arc<CryptoProvider>);
 
@@ -101,7 +102,7 @@ impl ClientCertVerifier for Owned {
     }
 }
 
-/// A socket behind TLS that does not block.
+/// A non-blocking socket behind TLS.
 pub struct Secure<U: Read + Write> {
     socket: U,
     connection: ServerConnection,
@@ -112,7 +113,7 @@ impl<U: Read + Write> Secure<U> {
         Secure { socket, connection }
     }
 
-    /// Takes records from the socket. False at its end.
+    /// Takes records from the socket. Returns false at its end.
     fn fetch(&mut self) -> io::Result<bool> {
         if self.connection.read_tls(&mut self.socket)? == 0 {
             return Ok(false);
@@ -121,7 +122,7 @@ impl<U: Read + Write> Secure<U> {
         Ok(true)
     }
 
-    /// Sends records. An error only where nothing can be sent ever again.
+    /// Sends records. An error means that the socket is closed for sending.
     fn drain(&mut self) -> io::Result<()> {
         while self.connection.wants_write() {
             self.connection.write_tls(&mut self.socket)?;
@@ -144,7 +145,7 @@ impl<U: Read + Write> Read for Secure<U> {
         }
     }
 
-    /// Fills one slice after another: a short read means that nothing is left here, and the socket is to be asked.
+    /// Fills one slice after another. A short read means that no data is left here; the caller must poll the socket.
     fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut total = 0;
         for slice in into.iter_mut().filter(|slice| !slice.is_empty()) {
@@ -168,12 +169,12 @@ impl<U: Read + Write> Write for Secure<U> {
         self.write_vectored(&[IoSlice::new(from)])
     }
 
-    /// Takes as much as its buffer holds, and sends what the socket takes of that.
+    /// Takes as much as the buffer holds, and sends as much of it as the socket takes.
     fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut went = self.connection.writer().write_vectored(from)?;
         let sent = self.drain();
         if went == 0 && from.iter().any(|slice| !slice.is_empty()) {
-            // Its buffer was full: with the socket's help there may be room now.
+            // The buffer was full. The socket may have taken part of it now.
             sent?;
             went = self.connection.writer().write_vectored(from)?;
         }
@@ -195,7 +196,7 @@ impl<U: Read + Write + AsRawFd> AsRawFd for Secure<U> {
 }
 
 impl<U: Read + Write> Drop for Secure<U> {
-    /// Says goodbye, if the socket takes it.
+    /// Sends the closing alert, if the socket takes it.
     fn drop(&mut self) {
         self.connection.send_close_notify();
         let _ = self.drain();

@@ -9,7 +9,7 @@ use super::*;
 use crate::config::Config;
 use crate::node::Node;
 
-/// A drive that answers nothing while it hangs.
+/// A drive that gives no answer while it hangs.
 struct Hanging {
     drive: MemoryDrive,
     hangs: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
     Arc::new(Node::of_pool(pool, Config::new(Vec::new())))
 }
 
-/// Short, since drives that hang do so in real time.
+/// Short, since a hanging drive takes real time.
 const SHORT: Duration = Duration::from_secs(1);
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn a_server_ends_within_its_grace_though_no_drive_answers() {
     let failure = tokio::time::timeout(60 * SHORT, close(node, SHORT)).await.expect("an end").unwrap_err();
     assert_eq!((failure.kind, failure.kind.exit_code()), (Kind::Stuck, 8));
     assert!(failure.error.contains("within 1 s") && failure.error.contains("durable"), "{failure}");
-    // Or the test itself would wait for them.
+    // Otherwise the test itself would wait for them.
     hangs.store(false, Ordering::SeqCst);
 }
 

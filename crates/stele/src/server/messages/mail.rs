@@ -1,4 +1,4 @@
-//! Mail over SMTP: one message each, in plain text.
+//! Mail over SMTP: one mail for each message, in plain text.
 
 use lettre::message::Mailbox;
 use lettre::transport::smtp::authentication::Credentials;
@@ -60,7 +60,7 @@ impl Mail {
     }
 }
 
-/// Names in it may be anybody's: nothing begins another line of the head.
+/// Names in the subject are untrusted: a line break in one must not begin another header line.
 fn subject(message: &Message) -> String {
     let Message { state, kind, subject, pool, .. } = message;
     format!("[stele {}] {kind} {state}: {}", Shown(pool), Shown(subject))

@@ -78,7 +78,7 @@ fn a_full_queue_drops_the_oldest_and_says_so() {
     assert_eq!((first.number, first.dropped, queue.lock().messages.len()), (4, 3, WAITING_MAX));
     queue.taken(&first);
     assert_eq!((queue.first().unwrap().number, queue.first().unwrap().dropped), (5, 0));
-    // One that was dropped while it was under way takes no other with it.
+    // Taking a message that was dropped meanwhile removes no other message.
     queue.taken(&first);
     assert_eq!(queue.first().unwrap().number, 5);
 }

@@ -1,4 +1,4 @@
-//! A webhook: a message as JSON, by POST. It was taken when the answer's status is 2xx.
+//! A webhook: a message as JSON, by POST. An answer with status 2xx means that it was taken.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::Message;
 use crate::failure::{Failure, Outcome};
 
-/// What is read of an answer.
+/// Largest number of bytes read of an answer.
 const ANSWER_MAX: usize = 64 << 10;
 
 pub struct Webhook {
@@ -42,7 +42,7 @@ impl Webhook {
         Ok(Webhook { uri, host, port, tls })
     }
 
-    /// Without its path and query, which may hold a secret.
+    /// The name without path and query, which may hold a secret.
     pub fn name(&self) -> String {
         format!("the webhook at {}:{}", self.host, self.port)
     }
@@ -67,7 +67,7 @@ impl Webhook {
         let broken = |error: hyper::Error| format!("the connection broke: {error}");
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // Ends with this attempt, whatever the peer does.
+        // The connection ends with this attempt, whatever the peer does.
         let driver = Aborts(tokio::spawn(async move {
             let _ = connection.await;
         }));
@@ -95,7 +95,7 @@ impl Drop for Aborts {
     }
 }
 
-/// Trusts what the machine trusts.
+/// Trusts the certificate authorities of the machine.
 fn connector() -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -7,7 +7,7 @@ use stele_lab::raid::Level;
 use stele_lab::record::CellRecord;
 use stele_lab::report::chart::{Axis, Bars, Chart, Series};
 
-/// One printed comparison of a chart: drives, unit, and what was stated for the DS4500 and the DS4400.
+/// One printed comparison of a chart: drives, unit, and the stated values of the DS4500 and the DS4400.
 pub struct Stated {
     pub ds4500: Option<f64>,
     pub ds4400: Option<f64>,
@@ -52,7 +52,7 @@ pub fn curves(found: Found<'_>, number: u8, workload: &str, level: Level, drives
     Chart::lines(title, Axis::linear(across), Axis::logarithmic("ms"), series).with_line(Some((20.0, "20 ms".into())))
 }
 
-/// All loads that were tried, in their order.
+/// All loads that were tried, in order.
 fn curve(cell: &CellRecord, is_mixed: bool) -> Vec<(f64, f64)> {
     let mut runs: Vec<(u32, f64, f64)> = cell
         .runs
@@ -67,7 +67,7 @@ fn curve(cell: &CellRecord, is_mixed: bool) -> Vec<(f64, f64)> {
     runs.into_iter().map(|(_, across, response)| (across, response)).collect()
 }
 
-/// Streams that were measured, by the size of their accesses.
+/// Measured streams, by the size of their accesses.
 pub fn of_streams<'a>(found: Found<'a>, workload: &str, level: Level) -> Vec<(u64, &'a CellRecord)> {
     let of_size = |(size, bytes): &(&str, u64)| {
         let name = format!("{workload}_{size}");

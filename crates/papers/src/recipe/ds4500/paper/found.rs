@@ -1,4 +1,4 @@
-//! What a run of the recipe found, by what was asked.
+//! The results of a run of the recipe, by question.
 
 use crate::published::Printed;
 use crate::recipe::ds4500::STROKE;
@@ -7,9 +7,9 @@ use stele_lab::record::{CellRecord, Recorded};
 use stele_lab::report::chosen;
 use stele_lab::workload::{self, AccessSpec};
 
-/// A part that was at work for more than this share of the time sets the rate.
+/// A part that was busy for more than this share of the time limits the rate.
 const BOUND: f64 = 0.85;
-/// The busiest of drives that have less to do in the mean.
+/// The same limit for the busiest drive, if the drives' mean is lower.
 const BUSIEST: f64 = 0.95;
 
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ pub struct Key<'a> {
     pub cached: bool,
     pub stroke: u8,
     pub workload: &'a str,
-    /// Stele's log lies on the hard drives.
+    /// Whether Stele's log lies on the hard drives.
     pub log_on_drives: bool,
 }
 
@@ -55,35 +55,35 @@ impl<'a> Found<'a> {
         self.recorded.cells.iter().filter(|cell| cell.search.is_some()).find(matches)
     }
 
-    /// Stele for the table's cell, its log on the hard drives.
+    /// Stele's result for the table's cell, with its log on the hard drives.
     pub fn log_on_drives(&self, printed: &Printed) -> Option<&'a CellRecord> {
         self.cell(Key { log_on_drives: true, ..Key::of("stele", printed, &printed.workload_name()) })
     }
 
-    /// Of the table's cell.
+    /// The result for the table's cell.
     pub fn printed(&self, array: &str, printed: &Printed) -> Option<&'a CellRecord> {
         self.cell(Key::of(array, printed, &printed.workload_name()))
     }
 }
 
-/// Accesses a second at the response asked for.
+/// Accesses a second at the goal.
 pub fn rate(cell: &CellRecord) -> f64 {
     cell.search.as_ref().map_or(0.0, |search| search.rate)
 }
 
-/// MiB a second there.
+/// MiB a second at the goal.
 pub fn throughput(cell: &CellRecord) -> f64 {
     let spec = workload::named(&cell.workload);
     rate(cell) * spec.as_ref().map_or(0, AccessSpec::mean_length) as f64 / f64::from(1 << 20)
 }
 
-/// Share of the time that a part was at work, at the probe nearest to the answer.
+/// Share of the time that a part was busy, at the probe nearest to the answer.
 pub fn busy(cell: &CellRecord, part: &str) -> Option<f64> {
     let run = chosen(cell)?;
     run.busy.iter().find(|(name, _)| name == part).map(|(_, share)| *share)
 }
 
-/// What keeps the rate from being higher.
+/// The part that limits the rate.
 pub fn bound_by(cell: &CellRecord) -> &'static str {
     let above = |part: &str, least: f64| busy(cell, part).is_some_and(|share| share >= least);
     if above("controllers", BOUND) {

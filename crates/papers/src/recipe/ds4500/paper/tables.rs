@@ -26,7 +26,7 @@ pub fn place(printed: &Printed, column: &str) -> Place {
     Place::new(row_of(printed), column)
 }
 
-/// The cells of a table that were measured, in its order.
+/// The measured cells of a table, in its order.
 pub fn measured<'a>(found: Found<'a>, table: &str) -> Vec<(Printed, &'a CellRecord)> {
     let of_table = ds4500_tables().into_iter().filter(|printed| printed.table == table);
     let mut cells: Vec<_> = of_table.filter_map(|printed| Some((found.printed("stele", &printed)?, printed))).collect();
@@ -47,7 +47,7 @@ pub fn workload(printed: &Printed) -> String {
     printed.size.map_or(name.clone(), |size| format!("{name} {} KiB", size >> 10))
 }
 
-/// One of tables 1, 3, 4, 5, 7 and 8. None where nothing of it was measured.
+/// One of tables 1, 3, 4, 5, 7 and 8. `None` if no cell of it was measured.
 pub fn rates(found: Found<'_>, name: &str, title: &str, against: bool) -> Option<Table> {
     let cells = measured(found, name);
     // File and web server are printed as throughput.
@@ -101,7 +101,7 @@ pub fn rates(found: Found<'_>, name: &str, title: &str, against: bool) -> Option
     Some(table)
 }
 
-/// What is to be said of single cells of such a table.
+/// Remarks on single cells of such a table.
 pub fn remarks(found: Found<'_>, name: &str, against: bool) -> Vec<String> {
     let said = |(printed, cell): (Printed, &CellRecord)| {
         let remark = remark(&printed, cell, found.printed("ds4500", &printed), against);
@@ -131,7 +131,7 @@ fn remark(printed: &Printed, cell: &CellRecord, model: Option<&CellRecord>, agai
     remarks.join("; ")
 }
 
-/// Table 2 or 6: what a wider stroke leaves of the rate.
+/// Table 2 or 6: the share of the rate that remains with a wider stroke.
 pub fn strokes(found: Found<'_>, name: &str, level: Level, against: bool) -> Option<Table> {
     let key = |array, stroke| Key {
         array,
@@ -180,7 +180,7 @@ pub fn strokes(found: Found<'_>, name: &str, level: Level, against: bool) -> Opt
     any.then_some(table)
 }
 
-/// The streams of a level: workload, its words, and how far its chart is behind the first one.
+/// The streams of a level: workload, its name, and the offset of its chart from the first one.
 const STREAMING: [(&str, &str, u8); 2] = [("streaming_read", "reads", 0), ("streaming_write", "writes", 1)];
 
 fn stream_row(level: Level, workload: &str, size: u64) -> String {
@@ -190,7 +190,7 @@ fn stream_row(level: Level, workload: &str, size: u64) -> String {
 /// The published streams have one size.
 const STREAM_STATED: u64 = 64 << 10;
 
-/// Throughput of streams, beside what is stated of one size. None where nothing of it was measured.
+/// Throughput of streams, beside the stated value for one size. `None` if no cell of it was measured.
 pub fn streams(found: Found<'_>, level: Level, first: u8, against: bool) -> Option<Table> {
     let title = format!("{}, streams of {STREAM_DRIVES} drives, MiB/s", level.name());
     let mut table = Table::new(title).left("stream", "").right("size", "access").right(STELE, "Stele");
@@ -220,7 +220,7 @@ pub fn streams(found: Found<'_>, level: Level, first: u8, against: bool) -> Opti
     any.then_some(table)
 }
 
-/// What the summary says of them: beside the stated ones, and where larger accesses lose more than half.
+/// The summary of the streams: beside the stated ones, and the sizes at which larger accesses lose more than half.
 pub fn streams_said(found: Found<'_>) -> Vec<Text> {
     let mut said = Vec::new();
     for (level, first) in [(Level::Raid5, 2), (Level::Raid10, 8)] {
@@ -252,7 +252,7 @@ pub fn streams_said(found: Found<'_>) -> Vec<Text> {
     said
 }
 
-/// Stele with its log in memory and on the hard drives. None where that was not measured.
+/// Stele with its log in memory and on the hard drives. `None` if that was not measured.
 pub fn logs(found: Found<'_>) -> Option<Table> {
     let mut table = Table::new("Write-back, log in memory and on the hard drives, accesses/s")
         .left("level", "array")
@@ -297,7 +297,7 @@ pub fn beside_model(found: Found<'_>) -> Vec<BesideModel> {
     ds4500_tables().into_iter().filter_map(pair).collect()
 }
 
-/// What was measured as the tables of a paper, for arithmetic to look at.
+/// The results as the tables of a paper, for arithmetical checks.
 pub fn as_printed(found: Found<'_>) -> Vec<Printed> {
     let mut cells = Vec::new();
     for printed in ds4500_tables() {

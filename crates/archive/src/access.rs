@@ -1,0 +1,4 @@
+//! Keys that come from outside: access keys of callers, and the master key in escrow.
+
+pub(crate) mod access_keys;
+pub(crate) mod master_key;

@@ -1,0 +1,153 @@
+//! Changes to the rows of stored versions.
+
+use std::sync::Arc;
+
+use stele_catalog::{CatalogError, Transaction};
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::bucket::check_key;
+use crate::model::error::Result;
+use crate::model::principal::{Access, Caller};
+use crate::model::version::VersionId;
+use crate::record::content::{Content, Extent};
+use crate::record::version::{VersionNote, VersionRef, VersionRow};
+use crate::record::{HOLDS, RETAINED, VERSIONS, encode, keys};
+use crate::space::header::Kind;
+use crate::space::places::places;
+use crate::state::buckets::Bucket;
+use crate::state::compensations::NoteSubject;
+use crate::state::key_locks::KeyLock;
+use crate::store::committing::{Committing, Proof};
+use crate::store::lookup::{self, Found};
+use crate::store::{Archive, Store};
+
+impl Archive {
+    /// Looks up a version in order to read its properties.
+    pub(crate) async fn find_version(
+        &self,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Result<(Arc<Bucket>, Found)> {
+        check_key(key)?;
+        let authorized = self.store().authorized(caller, Access::Read, bucket, key);
+        let bucket = self.store().audited(authorized, || Event::new(caller, Action::Read).object(bucket, key)).await?;
+        let snapshot = self.store().snapshot()?;
+        let found = lookup::readable(&*snapshot, &bucket, key, version)?;
+        Ok((bucket, found))
+    }
+
+    /// Looks up a version in order to change its properties, under its key's lock.
+    pub(crate) async fn lock_version(
+        &self,
+        caller: &Caller,
+        access: Access,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Result<(Arc<Bucket>, KeyLock, Found)> {
+        check_key(key)?;
+        let bucket = self.store().authorized(caller, access, bucket, key)?;
+        self.store().writable()?;
+        let lock = self.store().lock(bucket.number, key).await?;
+        let snapshot = self.store().snapshot()?;
+        let found = lookup::readable(&*snapshot, &bucket, key, version)?;
+        Ok((bucket, lock, found))
+    }
+}
+
+impl Store {
+    /// Changes the row of a stored version: notes the new row, then commits it with its event, if the row is still as
+    /// found.
+    pub async fn change_version(
+        self: &Arc<Store>,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        lock: KeyLock,
+        event: Event,
+        change: impl FnOnce(&mut VersionRow),
+    ) -> Result<()> {
+        let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
+        let answer = self.write_version_anew(bucket, key, found, lock, Some(event), change).await?;
+        self.compensated(NoteSubject::Version(at), answer).await
+    }
+
+    /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.
+    pub(crate) async fn write_version_anew(
+        self: &Arc<Store>,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        lock: KeyLock,
+        event: Option<Event>,
+        change: impl FnOnce(&mut VersionRow),
+    ) -> Result<std::result::Result<(), CatalogError>> {
+        let writing = self.segments().begin();
+        let mut row = found.row.clone();
+        change(&mut row);
+        // Changes of tags must not use up the reserve for deletions.
+        let reserve = event.is_none()
+            || row.retention != found.row.retention
+            || row.hold != found.row.hold
+            || row.notified != found.row.notified;
+        let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
+        let layout = if row.content == Content::Parts { Some(self.layout(row.object)?) } else { None };
+        let note = VersionNote { at: at.clone(), row: row.clone(), layout };
+        // Before the note: a note whose commit fails needs a compensating note.
+        let _protected = if row.retention.is_some() || row.hold { Some(self.ensure_protected().await?) } else { None };
+        row.note = self.note_within(Some(&writing), reserve, Kind::Version, Some(bucket), row.object, &note).await?;
+        let raw = encode(&row);
+        let transaction = Transaction::new().with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
+            VERSIONS,
+            at.record_key(),
+            raw.clone(),
+        );
+        let mut transaction = self.reindex(transaction, &at, &found.row, &row);
+        if let Some(event) = event {
+            transaction = self.with_record(transaction, event);
+        }
+        let extents = inline(&row);
+        let (gained, lost) = (places(&row.note, extents), places(&found.row.note, extents));
+        let proof = Proof { table: VERSIONS, key: at.record_key(), value: Some(raw) };
+        let committing = Committing::new(self, proof).writing(writing).lock(lock).after(move |store| {
+            gained.into_iter().for_each(|place| store.segments().add_live(place));
+            lost.into_iter().for_each(|place| store.segments().drop_live(place));
+            None
+        });
+        // The commit is the flush behind the acknowledgement. The note was durable before it.
+        Ok(committing.commit(transaction).await.map(drop))
+    }
+
+    /// Replaces the index records of a version's retention and hold.
+    pub fn reindex(
+        &self,
+        mut transaction: Transaction,
+        at: &VersionRef,
+        before: &VersionRow,
+        after: &VersionRow,
+    ) -> Transaction {
+        if before.retention != after.retention {
+            if let Some(retention) = before.retention {
+                transaction = transaction.delete(RETAINED, keys::numbers(retention.until.0, before.object));
+            }
+            if let Some(retention) = after.retention {
+                transaction = transaction.put(RETAINED, keys::numbers(retention.until.0, after.object), encode(at));
+            }
+        }
+        match (before.hold, after.hold) {
+            (false, true) => transaction.put(HOLDS, keys::number(after.object), encode(at)),
+            (true, false) => transaction.delete(HOLDS, keys::number(after.object)),
+            _ => transaction,
+        }
+    }
+}
+
+fn inline(row: &VersionRow) -> &[Extent] {
+    match &row.content {
+        Content::Stream(stream) => stream.extents.as_deref().unwrap_or_default(),
+        _ => &[],
+    }
+}

@@ -1,0 +1,13 @@
+//! The types of the interface: ids, settings, rights, errors, alarms, and time as the caller gives it.
+
+pub mod action;
+pub mod alarm;
+pub mod bucket;
+pub mod checksum;
+pub mod error;
+pub mod mutation;
+pub mod pairing;
+pub mod principal;
+pub mod secrets;
+pub mod time;
+pub mod version;

@@ -1,0 +1,308 @@
+//! Buckets as frontends see them: their settings and the rules for their names.
+
+use std::fmt;
+
+use minicbor::{Decode, Encode};
+
+use crate::model::error::{ArchiveError, Result};
+use crate::model::time::Timestamp;
+use crate::model::version::{RetentionMode, Tags};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Versioning {
+    /// Never enabled. Each key has one version, the null version.
+    #[default]
+    #[n(0)]
+    Off,
+    #[n(1)]
+    Enabled,
+    /// Enabled once, and now suspended. New writes replace the null version; older versions stay.
+    #[n(2)]
+    Suspended,
+}
+
+/// The unit and length of a default retention period.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum Period {
+    #[n(0)]
+    Days(#[n(0)] u32),
+    /// Of 365 days.
+    #[n(1)]
+    Years(#[n(0)] u32),
+}
+
+impl Period {
+    pub fn days(self) -> u64 {
+        match self {
+            Period::Days(days) => days.into(),
+            Period::Years(years) => u64::from(years) * 365,
+        }
+    }
+}
+
+/// The retention of versions that are put without one of their own. A change of it does not touch stored versions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct DefaultRetention {
+    #[n(0)]
+    pub mode: RetentionMode,
+    #[n(1)]
+    pub period: Period,
+}
+
+/// Enabled for good: versioning is on and cannot be suspended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct ObjectLock {
+    #[n(0)]
+    pub default: Option<DefaultRetention>,
+}
+
+/// The right that weakening a retention in this bucket takes. A level can only be raised.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Protection {
+    /// A caller that may set GOVERNANCE retention may shorten it. Every change is audited.
+    #[default]
+    #[n(0)]
+    Basic,
+    /// Shortening GOVERNANCE retention takes the permission and the explicit request.
+    #[n(1)]
+    Governance,
+    /// No caller can shorten a retention. New retention in the bucket is COMPLIANCE, whatever the request says.
+    #[n(2)]
+    Compliance,
+}
+
+/// The action on a version when its retention has passed and no hold is on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+#[cbor(index_only)]
+pub enum ExpiryAction {
+    #[default]
+    #[n(0)]
+    Keep,
+    /// Expiration removes the version and leaves a certificate.
+    #[n(1)]
+    Delete,
+    /// Expiration writes one audit record.
+    #[n(2)]
+    Notify,
+}
+
+/// The access of requests without a signature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+#[cbor(index_only)]
+pub enum AnonymousAccess {
+    #[default]
+    #[n(0)]
+    None,
+    /// Getting objects by key.
+    #[n(1)]
+    Read,
+    /// Getting objects, and listing.
+    #[n(2)]
+    ReadAndList,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct Quota {
+    #[n(0)]
+    pub bytes: Option<u64>,
+    /// Versions, delete markers included.
+    #[n(1)]
+    pub versions: Option<u64>,
+}
+
+/// The settings of a new bucket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewBucket {
+    /// Object Lock from the start. It also enables versioning.
+    pub object_lock: bool,
+    pub versioning: bool,
+    pub default_retention: Option<DefaultRetention>,
+    /// None: Governance with Object Lock, else Basic.
+    pub protection: Option<Protection>,
+    pub expiry: ExpiryAction,
+    pub quota: Quota,
+    pub anonymous: AnonymousAccess,
+    pub region: String,
+    pub tags: Tags,
+}
+
+impl Default for NewBucket {
+    fn default() -> NewBucket {
+        NewBucket {
+            object_lock: false,
+            versioning: false,
+            default_retention: None,
+            protection: None,
+            expiry: ExpiryAction::Keep,
+            quota: Quota::default(),
+            anonymous: AnonymousAccess::None,
+            region: "us-east-1".into(),
+            tags: Tags::new(),
+        }
+    }
+}
+
+/// One setting to change. All others stay.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BucketChange {
+    /// Enables versioning, or suspends it where Object Lock allows that.
+    Versioning(Versioning),
+    /// Enables Object Lock for good, and versioning with it. Sets or clears the default retention.
+    ObjectLock(ObjectLock),
+    /// Raises the level.
+    Protection(Protection),
+    Expiry(ExpiryAction),
+    Quota(Quota),
+    Anonymous(AnonymousAccess),
+    /// Replaces all tags. Empty removes them.
+    Tags(Tags),
+    /// Makes an empty bucket a share of the file gateway, for good.
+    Share,
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Period::Days(days) => write!(f, "{days} days"),
+            Period::Years(years) => write!(f, "{years} years"),
+        }
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protection::Basic => "basic",
+            Protection::Governance => "governance",
+            Protection::Compliance => "compliance",
+        })
+    }
+}
+
+/// The text for audit records.
+impl fmt::Display for BucketChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
+        match self {
+            BucketChange::Versioning(Versioning::Off) => f.write_str("versioning off"),
+            BucketChange::Versioning(Versioning::Enabled) => f.write_str("versioning enabled"),
+            BucketChange::Versioning(Versioning::Suspended) => f.write_str("versioning suspended"),
+            BucketChange::ObjectLock(ObjectLock { default: None }) => {
+                f.write_str("Object Lock, without a default retention")
+            }
+            BucketChange::ObjectLock(ObjectLock { default: Some(default) }) => {
+                write!(f, "Object Lock, default retention {} for {}", default.mode, default.period)
+            }
+            BucketChange::Protection(level) => write!(f, "protection level {level}"),
+            BucketChange::Expiry(ExpiryAction::Keep) => f.write_str("keep expired versions"),
+            BucketChange::Expiry(ExpiryAction::Delete) => f.write_str("delete expired versions"),
+            BucketChange::Expiry(ExpiryAction::Notify) => f.write_str("notify of expired versions"),
+            BucketChange::Quota(quota) => {
+                write!(f, "quota in bytes: {}, in versions: {}", limit(quota.bytes), limit(quota.versions))
+            }
+            BucketChange::Anonymous(AnonymousAccess::None) => f.write_str("no anonymous access"),
+            BucketChange::Anonymous(AnonymousAccess::Read) => f.write_str("anonymous callers read"),
+            BucketChange::Anonymous(AnonymousAccess::ReadAndList) => f.write_str("anonymous callers read and list"),
+            BucketChange::Tags(tags) => {
+                let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                write!(f, "tags: {}", if tags.is_empty() { "none".to_owned() } else { tags.join(", ") })
+            }
+            BucketChange::Share => f.write_str("a share of the file gateway"),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BucketInfo {
+    pub name: String,
+    pub created: Timestamp,
+    /// The actor that created it.
+    pub owner: String,
+    pub region: String,
+    pub versioning: Versioning,
+    pub object_lock: Option<ObjectLock>,
+    pub protection: Protection,
+    pub expiry: ExpiryAction,
+    pub quota: Quota,
+    pub anonymous: AnonymousAccess,
+    pub tags: Tags,
+    /// The bucket is a share: the file gateway alone changes and reads its objects.
+    pub share: bool,
+}
+
+/// The content of a bucket, with delete markers and noncurrent versions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    pub versions: u64,
+    pub bytes: u64,
+}
+
+/// The rules of AWS for new bucket names: 3 to 63 of a-z, 0-9, dot and hyphen, beginning and ending with a letter or
+/// digit, no two dots in a row, not an IPv4 address, none of the reserved beginnings and endings.
+pub fn check_bucket_name(name: &str) -> Result<()> {
+    let refuse = |why: &str| Err(ArchiveError::InvalidBucketName(format!("`{name}` cannot name a bucket: {why}")));
+    let alphanumeric = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    if !(3..=63).contains(&name.len()) {
+        return refuse("a name has 3 to 63 characters");
+    }
+    if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-') {
+        return refuse("only a-z, 0-9, `.` and `-` are allowed");
+    }
+    if !alphanumeric(name.bytes().next()) || !alphanumeric(name.bytes().last()) {
+        return refuse("it must begin and end with a letter or digit");
+    }
+    if name.contains("..") || name.contains(".-") || name.contains("-.") {
+        return refuse("dots must stand between letters or digits");
+    }
+    let parts: Vec<&str> = name.split('.').collect();
+    if parts.len() == 4 && parts.iter().all(|part| part.parse::<u8>().is_ok()) {
+        return refuse("it looks like an IP address");
+    }
+    let reserved = ["xn--", "sthree-", "amzn-s3-demo-"].iter().any(|start| name.starts_with(start))
+        || ["-s3alias", "--ol-s3", ".mrap", "--x-s3"].iter().any(|end| name.ends_with(end));
+    if reserved {
+        return refuse("its beginning or ending is reserved");
+    }
+    Ok(())
+}
+
+/// The rules of AWS: keys of 1 to 128 characters, values up to 256.
+pub(crate) fn check_tags(tags: &Tags, most: usize) -> Result<()> {
+    let refuse = |message: String| Err(ArchiveError::InvalidArgument(message));
+    if tags.len() > most {
+        return refuse(format!("{} tags, at most {most} are allowed", tags.len()));
+    }
+    for (key, value) in tags {
+        if key.is_empty() || key.chars().count() > 128 || value.chars().count() > 256 {
+            return refuse(format!("tag `{key}`: a key has 1 to 128 characters, a value at most 256"));
+        }
+        if key.starts_with("aws:") {
+            return refuse(format!("tag `{key}`: keys that begin with `aws:` are reserved"));
+        }
+    }
+    Ok(())
+}
+
+/// 1 to 1024 bytes of UTF-8, any characters.
+pub fn check_key(key: &str) -> Result<()> {
+    match key.len() {
+        0 => Err(ArchiveError::InvalidKey("a key has at least one byte".into())),
+        1..=1024 => Ok(()),
+        length => Err(ArchiveError::InvalidKey(format!("a key has at most 1024 bytes, this one has {length}"))),
+    }
+}
+
+impl fmt::Display for Versioning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Versioning::Off => "off",
+            Versioning::Enabled => "enabled",
+            Versioning::Suspended => "suspended",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

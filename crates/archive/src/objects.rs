@@ -1,0 +1,11 @@
+//! Operations on objects: put, get, copy, list, delete, tag, and multipart upload.
+
+pub(crate) mod body;
+pub mod copy;
+pub mod deletion;
+pub mod get;
+pub(crate) mod install;
+pub mod list;
+pub mod multipart;
+pub mod put;
+pub(crate) mod tags;

@@ -1,0 +1,145 @@
+//! Copying inside the store: the content is read, verified, and written under a new key.
+
+use std::ops::RangeInclusive;
+
+use crate::model::checksum::{Algorithm, Expected};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::Caller;
+use crate::model::secrets::CustomerKey;
+use crate::model::version::{Metadata, ObjectInfo, PartInfo, Retention, Tags, VersionId};
+use crate::objects::get::{ByteRange, GetRequest, ObjectReader, ReadCondition};
+use crate::objects::multipart::PartRequest;
+use crate::objects::put::{BODY_MAX, ObjectWriter, PutRequest, WriteCondition};
+use crate::store::Archive;
+
+#[derive(Clone, Default, Debug)]
+pub struct CopySource {
+    pub bucket: String,
+    pub key: String,
+    pub version: Option<VersionId>,
+    pub condition: ReadCondition,
+    pub customer_key: Option<CustomerKey>,
+}
+
+#[derive(Clone, Default, Debug)]
+pub struct CopyRequest {
+    pub source: CopySource,
+    pub bucket: String,
+    pub key: String,
+    /// None: the source's metadata. A copy onto itself must replace something.
+    pub metadata: Option<Metadata>,
+    pub tags: Option<Tags>,
+    pub retention: Option<Retention>,
+    pub legal_hold: bool,
+    pub condition: WriteCondition,
+    pub algorithm: Option<Algorithm>,
+    pub customer_key: Option<CustomerKey>,
+}
+
+/// The copy, and the version that was copied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Copied {
+    pub object: ObjectInfo,
+    pub source: VersionId,
+    pub source_versioned: bool,
+}
+
+impl Archive {
+    pub async fn copy(&self, caller: &Caller, request: CopyRequest) -> Result<Copied> {
+        let source = &request.source;
+        let itself = source.bucket == request.bucket && source.key == request.key && source.version.is_none();
+        let replaces = request.metadata.is_some()
+            || request.tags.is_some()
+            || request.customer_key.is_some()
+            || source.customer_key.is_some()
+            || request.algorithm.is_some();
+        if itself && !replaces {
+            return Err(ArchiveError::InvalidRequest(
+                "a copy of an object onto itself must change its metadata, tags, checksum or encryption".into(),
+            ));
+        }
+        let mut reader = self.open_source(caller, source, ByteRange::Whole).await?;
+        let from = reader.info.clone();
+        if from.size > BODY_MAX {
+            return Err(ArchiveError::TooLarge { limit: BODY_MAX });
+        }
+        let algorithms = match request.algorithm {
+            Some(algorithm) => vec![algorithm],
+            None => from.checksums.iter().map(|checksum| checksum.algorithm).collect(),
+        };
+        let put = PutRequest {
+            bucket: request.bucket,
+            key: request.key,
+            length: Some(from.size),
+            metadata: request.metadata.unwrap_or(from.metadata),
+            tags: request.tags.unwrap_or(from.tags),
+            retention: request.retention,
+            legal_hold: request.legal_hold,
+            condition: request.condition,
+            expected: Expected::default(),
+            algorithms,
+            customer_key: request.customer_key,
+        };
+        let writer = self.put(caller, put).await?;
+        let object = transfer(&mut reader, writer).await?;
+        Ok(Copied { object, source: from.version, source_versioned: from.versioned })
+    }
+
+    /// Copies a range of an object as a part. `part.length` and digests are ignored. Also returns the source's
+    /// version.
+    pub async fn copy_part(
+        &self,
+        caller: &Caller,
+        source: CopySource,
+        range: Option<RangeInclusive<u64>>,
+        part: PartRequest,
+    ) -> Result<(PartInfo, VersionId)> {
+        let wanted = match &range {
+            Some(range) => ByteRange::From { first: *range.start(), last: Some(*range.end()) },
+            None => ByteRange::Whole,
+        };
+        let mut reader = self.open_source(caller, &source, wanted).await?;
+        // Unlike a get, a copy of a range that ends behind the source is refused.
+        if let Some(range) = &range
+            && *range.end() >= reader.info.size
+        {
+            return Err(ArchiveError::InvalidArgument(format!(
+                "the range ends behind the source, which has {} bytes",
+                reader.info.size
+            )));
+        }
+        let version = reader.info.version;
+        let number = part.number;
+        let length = reader.range.end - reader.range.start;
+        let part = PartRequest { length: Some(length), expected: Expected::default(), ..part };
+        let writer = self.put_part(caller, part).await?;
+        let info = transfer(&mut reader, writer).await?;
+        let part =
+            PartInfo { number, size: info.size, etag: info.etag, modified: info.modified, checksums: info.checksums };
+        Ok((part, version))
+    }
+
+    async fn open_source(&self, caller: &Caller, source: &CopySource, range: ByteRange) -> Result<ObjectReader> {
+        let request = GetRequest {
+            bucket: source.bucket.clone(),
+            key: source.key.clone(),
+            version: source.version,
+            range,
+            condition: source.condition.clone(),
+            customer_key: source.customer_key.clone(),
+        };
+        match self.get(caller, request).await {
+            Err(ArchiveError::NotModified { .. }) => {
+                Err(ArchiveError::PreconditionFailed("the condition excludes the source".into()))
+            }
+            other => other,
+        }
+    }
+}
+
+async fn transfer(reader: &mut ObjectReader, mut writer: ObjectWriter) -> Result<ObjectInfo> {
+    while let Some(bytes) = reader.next().await {
+        writer.write(bytes?).await?;
+    }
+    writer.finish(Expected::default()).await
+}

@@ -1,0 +1,287 @@
+//! Listing: range scans over the versions that skip the keys which a delimiter folds together.
+//!
+//! A page reads only its own records and the skips between them. A scan reads in key order, so nothing is sorted.
+
+use bytes::Bytes;
+use stele_catalog::{KeyRange, Snapshot, Table};
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::checksum::{from_base64, to_base64};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::{Access, Caller};
+use crate::model::version::{ObjectInfo, VersionId};
+use crate::record::version::VersionRow;
+use crate::record::{VERSIONS, decode, keys};
+use crate::state::buckets::Bucket;
+use crate::store::Archive;
+use crate::store::lookup::null_version;
+use crate::store::scan::Scan;
+
+pub(crate) const LIMIT_MAX: usize = 1000;
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct ListRequest {
+    pub bucket: String,
+    pub prefix: String,
+    pub delimiter: Option<String>,
+    /// Only keys behind this one: V1's marker, V2's start-after. A marker that is a common prefix skips all its keys.
+    pub after: Option<String>,
+    /// V2: the token of an earlier page. It takes precedence over `after`.
+    pub token: Option<String>,
+    /// Keys and common prefixes together, at most 1000.
+    pub limit: usize,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct ListPage {
+    pub objects: Vec<ObjectInfo>,
+    pub common_prefixes: Vec<String>,
+    /// More follow.
+    pub truncated: bool,
+    /// V2: opaque. Present when truncated.
+    pub next_token: Option<String>,
+    /// V1: the last key or common prefix of the page. Present when truncated.
+    pub next_marker: Option<String>,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct ListVersionsRequest {
+    pub bucket: String,
+    pub prefix: String,
+    pub delimiter: Option<String>,
+    pub key_marker: Option<String>,
+    /// Only together with `key_marker`: continue behind this version of that key.
+    pub version_marker: Option<VersionId>,
+    pub limit: usize,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct VersionsPage {
+    /// Versions and delete markers, newest first within a key.
+    pub versions: Vec<ObjectInfo>,
+    pub common_prefixes: Vec<String>,
+    pub truncated: bool,
+    pub next_key_marker: Option<String>,
+    pub next_version_marker: Option<VersionId>,
+}
+
+/// One entry of a listing.
+pub(crate) enum Entry<T> {
+    /// A common prefix of keys that the delimiter folds together.
+    Prefix(String),
+    /// A record: its key, the number in its record key, and its content.
+    Record { key: String, number: u64, row: T },
+}
+
+/// The records of a bucket's keys with a prefix, in order. A delimiter folds keys together, and the scan skips the
+/// folded ones.
+pub(crate) struct Listing<'a> {
+    scan: Scan<'a>,
+    bucket: u32,
+    prefix: &'a str,
+    delimiter: Option<&'a str>,
+    ended: bool,
+}
+
+impl<'a> Listing<'a> {
+    pub fn new(
+        snapshot: &'a dyn Snapshot,
+        table: Table,
+        bucket: &Bucket,
+        prefix: &'a str,
+        delimiter: Option<&'a str>,
+    ) -> Listing<'a> {
+        let scan = Scan::new(snapshot, table, KeyRange::prefix(keys::prefix(bucket.number, prefix)));
+        Listing { scan, bucket: bucket.number, prefix, delimiter, ended: false }
+    }
+
+    /// Continues behind a marker: behind all records of the key, or behind all keys that it folds.
+    pub fn skip_marker(&mut self, marker: &str) {
+        let folded = marker.starts_with(self.prefix) && self.folded(marker) == Some(marker);
+        let target = if folded { end_of_prefix(self.bucket, marker) } else { None };
+        let target = target.unwrap_or_else(|| keys::behind(self.bucket, marker));
+        if target > self.scan.low() {
+            self.scan.skip_to(target);
+        }
+    }
+
+    /// Continues behind all records of the key.
+    pub fn skip_key(&mut self, key: &str) {
+        self.scan.skip_to(keys::behind(self.bucket, key));
+    }
+
+    /// Continues at this record, which lies ahead.
+    pub fn skip_to(&mut self, record_key: Bytes) {
+        self.scan.skip_to(record_key);
+    }
+
+    /// The next entry. `read` decodes a record; none hides it, and with it all records of its key.
+    pub fn next<T>(&mut self, read: impl Fn(&Bytes, &Bytes) -> Result<Option<T>>) -> Result<Option<Entry<T>>> {
+        while !self.ended {
+            let Some((record_key, value)) = self.scan.next()? else { break };
+            let (_, key, number) = keys::split(&record_key)?;
+            let Some(row) = read(&record_key, &value)? else {
+                self.skip_key(&key);
+                continue;
+            };
+            let Some(common) = self.folded(&key).map(str::to_string) else {
+                return Ok(Some(Entry::Record { key, number, row }));
+            };
+            match end_of_prefix(self.bucket, &common) {
+                Some(end) => self.scan.skip_to(end),
+                None => self.ended = true,
+            }
+            return Ok(Some(Entry::Prefix(common)));
+        }
+        Ok(None)
+    }
+
+    /// The part of a key up to and including the first delimiter behind the prefix.
+    fn folded<'k>(&self, key: &'k str) -> Option<&'k str> {
+        let delimiter = self.delimiter.filter(|delimiter| !delimiter.is_empty())?;
+        let at = key.get(self.prefix.len()..)?.find(delimiter)?;
+        key.get(..self.prefix.len() + at + delimiter.len())
+    }
+}
+
+/// The end of the keys with this prefix. None: no key can lie behind them.
+fn end_of_prefix(bucket: u32, prefix: &str) -> Option<Bytes> {
+    match KeyRange::prefix(keys::prefix(bucket, prefix)).high {
+        std::ops::Bound::Excluded(high) => Some(high),
+        _ => None,
+    }
+}
+
+impl Archive {
+    /// Current versions by key, delete markers left out (ListObjects and ListObjectsV2).
+    pub async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListPage> {
+        let result = self.try_list(caller, &request);
+        self.store().audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
+    }
+
+    fn try_list(&self, caller: &Caller, request: &ListRequest) -> Result<ListPage> {
+        let store = &self.store();
+        let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
+        let after = match &request.token {
+            Some(token) => Some(
+                from_base64(token)
+                    .and_then(|bytes| String::from_utf8(bytes).ok())
+                    .ok_or_else(|| ArchiveError::InvalidArgument("the continuation token is not valid".into()))?,
+            ),
+            None => request.after.clone().filter(|after| !after.is_empty()),
+        };
+        let limit = request.limit.min(LIMIT_MAX);
+        let mut page = ListPage::default();
+        if limit == 0 {
+            return Ok(page);
+        }
+        let snapshot = store.snapshot()?;
+        let delimiter = request.delimiter.as_deref();
+        let mut listing = Listing::new(&*snapshot, VERSIONS, &bucket, &request.prefix, delimiter);
+        if let Some(after) = &after {
+            listing.skip_marker(after);
+        }
+        let read = |key: &Bytes, value: &Bytes| Ok(Some(read_version(key, value)?).filter(|row| !row.marker));
+        let mut last: Option<String> = None;
+        while let Some(entry) = listing.next(read)? {
+            if page.objects.len() + page.common_prefixes.len() == limit {
+                page.truncated = true;
+                page.next_token = last.as_ref().map(|last| to_base64(last.as_bytes()));
+                page.next_marker = last;
+                break;
+            }
+            match entry {
+                Entry::Prefix(common) => {
+                    last = Some(common.clone());
+                    page.common_prefixes.push(common);
+                }
+                Entry::Record { key, number, row } => {
+                    page.objects.push(row.info(&bucket.row, &key, !number, true));
+                    listing.skip_key(&key);
+                    last = Some(key);
+                }
+            }
+        }
+        Ok(page)
+    }
+
+    /// All versions and delete markers.
+    pub async fn list_versions(&self, caller: &Caller, request: ListVersionsRequest) -> Result<VersionsPage> {
+        let result = self.try_list_versions(caller, &request);
+        self.store().audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
+    }
+
+    fn try_list_versions(&self, caller: &Caller, request: &ListVersionsRequest) -> Result<VersionsPage> {
+        let store = &self.store();
+        let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
+        let limit = request.limit.min(LIMIT_MAX);
+        let mut page = VersionsPage::default();
+        if limit == 0 {
+            return Ok(page);
+        }
+        let snapshot = store.snapshot()?;
+        let delimiter = request.delimiter.as_deref();
+        let mut listing = Listing::new(&*snapshot, VERSIONS, &bucket, &request.prefix, delimiter);
+        // The key whose newest version lies before the page's start.
+        let mut previous = start_versions(&mut listing, &*snapshot, &bucket, request)?;
+        let mut last: Option<(String, Option<VersionId>)> = None;
+        while let Some(entry) = listing.next(|key, value| read_version(key, value).map(Some))? {
+            if page.versions.len() + page.common_prefixes.len() == limit {
+                page.truncated = true;
+                if let Some((key, version)) = last {
+                    page.next_key_marker = Some(key);
+                    page.next_version_marker = version;
+                }
+                break;
+            }
+            match entry {
+                Entry::Prefix(common) => {
+                    last = Some((common.clone(), None));
+                    page.common_prefixes.push(common);
+                }
+                Entry::Record { key, number, row } => {
+                    let latest = previous.as_ref() != Some(&key);
+                    let info = row.info(&bucket.row, &key, !number, latest);
+                    last = Some((key.clone(), Some(info.version)));
+                    page.versions.push(info);
+                    previous = Some(key);
+                }
+            }
+        }
+        Ok(page)
+    }
+}
+
+fn read_version(record_key: &Bytes, value: &Bytes) -> Result<VersionRow> {
+    decode(VERSIONS, record_key, value)
+}
+
+/// Moves a listing of versions to the request's markers. Returns the key within which the page begins.
+fn start_versions(
+    listing: &mut Listing<'_>,
+    snapshot: &dyn Snapshot,
+    bucket: &Bucket,
+    request: &ListVersionsRequest,
+) -> Result<Option<String>> {
+    let marker = request.key_marker.as_deref().filter(|marker| !marker.is_empty());
+    match (marker, request.version_marker) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(ArchiveError::InvalidArgument("a version marker needs a key marker".into())),
+        (Some(marker), None) => {
+            listing.skip_marker(marker);
+            Ok(None)
+        }
+        (Some(marker), Some(version)) => {
+            let number = match version {
+                VersionId::Number(number, _) => Some(number),
+                VersionId::Null => null_version(snapshot, bucket, marker)?.map(|found| found.number),
+            };
+            match number {
+                // The version's successor: numbers are stored inverted, so it is the one below.
+                Some(0) | None => listing.skip_key(marker),
+                Some(number) => listing.skip_to(keys::version(bucket.number, marker, number - 1)),
+            }
+            Ok(Some(marker.into()))
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Writing a part: its body streams in, then it takes the place of an earlier part of the same number.
+//!
+//! The order is that of a put: pieces and note ordered on the data volume, then the catalog's commit, then the answer.
+
+use std::sync::Arc;
+
+use stele_catalog::{CatalogError, Transaction};
+
+use super::{PART_NUMBER_MAX, PART_SIZE_MAX, PartRequest};
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::bucket::check_key;
+use crate::model::checksum::{Algorithm, Digests, Expected};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::{Access, Caller};
+use crate::model::version::{ETag, Metadata, ObjectInfo, Tags, VersionId};
+use crate::objects::body::{Body, Stored};
+use crate::objects::put::{ObjectWriter, Target, kept, wanted};
+use crate::record::content::{Extent, Place, Stream};
+use crate::record::part::{PartNote, PartRow};
+use crate::record::{PARTS, UPLOADS, decode, encode, keys};
+use crate::space::header::Kind;
+use crate::space::order::Durable;
+use crate::space::places::{place_extents, places};
+use crate::space::segments::Writing;
+use crate::state::buckets::Bucket;
+use crate::store::committing::{Committing, Proof};
+use crate::store::uploads::Upload;
+use crate::store::{Archive, Store};
+
+/// The target of a part's body.
+pub(crate) struct PartTarget {
+    upload: Upload,
+    number: u32,
+    algorithms: Vec<Algorithm>,
+    writing: Arc<Writing>,
+}
+
+/// A part whose pieces and note are ordered: a commit may refer to them.
+struct WrittenPart {
+    row: PartRow,
+    extents: Vec<Extent>,
+    stored: Stored,
+    noted: Durable<Place>,
+}
+
+/// The transaction that adds a part to its upload.
+struct PartChange {
+    transaction: Transaction,
+    proof: Proof,
+    /// The earlier part of the same number.
+    replaced: Option<PartRow>,
+}
+
+impl Archive {
+    /// Begins to write a part. When finished, it replaces an earlier part of the same number.
+    pub async fn put_part(&self, caller: &Caller, request: PartRequest) -> Result<ObjectWriter> {
+        let (bucket, key) = (request.bucket.clone(), request.key.clone());
+        let result = self.begin_part(caller, request).await;
+        self.store().audited(result, || Event::new(caller, Action::PutPart).object(&bucket, &key)).await
+    }
+
+    async fn begin_part(&self, caller: &Caller, request: PartRequest) -> Result<ObjectWriter> {
+        let store = &self.store();
+        check_key(&request.key)?;
+        store.writable()?;
+        let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
+        if !(1..=PART_NUMBER_MAX).contains(&request.number) {
+            return Err(ArchiveError::InvalidArgument(format!("a part number is 1 to {PART_NUMBER_MAX}")));
+        }
+        if request.length.is_some_and(|length| length > PART_SIZE_MAX) {
+            return Err(ArchiveError::TooLarge { limit: PART_SIZE_MAX });
+        }
+        let writing = store.segments().begin();
+        let snapshot = store.snapshot()?;
+        let upload = store.upload(&*snapshot, &bucket, &request.key, &request.upload)?;
+        drop(snapshot);
+        match (&upload.row.customer, &request.customer_key) {
+            (None, None) => {}
+            (Some(mark), Some(key)) if mark.recognises(key) => {}
+            _ => {
+                return Err(ArchiveError::InvalidRequest(
+                    "a part must carry the customer key with which its upload was begun, or none if there was none"
+                        .into(),
+                ));
+            }
+        }
+        if let (Some(begun), Some(sent)) = (upload.row.algorithm, request.algorithms.first())
+            && begun != *sent
+        {
+            return Err(ArchiveError::InvalidRequest(format!(
+                "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+                begun.name().to_lowercase(),
+                sent.name().to_lowercase()
+            )));
+        }
+        let name = || format!("upload {} of `{}/{}`", upload.id(), bucket.name(), request.key);
+        let customer = request.customer_key.as_ref();
+        let key = store.object_key(&bucket, upload.row.object, upload.row.slot, customer, name).await?;
+        let mut algorithms = request.algorithms.clone();
+        algorithms.extend(upload.row.algorithm);
+        let wanted = wanted(&request.expected, &algorithms);
+        let body = Body::new(store, upload.row.object, &key, wanted, request.length, &writing).await?;
+        Ok(ObjectWriter {
+            archive: self.clone(),
+            caller: caller.clone(),
+            bucket,
+            key: request.key,
+            length: request.length,
+            expected: request.expected,
+            body,
+            target: Target::Part(Box::new(PartTarget { upload, number: request.number, algorithms, writing })),
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) async fn finish_part(
+        &self,
+        caller: &Caller,
+        bucket: Arc<Bucket>,
+        key: String,
+        target: PartTarget,
+        body: Body,
+        digests: Digests,
+        expected: &Expected,
+    ) -> Result<ObjectInfo> {
+        let store = &self.store();
+        let mut part = WrittenPart::write(store, &bucket, &target, body, digests, expected).await?;
+        let PartTarget { upload, number, writing, .. } = target;
+        let lock = store.lock(bucket.number, &key).await?;
+        let change = part.change(store, &bucket, &key, &upload, number)?;
+        let event = Event::new(caller, Action::PutPart).object(bucket.name(), &key).detail(format!(
+            "upload {}, part {number}, {} bytes",
+            upload.id(),
+            part.row.stream.size
+        ));
+        let (live, replaced) = (places(&part.row.note, &part.extents), change.replaced);
+        let committing = Committing::new(store, change.proof).writing(writing).lock(lock).after(move |store| {
+            live.into_iter().for_each(|place| store.segments().add_live(place));
+            if let Some(replaced) = replaced {
+                store.clear_later(replaced.stream, replaced.note);
+            }
+            None
+        });
+        // The flushes behind the acknowledgement: the commit's, and those of the pieces and the note.
+        match committing.commit(store.with_record(change.transaction, event)).await {
+            Err(CatalogError::Failed(_)) => return Err(ArchiveError::NoSuchUpload(upload.id())),
+            answer => answer.map(drop)?,
+        }
+        for durable in part.stored.durable {
+            durable.await?;
+        }
+        part.noted.await?;
+        Ok(part_info(&part.row, &bucket, key, caller))
+    }
+}
+
+impl WrittenPart {
+    /// Appends the part's note and the rest of its body.
+    async fn write(
+        store: &Arc<Store>,
+        bucket: &Bucket,
+        target: &PartTarget,
+        body: Body,
+        digests: Digests,
+        expected: &Expected,
+    ) -> Result<WrittenPart> {
+        let object = target.upload.row.object;
+        let mut row = PartRow {
+            stream: Stream { number: body.stream, salt: body.salt, size: digests.length, extents: None },
+            md5: digests.md5,
+            blake3: digests.blake3,
+            checksums: kept(&digests, &target.algorithms, expected),
+            modified: store.wall(),
+            note: Place::default(),
+        };
+        let note = PartNote { object, number: target.number, row: row.clone() };
+        let record = store.note_record(Kind::Part, Some(bucket), object, &note).await?;
+        let noted = store.appender().append(record.pinned(&target.writing).followed(), false).await?;
+        let mut stored = body.finish(store, None).await?;
+        let extents = std::mem::take(&mut stored.extents);
+        let (place, noted) = noted.ordered().await?;
+        row.note = place;
+        Ok(WrittenPart { row, extents, stored, noted })
+    }
+
+    /// The change of the catalog. It requires the upload, and an earlier part of that number, to be unchanged. Under
+    /// the key's lock.
+    fn change(
+        &mut self,
+        store: &Store,
+        bucket: &Bucket,
+        key: &str,
+        upload: &Upload,
+        number: u32,
+    ) -> Result<PartChange> {
+        let object = upload.row.object;
+        let part_key = keys::pair(object, number);
+        let replaced = store.snapshot()?.get(PARTS, &part_key)?;
+        let transaction =
+            Transaction::new().equals(UPLOADS, keys::upload(bucket.number, key, upload.number), upload.raw.clone());
+        let transaction = match &replaced {
+            Some(raw) => transaction.equals(PARTS, part_key.clone(), raw.clone()),
+            None => transaction.absent(PARTS, part_key.clone()),
+        };
+        let transaction = place_extents(transaction, object, &mut self.row.stream, &self.extents);
+        let raw = encode(&self.row);
+        let transaction = transaction.put(PARTS, part_key.clone(), raw.clone());
+        let replaced = replaced.map(|raw| decode(PARTS, &part_key, &raw)).transpose()?;
+        Ok(PartChange { transaction, proof: Proof { table: PARTS, key: part_key, value: Some(raw) }, replaced })
+    }
+}
+
+/// A part in the form of an object, with the properties that a part has.
+fn part_info(row: &PartRow, bucket: &Bucket, key: String, caller: &Caller) -> ObjectInfo {
+    ObjectInfo {
+        bucket: bucket.name().into(),
+        key,
+        version: VersionId::Null,
+        versioned: false,
+        latest: false,
+        delete_marker: false,
+        size: row.stream.size,
+        etag: ETag { md5: row.md5, parts: None },
+        modified: row.modified,
+        metadata: Metadata::default(),
+        tags: Tags::new(),
+        retention: None,
+        legal_hold: false,
+        parts: None,
+        checksums: row.checksums.clone(),
+        blake3: row.blake3,
+        customer_key_md5: None,
+        owner: caller.actor.to_string(),
+    }
+}

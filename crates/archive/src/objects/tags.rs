@@ -1,0 +1,46 @@
+//! Tags of stored versions.
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::bucket::check_tags;
+use crate::model::error::Result;
+use crate::model::principal::{Access, Caller};
+use crate::model::version::{Tags, VersionId};
+use crate::store::Archive;
+
+impl Archive {
+    /// The tags, and the version that they belong to.
+    pub async fn tags(
+        &self,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Result<(Tags, VersionId)> {
+        let (_, found) = self.find_version(caller, bucket, key, version).await?;
+        let id = found.id();
+        Ok((found.row.tags, id))
+    }
+
+    /// Replaces all tags; empty removes them. Returns the version. Retention does not protect tags, since they are no
+    /// content.
+    pub async fn set_tags(
+        &self,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+        tags: Tags,
+    ) -> Result<VersionId> {
+        let event = Event::new(caller, Action::SetTags).object(bucket, key).detail(format!("{} tags", tags.len()));
+        let result = async {
+            check_tags(&tags, 10)?;
+            let (bucket, lock, found) = self.lock_version(caller, Access::Write, bucket, key, version).await?;
+            let event = event.clone().version(found.id());
+            self.store().change_version(&bucket, key, &found, lock, event, |row| row.tags = tags).await?;
+            Ok(found.id())
+        };
+        let result = result.await;
+        self.store().audited(result, || event).await
+    }
+}

@@ -1,0 +1,157 @@
+//! The one way anything stored goes away.
+//!
+//! Every delete, every overwrite of a null version, expiration, abort and bucket removal comes through here, and nothing
+//! else in this crate issues a mutation that removes a version. [`Store::remove`] judges retention and holds on the
+//! compliance clock, against the row that its transaction then requires unchanged.
+//!
+//! Removal has two halves: the commit that takes the version out of the catalog and leaves a disposal record, and the
+//! disposal, which writes zeros over the key's entry. Without the key the content cannot be read. A crash between the two
+//! is made good at the next opening.
+
+pub(crate) mod disposal;
+
+use std::sync::Arc;
+
+use stele_catalog::Transaction;
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::error::Result;
+use crate::model::principal::Caller;
+use crate::record::content::{Content, Place};
+use crate::record::disposal::DisposalRow;
+use crate::record::tombstone::TombstoneRow;
+use crate::record::version::VersionRef;
+use crate::record::{DISPOSALS, OBJECTS, RETAINED, TOMBSTONES, UPLOADS, VERSIONS, encode, keys};
+use crate::retention::rules::Cause;
+use crate::retention::rules::{judge, retained};
+use crate::state::buckets::Bucket;
+use crate::state::key_locks::KeyLock;
+use crate::store::Store;
+use crate::store::committing::{Committing, Proof};
+use crate::store::lookup::Found;
+use crate::store::uploads::Upload;
+
+/// A removal whose commit is due or done, with the data for its disposal.
+pub(crate) struct Removed {
+    pub slot: u64,
+    pub disposal: DisposalRow,
+    /// The request waits until the key is destroyed.
+    pub wait: bool,
+}
+
+impl Store {
+    /// Adds the removal of a version to a transaction, or refuses it. The caller adds the change of the bucket's
+    /// counts, which depends on the rest of the transaction. Once that is committed, `Removed` must be disposed of.
+    pub async fn remove(
+        &self,
+        transaction: Transaction,
+        caller: &Caller,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        cause: Cause,
+    ) -> Result<(Transaction, Removed)> {
+        let now = self.compliance_now();
+        judge(bucket, key, found, caller, cause, now)?;
+        if let Err(reason) = self.check_doubt(bucket) {
+            return Err(retained(bucket, key, found, reason));
+        }
+        let row = &found.row;
+        let record_key = keys::version(bucket.number, key, found.number);
+        let disposal = DisposalRow { object: row.object, content: row.content.clone(), note: row.note };
+        let mut transaction = transaction
+            .with_reserve()
+            .equals(VERSIONS, record_key.clone(), found.raw.clone())
+            .delete(VERSIONS, record_key.clone())
+            .put(DISPOSALS, keys::number(row.slot), encode(&disposal));
+        if row.content != Content::None {
+            transaction = transaction.delete(OBJECTS, keys::number(row.object));
+        }
+        if let Some(retention) = row.retention {
+            let cause = match cause {
+                Cause::Expired => "expired",
+                Cause::Replaced => "replaced",
+                Cause::Requested { .. } if retention.until > now => "governance bypassed",
+                Cause::Requested { .. } => "requested",
+            };
+            let tombstone = TombstoneRow {
+                object: row.object,
+                size: row.size,
+                blake3: row.blake3,
+                stored: row.modified,
+                retention: row.retention,
+                disposed: now,
+                actor: caller.actor.clone(),
+                cause: cause.into(),
+                version: found.id().to_string(),
+                slot: row.slot,
+            };
+            let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
+            self.note_tombstone(bucket, at, tombstone.clone()).await?;
+            transaction = transaction.delete(RETAINED, keys::numbers(retention.until.0, row.object)).put(
+                TOMBSTONES,
+                record_key,
+                encode(&tombstone),
+            );
+        }
+        let wait = cause != Cause::Replaced;
+        Ok((transaction, Removed { slot: row.slot, disposal, wait }))
+    }
+
+    /// Commits the removal of a version. Returns when its key is destroyed.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) async fn commit_removal(
+        self: &Arc<Store>,
+        transaction: Transaction,
+        event: Event,
+        removed: Removed,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        lock: KeyLock,
+    ) -> Result<()> {
+        let proof = Proof { table: VERSIONS, key: keys::version(bucket.number, key, found.number), value: None };
+        self.commit_disposal(self.with_record(transaction, event), proof, removed, lock).await
+    }
+
+    async fn commit_disposal(
+        self: &Arc<Store>,
+        transaction: Transaction,
+        proof: Proof,
+        removed: Removed,
+        lock: KeyLock,
+    ) -> Result<()> {
+        let committing = Committing::new(self, proof).lock(lock).after(move |store| store.dispose(removed));
+        // The commit is the flush behind the acknowledgement. The destroyed entry, written with `fua`, follows it.
+        let (_, destroyed) = committing.commit(transaction).await?;
+        if let Some(destroyed) = destroyed {
+            destroyed.await?;
+        }
+        self.settle_due().await
+    }
+
+    /// Removes an upload and its parts. They are no version yet, so they cannot be retained.
+    pub(crate) async fn remove_upload(
+        self: &Arc<Store>,
+        caller: &Caller,
+        bucket: &Bucket,
+        key: &str,
+        upload: &Upload,
+        id: &str,
+        lock: KeyLock,
+    ) -> Result<()> {
+        let record_key = keys::upload(bucket.number, key, upload.number);
+        let disposal = DisposalRow { object: upload.row.object, content: Content::Parts, note: Place::default() };
+        let transaction = Transaction::new()
+            .with_reserve()
+            .equals(UPLOADS, record_key.clone(), upload.raw.clone())
+            .delete(UPLOADS, record_key.clone())
+            .delete(OBJECTS, keys::number(upload.row.object))
+            .put(DISPOSALS, keys::number(upload.row.slot), encode(&disposal));
+        let event = Event::new(caller, Action::AbortUpload).object(bucket.name(), key).detail(id.into());
+        let removed = Removed { slot: upload.row.slot, disposal, wait: true };
+        let proof = Proof { table: UPLOADS, key: record_key, value: None };
+        self.commit_disposal(self.with_record(transaction, event), proof, removed, lock).await
+    }
+}

@@ -1,0 +1,380 @@
+//! Requests that take two people: one officer asks, another one approves.
+//!
+//! Two callers are two people if both their keys and their users of this machine differ. A request states its effect,
+//! is void after some days, and is never approved by its author. Where no officer is left, a new one can be admitted
+//! after a waiting time. An alarm stands all the while, and any officer can refuse the request.
+//!
+//! Failure model: a request takes effect with the commit that removes it, so once or not at all.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use stele_catalog::{Direction, KeyRange, Transaction};
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::{Actor, Caller, Role};
+use crate::model::time::Timestamp;
+use crate::record::access_key::AccessKeyRow;
+use crate::record::request::{Asked, RequestRow};
+use crate::record::settings::{CLOCK, OFFICERS};
+use crate::record::{ACCESS_KEYS, REQUESTS, SETTINGS, decode, encode};
+use crate::state::clock::{ComplianceClock, Credit};
+use crate::state::compensations::NoteSubject;
+use crate::store::{Archive, Store};
+
+/// Days until a request is void, and days until a new officer needs no approval after a loss of officers.
+const LIFE_DAYS: u64 = 3;
+const LOST_DAYS: u64 = 30;
+/// Open requests at most.
+const OPEN_MAX: usize = 64;
+
+/// A request that waits for another officer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RequestInfo {
+    pub id: String,
+    /// The effect of an approval, in words.
+    pub says: String,
+    pub asked_by: String,
+    /// RFC 3339.
+    pub expires: String,
+    /// After a loss of officers: the time on the compliance clock from which no approval is needed.
+    pub alone_from: Option<String>,
+}
+
+impl Caller {
+    /// Whether two callers are two people: different actors, and different users of this machine.
+    fn is_another_person_than(&self, actor: &Actor, peer: Option<u32>) -> bool {
+        self.actor != *actor && self.peer.is_some() && peer.is_some() && self.peer != peer
+    }
+
+    /// Refuses unless the caller is an officer with a key of its own and a user of this machine.
+    fn require_approver(&self) -> Result<()> {
+        let officer = matches!(self.actor, Actor::Key(_)) && self.rights.approves() && self.peer.is_some();
+        match officer {
+            true => Ok(()),
+            false => Err(ArchiveError::Denied(format!(
+                "{} is no retention officer with a key of its own: a request for two people takes the keys of two officers, and \
+                 an administrator's key is none",
+                self.actor
+            ))),
+        }
+    }
+}
+
+impl RequestRow {
+    fn info(&self, id: &str) -> RequestInfo {
+        RequestInfo {
+            id: id.into(),
+            says: self.says.clone(),
+            asked_by: self.by.to_string(),
+            expires: self.expires.to_string(),
+            alone_from: self.alone_from.map(|time| time.to_string()),
+        }
+    }
+}
+
+impl Archive {
+    /// One officer asks to credit the time for which the store was closed. Another one has to approve.
+    pub async fn request_credit(&self, caller: &Caller) -> Result<RequestInfo> {
+        let store = &self.store();
+        store.writable()?;
+        let event = || Event::new(caller, Action::ClockAccept).detail("asks to credit the time spent closed".into());
+        store.compliance_now();
+        let credit = store.clock().look(ComplianceClock::creditable);
+        let asked = store.require_approver(caller).and(match credit.from < credit.to {
+            true => Ok(()),
+            false => Err(ArchiveError::Denied(
+                "there is no time spent closed that the compliance clock has not made up".into(),
+            )),
+        });
+        store.audited(asked, event).await?;
+        let says = format!(
+            "{}, for time in which the store was closed; versions whose retention ends by then can be deleted from then on",
+            moved(credit)
+        );
+        let (id, row) = store.new_request(caller, Asked::CreditClock(credit.to.0 - credit.from.0), says, false);
+        store.audited(store.room_for_request(), event).await?;
+        let event = event().detail(format!("asks with request {id}: {}", row.says));
+        store.record(store.with_request(Transaction::new(), &id, &row), event).await?;
+        Ok(row.info(&id))
+    }
+
+    /// One officer asks to end the matter `rebuild` and to accept the found state as complete. Another one has to
+    /// approve.
+    pub async fn request_release(&self, caller: &Caller) -> Result<RequestInfo> {
+        let store = &self.store();
+        store.writable()?;
+        let event = || Event::new(caller, Action::Rebuild).detail("asks to end the matter `rebuild`".into());
+        let missing = || ArchiveError::InvalidState("there is no matter `rebuild`".into());
+        // A key that the matter suspends may still decide about the matter itself.
+        let asked = caller.require_approver().and_then(|()| store.doubt().ok_or_else(missing));
+        let doubt = store.audited(asked, event).await?;
+        let says = format!(
+            "the matter `rebuild` of {} ends: what was found counts as all there is, and the keys it suspends are revoked, \
+             those of the two officers apart",
+            doubt.since
+        );
+        let (id, row) = store.new_request(caller, Asked::Release(doubt.since), says, false);
+        store.audited(store.room_for_request(), event).await?;
+        let event = event().detail(format!("asks with request {id}: {}", row.says));
+        store.record(store.with_request(Transaction::new(), &id, &row), event).await?;
+        Ok(row.info(&id))
+    }
+
+    /// All requests that wait for approval.
+    pub async fn requests(&self, caller: &Caller) -> Result<Vec<RequestInfo>> {
+        let roles = [Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor];
+        let allowed = caller.require_role(&roles, Action::Read);
+        self.store().audited(allowed, || Event::new(caller, Action::Read)).await?;
+        Ok(self.store().open_requests()?.iter().map(|(id, row)| row.info(id)).collect())
+    }
+
+    /// Approves a request as another officer than its author. Returns its effect.
+    pub async fn approve(&self, caller: &Caller, id: &str) -> Result<String> {
+        let store = &self.store();
+        store.writable()?;
+        let judged = self.judge_approval(caller, id);
+        let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
+        let row = store.audited(judged, event).await?;
+        let event = event().detail(format!("request {id}, asked by {}{}: {}", row.by, of_peer(row.peer), row.says));
+        match &row.asked {
+            Asked::CreditClock(most) => self.credit_clock(id, &row, *most, event).await,
+            Asked::Officer(key) => self.admit_officer(id, &row, key, event).await,
+            Asked::Release(since) => {
+                let over = Transaction::new().equals(REQUESTS, id.to_string(), encode(&row));
+                let over = over.delete(REQUESTS, id.to_string());
+                self.end_rebuild_matter(caller, &row, *since, over, event).await?;
+                Ok(row.says)
+            }
+        }
+    }
+
+    /// Refuses a request. Any officer may do so.
+    pub async fn refuse_request(&self, caller: &Caller, id: &str) -> Result<()> {
+        let store = &self.store();
+        store.writable()?;
+        let event = || Event::new(caller, Action::Approve).detail(format!("request {id} is refused"));
+        let allowed = match caller.actor {
+            // An administrator may withdraw a request that it could have made. That weakens nothing.
+            Actor::Local(_) => Ok(()),
+            _ => store.require_approver(caller),
+        };
+        let row = store.audited(allowed.and_then(|()| store.request(id)), event).await?;
+        let transaction = Transaction::new().with_reserve().equals(REQUESTS, id.to_string(), encode(&row));
+        store.record(transaction.delete(REQUESTS, id.to_string()), event()).await.map(drop)
+    }
+
+    fn judge_approval(&self, caller: &Caller, id: &str) -> Result<RequestRow> {
+        let row = self.store().request(id)?;
+        if let Some(from) = row.alone_from {
+            let now = self.store().compliance_now();
+            if self.store().require_approver(caller).is_err() {
+                caller.require_role(&[Role::StorageAdministrator], Action::Approve)?;
+                return match now >= from {
+                    true => Ok(row),
+                    false => Err(ArchiveError::Denied(format!(
+                        "without an officer's approval it takes until {from} on the compliance clock, which shows {now}"
+                    ))),
+                };
+            }
+        }
+        match row.asked {
+            Asked::Release(_) => caller.require_approver()?,
+            _ => self.store().require_approver(caller)?,
+        }
+        if !caller.is_another_person_than(&row.by, row.peer) {
+            return Err(ArchiveError::Denied(format!(
+                "{}{} asked for it: another person approves, with another key and as another user of this machine",
+                row.by,
+                of_peer(row.peer)
+            )));
+        }
+        // The key that the request admits cannot be used before. A key that the author made earlier is not detected
+        // here.
+        Ok(row)
+    }
+
+    async fn credit_clock(&self, id: &str, row: &RequestRow, most: u64, event: Event) -> Result<String> {
+        let store = &self.store();
+        store.compliance_now();
+        // The requested credit is an upper limit. The slew may have made up some of it since.
+        let credit = {
+            let credit = store.clock().look(ComplianceClock::creditable);
+            Credit { to: credit.to.min(Timestamp(credit.from.0.saturating_add(most))), ..credit }
+        };
+        let done = moved(credit);
+        let transaction =
+            Transaction::new().equals(REQUESTS, id.to_string(), encode(row)).delete(REQUESTS, id.to_string());
+        let event = event.detail(format!("request {id}, asked by {}{}: {done}", row.by, of_peer(row.peer)));
+        store.credit_clock(transaction, event, credit).await?;
+        Ok(done)
+    }
+
+    async fn admit_officer(&self, id: &str, row: &RequestRow, key: &str, event: Event) -> Result<String> {
+        let store = &self.store();
+        let lock = store.lock(0, key).await?;
+        let snapshot = store.snapshot()?;
+        let missing = || ArchiveError::NoSuchAccessKey(key.into());
+        let raw = snapshot.get(ACCESS_KEYS, key.as_bytes())?.ok_or_else(missing)?;
+        let mut found: AccessKeyRow = decode(ACCESS_KEYS, key.as_bytes(), &raw)?;
+        if found.revoked.is_some() || !found.is_pending() {
+            return Err(missing());
+        }
+        found.pending = None;
+        let mut transaction = Transaction::new()
+            .equals(REQUESTS, id.to_string(), encode(row))
+            .equals(ACCESS_KEYS, key.to_string(), raw)
+            .delete(REQUESTS, id.to_string());
+        if let Some(raw) = snapshot.get(SETTINGS, OFFICERS)? {
+            let officers: u64 = decode(SETTINGS, OFFICERS, &raw)?;
+            transaction = transaction.put(SETTINGS, OFFICERS, encode(&(officers + 1)));
+        }
+        let answer = store.write_access_key(key, found, transaction, Some(event), lock).await?;
+        store.compensated(NoteSubject::AccessKey(key.into()), answer).await?;
+        Ok(row.says.clone())
+    }
+}
+
+impl Store {
+    /// Refuses unless the officer may ask and approve now. The matter `rebuild` suspends keys that existed, except
+    /// for ending it.
+    fn require_approver(&self, caller: &Caller) -> Result<()> {
+        caller.require_approver()?;
+        match &caller.actor {
+            Actor::Key(id) if self.suspends(id) => Err(ArchiveError::Denied(format!(
+                "the matter `rebuild` suspends key {id}, which may decide about that matter only"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the request that makes a pending key an officer's. Returns its id and its effect in words.
+    pub(crate) fn ask_for_officer(
+        &self,
+        transaction: Transaction,
+        caller: &Caller,
+        key: &str,
+        description: &str,
+        lost: bool,
+    ) -> Result<(String, String, Transaction)> {
+        self.room_for_request()?;
+        let says = format!(
+            "key {key} ({description}) becomes a retention officer's, who can release holds and, with another officer, move \
+             the compliance clock"
+        );
+        let (id, row) = self.new_request(caller, Asked::Officer(key.into()), says, lost);
+        let transaction = self.with_request(transaction, &id, &row);
+        Ok((id, row.says, transaction))
+    }
+
+    fn new_request(&self, caller: &Caller, asked: Asked, says: String, lost: bool) -> (String, RequestRow) {
+        let id = self.random_text(b"abcdefghijkmnpqrstuvwxyz23456789", 8).to_string();
+        let (now, later) = (self.compliance_now(), self.later_now());
+        let alone_from = lost.then(|| now.plus_days(LOST_DAYS));
+        let life = if lost { 2 * LOST_DAYS } else { LIFE_DAYS };
+        let says = match alone_from {
+            Some(from) => {
+                format!(
+                    "{says}; it needs no officer's approval from {from} on, since all officers are reported as lost"
+                )
+            }
+            None => says,
+        };
+        let row = RequestRow {
+            asked,
+            by: caller.actor.clone(),
+            peer: caller.peer,
+            made: self.wall(),
+            expires: later.plus_days(life),
+            alone_from,
+            says,
+        };
+        (id, row)
+    }
+
+    fn with_request(&self, transaction: Transaction, id: &str, row: &RequestRow) -> Transaction {
+        transaction.absent(REQUESTS, id.to_string()).put(REQUESTS, id.to_string(), encode(row))
+    }
+
+    fn room_for_request(&self) -> Result<()> {
+        match self.open_requests()?.len() < OPEN_MAX {
+            true => Ok(()),
+            false => Err(ArchiveError::Denied(format!(
+                "{OPEN_MAX} requests wait for approval already; approve or refuse some of them"
+            ))),
+        }
+    }
+
+    fn request(&self, id: &str) -> Result<RequestRow> {
+        let open = self.open_requests()?.into_iter().find(|(known, _)| known == id);
+        open.map(|(_, row)| row).ok_or_else(|| {
+            ArchiveError::InvalidRequest(format!("no request `{id}` waits for approval: it was never made, or is void"))
+        })
+    }
+
+    /// The requests that are not void.
+    fn open_requests(&self) -> Result<Vec<(String, RequestRow)>> {
+        let rows = self.snapshot()?.range(REQUESTS, &KeyRange::all(), 4 * OPEN_MAX, Direction::Forward)?;
+        let now = self.later_now();
+        let mut open = Vec::new();
+        for (key, value) in &rows {
+            let row: RequestRow = decode(REQUESTS, key, value)?;
+            if row.expires > now {
+                open.push((String::from_utf8_lossy(key).into_owned(), row));
+            }
+        }
+        Ok(open)
+    }
+
+    /// Removes void requests and records that.
+    pub(crate) async fn end_requests(&self) -> Result<()> {
+        let rows = self.snapshot()?.range(REQUESTS, &KeyRange::all(), 4 * OPEN_MAX, Direction::Forward)?;
+        let now = self.later_now();
+        for (key, raw) in rows {
+            let row: RequestRow = decode(REQUESTS, &key, &raw)?;
+            if row.expires <= now {
+                let id = String::from_utf8_lossy(&key).into_owned();
+                let event = Event::new(&Caller::system("approval"), Action::Approve)
+                    .detail(format!("request {id} of {} is void without approval: {}", row.by, row.says));
+                let transaction = Transaction::new().equals(REQUESTS, key.clone(), raw).delete(REQUESTS, key);
+                self.record(transaction, event).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits a credit with its record. The clock moves only once that is durable.
+    async fn credit_clock(self: &Arc<Store>, transaction: Transaction, event: Event, credit: Credit) -> Result<()> {
+        let row = {
+            let mut after = self.clock().look(Clone::clone);
+            after.credit(credit);
+            after.row()
+        };
+        self.record(transaction.put(SETTINGS, CLOCK, encode(&row)), event).await?;
+        self.clock().step(|clock| clock.credit(credit));
+        Ok(())
+    }
+
+    /// Stands while a request makes an officer without an officer's approval.
+    pub(crate) fn officer_alarms(&self) -> Vec<Alarm> {
+        let open = self.open_requests().unwrap_or_default();
+        let lost = open.iter().filter(|(_, row)| row.alone_from.is_some());
+        lost.map(|(id, row)| {
+            let message = format!("request {id} of {}{}: {}", row.by, of_peer(row.peer), row.says);
+            Alarm::new(AlarmKind::Officers, message)
+        })
+        .collect()
+    }
+}
+
+fn moved(credit: Credit) -> String {
+    let seconds = credit.to.0.saturating_sub(credit.from.0) / 1000;
+    format!("the compliance clock goes from {} to {}, by {seconds} s", credit.from, credit.to)
+}
+
+fn of_peer(peer: Option<u32>) -> String {
+    peer.map_or_else(String::new, |uid| format!(" (uid {uid})"))
+}

@@ -1,0 +1,70 @@
+//! The compliance clock of an open store: its status, its alarms, and an officer's acceptance of an alarm.
+
+use serde::{Deserialize, Serialize};
+use stele_catalog::Transaction;
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::error::Result;
+use crate::model::principal::{Caller, Role};
+use crate::record::settings::CLOCK;
+use crate::record::{SETTINGS, encode};
+use crate::state::clock::ComplianceClock;
+use crate::store::{Archive, Store};
+
+/// The state of the compliance clock, for operators.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClockStatus {
+    pub compliance_time: String,
+    pub wall_time: String,
+    /// Why expiration is frozen.
+    pub frozen: Option<String>,
+}
+
+impl Archive {
+    pub fn clock(&self) -> ClockStatus {
+        let compliance_time = self.store().compliance_now().to_string();
+        let frozen = self.store().frozen();
+        ClockStatus { compliance_time, wall_time: self.store().wall().to_string(), frozen }
+    }
+
+    /// A retention officer accepts the clock after an alarm. Expiration continues; the clock does not step.
+    pub async fn accept_clock(&self, caller: &Caller) -> Result<()> {
+        self.store().writable()?;
+        let allowed = caller.require_role(&[Role::RetentionOfficer], Action::ClockAccept);
+        self.store().audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
+        let event = Event::new(caller, Action::ClockAccept).detail("expiration continues".into());
+        self.store().change_clock(event, |clock| clock.accept()).await
+    }
+}
+
+impl Store {
+    async fn change_clock(&self, event: Event, change: impl FnOnce(&mut ComplianceClock)) -> Result<()> {
+        let (row, frozen) = self.clock().step(|clock| {
+            let frozen = clock.frozen().map(str::to_string);
+            change(clock);
+            (clock.row(), frozen)
+        });
+        let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
+        let recorded = self.record(transaction, event).await.map(drop);
+        if let (Err(_), Some(reason)) = (&recorded, frozen) {
+            // A freeze is not lifted without its record.
+            self.clock().step(|clock| clock.freeze(reason));
+        }
+        recorded
+    }
+
+    /// Records a clock alarm that has not been reported, and returns it.
+    pub(crate) async fn alarm_clock(&self) -> Result<Option<Alarm>> {
+        let alarm = self.clock().step(ComplianceClock::take_alarm);
+        if let Some(alarm) = &alarm {
+            tracing::warn!("compliance clock: {alarm}; expiration is frozen until a retention officer accepts it");
+            let event = Event::new(&Caller::system("clock"), Action::ClockAlarm).detail(alarm.clone());
+            let row = self.clock_row();
+            let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
+            self.record(transaction, event).await?;
+        }
+        Ok(alarm.map(|reason| Alarm::new(AlarmKind::Clock, reason)))
+    }
+}

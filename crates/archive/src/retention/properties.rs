@@ -1,0 +1,107 @@
+//! Reading and changing the retention and the legal hold of stored versions.
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::{Access, Caller};
+use crate::model::version::{Retention, VersionId};
+use crate::retention::rules::retained;
+use crate::retention::rules::{at_bucket_level, check_future, judge_change, require_lock};
+use crate::store::Archive;
+
+impl Archive {
+    /// Fails with `NoSuchConfiguration` where the version has none.
+    pub async fn retention(
+        &self,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Result<Retention> {
+        let (bucket, found) = self.find_version(caller, bucket, key, version).await?;
+        require_lock(&bucket)?;
+        found.row.retention.ok_or_else(|| ArchiveError::NoSuchConfiguration {
+            kind: "ObjectLockConfiguration",
+            place: format!("`{}/{key}`", bucket.name()),
+        })
+    }
+
+    /// Sets or extends the retention of a version. Shortens or removes it only in GOVERNANCE mode, with
+    /// `bypass_governance` and the permission.
+    pub async fn set_retention(
+        &self,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+        retention: Option<Retention>,
+        bypass_governance: bool,
+    ) -> Result<()> {
+        let detail = match retention {
+            Some(retention) => format!("{} until {}", retention.mode, retention.until),
+            None => "none".into(),
+        };
+        let detail = if bypass_governance { format!("{detail}, bypass requested") } else { detail };
+        let event = Event::new(caller, Action::SetRetention).object(bucket, key).detail(detail);
+        let result = async {
+            let (bucket, lock, found) = self.lock_version(caller, Access::Retain, bucket, key, version).await?;
+            require_lock(&bucket)?;
+            let now = self.store().compliance_now();
+            let retention = retention.map(|retention| at_bucket_level(&bucket, retention));
+            if let Err(reason) = judge_change(&bucket, caller, found.row.retention, retention, bypass_governance, now) {
+                let message = format!("the retention of `{}/{key}` stays: {reason}", bucket.name());
+                return Err(retained(&bucket, key, &found, message));
+            }
+            // Under the matter `rebuild`, a later raise of the retention may be lost.
+            let stronger = match (found.row.retention, retention) {
+                (Some(before), Some(after)) => after.mode >= before.mode && after.until >= before.until,
+                (None, _) => true,
+                (Some(_), None) => false,
+            };
+            if !stronger && let Err(reason) = self.store().check_doubt(&bucket) {
+                return Err(retained(&bucket, key, &found, reason));
+            }
+            if let Some(retention) = retention {
+                // An active retention may be extended to any later date. A refusal would shorten it.
+                let active = found.row.retention.is_some_and(|before| before.until > now);
+                check_future(retention, if active { now } else { self.store().later_now() })?;
+            }
+            let event = event.clone().version(found.id());
+            self.store().change_version(&bucket, key, &found, lock, event, |row| row.retention = retention).await
+        };
+        let result = result.await;
+        self.store().audited(result, || event).await
+    }
+
+    pub async fn legal_hold(
+        &self,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Result<bool> {
+        let (bucket, found) = self.find_version(caller, bucket, key, version).await?;
+        require_lock(&bucket)?;
+        Ok(found.row.hold)
+    }
+
+    pub async fn set_legal_hold(
+        &self,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+        hold: bool,
+    ) -> Result<()> {
+        let event =
+            Event::new(caller, Action::SetLegalHold).object(bucket, key).detail(if hold { "on" } else { "off" }.into());
+        let result = async {
+            let (bucket, lock, found) = self.lock_version(caller, Access::Retain, bucket, key, version).await?;
+            require_lock(&bucket)?;
+            let event = event.clone().version(found.id());
+            self.store().change_version(&bucket, key, &found, lock, event, |row| row.hold = hold).await
+        };
+        let result = result.await;
+        self.store().audited(result, || event).await
+    }
+}

@@ -1,0 +1,171 @@
+//! The rules of retention: which versions may be deleted, and which changes weaken their protection.
+//!
+//! Every refusal of a deletion or of a weaker retention is decided here.
+
+use crate::model::bucket::Protection;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::{Access, Caller};
+use crate::model::time::Timestamp;
+use crate::model::version::{Retention, RetentionMode};
+use crate::state::buckets::Bucket;
+use crate::store::Store;
+use crate::store::lookup::Found;
+
+/// The cause of a removal. It decides which rules apply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// A client asked to delete this version. `bypass`: and to bypass GOVERNANCE.
+    Requested { bypass: bool },
+    /// A new null version replaces it.
+    Replaced,
+    /// Its retention has passed, and its bucket deletes expired versions.
+    Expired,
+}
+
+/// Refuses to remove the version if retention or a hold forbids that now. No other code decides this.
+pub(crate) fn judge(
+    bucket: &Bucket,
+    key: &str,
+    found: &Found,
+    caller: &Caller,
+    cause: Cause,
+    now: Timestamp,
+) -> Result<()> {
+    let refuse = |message: String| Err(retained(bucket, key, found, message));
+    let what = format!("`{}/{key}` version {}", bucket.name(), found.id());
+    if found.row.hold {
+        return refuse(format!("{what} is under legal hold; it can be deleted only after the hold is released"));
+    }
+    let Some(retention) = found.row.retention.filter(|retention| retention.until > now) else { return Ok(()) };
+    let message = format!("{what} is retained in {} mode until {}", retention.mode, retention.until);
+    match (retention.mode, cause) {
+        (RetentionMode::Compliance, _) => refuse(format!("{message}; no caller can delete it before")),
+        (RetentionMode::Governance, _) if bucket.row.protection == Protection::Compliance => {
+            refuse(format!("{message}; the bucket's protection level allows no deletion before"))
+        }
+        (RetentionMode::Governance, Cause::Requested { bypass: true }) if caller.rights.bypass_governance => Ok(()),
+        (RetentionMode::Governance, Cause::Requested { bypass: true }) => {
+            refuse(format!("{message}, and {} has no permission to bypass it", caller.actor))
+        }
+        (RetentionMode::Governance, _) => {
+            refuse(format!("{message}; bypassing it takes an explicit request and the permission"))
+        }
+    }
+}
+
+/// The refusal of a change that the version's retention, its hold or the matter `rebuild` forbids.
+pub(crate) fn retained(bucket: &Bucket, key: &str, found: &Found, message: String) -> ArchiveError {
+    ArchiveError::Retained {
+        bucket: bucket.name().into(),
+        key: key.into(),
+        version: found.id(),
+        mode: found.row.retention.map(|retention| retention.mode),
+        until: found.row.retention.map(|retention| retention.until),
+        legal_hold: found.row.hold,
+        message,
+    }
+}
+
+/// The retention and hold of a new version: those of the request, or the bucket's default.
+pub(crate) fn initial_retention(
+    store: &Store,
+    caller: &Caller,
+    bucket: &Bucket,
+    key: &str,
+    retention: Option<Retention>,
+    hold: bool,
+) -> Result<(Option<Retention>, bool)> {
+    if retention.is_some() || hold {
+        require_lock(bucket)?;
+        bucket.authorize(caller, Access::Retain, key)?;
+    }
+    // By the later clock. A retention that counted from the lagging one would end too early.
+    let now = store.later_now();
+    if let Some(retention) = retention {
+        check_future(retention, now)?;
+    }
+    // A file of a share is under retention from its commit on, which names the date. Storing its content gives it none.
+    let default = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !bucket.row.is_share());
+    let retention = retention.or(default.map(|default| {
+        let until = now.plus_days(default.period.days()).min(Timestamp::LATEST);
+        Retention { mode: default.mode, until }
+    }));
+    Ok((retention.map(|retention| at_bucket_level(bucket, retention)), hold))
+}
+
+/// In a bucket of level `compliance` every retention is COMPLIANCE.
+pub(crate) fn at_bucket_level(bucket: &Bucket, retention: Retention) -> Retention {
+    match bucket.row.protection {
+        Protection::Compliance => Retention { mode: RetentionMode::Compliance, ..retention },
+        _ => retention,
+    }
+}
+
+pub(crate) fn require_lock(bucket: &Bucket) -> Result<()> {
+    match bucket.row.lock {
+        Some(_) => Ok(()),
+        None => {
+            Err(ArchiveError::InvalidRequest(format!("bucket `{}` has no Object Lock; enable it first", bucket.name())))
+        }
+    }
+}
+
+pub(crate) fn check_future(retention: Retention, now: Timestamp) -> Result<()> {
+    if retention.until > Timestamp::LATEST {
+        return Err(ArchiveError::InvalidArgument(format!(
+            "the retention's end is after {}, the latest date that can be stated; use a legal hold, which has no end",
+            Timestamp::LATEST
+        )));
+    }
+    if retention.until <= now {
+        return Err(ArchiveError::InvalidArgument(format!(
+            "the retention's end {} has passed: it is {now}",
+            retention.until
+        )));
+    }
+    Ok(())
+}
+
+/// The rules for changing the retention of a stored version. A stronger one is always allowed; a weaker one is the
+/// exception.
+pub(crate) fn judge_change(
+    bucket: &Bucket,
+    caller: &Caller,
+    before: Option<Retention>,
+    after: Option<Retention>,
+    bypass: bool,
+    now: Timestamp,
+) -> Result<(), String> {
+    let Some(before) = before.filter(|retention| retention.until > now) else { return Ok(()) };
+    let longer = after.is_some_and(|after| after.mode == before.mode && after.until >= before.until);
+    if longer {
+        return Ok(());
+    }
+    match before.mode {
+        RetentionMode::Compliance => Err(format!(
+            "it is retained in COMPLIANCE mode until {}; no caller can shorten or lift that, or change the mode",
+            before.until
+        )),
+        RetentionMode::Governance if bucket.row.protection == Protection::Compliance => {
+            let stronger =
+                after.is_some_and(|after| after.mode == RetentionMode::Compliance && after.until >= before.until);
+            match stronger {
+                true => Ok(()),
+                false => Err(format!(
+                    "it is retained until {}, and the bucket's protection level allows no weaker retention",
+                    before.until
+                )),
+            }
+        }
+        RetentionMode::Governance if bucket.row.protection == Protection::Basic => Ok(()),
+        RetentionMode::Governance if bypass && caller.rights.bypass_governance => Ok(()),
+        RetentionMode::Governance if bypass => Err(format!(
+            "it is retained in GOVERNANCE mode until {}, and {} may not bypass that",
+            before.until, caller.actor
+        )),
+        RetentionMode::Governance => Err(format!(
+            "it is retained in GOVERNANCE mode until {}; changing that takes an explicit bypass and the permission",
+            before.until
+        )),
+    }
+}

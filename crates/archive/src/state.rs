@@ -1,0 +1,15 @@
+//! The memory that tasks share: one type for each owner, with private fields and methods that do not wait.
+
+pub(crate) mod audit_end;
+pub(crate) mod bodies;
+pub(crate) mod body_memory;
+pub(crate) mod buckets;
+pub(crate) mod caches;
+pub(crate) mod clock;
+pub(crate) mod compensations;
+pub(crate) mod disposals;
+pub(crate) mod key_locks;
+pub(crate) mod refusals;
+pub(crate) mod shared;
+pub(crate) mod timer;
+pub(crate) mod upkeep;

@@ -1,0 +1,111 @@
+//! The state of background work between two steps.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use futures_util::lock::{Mutex, MutexGuard};
+
+use crate::model::alarm::Alarm;
+use crate::state::shared::Shared;
+use crate::state::timer::Timer;
+
+/// Milliseconds of elapsed time between two writes of the clock and the segments' counts, and between two identity notes.
+const WRITE_EVERY: u64 = 30_000;
+const NOTE_EVERY: u64 = 6 * 3_600_000;
+/// The same between attempts to destroy keys whose entries could not be overwritten.
+const RETRY_EVERY: u64 = 300_000;
+/// The same between passes of expiration.
+const EXPIRE_EVERY: u64 = 300_000;
+
+pub(crate) struct Upkeep {
+    /// Alarms of the opening, for the first step to report.
+    unreported: Shared<Vec<Alarm>>,
+    /// Segments that reclamation could not empty in this session.
+    unmovable: Shared<BTreeSet<u32>>,
+    expiry: Shared<Expiry>,
+    clock_writing: Timer,
+    identity_noting: Timer,
+    disposal_retry: Timer,
+    /// Steps do not overlap. True: the last one was dropped midway.
+    stepping: Mutex<bool>,
+}
+
+/// How far a pass of expiration has come.
+#[derive(Clone, Default)]
+struct Expiry {
+    /// The pass goes on behind this key. None: no pass is under way.
+    cursor: Option<Bytes>,
+    /// The elapsed time at which the next pass may begin, in milliseconds.
+    next_pass: u64,
+}
+
+impl Upkeep {
+    pub fn new() -> Upkeep {
+        Upkeep {
+            unreported: Shared::default(),
+            unmovable: Shared::default(),
+            expiry: Shared::default(),
+            clock_writing: Timer::new(WRITE_EVERY),
+            identity_noting: Timer::new(NOTE_EVERY),
+            disposal_retry: Timer::new(RETRY_EVERY),
+            stepping: Mutex::new(false),
+        }
+    }
+
+    /// Begins a step once the one before it has ended. The value says whether that one was dropped midway.
+    pub async fn begin_step(&self) -> MutexGuard<'_, bool> {
+        self.stepping.lock().await
+    }
+
+    /// Whether the clock and the segments' counts are to be written again.
+    pub fn is_clock_due(&self, elapsed: u64) -> bool {
+        self.clock_writing.is_due(elapsed)
+    }
+
+    /// Whether the identity is to be noted again.
+    pub fn is_identity_due(&self, elapsed: u64) -> bool {
+        self.identity_noting.is_due(elapsed)
+    }
+
+    /// Whether disposals that were set aside are to be tried again.
+    pub fn is_retry_due(&self, elapsed: u64) -> bool {
+        self.disposal_retry.is_due(elapsed)
+    }
+
+    pub fn report_later(&self, alarms: Vec<Alarm>) {
+        self.unreported.step(|unreported| unreported.extend(alarms));
+    }
+
+    pub fn take_unreported(&self) -> Vec<Alarm> {
+        self.unreported.step(std::mem::take)
+    }
+
+    pub fn unmovable(&self) -> BTreeSet<u32> {
+        self.unmovable.look(BTreeSet::clone)
+    }
+
+    pub fn is_unmovable(&self, segment: u32) -> bool {
+        self.unmovable.look(|segments| segments.contains(&segment))
+    }
+
+    pub fn add_unmovable(&self, segment: u32) {
+        self.unmovable.step(|segments| segments.insert(segment));
+    }
+
+    pub fn remove_unmovable(&self, segment: u32) {
+        self.unmovable.step(|segments| segments.remove(&segment));
+    }
+
+    /// Where expiration goes on. None: no pass is due yet. The inner none: a pass begins.
+    pub fn expiry_due(&self, elapsed: u64) -> Option<Option<Bytes>> {
+        self.expiry.look(|expiry| {
+            let waits = expiry.cursor.is_none() && elapsed < expiry.next_pass;
+            (!waits).then(|| expiry.cursor.clone())
+        })
+    }
+
+    /// Expiration has taken a page. `cursor`: where the pass goes on; none: the pass is over.
+    pub fn note_expiry(&self, cursor: Option<Bytes>, elapsed: u64) {
+        self.expiry.step(|expiry| *expiry = Expiry { cursor, next_pass: elapsed + EXPIRE_EVERY });
+    }
+}

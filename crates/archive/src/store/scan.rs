@@ -1,0 +1,94 @@
+//! Scans over the tables of the catalog.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+use stele_catalog::{Catalog, Direction, KeyRange, Snapshot};
+
+use crate::model::error::Result;
+
+/// Records per read. A skip drops the records that were read too far.
+const SCAN_MAX: usize = 128;
+
+/// Records of a table in order, read in pages, with skips.
+pub(crate) struct Scan<'a> {
+    snapshot: &'a dyn Snapshot,
+    table: stele_catalog::Table,
+    range: KeyRange,
+    page: std::vec::IntoIter<(Bytes, Bytes)>,
+    ended: bool,
+    /// Grows while the scan reads on, and falls back at a skip.
+    size: usize,
+}
+
+impl<'a> Scan<'a> {
+    pub fn new(snapshot: &'a dyn Snapshot, table: stele_catalog::Table, range: KeyRange) -> Scan<'a> {
+        Scan { snapshot, table, range, page: Vec::new().into_iter(), ended: false, size: 16 }
+    }
+
+    pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        loop {
+            if let Some(record) = self.page.next() {
+                return Ok(Some(record));
+            }
+            if self.ended || self.range.is_void() {
+                return Ok(None);
+            }
+            let page = self.snapshot.range(self.table, &self.range, self.size, Direction::Forward)?;
+            self.ended = page.len() < self.size;
+            self.size = (self.size * 2).min(SCAN_MAX);
+            if let Some((last, _)) = page.last() {
+                self.range = self.range.clone().after(last.clone());
+            }
+            self.page = page.into_iter();
+        }
+    }
+
+    /// The key that the rest of the scan begins with, if it includes that key.
+    pub fn low(&self) -> Bytes {
+        match &self.range.low {
+            Bound::Included(low) => low.clone(),
+            _ => Bytes::new(),
+        }
+    }
+
+    /// Continues at this key, which lies ahead.
+    pub fn skip_to(&mut self, key: Bytes) {
+        let mut dropped = false;
+        while let Some((ahead, _)) = self.page.as_slice().first() {
+            if *ahead >= key {
+                return;
+            }
+            self.page.next();
+            dropped = true;
+        }
+        if !self.ended {
+            self.range = self.range.clone().from(key);
+            if dropped {
+                self.size = 16;
+            }
+        }
+    }
+}
+
+const PAGE: usize = 1000;
+
+/// Every record of a table, in order.
+pub(crate) fn scan(
+    catalog: &dyn Catalog,
+    table: stele_catalog::Table,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
+) -> Result<()> {
+    let snapshot = catalog.snapshot()?;
+    let mut range = KeyRange::all();
+    loop {
+        let records = snapshot.range(table, &range, PAGE, Direction::Forward)?;
+        for (key, value) in &records {
+            each(key, value)?;
+        }
+        match records.last() {
+            Some((key, _)) if records.len() == PAGE => range = KeyRange::all().after(key.clone()),
+            _ => return Ok(()),
+        }
+    }
+}

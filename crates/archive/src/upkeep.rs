@@ -1,0 +1,9 @@
+//! Background work, and the questions of operators about the store.
+
+pub mod affected;
+pub mod background;
+pub(crate) mod expiry;
+pub(crate) mod growth;
+pub(crate) mod reclaim;
+pub mod scrub;
+pub mod status;

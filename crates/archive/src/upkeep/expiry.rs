@@ -1,0 +1,95 @@
+//! Expiration: the versions whose retention has passed, and the action that their buckets set for them.
+//!
+//! Expiration goes by the compliance clock, and stops while that is frozen.
+
+use std::sync::Arc;
+
+use stele_catalog::{Direction, KeyRange, Transaction};
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::bucket::ExpiryAction;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::Caller;
+use crate::model::time::Timestamp;
+use crate::record::version::VersionRef;
+use crate::record::{RETAINED, decode, keys};
+use crate::retention::rules::Cause;
+use crate::store::{Store, lookup};
+use crate::upkeep::background::StepReport;
+
+/// Versions that one step of expiration looks at.
+const EXPIRY_PAGE: usize = 200;
+
+impl Store {
+    /// Processes the next versions whose retention has passed, as their buckets say.
+    pub(crate) async fn expire(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
+        let now = self.compliance_now();
+        if self.frozen().is_some() || self.doubt().is_some() {
+            return Ok(());
+        }
+        let Some(cursor) = self.upkeep().expiry_due(self.elapsed()) else { return Ok(()) };
+        let past = KeyRange::all().below(keys::numbers(now.0.saturating_add(1), 0));
+        let range = match cursor {
+            Some(cursor) => past.after(cursor),
+            None => past,
+        };
+        let page = self.snapshot()?.range(RETAINED, &range, EXPIRY_PAGE, Direction::Forward)?;
+        let more = page.len() == EXPIRY_PAGE;
+        let cursor = page.last().filter(|_| more).map(|(key, _)| key.clone());
+        self.upkeep().note_expiry(cursor, self.elapsed());
+        report.more |= more;
+        for (key, value) in &page {
+            let at: VersionRef = decode(RETAINED, key, value)?;
+            match self.expire_version(&at, now).await {
+                Ok(Some(ExpiryAction::Delete)) => report.expired += 1,
+                Ok(Some(ExpiryAction::Notify)) => report.notified += 1,
+                Ok(_) => {}
+                Err(error @ ArchiveError::Stopped(_)) => return Err(error),
+                Err(error) => {
+                    let message = format!("expiration of `{}`: {error}", at.key);
+                    report.alarms.push(Alarm::new(AlarmKind::Expiration, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn expire_version(self: &Arc<Store>, at: &VersionRef, now: Timestamp) -> Result<Option<ExpiryAction>> {
+        let caller = Caller::system("expiration");
+        let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(None) };
+        let action = bucket.row.expiry;
+        if action == ExpiryAction::Keep {
+            return Ok(None);
+        }
+        let lock = self.lock(at.bucket, &at.key).await?;
+        let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(None) };
+        let passed = found.row.retention.filter(|retention| retention.until <= now);
+        let (Some(retention), false) = (passed, found.row.hold) else { return Ok(None) };
+        let event = Event::new(&caller, Action::Expire).object(bucket.name(), &at.key).version(found.id());
+        match action {
+            ExpiryAction::Notify if found.row.notified == Some(true) => Ok(None),
+            ExpiryAction::Notify => {
+                let event = event.detail(format!("its {} retention ended {}", retention.mode, retention.until));
+                self.change_version(&bucket, &at.key, &found, lock, event, |row| row.notified = Some(true)).await?;
+                Ok(Some(action))
+            }
+            _ => {
+                let (transaction, removed) =
+                    self.remove(Transaction::new(), &caller, &bucket, &at.key, &found, Cause::Expired).await?;
+                let transaction = bucket.count(transaction, -1, -(found.row.size as i64));
+                let event = event.detail(format!(
+                    "disposed of: {} bytes, blake3 {}, stored {}, {} until {}, compliance time {now}",
+                    found.row.size,
+                    found.row.fingerprint(),
+                    found.row.modified,
+                    retention.mode,
+                    retention.until
+                ));
+                self.commit_removal(transaction, event, removed, &bucket, &at.key, &found, lock).await?;
+                Ok(Some(action))
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+use super::*;
+use crate::MemoryFiles;
+use crate::nfs::procedures::{GETATTR, READ, REMOVE, WRITE};
+use crate::nfs::rpc;
+use crate::nfs::server::{Options, Tls};
+use crate::nfs::testing::gate::Gate;
+use crate::nfs::testing::*;
+use crate::nfs::xdr::{Reader, Writer};
+use stele_ground::Dice;
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+fn read_call(handle: &[u8], count: u32) -> Vec<u8> {
+    args().opaque(handle).u64(0).u32(count).0
+}
+
+/// A gated server, a client, and a file of 4096 bytes.
+async fn gated(options: Options) -> (Arc<Server<Gate>>, Client, Bytes, Bytes) {
+    let server = server_with(Gate::new(MemoryFiles::new(clock)), rule(), options);
+    let mut client = Client::new(&server);
+    let root = client.mount().await;
+    let file = client.create(&root, "a").await;
+    client.done(WRITE, args().opaque(&file).u64(0).u32(4096).u32(2).opaque(&[1; 4096])).await;
+    (server, client, root, file)
+}
+
+fn gate(server: &Arc<Server<Gate>>) -> Arc<Gate> {
+    server.exports().get(SHARE).unwrap().files.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_holds_up_no_other() {
+    let (server, mut client, _, file) = gated(Options::default()).await;
+    let waiting = client.send(Program::Nfs, READ, &read_call(&file, 4096)).await;
+    for _ in 0..3 {
+        client.done(GETATTR, &file).await;
+    }
+    gate(&server).passes.add_permits(1);
+    let answer = client.receive().await;
+    assert_eq!(answer[..4], waiting.to_be_bytes());
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_in_any_pieces_are_all_answered() {
+    let server = server();
+    let mut client = Client::new(&server);
+    let root = client.mount().await;
+    let file = client.create(&root, "a").await;
+    let mut dice = Dice::new(7);
+    for _ in 0..20 {
+        let (mut wire, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..1 + dice.below(60) {
+            client.xid += 1;
+            let length = dice.below(20_000) as usize;
+            let content =
+                args().opaque(&file).u64(dice.below(50_000)).u32(length as u32).u32(0).opaque(&vec![2; length]);
+            let record = match dice.below(3) {
+                0 => client.record(Program::Nfs, WRITE, &content.0),
+                1 => client.record(Program::Nfs, READ, &read_call(&file, dice.below(30_000) as u32)),
+                _ => client.record(Program::Nfs, GETATTR, &args().opaque(&root).0),
+            };
+            wire.extend(record);
+            expected.push(client.xid);
+        }
+        let (mut receiving, mut sending) = tokio::io::split(&mut client.stream);
+        let send = async {
+            let mut rest = &wire[..];
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at((1 + dice.below(30_000) as usize).min(rest.len()));
+                sending.write_all(now).await.unwrap();
+                rest = later;
+                tokio::task::yield_now().await;
+            }
+        };
+        let receive = async {
+            let mut answered = Vec::new();
+            for _ in 0..expected.len() {
+                let mark = receiving.read_u32().await.unwrap();
+                let mut record = vec![0; (mark & 0x7fff_ffff) as usize];
+                receiving.read_exact(&mut record).await.unwrap();
+                answered.push(u32::from_be_bytes(record[..4].try_into().unwrap()));
+                assert_eq!(record[4..28], [&1_u32.to_be_bytes()[..], &[0; 20]].concat());
+            }
+            answered
+        };
+        let ((), answered) = tokio::join!(send, receive);
+        assert_eq!(answered, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_its_limits_a_connection_stops_reading() {
+    let full = Options { requests_max: 4, ..Options::default() };
+    let heavy = Options { bytes_max: 4 * 4096, ..Options::default() };
+    for options in [full, heavy] {
+        let (server, mut client, _, file) = gated(options).await;
+        let before = calls(&server, "read");
+        for _ in 0..40 {
+            client.send(Program::Nfs, READ, &read_call(&file, 4096)).await;
+        }
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(calls(&server, "read") - before, 4);
+        gate(&server).passes.add_permits(40);
+        for _ in 0..40 {
+            client.receive().await;
+        }
+    }
+}
+
+fn calls<F>(server: &Server<F>, name: &str) -> u64 {
+    let found = server.counters().procedures().find(|counted| counted.0 == Program::Nfs && counted.1 == name);
+    found.unwrap().2
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_not_taken_stop_reading_too() {
+    let options = Options { bytes_max: 1 << 20, ..Options::default() };
+    let server = server_with(MemoryFiles::new(clock), rule(), options);
+    let mut client = Client::new(&server);
+    let root = client.mount().await;
+    let file = client.create(&root, "a").await;
+    let content = vec![3; 1 << 19];
+    client.done(WRITE, args().opaque(&file).u64(0).u32(1 << 19).u32(2).opaque(&content)).await;
+    for _ in 0..50 {
+        client.send(Program::Nfs, READ, &read_call(&file, 1 << 19)).await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(calls(&server, "read"), 3);
+    for _ in 0..50 {
+        assert!(client.receive().await.len() > 1 << 19);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_under_way_survives_its_connection() {
+    let (server, mut client, root, _) = gated(Options::default()).await;
+    client.send(Program::Nfs, REMOVE, &args().opaque(&root).opaque(b"a").0).await;
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    let record = client.record(Program::Nfs, REMOVE, &args().opaque(&root).opaque(b"a").0);
+    drop(client.stream);
+    // The client comes back from its port, and repeats the call.
+    let mut again = Client::new(&server);
+    again.stream.write_all(&record).await.unwrap();
+    gate(&server).passes.add_permits(1);
+    assert!(matches!(client.task.await.unwrap(), Ended::Closed | Ended::Failed(_)));
+    let mut results = rpc::results(again.receive().await, client.xid).unwrap();
+    assert_eq!(results.u32(), Ok(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_client_is_given_up() {
+    let options = Options {
+        record_patience: Duration::from_secs(4),
+        write_patience: Duration::from_secs(8),
+        idle_patience: Duration::from_secs(100),
+        ..Options::default()
+    };
+    let seconds = |begun: Instant| begun.elapsed().as_secs();
+    // Nothing at all.
+    let server = server_with(MemoryFiles::new(clock), rule(), options.clone());
+    let (client, begun) = (Client::new(&server), Instant::now());
+    assert!(matches!(client.task.await.unwrap(), Ended::Stuck(Stuck::Idle)));
+    assert!((100..110).contains(&seconds(begun)), "{}", seconds(begun));
+    // A byte of a record now and then.
+    let (mut client, begun) = (Client::new(&server), Instant::now());
+    let record = client.record(Program::Nfs, 0, &[]);
+    let drip = async {
+        for byte in record {
+            if client.stream.write_all(&[byte]).await.is_err() {
+                return;
+            }
+            let _ = timeout(Duration::from_secs(1), std::future::pending::<()>()).await;
+        }
+    };
+    tokio::join!(drip, async { assert!(matches!(client.task.await.unwrap(), Ended::Stuck(Stuck::Record))) });
+    assert!((4..10).contains(&seconds(begun)), "{}", seconds(begun));
+    // Answers that are not taken.
+    let mut client = Client::new(&server);
+    let root = client.mount().await;
+    let file = client.create(&root, "a").await;
+    client.done(WRITE, args().opaque(&file).u64(0).u32(1 << 18).u32(2).opaque(&vec![1; 1 << 18])).await;
+    client.send(Program::Nfs, READ, &read_call(&file, 1 << 18)).await;
+    let begun = Instant::now();
+    assert!(matches!(client.task.await.unwrap(), Ended::Stuck(Stuck::Write)));
+    assert!((8..12).contains(&seconds(begun)), "{}", seconds(begun));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_takes_long_is_not_stuck() {
+    let (server, mut client, _, file) = gated(Options::default()).await;
+    client.send(Program::Nfs, READ, &read_call(&file, 10)).await;
+    tokio::time::advance(Duration::from_secs(100_000)).await;
+    assert!(is_ready(client.receive()).await.is_none());
+    assert!(!client.task.is_finished());
+    gate(&server).passes.add_permits(1);
+    client.receive().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_is_too_long_ends_the_connection() {
+    let server = server();
+    let mut client = Client::new(&server);
+    client.send(Program::Nfs, 0, &[]).await;
+    client.stream.write_u32(0xffff_ffff).await.unwrap();
+    // The call before it is still answered.
+    client.receive().await;
+    assert!(matches!(client.task.await.unwrap(), Ended::Record(RecordError::TooLong)));
+    assert_eq!(server.counters().refused.load(Ordering::Relaxed), 1);
+}
+
+/// A call of NULL with AUTH_TLS.
+fn tls_question() -> Vec<u8> {
+    let mut call = Vec::new();
+    for word in [0, 5, 0, 2, 100_003, 3, 0, 7, 0, 0, 0] {
+        call.put_u32(word);
+    }
+    rpc::Reply::of(call).head
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_asks_for_tls_gets_it() {
+    let options = Options { tls: Tls::Required, ..Options::default() };
+    let server = server_with(MemoryFiles::new(clock), rule(), options);
+    let mut client = Client::new(&server);
+    // NULL is answered in the clear, and nothing else.
+    client.call(Program::Nfs, 0, &[]).await;
+    let xid = client.send(Program::Mount, 1, &args().opaque(PATH.as_bytes()).0).await;
+    let mut refused = Reader::new(client.receive().await);
+    let words: Vec<u32> = (0..5).map(|_| refused.u32().unwrap()).collect();
+    assert_eq!(words, [xid, 1, 1, 1, rpc::AUTH_TOO_WEAK]);
+    client.stream.write_all(&tls_question()).await.unwrap();
+    assert!(client.receive().await.ends_with(b"\0\0\0\x08STARTTLS\0\0\0\0"));
+    let Ended::StartTls(_stream) = client.task.await.unwrap() else { panic!("TLS is not begun") };
+    let mut secure = Client::from(&server, "10.1.1.1:7".parse().unwrap(), true);
+    secure.mount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_follows_the_question_for_tls_is_not_trusted() {
+    let options = Options { tls: Tls::Offered, ..Options::default() };
+    let server = server_with(MemoryFiles::new(clock), rule(), options);
+    let mut client = Client::new(&server);
+    let smuggled = client.record(Program::Nfs, 0, &[]);
+    client.stream.write_all(&[tls_question(), smuggled].concat()).await.unwrap();
+    client.receive().await;
+    assert!(matches!(client.task.await.unwrap(), Ended::Closed));
+    // A server without TLS says that it does not know the flavor.
+    let mut client = Client::new(&self::server());
+    client.stream.write_all(&tls_question()).await.unwrap();
+    let mut refused = Reader::new(client.receive().await);
+    let words: Vec<u32> = (0..5).map(|_| refused.u32().unwrap()).collect();
+    assert_eq!(words, [5, 1, 1, 1, rpc::AUTH_BAD_CREDENTIALS]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_programs_versions_and_procedures_are_unavailable() {
+    let server = server();
+    let mut client = Client::new(&server);
+    for (at, word, expected) in
+        [(4, 100_227, vec![1]), (5, 4, vec![2, 3, 3]), (5, 2, vec![2, 3, 3]), (6, 22, vec![3]), (6, u32::MAX, vec![3])]
+    {
+        let mut record = client.record(Program::Nfs, 0, &[]);
+        record[at * 4..at * 4 + 4].copy_from_slice(&u32::to_be_bytes(word));
+        client.stream.write_all(&record).await.unwrap();
+        let mut answer = Reader::new(client.receive().await);
+        answer.skip(20).unwrap();
+        let words: Vec<u32> = (0..answer.remaining() / 4).map(|_| answer.u32().unwrap()).collect();
+        assert_eq!(words, expected, "word {at} is {word}");
+    }
+    // Numbers of NLM between its procedures.
+    let record = client.record(Program::Lock, 7, &[]);
+    client.stream.write_all(&record).await.unwrap();
+    assert!(client.receive().await.ends_with(&[0, 0, 0, 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_records_do_no_harm() {
+    let server = server();
+    let mut dice = Dice::new(8);
+    for _ in 0..2000 {
+        let mut client = Client::new(&server);
+        let root = client.mount().await;
+        let program = *dice.pick(&Program::ALL).unwrap();
+        let mut arguments = args().opaque(&root).0;
+        let mut noise = vec![0; dice.below(120) as usize & !3];
+        dice.fill(&mut noise);
+        // Small words are lengths and truth values more often than large ones.
+        for word in noise.chunks_mut(4).filter(|word| word[0] < 0xc0) {
+            word[..3].fill(0);
+            word[3] &= 0x1f;
+        }
+        arguments.extend(noise);
+        let mut record = client.record(program, dice.below(24) as u32, &arguments);
+        if dice.one_in(3) {
+            let at = 4 + dice.below(record.len() as u64 - 4) as usize;
+            record[at] ^= 1 << dice.below(8);
+        }
+        client.stream.write_all(&record).await.unwrap();
+        client.stream.shutdown().await.unwrap();
+        let mut rest = Vec::new();
+        client.stream.read_to_end(&mut rest).await.unwrap();
+        assert!(matches!(client.task.await.unwrap(), Ended::Closed));
+    }
+}

@@ -1,0 +1,113 @@
+use super::*;
+
+fn export(path: &str, share: u32) -> Export<()> {
+    Export { path: path.to_owned(), share, files: Arc::new(()), rules: Vec::new() }
+}
+
+#[test]
+fn a_network_holds_what_begins_like_it() {
+    for (network, address, expected) in [
+        ("10.0.0.0/8", "10.255.1.2", true),
+        ("10.0.0.0/8", "11.0.0.1", false),
+        ("10.1.2.3", "10.1.2.3", true),
+        ("10.1.2.3", "10.1.2.2", false),
+        ("10.1.2.3/31", "10.1.2.2", true),
+        ("0.0.0.0/0", "255.255.255.255", true),
+        ("0.0.0.0/0", "::1", false),
+        ("::/0", "fe80::1", true),
+        ("::/0", "10.0.0.1", false),
+        ("10.0.0.0/8", "::ffff:10.1.1.1", true),
+        ("fd00::/8", "fdff::1", true),
+        ("fd00::/8", "fe00::1", false),
+        ("fd00::1", "fd00::1", true),
+        ("fd00::1", "fd00::2", false),
+    ] {
+        let network: Network = network.parse().unwrap();
+        assert_eq!(network.contains(address.parse().unwrap()), expected, "{network} {address}");
+    }
+}
+
+#[test]
+fn what_is_no_network_is_refused() {
+    for text in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "10.0.0.0/+8", "host", "10.0.0.0/8/8", "/8"] {
+        assert_eq!(text.parse::<Network>(), Err(ExportError::Network(text.to_owned())));
+    }
+}
+
+#[test]
+fn the_first_rule_of_the_clients_network_decides() {
+    let mut export = export("/a", 1);
+    let rule = |network: &str, read_only| Rule { read_only, ..Rule::new(network.parse().unwrap()) };
+    export.rules = vec![rule("10.1.0.0/16", false), rule("10.0.0.0/8", true)];
+    let of = |address: &str| export.rule(address.parse().unwrap()).map(|rule| rule.read_only);
+    assert_eq!((of("10.1.1.1"), of("10.2.1.1"), of("9.1.1.1")), (Some(false), Some(true), None));
+}
+
+#[test]
+fn root_and_its_group_are_squashed() {
+    let sys = |uid, gid| Credentials::Sys { uid, gid, groups: vec![0, 5] };
+    let rule = |squash| Rule { squash, anonymous_uid: 77, anonymous_gid: 78, ..Rule::new(Network::ALL_V4) };
+    let caller = |uid, gid, groups: &[u32]| Caller { uid, gid, groups: groups.to_vec() };
+    for (squash, credentials, expected) in [
+        (Squash::None, sys(0, 0), caller(0, 0, &[0, 5])),
+        (Squash::None, Credentials::None, caller(77, 78, &[])),
+        (Squash::Root, sys(0, 4), caller(77, 78, &[])),
+        (Squash::Root, sys(3, 0), caller(3, 78, &[5])),
+        (Squash::Root, sys(3, 4), caller(3, 4, &[5])),
+        (Squash::All, sys(3, 4), caller(77, 78, &[])),
+    ] {
+        assert_eq!(rule(squash).caller(credentials.clone()), expected, "{squash:?} {credentials:?}");
+    }
+}
+
+#[test]
+fn the_longest_path_is_found() {
+    let mut exports = Exports::default();
+    for (path, share) in [("/a", 1), ("/a/b", 2), ("/c d", 3)] {
+        exports.add(export(path, share)).unwrap();
+    }
+    fn find(exports: &Exports<()>, path: &str) -> Option<(u32, Vec<String>)> {
+        let (export, below) = exports.find(path.as_bytes())?;
+        Some((export.share, below.into_iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()))
+    }
+    for (path, share, below) in [
+        ("/a", 1, vec![]),
+        ("//a/./", 1, vec![]),
+        ("/a/x/y", 1, vec!["x", "y"]),
+        ("/a/b", 2, vec![]),
+        ("/a/b/c", 2, vec!["c"]),
+        ("/c d/", 3, vec![]),
+    ] {
+        let below: Vec<String> = below.into_iter().map(str::to_owned).collect();
+        assert_eq!(find(&exports, path), Some((share, below)), "{path}");
+    }
+    for path in ["/", "", "/ab", "a", "/a/../c d", "/x"] {
+        assert_eq!(find(&exports, path), None, "{path}");
+    }
+    exports.add(export("/", 4)).unwrap();
+    for path in ["/", "", "/ab"] {
+        assert_eq!(find(&exports, path).map(|found| found.0), Some(4), "{path}");
+    }
+}
+
+#[test]
+fn exports_do_not_collide() {
+    let mut exports = Exports::default();
+    exports.add(export("/a", 1)).unwrap();
+    for (path, share, expected) in [
+        ("/a", 2, ExportError::PathTaken("/a".into())),
+        ("/b", 1, ExportError::ShareTaken(1)),
+        ("b", 2, ExportError::Path("b".into())),
+        ("", 2, ExportError::Path("".into())),
+        ("/b/", 2, ExportError::Path("/b/".into())),
+        ("/b/../c", 2, ExportError::Path("/b/../c".into())),
+        ("//b", 2, ExportError::Path("//b".into())),
+    ] {
+        assert_eq!(exports.add(export(path, share)), Err(expected));
+    }
+    let long = format!("/{}", "x".repeat(PATH_MAX));
+    assert_eq!(exports.add(export(&long, 2)), Err(ExportError::Path(long)));
+    assert!(exports.remove(1) && !exports.remove(1));
+    exports.add(export("/a", 2)).unwrap();
+    assert_eq!(exports.iter().count(), 1);
+}

@@ -1,0 +1,104 @@
+//! Answers that wait to be sent, in pieces for vectored writes.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use tokio::io::AsyncWrite;
+
+use super::rpc::Reply;
+
+/// Pieces of one write.
+const PIECES_MAX: usize = 128;
+/// Heads of answers are gathered in blocks of about this size.
+const BLOCK: usize = 8 << 10;
+
+enum Piece {
+    /// Heads of answers, with room for more.
+    Heads(Vec<u8>),
+    Content(Bytes),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Piece::Heads(bytes) => bytes,
+            Piece::Content(bytes) => bytes,
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Outbox {
+    pieces: VecDeque<Piece>,
+    /// Bytes of the first piece that are sent.
+    sent: usize,
+    waiting: usize,
+}
+
+impl Outbox {
+    /// Bytes that are not sent yet.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    pub fn push(&mut self, reply: Reply) {
+        self.waiting += reply.length();
+        match self.pieces.back_mut() {
+            Some(Piece::Heads(heads)) if heads.len() + reply.head.len() <= BLOCK => {
+                heads.extend_from_slice(&reply.head);
+            }
+            _ => self.pieces.push_back(Piece::Heads(reply.head)),
+        }
+        for content in reply.content.into_iter().filter(|content| !content.is_empty()) {
+            self.pieces.push_back(Piece::Content(content));
+        }
+    }
+
+    pub fn clear(&mut self) {
+        *self = Outbox::default();
+    }
+
+    /// Sends with one vectored write; answers the bytes that went.
+    pub fn poll_write<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let mut count = 0;
+        let mut skipped = self.sent;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = IoSlice::new(piece.bytes().get(skipped..).unwrap_or_default());
+            skipped = 0;
+            count += 1;
+        }
+        let slices = slices.get(..count).unwrap_or_default();
+        let written = match Pin::new(stream).poll_write_vectored(context, slices) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(written)) => written,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+        };
+        self.advance(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn advance(&mut self, written: usize) {
+        self.waiting = self.waiting.saturating_sub(written);
+        self.sent += written;
+        while let Some(piece) = self.pieces.front() {
+            let length = piece.bytes().remaining();
+            if self.sent < length {
+                break;
+            }
+            self.sent -= length;
+            self.pieces.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! From a record to a request under way: what is checked before any procedure runs.
+//!
+//! In this order: RPC, TLS, program, version, procedure, handle, export, network, and whether the export is read-only. The
+//! export's rules hold for every call, not only for the mount.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::Files;
+use crate::nfs::counters::Program;
+use crate::nfs::export::Exports;
+use crate::nfs::handle::HANDLE_MAX;
+use crate::nfs::replay::{self, Repeated, Ticket};
+use crate::nfs::rpc::{self, Accepted, Call, Credentials, Refusal, Reply};
+use crate::nfs::server::{Peer, Server, Tls};
+use crate::nfs::{mount, nlm, notify, status};
+
+use super::{READ, Request, TRANSFER_MAX, WRITE, changes, is_once, perform, read, refuse, write};
+
+pub type Answering = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// What became of a record.
+pub enum Started {
+    /// There is nothing to answer.
+    Silent,
+    Ready(Reply),
+    /// The answer to a question for TLS.
+    StartTls(Reply),
+    Running {
+        future: Answering,
+        /// What it counts for among the bytes under way.
+        bytes: usize,
+    },
+}
+
+pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer, record: Bytes) -> Started {
+    let refused = || server.counters().refused.fetch_add(1, Ordering::Relaxed);
+    let call = match Call::parse(record) {
+        Ok(call) => call,
+        Err(refusal) => {
+            refused();
+            return match refusal {
+                Refusal::Silent => Started::Silent,
+                Refusal::Answer(reply) => Started::Ready(reply),
+            };
+        }
+    };
+    let xid = call.xid;
+    let refusal = |reply| {
+        refused();
+        Started::Ready(reply)
+    };
+    if call.credentials == Credentials::Tls {
+        return match server.options.tls != Tls::Off && !peer.secure && call.procedure == 0 {
+            true => Started::StartTls(Reply::start_tls(xid)),
+            false => refusal(Reply::unauthenticated(xid, rpc::AUTH_BAD_CREDENTIALS)),
+        };
+    }
+    let Some(program) = Program::of(call.program) else {
+        return refusal(Reply::refused(xid, Accepted::ProgramUnavailable));
+    };
+    let version = program.number().1;
+    if call.version != version {
+        return refusal(Reply::refused(xid, Accepted::ProgramMismatch(version, version)));
+    }
+    let name = program.procedures().get(call.procedure as usize);
+    if name.is_none_or(|name| name.is_empty()) {
+        return refusal(Reply::refused(xid, Accepted::ProcedureUnavailable));
+    }
+    server.counters().called(program, call.procedure);
+    if call.procedure == 0 {
+        return Started::Ready(Reply::of(Reply::success(xid)));
+    }
+    if server.options.tls == Tls::Required && !peer.secure {
+        return refusal(Reply::unauthenticated(xid, rpc::AUTH_TOO_WEAK));
+    }
+    match program {
+        Program::Nfs => nfs(server, exports, peer, call),
+        Program::Mount => mount::start(server, exports, peer, call),
+        Program::Lock => nlm::start(server, exports, peer, call),
+        Program::Status => Started::Ready(notify::answer(server, peer, call)),
+    }
+}
+
+fn nfs<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer, call: Call) -> Started {
+    let Call { xid, procedure, credentials, mut arguments, .. } = call;
+    let failed = |status| {
+        server.counters().failed(Program::Nfs, procedure);
+        Started::Ready(refuse(xid, procedure, status))
+    };
+    let Ok(bytes) = arguments.borrowed(HANDLE_MAX) else {
+        server.counters().failed(Program::Nfs, procedure);
+        return Started::Ready(Reply::refused(xid, Accepted::GarbageArguments));
+    };
+    let Some(handle) = server.handles.decode(bytes) else { return failed(status::BADHANDLE) };
+    let Some(export) = exports.get(handle.share) else { return failed(status::STALE) };
+    let Some(rule) = export.rule(peer.address.ip()) else { return failed(status::ACCES) };
+    if rule.read_only && changes(procedure) {
+        return failed(status::ROFS);
+    }
+    let size = arguments.record().len();
+    let ticket = match is_once(procedure).then(|| server.replays.begin(peer.address, arguments.record())) {
+        None => None,
+        Some(Repeated::No(ticket)) => Some(ticket),
+        Some(Repeated::Yes(answer)) => {
+            server.counters().repeated.fetch_add(1, Ordering::Relaxed);
+            let future = async move {
+                let head = replay::answer(answer).await.map(|record| record.to_vec());
+                let busy = || refuse(xid, procedure, status::JUKEBOX);
+                head.map_or_else(busy, |head| Reply { head, content: Vec::new() })
+            };
+            return Started::Running { future: Box::pin(future), bytes: size };
+        }
+    };
+    let request = Request {
+        server: server.clone(),
+        export: export.clone(),
+        caller: rule.caller(credentials),
+        read_only: rule.read_only,
+        xid,
+        procedure,
+        arguments,
+        subjects: [Some(handle.inode), None],
+    };
+    // Behind the offset of a read: the bytes that its answer may have.
+    let answer = request.arguments.peek(8).min(TRANSFER_MAX) as usize;
+    match (procedure, ticket) {
+        (READ, _) => Started::Running { future: Box::pin(read(request)), bytes: size + answer },
+        (WRITE, _) => Started::Running { future: Box::pin(write(request)), bytes: size },
+        (_, Some(ticket)) => Started::Running { future: Box::pin(once(request, ticket)), bytes: size },
+        _ => Started::Running { future: Box::pin(perform(request)), bytes: size },
+    }
+}
+
+/// Keeps the answer for a client that repeats the call. An answer that asks for another try is not kept.
+async fn once<F: Files>(request: Request<F>, ticket: Ticket) -> Reply {
+    let reply = perform(request).await;
+    let status = reply.head.get(rpc::HEAD..).and_then(|results| results.first_chunk()).copied();
+    if status.map(u32::from_be_bytes) != Some(status::JUKEBOX) {
+        ticket.answered(&reply.head);
+    }
+    reply
+}

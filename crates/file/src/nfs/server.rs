@@ -1,0 +1,170 @@
+//! What all connections share: exports, options, locks, counters, and the answers to repeated calls.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::locks::Locks;
+
+use super::counters::Counters;
+use super::export::{Export, ExportError, Exports};
+use super::handle::HandleKey;
+use super::notify::Reboots;
+use super::replay::Replays;
+
+/// Mounts that DUMP lists. The oldest one goes first; the list is for people and decides nothing.
+const MOUNTS_MAX: usize = 1024;
+
+/// Whether clients may or must speak TLS (RFC 9289).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tls {
+    Off,
+    Offered,
+    Required,
+}
+
+/// The limits of a server and of each connection.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Requests under way on one connection.
+    pub requests_max: usize,
+    /// Bytes of requests under way, and of answers that are not sent, on one connection.
+    pub bytes_max: usize,
+    /// How long a record may take from its first byte to its last.
+    pub record_patience: Duration,
+    /// How long a client may take no byte of its answers.
+    pub write_patience: Duration,
+    /// How long a connection may stay without a call.
+    pub idle_patience: Duration,
+    /// How long after the start only earlier locks are taken, by clients that had them. Zero after a first start.
+    pub grace: Duration,
+    pub tls: Tls,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            requests_max: 256,
+            bytes_max: 16 << 20,
+            record_patience: Duration::from_secs(30),
+            write_patience: Duration::from_secs(60),
+            idle_patience: Duration::from_secs(15 * 60),
+            grace: Duration::from_secs(45),
+            tls: Tls::Off,
+        }
+    }
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    pub address: SocketAddr,
+    /// The stream is encrypted.
+    pub secure: bool,
+}
+
+/// An NFS server over gateways of one kind.
+pub struct Server<F> {
+    pub(super) handles: HandleKey,
+    pub(super) options: Options,
+    pub(super) locks: Arc<Locks>,
+    pub(super) replays: Replays,
+    pub(super) reboots: Reboots,
+    pub(super) mounts: Mutex<VecDeque<(String, String)>>,
+    counters: Counters,
+    exports: RwLock<Arc<Exports<F>>>,
+    /// Rises with every change of the exports, so that a connection looks at them without a lock.
+    generation: AtomicU64,
+    grace_ends: Instant,
+}
+
+impl<F> Server<F> {
+    /// `secret` signs handles: with another one, clients find their handles bad. `locks` is shared by all protocols.
+    /// `state` is this start's number for NSM: odd, and larger than that of the start before.
+    pub fn new(secret: [u8; 32], state: u32, locks: Arc<Locks>, options: Options) -> Server<F> {
+        Server {
+            handles: HandleKey::new(secret),
+            grace_ends: Instant::now() + options.grace,
+            options,
+            locks,
+            replays: Replays::default(),
+            reboots: Reboots::new(state),
+            mounts: Mutex::default(),
+            counters: Counters::default(),
+            exports: RwLock::default(),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    /// Serves another share, also to connections that are open already.
+    pub fn add(&self, export: Export<F>) -> Result<(), ExportError> {
+        self.change(|exports| exports.add(export))
+    }
+
+    /// Says whether there was such a share. Requests under way finish; later ones find their handles stale.
+    pub fn remove(&self, share: u32) -> bool {
+        self.change(|exports| exports.remove(share))
+    }
+
+    /// Replaces the export of the same share, or adds it.
+    pub fn replace(&self, export: Export<F>) -> Result<(), ExportError> {
+        let share = export.share;
+        let mut export = Some(export);
+        self.change(|exports| {
+            let mut next = exports.clone();
+            next.remove(share);
+            export.take().map_or(Ok(()), |export| next.add(export))?;
+            *exports = next;
+            Ok(())
+        })
+    }
+
+    pub fn exports(&self) -> Arc<Exports<F>> {
+        self.exports.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Hosts with locks, and what to tell them after the next start.
+    pub fn reboots(&self) -> &Reboots {
+        &self.reboots
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(super) fn in_grace(&self) -> bool {
+        Instant::now() < self.grace_ends
+    }
+
+    pub(super) fn mounted(&self, host: String, path: String) {
+        let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        mounts.retain(|mount| mount.0 != host || mount.1 != path);
+        if mounts.len() >= MOUNTS_MAX {
+            mounts.pop_front();
+        }
+        mounts.push_back((host, path));
+    }
+
+    /// Of one path, or of all.
+    pub(super) fn unmounted(&self, host: &str, path: Option<&[u8]>) {
+        let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        mounts.retain(|mount| mount.0 != host || path.is_some_and(|path| path != mount.1.as_bytes()));
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Exports<F>) -> R) -> R {
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Exports::clone(&exports);
+        let result = change(&mut next);
+        *exports = Arc::new(next);
+        self.generation.fetch_add(1, Ordering::Release);
+        result
+    }
+}

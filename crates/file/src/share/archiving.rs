@@ -1,0 +1,461 @@
+//! Files on their way into the archive, out of the cache, and out of the share.
+//!
+//! A file that was not changed for a while is stored as a version under its inode number. Its content is streamed without
+//! holding the file; only the end is done under the file's gate: where the file changed meanwhile, nothing is stored.
+//!
+//! Crash points of archiving:
+//! 1. before the version is committed: the file is open, and is archived again;
+//! 2. before the file's row names the version: the same; the version is one more, or replaces itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use stele_archive::{DeleteRequest, Expected, Metadata, PutRequest, Retention};
+use stele_ground::{Duration, Instant};
+
+use super::Share;
+use super::reading::{key_of, refused};
+use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, ORPHANS, SLOT, inode_key, numbered_key};
+use super::tree;
+use crate::model::Caller;
+use crate::{FileError, Inode, Result};
+
+/// Files that one step stores side by side, removes, and evicts.
+const STORED_AT_ONCE: usize = 32;
+const CLEARED_AT_ONCE: usize = 64;
+const EVICTED_AT_ONCE: usize = 256;
+/// Bytes of a file that archiving reads at once.
+const PIECE: u32 = 1 << 20;
+/// Shares of the cache, in percent, at which eviction begins, and down to which it goes on.
+const HIGH: u64 = 90;
+const LOW: u64 = 80;
+/// Contents known in memory, above which those that nothing needs are forgotten.
+const CONTENTS_MAX: usize = 50_000;
+/// Groups that one transaction of a removal drops.
+const GROUPS_MAX: u64 = 4096;
+/// Times that a writer waits for the archive to take content out of a full cache, before its client is asked to wait.
+const WAITS_MAX: u32 = 20;
+
+/// Characters of a path that a version's metadata carries; a longer one is left out.
+const PATH_MAX: usize = 6_000;
+
+/// What a step did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Worked {
+    pub archived: u64,
+    pub archived_bytes: u64,
+    pub cleared: u64,
+    pub evicted: u64,
+    /// There is more to do at once.
+    pub more: bool,
+}
+
+/// How the end of storing a file went.
+enum Stored {
+    Done(u64),
+    /// It changed meanwhile, or is in use.
+    Later,
+}
+
+impl Share {
+    /// Does a bounded amount of background work: archives files that are idle, clears away removed ones, makes room.
+    pub async fn work(&self) -> Result<Worked> {
+        let _turn = self.working.lock().await;
+        let mut worked = Worked::default();
+        self.clear_orphans(&mut worked).await?;
+        self.archive_idle(&mut worked).await?;
+        self.evict(&mut worked).await?;
+        self.step(|core| {
+            core.trim(CONTENTS_MAX);
+            Ok(())
+        })?;
+        self.room.notify_waiters();
+        Ok(worked)
+    }
+
+    async fn archive_idle(&self, worked: &mut Worked) -> Result<()> {
+        let now = self.surroundings.now().monotonic;
+        let patience = self.settings().archive_after;
+        let due: Vec<u64> = self.step(|core| {
+            // A full cache has no time for patience.
+            let full = core.slots.used() * 100 >= core.slots.count() * HIGH;
+            let idle = |at: Instant| full || now.since(at) >= patience;
+            let due = core.active.iter().filter(|(_, at)| idle(**at)).map(|(inode, _)| *inode);
+            Ok(due.take(STORED_AT_ONCE + 1).collect())
+        })?;
+        worked.more |= due.len() > STORED_AT_ONCE;
+        let mut under_way: FuturesUnordered<_> = due
+            .into_iter()
+            .take(STORED_AT_ONCE)
+            .map(|inode| async move { (inode, self.store_file(inode, None).await) })
+            .collect();
+        while let Some((inode, result)) = under_way.next().await {
+            match result {
+                Ok(Stored::Done(bytes)) => {
+                    worked.archived += 1;
+                    worked.archived_bytes += bytes;
+                    self.step(|core| {
+                        core.refusal = None;
+                        Ok(())
+                    })?;
+                }
+                // Behind the others, so that a file in use does not keep them back.
+                Ok(Stored::Later) => self.step(|core| {
+                    core.active.entry(inode).and_modify(|at| *at = now);
+                    Ok(())
+                })?,
+                Err(FileError::Stale) => self.step(|core| {
+                    core.active.remove(&inode);
+                    Ok(())
+                })?,
+                Err(error) => {
+                    tracing::warn!(share = %self.name, inode, %error, "a file could not be archived; it is tried again");
+                    self.step(|core| {
+                        core.refusal = Some(error);
+                        // Behind the others, so that one bad file does not keep them back.
+                        core.active.insert(inode, now);
+                        Ok(())
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Archives a file now. Answers once it is archived.
+    pub async fn archive_now(&self, inode: Inode) -> Result<()> {
+        for _ in 0..WAITS_MAX {
+            match self.store_file(inode.0, None).await? {
+                Stored::Done(_) => return Ok(()),
+                Stored::Later => tokio::task::yield_now().await,
+            }
+        }
+        Err(FileError::Retry("the file is being changed; it is archived once it is left alone".into()))
+    }
+
+    /// Stores a file's content as a version, if it is not stored. `retention`: what the version is to be under; the caller
+    /// holds the file's gate then, so that nothing changes.
+    async fn store_file(&self, inode: u64, retention: Option<Retention>) -> Result<Stored> {
+        let held_by_caller = retention.is_some();
+        let (gate, generation, writers, links) = self.step(|core| {
+            let writers = core.writers(inode);
+            let (row, content) = core.content(inode)?;
+            Ok((Arc::clone(&content.gate), content.generation, writers, row.links))
+        })?;
+        if writers > 0 || links == 0 {
+            return Ok(Stored::Later);
+        }
+        self.save(inode).await?;
+        let (row, size, path) = self.step(|core| {
+            let size = core.attributes(inode)?.size;
+            let path = tree::path(&mut core.view, inode)?;
+            Ok((core.content(inode)?.0, size, path))
+        })?;
+        if !row.open {
+            self.step(|core| {
+                core.active.remove(&inode);
+                Ok(())
+            })?;
+            return Ok(Stored::Done(0));
+        }
+        let caller = self.caller("archiving");
+        let mut metadata = Metadata::default();
+        // What a rebuild of the catalog needs to give the file its name again.
+        let path = percent(&path);
+        if path.len() <= PATH_MAX {
+            metadata.user.insert("stele-path".into(), path);
+        }
+        metadata.user.insert("stele-mode".into(), format!("{:o}", row.mode));
+        metadata.user.insert("stele-owner".into(), format!("{}:{}", row.uid, row.gid));
+        metadata
+            .user
+            .insert("stele-modified".into(), format!("{}.{:09}", row.modified.seconds, row.modified.nanoseconds));
+        let request = PutRequest {
+            bucket: self.name.clone(),
+            key: key_of(inode),
+            length: Some(size),
+            metadata,
+            retention,
+            ..PutRequest::default()
+        };
+        let mut writer = self.archive.put(&caller, request).await.map_err(|error| refused(&error))?;
+        let mut at = 0;
+        while at < size {
+            let data = match held_by_caller {
+                true => self.read_held(inode, at, PIECE).await?,
+                false => self.read_content(&Caller::ROOT, Inode(inode), at, PIECE).await?.pieces,
+            };
+            let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
+            if length == 0 {
+                return Ok(Stored::Later);
+            }
+            for piece in data {
+                writer.write(piece).await.map_err(|error| refused(&error))?;
+            }
+            at += length;
+        }
+        let _held = match held_by_caller {
+            true => None,
+            false => Some(gate.write_owned().await),
+        };
+        let unchanged = self.step(|core| {
+            let (size_now, writers) = (core.attributes(inode)?.size, core.writers(inode));
+            let (row, content) = core.content(inode)?;
+            Ok(content.generation == generation && writers == 0 && size_now == size && row.links > 0)
+        })?;
+        if !unchanged {
+            return Ok(Stored::Later);
+        }
+        let info = writer.finish(Expected::default()).await.map_err(|error| refused(&error))?;
+        let archived = ArchivedRow { version: info.version.to_string(), size, used: size };
+        self.change(|change, _| {
+            let mut row = change.row(inode)?;
+            row.archived = Some(archived.clone());
+            row.open = false;
+            change.with_reserve();
+            change.delete(ACTIVE, inode_key(change.share(), inode));
+            change.put_row(inode, row);
+            Ok(())
+        })
+        .await?;
+        self.step(|core| {
+            core.active.remove(&inode);
+            Ok(())
+        })?;
+        self.counters.archived(size);
+        Ok(Stored::Done(size))
+    }
+
+    /// As `store_file`, under the file's gate, for a commit: the version is under `retention` from its first moment.
+    pub(super) async fn store_retained(&self, inode: u64, retention: Retention) -> Result<()> {
+        match self.store_file(inode, Some(retention)).await? {
+            Stored::Done(_) => Ok(()),
+            Stored::Later => {
+                Err(FileError::Retry("the file is open for writing; close it before it is committed".into()))
+            }
+        }
+    }
+
+    /// Content for a caller that holds the file's gate.
+    async fn read_held(&self, inode: u64, offset: u64, length: u32) -> Result<Vec<Bytes>> {
+        let size = self.step(|core| Ok(core.attributes(inode)?.size))?;
+        let end = (offset + u64::from(length)).min(size);
+        self.step(|core| core.load(inode, offset, end))?;
+        self.pieces_held(inode, offset, end).await
+    }
+
+    async fn clear_orphans(&self, worked: &mut Worked) -> Result<()> {
+        let due: Vec<u64> = self.step(|core| {
+            let unused = |inode: &&u64| !core.users.contains_key(inode);
+            Ok(core.orphans.iter().filter(unused).take(CLEARED_AT_ONCE + 1).copied().collect())
+        })?;
+        worked.more |= due.len() > CLEARED_AT_ONCE;
+        let mut under_way: FuturesUnordered<_> = due
+            .into_iter()
+            .take(CLEARED_AT_ONCE)
+            .map(|inode| async move { (inode, self.clear(inode).await) })
+            .collect();
+        while let Some((inode, result)) = under_way.next().await {
+            match result {
+                Ok(()) => worked.cleared += 1,
+                Err(error) => {
+                    tracing::warn!(share = %self.name, inode, %error, "a removed file could not be cleared away; it is tried again");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a file without names away: its version, its slots, its row. Each step can be repeated.
+    async fn clear(&self, inode: u64) -> Result<()> {
+        let (gate, saving, archived) = match self.step(|core| {
+            let (row, content) = core.content(inode)?;
+            Ok((Arc::clone(&content.gate), Arc::clone(&content.saving), row.archived.is_some()))
+        }) {
+            // It is gone already, or it never had content.
+            Err(FileError::Stale | FileError::IsDirectory | FileError::Invalid(_)) => {
+                return self.forget_orphan(inode).await;
+            }
+            other => other?,
+        };
+        let _held = gate.write_owned().await;
+        let _turn = saving.lock_owned().await;
+        if archived {
+            // A versioned bucket keeps its versions behind a marker; the archive refuses where retention forbids it.
+            let request = DeleteRequest { bucket: self.name.clone(), key: key_of(inode), ..DeleteRequest::default() };
+            self.archive.delete(&self.caller("removing"), request).await.map_err(|error| refused(&error))?;
+        }
+        loop {
+            let (mut groups, unsaved) = self.step(|core| {
+                let groups: BTreeMap<u64, Group> = core.groups_behind(inode, 0)?.into_iter().collect();
+                let content = core.content(inode)?.1;
+                let all: Vec<(u64, Group)> = content.groups().map(|(number, group)| (number, group.clone())).collect();
+                Ok((groups, all))
+            })?;
+            // Slots that were taken and never saved are in memory alone.
+            groups.extend(unsaved);
+            if groups.is_empty() {
+                break;
+            }
+            let part: Vec<(u64, Group)> = groups.into_iter().take(GROUPS_MAX as usize).collect();
+            self.drop_groups(inode, &part).await?;
+        }
+        self.forget_orphan(inode).await
+    }
+
+    async fn forget_orphan(&self, inode: u64) -> Result<()> {
+        self.change(|change, _| {
+            change.with_reserve();
+            change.delete(ORPHANS, inode_key(change.share(), inode));
+            change.delete_row(inode);
+            Ok(())
+        })
+        .await?;
+        self.step(|core| {
+            core.orphans.remove(&inode);
+            core.active.remove(&inode);
+            core.contents.remove(&inode);
+            Ok(())
+        })
+    }
+
+    /// Drops groups of a file, and gives their slots back once that is durable. Under the gate and in turn.
+    async fn drop_groups(&self, inode: u64, groups: &[(u64, Group)]) -> Result<()> {
+        self.change(|change, _| {
+            change.with_reserve();
+            for (group, _) in groups {
+                let key = numbered_key(change.share(), inode, *group);
+                change.delete(BLOCKS, key);
+            }
+            Ok(())
+        })
+        .await?;
+        self.step(|core| {
+            let mut places = Vec::new();
+            let content = core.content(inode)?.1;
+            for (group, value) in groups {
+                content.set_group(*group, Group::default());
+                content.unsaved.remove(group);
+                places.extend(value.slots.iter().filter(|slot| slot.place != 0).map(|slot| slot.place - 1));
+            }
+            places.into_iter().for_each(|slot| core.slots.free(slot));
+            Ok(())
+        })
+    }
+
+    /// Takes content that is archived out of the cache, where the cache is nearly full.
+    async fn evict(&self, worked: &mut Worked) -> Result<()> {
+        let above = |percent: u64| {
+            self.step(|core| Ok(core.slots.used() * 100 > core.slots.count() * percent)).unwrap_or(false)
+        };
+        if !above(HIGH) && !self.wanted() {
+            return Ok(());
+        }
+        for _ in 0..EVICTED_AT_ONCE {
+            if !above(LOW) {
+                return Ok(());
+            }
+            let Some(inode) = self.step(|core| Ok(core.next_victim()))? else { return Ok(()) };
+            if self.evict_file(inode).await? {
+                worked.evicted += 1;
+            }
+        }
+        worked.more = true;
+        Ok(())
+    }
+
+    /// Whether slots came free.
+    async fn evict_file(&self, inode: u64) -> Result<bool> {
+        let Ok((gate, saving)) = self.step(|core| {
+            let content = core.content(inode)?.1;
+            Ok((Arc::clone(&content.gate), Arc::clone(&content.saving)))
+        }) else {
+            return Ok(false);
+        };
+        // A file in use is not worth waiting for.
+        let (Ok(_held), Ok(_turn)) = (gate.try_write_owned(), saving.try_lock_owned()) else { return Ok(false) };
+        let groups = self.step(|core| {
+            let (row, content) = core.content(inode)?;
+            // Nothing that the archive does not have leaves the cache.
+            if row.open || content.grown.is_some() || row.links == 0 {
+                return Ok(Vec::new());
+            }
+            let mut groups: BTreeMap<u64, Group> = core.groups_behind(inode, 0)?.into_iter().collect();
+            let content = core.content(inode)?.1;
+            groups.extend(content.groups().map(|(number, group)| (number, group.clone())));
+            content.queued = false;
+            Ok(groups.into_iter().take(GROUPS_MAX as usize).collect::<Vec<_>>())
+        })?;
+        if groups.is_empty() {
+            return Ok(false);
+        }
+        self.drop_groups(inode, &groups).await?;
+        Ok(true)
+    }
+
+    /// Waits until the cache may have room. `waited` counts the calls of one write.
+    pub(super) async fn wait_for_room(&self, waited: &mut u32) -> Result<()> {
+        let changed = self.room.notified();
+        self.ask_for_room();
+        let (refusal, nothing) = self.step(|core| {
+            let held = core.active.len() + core.orphans.len() + core.clock_hand.len();
+            Ok((core.refusal.clone(), held == 0))
+        })?;
+        if nothing || *waited >= WAITS_MAX {
+            return Err(match refusal {
+                Some(FileError::OverQuota) => FileError::OverQuota,
+                Some(FileError::NoSpace) => FileError::NoSpace,
+                _ if nothing => FileError::NoSpace,
+                _ => {
+                    FileError::Retry("the cache is full of content that is on its way to the archive; try again".into())
+                }
+            });
+        }
+        if matches!(refusal, Some(FileError::NoSpace | FileError::OverQuota)) && *waited >= 2 {
+            return Err(refusal.unwrap_or(FileError::NoSpace));
+        }
+        *waited += 1;
+        changed.await;
+        Ok(())
+    }
+
+    /// Used and all bytes of the cache volume, for the status.
+    pub fn cache_bytes(&self) -> (u64, u64) {
+        self.step(|core| Ok((core.slots.used() * SLOT, core.slots.count() * SLOT))).unwrap_or_default()
+    }
+
+    /// Writes records of content that reads brought into the cache, so that a restart finds it there.
+    pub async fn save_all(&self) -> Result<()> {
+        let unsaved: Vec<u64> = self.step(|core| {
+            let due = |content: &super::core::Content| !content.unsaved.is_empty() || content.grown.is_some();
+            Ok(core.contents.iter().filter(|(_, content)| due(content)).map(|(inode, _)| *inode).collect())
+        })?;
+        for inode in unsaved {
+            match self.save(inode).await {
+                Ok(()) | Err(FileError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How long a file is idle before it is archived, where a share says nothing else.
+pub const ARCHIVE_AFTER: Duration = Duration::from_secs(10);
+
+/// Bytes that a header can carry: letters, digits and a few signs as they are, others as `%XX`.
+fn percent(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => text.push(char::from(*byte)),
+            other => text.push_str(&format!("%{other:02X}")),
+        }
+    }
+    text
+}
+
+const _: () = assert!(GROUPS_MAX * GROUP < 1 << 20, "a removal's transaction stays far below the catalog's limit");

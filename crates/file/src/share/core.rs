@@ -1,0 +1,360 @@
+//! The share's state in memory, with one owner.
+//!
+//! [`Core`] is reached through [`super::Share::step`] alone: a function that does not wait. Volumes and the catalog are
+//! waited for between steps.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stele_catalog::KeyRange;
+use stele_ground::Instant;
+use tokio::sync::{Mutex as Turn, RwLock};
+
+use super::records::{
+    BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, SlotRow, decode, inode_key, last_number, numbered_key,
+};
+use super::slots::Slots;
+use super::tree::Numbers;
+use super::view::View;
+use crate::model::Moment;
+use crate::{Attributes, FileError, Inode, Result};
+
+pub struct Core {
+    pub view: View,
+    pub numbers: Numbers,
+    pub slots: Slots,
+    /// Files with content in use, by inode. Bounded by the cache volume, and by the files that are in use at once.
+    pub contents: BTreeMap<u64, Content>,
+    /// Files whose content is not archived, and when they were last changed.
+    pub active: BTreeMap<u64, Instant>,
+    /// Files that protocols have open.
+    pub users: BTreeMap<u64, Users>,
+    /// Files without names, to be cleared away.
+    pub orphans: BTreeSet<u64>,
+    /// Files with slots, in the order in which eviction looks at them.
+    pub clock_hand: VecDeque<u64>,
+    /// Why the archive took no file, since the last one that it took.
+    pub refusal: Option<FileError>,
+    last: Moment,
+}
+
+/// The content of a regular file, as far as it is known in memory.
+pub struct Content {
+    /// Held for reading by reads and writes of whole blocks; for writing where slots go, or where a block is changed in part.
+    pub gate: Arc<RwLock<()>>,
+    /// Held from the flush of the cache volume to the answer of the transaction.
+    pub saving: Arc<Turn<()>>,
+    groups: BTreeMap<u64, Group>,
+    /// Groups that differ from their records.
+    pub unsaved: BTreeSet<u64>,
+    /// What writes changed and no record shows yet.
+    pub grown: Option<Grown>,
+    /// Rises with each change of content.
+    pub generation: u64,
+    /// Used since eviction looked last.
+    pub touched: bool,
+    /// It is in the order of eviction.
+    pub queued: bool,
+}
+
+/// How often a file is open.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Users {
+    pub all: u32,
+    pub writers: u32,
+}
+
+/// Changes by writes, over the row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grown {
+    pub size: u64,
+    pub modified: Moment,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes that came to be stored.
+    pub stored: u64,
+    /// The set-id bits are to go.
+    pub without_set_id: bool,
+}
+
+/// A part of a file, and where its content is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// Bytes of the file.
+    pub start: u64,
+    pub end: u64,
+    pub source: Source,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Byte of the cache volume that `start` is at.
+    Cache(u64),
+    /// The archived version, at the same place as in the file.
+    Archive,
+    Zeros,
+}
+
+impl Content {
+    fn new() -> Content {
+        Content {
+            gate: Arc::default(),
+            saving: Arc::default(),
+            groups: BTreeMap::new(),
+            unsaved: BTreeSet::new(),
+            grown: None,
+            generation: 0,
+            touched: false,
+            queued: false,
+        }
+    }
+
+    /// Nothing in it would be lost with it, and no one uses it.
+    pub fn is_idle(&self) -> bool {
+        self.unsaved.is_empty()
+            && self.grown.is_none()
+            && Arc::strong_count(&self.gate) == 1
+            && Arc::strong_count(&self.saving) == 1
+    }
+
+    pub fn group(&self, group: u64) -> Option<&Group> {
+        self.groups.get(&group)
+    }
+
+    pub fn set_group(&mut self, group: u64, value: Group) {
+        match value.is_empty() {
+            true => self.groups.remove(&group),
+            false => self.groups.insert(group, value),
+        };
+    }
+
+    pub fn groups(&self) -> impl Iterator<Item = (u64, &Group)> {
+        self.groups.iter().map(|(number, group)| (*number, group))
+    }
+
+    pub fn slot(&self, slot: u64) -> SlotRow {
+        let group = self.groups.get(&(slot / GROUP));
+        group.and_then(|group| group.slots.get((slot % GROUP) as usize)).copied().unwrap_or_default()
+    }
+
+    pub fn set_slot(&mut self, slot: u64, row: SlotRow) {
+        let group = self.groups.entry(slot / GROUP).or_default();
+        if let Some(place) = group.slots.get_mut((slot % GROUP) as usize) {
+            *place = row;
+        }
+        self.unsaved.insert(slot / GROUP);
+    }
+
+    /// Marks whole blocks as held by the cache. Answers the bytes that were not.
+    pub fn validate(&mut self, start: u64, end: u64) -> u64 {
+        let mut gained = 0;
+        for block in start / BLOCK..end.div_ceil(BLOCK) {
+            let mut row = self.slot(block / (SLOT / BLOCK));
+            let bit = 1 << (block % (SLOT / BLOCK));
+            assert_ne!(row.place, 0, "a block was written without a slot");
+            if row.valid & bit == 0 {
+                row.valid |= bit;
+                gained += BLOCK;
+                self.set_slot(block / (SLOT / BLOCK), row);
+            }
+        }
+        gained
+    }
+
+    /// Where the bytes of a range are; neighbours of one kind joined. `archived`: bytes that the version still serves.
+    pub fn parts(&self, start: u64, end: u64, archived: u64) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        let mut at = start;
+        while at < end {
+            let block = at / BLOCK;
+            let row = self.slot(block / (SLOT / BLOCK));
+            let cached = row.place != 0 && row.valid & (1 << (block % (SLOT / BLOCK))) != 0;
+            let mut until = ((block + 1) * BLOCK).min(end);
+            let source = if cached {
+                Source::Cache((row.place - 1) * SLOT + at % SLOT)
+            } else if at < archived {
+                until = until.min(archived);
+                Source::Archive
+            } else {
+                Source::Zeros
+            };
+            match parts.last_mut() {
+                Some(last) if continues(last, at, source) => last.end = until,
+                _ => parts.push(Part { start: at, end: until, source }),
+            }
+            at = until;
+        }
+        parts
+    }
+}
+
+fn continues(last: &Part, at: u64, source: Source) -> bool {
+    match (last.source, source) {
+        (Source::Cache(first), Source::Cache(next)) => first + (at - last.start) == next,
+        (before, after) => before == after,
+    }
+}
+
+impl Core {
+    pub fn new(view: View, numbers: Numbers, slots: Slots) -> Core {
+        Core {
+            view,
+            numbers,
+            slots,
+            contents: BTreeMap::new(),
+            active: BTreeMap::new(),
+            users: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+            clock_hand: VecDeque::new(),
+            refusal: None,
+            last: Moment::default(),
+        }
+    }
+
+    /// The time for a change. It rises with every call, so that two changes within the clock's unit differ; after a clock
+    /// that was set back by more than a second it follows the clock.
+    pub fn now(&mut self, wall: stele_archive::Timestamp) -> Moment {
+        let wall = Moment::from_nanoseconds(i128::from(wall.0) * 1_000_000);
+        let next = Moment::from_nanoseconds(self.last.nanoseconds() + 1);
+        self.last = if wall >= next || next.seconds - wall.seconds > 1 { wall } else { next };
+        self.last
+    }
+
+    /// The content of a regular file.
+    pub fn content(&mut self, inode: u64) -> Result<(Arc<InodeRow>, &mut Content)> {
+        let row = self.view.row(inode)?;
+        match row.kind {
+            _ if row.is_file() => {}
+            _ if row.is_directory() => return Err(FileError::IsDirectory),
+            _ => return Err(FileError::Invalid("only a regular file has content".into())),
+        }
+        Ok((row, self.contents.entry(inode).or_insert_with(Content::new)))
+    }
+
+    /// Reads the records of a range's groups, where they are not in memory.
+    pub fn load(&mut self, inode: u64, start: u64, end: u64) -> Result<()> {
+        let bytes = SLOT * GROUP;
+        for group in start / bytes..end.div_ceil(bytes) {
+            let known = self.contents.get(&inode).is_some_and(|content| content.groups.contains_key(&group));
+            if known {
+                continue;
+            }
+            let key = numbered_key(self.view.share, inode, group);
+            let Some(value) = self.view.get(BLOCKS, &key)? else { continue };
+            let value: Group = decode(BLOCKS, &key, &value)?;
+            if let Some(content) = self.contents.get_mut(&inode)
+                && !content.unsaved.contains(&group)
+            {
+                content.groups.insert(group, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// The groups that reach behind `size`. With nothing unsaved, the records have all of them.
+    pub fn groups_behind(&mut self, inode: u64, size: u64) -> Result<Vec<(u64, Group)>> {
+        let first = numbered_key(self.view.share, inode, size / (SLOT * GROUP));
+        let range = KeyRange::prefix(inode_key(self.view.share, inode)).from(first);
+        let mut groups = Vec::new();
+        let mut page = range.clone();
+        loop {
+            let records = self.view.range(BLOCKS, &page, 1024)?;
+            for (key, value) in &records {
+                groups.push((last_number(key), decode(BLOCKS, key, value)?));
+            }
+            match records.last() {
+                Some((key, _)) if records.len() == 1024 => page = range.clone().after(key.clone()),
+                _ => return Ok(groups),
+            }
+        }
+    }
+
+    /// Makes every slot of a range of whole blocks exist. False: there are not enough free ones; those taken stay.
+    pub fn allocate(&mut self, inode: u64, start: u64, end: u64) -> Result<bool> {
+        self.load(inode, start, end)?;
+        let Core { contents, slots, clock_hand, .. } = self;
+        let Some(content) = contents.get_mut(&inode) else { return Err(FileError::Stale) };
+        if !content.queued {
+            content.queued = true;
+            clock_hand.push_back(inode);
+        }
+        for slot in start / SLOT..end.div_ceil(SLOT) {
+            if content.slot(slot).place != 0 {
+                continue;
+            }
+            let Some(place) = slots.take() else { return Ok(false) };
+            content.set_slot(slot, SlotRow { place: place + 1, valid: 0 });
+        }
+        Ok(true)
+    }
+
+    /// The attributes with what writes changed.
+    pub fn attributes(&mut self, inode: u64) -> Result<Attributes> {
+        let row = self.view.row(inode)?;
+        let mut attributes = row.attributes(inode);
+        if let Some(grown) = self.contents.get(&inode).and_then(|content| content.grown.as_ref()) {
+            grown.show(&mut attributes);
+        }
+        Ok(attributes)
+    }
+
+    /// As `attributes`, of a file that a handle names: one without names and users is gone.
+    pub fn living(&mut self, inode: Inode) -> Result<Attributes> {
+        let attributes = self.attributes(inode.0)?;
+        match attributes.links == 0 && !self.users.contains_key(&inode.0) {
+            true => Err(FileError::Stale),
+            false => Ok(attributes),
+        }
+    }
+
+    /// The next file for eviction to look at. One that was used since the last look gets another round.
+    pub fn next_victim(&mut self) -> Option<u64> {
+        for _ in 0..2 * self.clock_hand.len() {
+            let inode = self.clock_hand.pop_front()?;
+            let Some(content) = self.contents.get_mut(&inode) else {
+                continue;
+            };
+            if !content.queued {
+                continue;
+            }
+            self.clock_hand.push_back(inode);
+            if std::mem::take(&mut content.touched) || self.active.contains_key(&inode) {
+                continue;
+            }
+            return Some(inode);
+        }
+        None
+    }
+
+    /// How often a file is open for writing.
+    pub fn writers(&self, inode: u64) -> u32 {
+        self.users.get(&inode).map_or(0, |users| users.writers)
+    }
+
+    /// Forgets contents that nothing needs, where there are many.
+    pub fn trim(&mut self, most: usize) {
+        if self.contents.len() > most {
+            self.contents.retain(|_, content| !content.is_idle() || content.queued);
+        }
+    }
+}
+
+impl Grown {
+    pub fn show(&self, attributes: &mut Attributes) {
+        attributes.size = self.size;
+        attributes.modified = self.modified;
+        attributes.changed = attributes.changed.max(self.modified);
+        attributes.change += self.writes;
+        attributes.used += self.stored;
+        if self.without_set_id {
+            attributes.mode = crate::rules::without_set_ids(attributes.mode);
+        }
+    }
+}
+
+/// `length` zeros, shared where they are few.
+pub fn zeros(length: u64) -> Bytes {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    ZEROS.get(..length as usize).map_or_else(|| Bytes::from(vec![0; length as usize]), Bytes::from_static)
+}

@@ -1,0 +1,209 @@
+//! Making content durable, and changing a file's size.
+//!
+//! To save is: flush the cache volume, then commit the records that lead to what was flushed. A record never names a block
+//! that a power cut could take back.
+
+use std::sync::Arc;
+
+use super::Share;
+use super::core::Grown;
+use super::reading::broken;
+use super::records::{BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, numbered_key};
+use super::tree;
+use super::view::Change;
+use crate::files::Changed;
+use crate::model::{Caller, Changes, Moment, SIZE_MAX};
+use crate::rules;
+use crate::{FileError, Inode, Result};
+
+/// Groups in one transaction: 4 GiB of a file, far below the catalog's limits.
+const GROUPS_MAX: usize = 4096;
+
+impl Share {
+    /// Makes what was written durable. Concurrent calls for one file take turns; those that find nothing left to do answer.
+    pub(super) async fn save(&self, inode: u64) -> Result<()> {
+        let saving = self.step(|core| Ok(Arc::clone(&core.content(inode)?.1.saving)))?;
+        let _turn = saving.lock().await;
+        self.save_in_turn(inode).await
+    }
+
+    /// As `save`, by the holder of the file's turn.
+    pub(super) async fn save_in_turn(&self, inode: u64) -> Result<()> {
+        loop {
+            let (groups, grown) = self.step(|core| {
+                let content = core.content(inode)?.1;
+                let groups: Vec<(u64, Group)> = content
+                    .unsaved
+                    .iter()
+                    .take(GROUPS_MAX)
+                    .map(|group| (*group, content.group(*group).cloned().unwrap_or_default()))
+                    .collect();
+                // The size last: it must not be durable before the blocks that it ends with.
+                let last = content.unsaved.len() <= GROUPS_MAX;
+                Ok((groups, content.grown.clone().filter(|_| last)))
+            })?;
+            if groups.is_empty() && grown.is_none() {
+                return Ok(());
+            }
+            // The flush behind the acknowledgement of every stable write and commit.
+            self.cache.flush().await.map_err(|error| broken(&error))?;
+            self.change(|change, _| {
+                let mut row = change.row(inode)?;
+                for (group, value) in &groups {
+                    put_group(change, inode, *group, value);
+                }
+                if let Some(grown) = &grown {
+                    apply(&mut row, grown);
+                }
+                change.put_row(inode, row);
+                Ok(())
+            })
+            .await?;
+            self.step(|core| {
+                let content = core.content(inode)?.1;
+                for (group, value) in &groups {
+                    if content.group(*group).unwrap_or(&Group::default()) == value {
+                        content.unsaved.remove(group);
+                    }
+                }
+                if let (Some(saved), Some(now)) = (&grown, &mut content.grown) {
+                    now.writes -= saved.writes;
+                    now.stored -= saved.stored;
+                    if now.writes == 0 {
+                        content.grown = None;
+                    }
+                }
+                Ok(())
+            })?;
+            if grown.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sets the size, and other attributes with it. Answers before and after.
+    pub(super) async fn resize(&self, caller: &Caller, inode: Inode, size: u64, changes: &Changes) -> Result<Changed> {
+        if size > SIZE_MAX {
+            return Err(FileError::TooLarge);
+        }
+        let before = self.step(|core| core.living(inode))?;
+        let (gate, saving) = self.step(|core| {
+            let content = core.content(inode.0)?.1;
+            Ok((Arc::clone(&content.gate), Arc::clone(&content.saving)))
+        })?;
+        let held = Arc::new(gate.write_owned().await);
+        let _turn = saving.lock_owned().await;
+        let open = self.step(|core| Ok(core.content(inode.0)?.0.open))?;
+        if !open {
+            self.reopen(inode.0).await?;
+        }
+        let now = self.step(|core| Ok(core.attributes(inode.0)?.size))?;
+        if size > now && !now.is_multiple_of(BLOCK) {
+            // Bytes behind the end may be no zeros.
+            let mut waited = 0;
+            let first = now / BLOCK * BLOCK;
+            let cached = self.step(|core| {
+                core.load(inode.0, first, first + BLOCK)?;
+                let row = core.content(inode.0)?.0;
+                let parts = core.content(inode.0)?.1.parts(first, first + 1, row.served());
+                Ok(parts.iter().any(|part| matches!(part.source, super::core::Source::Cache(_))))
+            })?;
+            if cached {
+                while !self.step(|core| core.allocate(inode.0, first, first + BLOCK))? {
+                    self.wait_for_room(&mut waited).await?;
+                }
+                self.pad(inode.0, now, Arc::clone(&held)).await?;
+            }
+        }
+        self.save_in_turn(inode.0).await?;
+        // A large file shrinks in steps, from its end, each of which is a truncation of its own.
+        loop {
+            let groups = self.step(|core| core.groups_behind(inode.0, size))?;
+            let Some(first) = groups.len().checked_sub(GROUPS_MAX + 1).and_then(|index| groups.get(index + 1)) else {
+                break;
+            };
+            let next = first.0 * GROUP * SLOT;
+            let step = Changes { size: Some(next), ..Changes::default() };
+            self.cut(caller, inode.0, next, &step).await?;
+        }
+        self.cut(caller, inode.0, size, changes).await?;
+        drop(held);
+        self.note_active(inode.0)?;
+        let after = self.step(|core| core.attributes(inode.0))?;
+        Ok(Changed { before, after })
+    }
+
+    /// One transaction: the new size, and records without what lies behind it. Under the gate and in turn, with nothing
+    /// unsaved.
+    async fn cut(&self, caller: &Caller, inode: u64, size: u64, changes: &Changes) -> Result<()> {
+        let groups = self.step(|core| core.groups_behind(inode, size))?;
+        self.change(|change, _| {
+            let row = change.row(inode)?;
+            let mut new = tree::set_attributes(&row, caller, changes, change.now)?;
+            new.size = size;
+            new.used = new.used.min(size.next_multiple_of(BLOCK));
+            if let Some(archived) = &mut new.archived {
+                archived.used = archived.used.min(size);
+            }
+            for (group, value) in &groups {
+                put_group(change, inode, *group, &kept(*group, value, size));
+            }
+            change.put_row(inode, new);
+            Ok(())
+        })
+        .await?;
+        self.step(|core| {
+            for (group, value) in &groups {
+                let kept = kept(*group, value, size);
+                let freed: Vec<u64> = value
+                    .slots
+                    .iter()
+                    .zip(kept.slots.iter())
+                    .filter(|(before, after)| before.place != 0 && after.place == 0)
+                    .map(|(before, _)| before.place - 1)
+                    .collect();
+                core.content(inode)?.1.set_group(*group, kept);
+                freed.into_iter().for_each(|slot| core.slots.free(slot));
+            }
+            let content = core.content(inode)?.1;
+            content.generation += 1;
+            Ok(())
+        })
+    }
+}
+
+/// The part of a group before `size`: slots and blocks behind it go.
+fn kept(group: u64, value: &Group, size: u64) -> Group {
+    let mut kept = value.clone();
+    for (index, slot) in kept.slots.iter_mut().enumerate() {
+        let start = (group * GROUP + index as u64) * SLOT;
+        let blocks = size.saturating_sub(start).div_ceil(BLOCK);
+        if blocks == 0 {
+            *slot = Default::default();
+        } else if blocks < SLOT / BLOCK {
+            slot.valid &= (1 << blocks) - 1;
+        }
+    }
+    kept
+}
+
+pub(super) fn put_group(change: &mut Change<'_>, inode: u64, group: u64, value: &Group) {
+    let key = numbered_key(change.share(), inode, group);
+    match value.is_empty() {
+        true => change.delete(BLOCKS, key),
+        false => change.put(BLOCKS, key, value),
+    }
+}
+
+fn apply(row: &mut InodeRow, grown: &Grown) {
+    row.size = grown.size;
+    row.modified = grown.modified.into();
+    if Moment::from(row.changed) < grown.modified {
+        row.changed = grown.modified.into();
+    }
+    row.change += grown.writes;
+    row.used += grown.stored;
+    if grown.without_set_id {
+        row.mode = rules::without_set_ids(row.mode);
+    }
+}

@@ -1,0 +1,30 @@
+//! The share against the suite that every tree of files passes, and what a share alone has: a cache, an archive behind it,
+//! retention, and power cuts.
+
+mod archiving;
+mod crashes;
+mod retention;
+mod stage;
+
+use stage::Stage;
+
+use crate::MemoryFiles;
+use crate::suite::compare::compare;
+use crate::suite::conforms;
+
+#[tokio::test(start_paused = true)]
+async fn a_share_conforms_to_posix() {
+    let count = conforms(async || Stage::new(1).share().await).await;
+    assert!(count > 50, "{count} checks ran");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_agrees_with_the_tree_in_memory() {
+    for seed in 0..40 {
+        let stage = Stage::new(seed);
+        let share = stage.share().await;
+        let clock = stage.clone();
+        let memory = MemoryFiles::new(move || clock.moment());
+        compare(&share, &memory, seed, 400).await;
+    }
+}

@@ -1,0 +1,130 @@
+//! Content on its way between cache and archive.
+
+use super::stage::{CACHE, NAME, Stage, content, file, read, settle, write};
+use crate::files::Files;
+use crate::{Caller, Changes, FileError, Removal};
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_file_is_archived_and_read_back_without_its_cache() {
+    let stage = Stage::new(2);
+    let share = stage.share().await;
+    let data = content(1, 3 << 20);
+    let inode = file(&share, "report", &data).await;
+    assert_eq!(share.status().unwrap().open, 1);
+    settle(&stage, &share).await;
+    let state = share.state(inode).unwrap();
+    assert!(state.version.is_some() && share.status().unwrap().open == 0);
+    // A cache of another volume: nothing of the content is there.
+    let fresh = stage.clone().with_cache(CACHE);
+    drop(share);
+    forget_cache(&fresh).await;
+    let share = fresh.share().await;
+    assert!(read(&share, inode).await == data, "the archived content differs");
+    assert!(read(&share, inode).await == data, "the cached content differs");
+}
+
+/// Drops the records of the cache, as a new cache volume requires.
+async fn forget_cache(stage: &Stage) {
+    use stele_catalog::{Direction, KeyRange, Table, Transaction};
+    let records = stage.archive().await.records();
+    let blocks = records.snapshot().unwrap().range(Table(68), &KeyRange::all(), 100_000, Direction::Forward).unwrap();
+    let mut transaction = Transaction::new();
+    for (key, _) in blocks {
+        transaction = transaction.delete(Table(68), key);
+    }
+    records.commit(transaction).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_file_is_open_again_and_archived_as_a_new_version() {
+    let stage = Stage::new(4);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 200_000)).await;
+    settle(&stage, &share).await;
+    let first = share.state(inode).unwrap().version;
+    write(&share, inode, 100_001, &content(2, 50)).await;
+    assert_eq!(share.state(inode).unwrap().version, None);
+    let changed = read(&share, inode).await;
+    settle(&stage, &share).await;
+    let second = share.state(inode).unwrap().version;
+    assert!(first.is_some() && second.is_some());
+    assert!(read(&share, inode).await == changed && changed[100_001..100_051] == content(2, 50)[..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_files_than_the_cache_holds_are_written_and_read() {
+    let stage = Stage::new(5).with_cache(16 << 20);
+    let share = stage.share().await;
+    let mut files = Vec::new();
+    for number in 0..24_u64 {
+        let data = content(number, 2 << 20);
+        files.push((file(&share, &format!("f{number}"), &data).await, data));
+        stage.pass(11);
+        share.work().await.unwrap();
+    }
+    for (inode, data) in &files {
+        assert!(read(&share, *inode).await == *data, "inode {} differs", inode.0);
+        share.work().await.unwrap();
+    }
+    assert!(share.status().unwrap().cache_used <= 16 << 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_file_gives_back_its_slots_and_its_version() {
+    let stage = Stage::new(6);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 1 << 20)).await;
+    settle(&stage, &share).await;
+    share.remove(&Caller::ROOT, share.root(), b"a", Removal::File).await.unwrap();
+    assert_eq!(share.attributes(inode).await, Err(FileError::Stale));
+    settle(&stage, &share).await;
+    let status = share.status().unwrap();
+    assert_eq!((status.cache_used, status.cache_size, status.removing), (0, CACHE, 0));
+    let usage = stage.archive().await.usage(&stele_archive::Caller::local(0), NAME).await.unwrap();
+    assert_eq!(usage.versions, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_cache_of_unarchived_content_refuses_writers_and_loses_nothing() {
+    let stage = Stage::new(7).with_cache(16 << 20);
+    let share = stage.share().await;
+    let data = content(1, 15 << 20);
+    let inode = file(&share, "a", &data).await;
+    share.opened(inode, true).await.unwrap();
+    let create = crate::Creation::Unchecked(Changes::default());
+    let other = share.create(&Caller::ROOT, share.root(), b"b", create).await.unwrap().file.inode;
+    let root = Caller::ROOT;
+    let writing = share.write(&root, other, 0, vec![content(2, 2 << 20)], crate::Stability::Unstable);
+    let working = async {
+        loop {
+            stage.pass(1);
+            share.work().await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let result = tokio::select! { result = writing => result, () = working => unreachable!() };
+    assert!(matches!(result, Err(FileError::Retry(_) | FileError::NoSpace)), "{result:?}");
+    assert!(read(&share, inode).await == data);
+    share.closed(inode, true).await;
+    settle(&stage, &share).await;
+    write(&share, other, 0, &content(2, 2 << 20)).await;
+    assert!(read(&share, inode).await == data && read(&share, other).await == content(2, 2 << 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn truncation_and_growth_show_zeros_and_never_old_bytes() {
+    let stage = Stage::new(8);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 300_000)).await;
+    settle(&stage, &share).await;
+    let resize = async |size| {
+        let changes = Changes { size: Some(size), ..Changes::default() };
+        share.set_attributes(&Caller::ROOT, inode, changes, None).await.unwrap();
+    };
+    let mut expected = content(1, 300_000).to_vec();
+    for size in [150_001, 400_000, 70_000, 70_010, 65_536, 65_537, 131_072, 5, 0, 9_000] {
+        resize(size).await;
+        expected.resize(size as usize, 0);
+        assert!(read(&share, inode).await == expected, "size {size} shows other bytes");
+    }
+}

@@ -1,0 +1,144 @@
+//! Committed files.
+
+use stele_archive::Timestamp;
+
+use super::stage::{NAME, Stage, content, file, read, settle};
+use crate::files::Files;
+use crate::{Caller, Changes, FileError, Inode, Moment, Removal, SetTime, Share, Stability};
+
+const DAY: u64 = 86_400;
+
+async fn set(share: &Share, inode: Inode, changes: Changes) -> crate::Result<()> {
+    share.set_attributes(&Caller::ROOT, inode, changes, None).await.map(drop)
+}
+
+fn accessed(seconds: i64) -> Changes {
+    let at = SetTime::At(Moment { seconds, nanoseconds: 0 });
+    Changes { accessed: Some(at), ..Changes::default() }
+}
+
+fn mode(mode: u32) -> Changes {
+    Changes { mode: Some(mode), ..Changes::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_committed_file_cannot_change_and_goes_after_its_time() {
+    let stage = Stage::new(11).committing();
+    let share = stage.share().await;
+    let root = share.root();
+    let data = content(1, 100_000);
+    let inode = file(&share, "ledger", &data).await;
+    let until = 1_800_000_000 + 30 * DAY as i64;
+    set(&share, inode, accessed(until)).await.unwrap();
+    set(&share, inode, mode(0o444)).await.unwrap();
+    assert_eq!(share.attributes(inode).await.unwrap().accessed.seconds, until);
+    assert_eq!(share.state(inode).unwrap().committed, Some(Timestamp::from_secs(until as u64)));
+
+    let why = stage.archive().await.why(&gateway(), NAME, &share.state(inode).unwrap().key, None).await.unwrap();
+    assert!(why.protected && why.mode.as_deref() == Some("COMPLIANCE"), "{why:?}");
+
+    let refused = |result: crate::Result<()>, act: &str| {
+        assert!(matches!(result, Err(FileError::ReadOnly(_))), "{act}: {result:?}");
+    };
+    let writing = share.write(&Caller::ROOT, inode, 0, vec![content(2, 10)], Stability::Unstable).await;
+    refused(writing.map(drop), "write");
+    refused(set(&share, inode, Changes { size: Some(0), ..Changes::default() }).await, "truncate");
+    refused(set(&share, inode, mode(0o644)).await, "chmod");
+    refused(set(&share, inode, Changes { uid: Some(5), ..Changes::default() }).await, "chown");
+    refused(set(&share, inode, accessed(until - 1)).await, "shorten");
+    refused(set(&share, inode, Changes { accessed: Some(SetTime::Now), ..Changes::default() }).await, "touch");
+    refused(share.remove(&Caller::ROOT, root, b"ledger", Removal::File).await.map(drop), "unlink");
+    refused(share.rename(&Caller::ROOT, (root, b"ledger"), (root, b"other")).await.map(drop), "rename");
+    refused(share.link(&Caller::ROOT, inode, root, b"second").await.map(drop), "link");
+    file(&share, "other", &content(3, 10)).await;
+    refused(share.rename(&Caller::ROOT, (root, b"other"), (root, b"ledger")).await.map(drop), "replace");
+    let attribute = share.set_attribute(&Caller::ROOT, inode, b"user.a", Some("b".into()), None).await;
+    refused(attribute.map(drop), "setxattr");
+    assert!(read(&share, inode).await == data);
+
+    // Later is the one thing that may be said of it.
+    set(&share, inode, accessed(until + 100)).await.unwrap();
+    assert_eq!(share.attributes(inode).await.unwrap().accessed.seconds, until + 100);
+    for _ in 0..31 {
+        stage.pass(DAY);
+        stage.archive().await.step().await.unwrap();
+    }
+    refused(set(&share, inode, mode(0o644)).await, "chmod after the end");
+    share.remove(&Caller::ROOT, root, b"ledger", Removal::File).await.unwrap();
+    settle(&stage, &share).await;
+}
+
+fn gateway() -> stele_archive::Caller {
+    stele_archive::Caller::gateway("test")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_counts_where_no_date_is_named_and_rules_clamp_it() {
+    let mut stage = Stage::new(12).committing();
+    stage.settings.retention.days_min = Some(2);
+    stage.settings.retention.days_max = Some(20);
+    let share = stage.share().await;
+    let now = 1_800_000_000_i64;
+    for (name, asked, days) in [("none", None, 10), ("short", Some(1), 2), ("long", Some(50), 20), ("fit", Some(5), 5)]
+    {
+        let inode = file(&share, name, &content(1, 10)).await;
+        if let Some(days) = asked {
+            set(&share, inode, accessed(now + days * DAY as i64)).await.unwrap();
+        }
+        set(&share, inode, mode(0o400)).await.unwrap();
+        let until = share.state(inode).unwrap().committed.map(|until| until.seconds() as i64);
+        assert_eq!(until, Some(now + days * DAY as i64), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_closed_file_with_content_is_committed() {
+    let stage = Stage::new(13).committing();
+    let share = stage.share().await;
+    let empty = file(&share, "empty", &content(1, 0)).await;
+    set(&share, empty, mode(0o444)).await.unwrap();
+    assert_eq!(share.state(empty).unwrap().committed, None);
+    let open = file(&share, "open", &content(1, 10)).await;
+    share.opened(open, true).await.unwrap();
+    assert!(matches!(set(&share, open, mode(0o444)).await, Err(FileError::Retry(_))));
+    share.closed(open, true).await;
+    set(&share, open, mode(0o444)).await.unwrap();
+    assert!(share.state(open).unwrap().committed.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_above_a_committed_file_keeps_its_name() {
+    let stage = Stage::new(14).committing();
+    let share = stage.share().await;
+    let root = share.root();
+    let made = share.make(&Caller::ROOT, root, b"year", crate::Node::Directory, mode(0o755)).await.unwrap();
+    let year = made.file.inode;
+    let how = crate::Creation::Guarded(mode(0o644));
+    let inode = share.create(&Caller::ROOT, year, b"a", how).await.unwrap().file.inode;
+    super::stage::write(&share, inode, 0, &content(1, 10)).await;
+    share.rename(&Caller::ROOT, (root, b"year"), (root, b"2027")).await.unwrap();
+    set(&share, inode, mode(0o444)).await.unwrap();
+    let refused = share.rename(&Caller::ROOT, (root, b"2027"), (root, b"gone")).await;
+    assert!(matches!(refused, Err(FileError::ReadOnly(_))), "{refused:?}");
+    // Others may come and go beside it.
+    file(&share, "beside", &content(1, 10)).await;
+    share.rename(&Caller::ROOT, (root, b"beside"), (year, b"beside")).await.unwrap();
+    share.remove(&Caller::ROOT, year, b"beside", Removal::File).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_other_frontend_reaches_the_objects_of_a_share() {
+    let stage = Stage::new(15);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 10)).await;
+    settle(&stage, &share).await;
+    let (archive, admin) = (stage.archive().await, stele_archive::Caller::local(0));
+    let key = share.state(inode).unwrap().key;
+    let get = stele_archive::GetRequest { bucket: NAME.into(), key: key.clone(), ..Default::default() };
+    assert!(archive.get(&admin, get).await.is_err());
+    let put = stele_archive::PutRequest { bucket: NAME.into(), key: key.clone(), ..Default::default() };
+    assert!(archive.put(&admin, put).await.is_err());
+    let delete = stele_archive::DeleteRequest { bucket: NAME.into(), key, ..Default::default() };
+    assert!(archive.delete(&admin, delete).await.is_err());
+    assert!(archive.delete_bucket(&admin, NAME).await.is_err());
+}

@@ -1,0 +1,211 @@
+//! What the tests stand on: an archive on memory, a cache volume that can lose power, and a clock that moves when told.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use stele_archive::{
+    Archive, BucketChange, Foundation, MasterKey, NewBucket, NoGuard, Options, Reading, Surroundings, Timestamp,
+};
+use stele_catalog::MemoryCatalog;
+use stele_ground::{Bytes as Size, Dice, Instant};
+use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request};
+
+use crate::files::Files;
+use crate::share::{Ground, RetentionRules, Root, Settings, Share};
+use crate::{Caller, Changes, Creation, Inode, Moment, Stability};
+
+pub const NAME: &str = "files";
+pub const CACHE: u64 = 64 << 20;
+const DATA: u64 = 512 << 20;
+
+/// Surroundings that repeat.
+pub struct Clock {
+    state: Mutex<(Dice, Reading)>,
+}
+
+impl Surroundings for Clock {
+    fn now(&self) -> Reading {
+        self.state.lock().expect("no test panics with the clock").1
+    }
+
+    fn entropy(&self, into: &mut [u8]) {
+        self.state.lock().expect("no test panics with the clock").0.fill(into);
+    }
+}
+
+/// A volume of memory that answers at once, unless it has lost power.
+#[derive(Clone)]
+pub struct Volume(Arc<Mutex<(MemoryDrive, Option<u64>)>>);
+
+impl Volume {
+    fn new(size: u64) -> Volume {
+        Volume(Arc::new(Mutex::new((MemoryDrive::volatile(Size(size)), None))))
+    }
+
+    /// Power fails before the operation that comes after this many others.
+    pub fn cut_after(&self, operations: u64) {
+        self.0.lock().expect("no test panics with the volume").1 = Some(operations);
+    }
+
+    pub fn power_on(&self) {
+        let mut state = self.0.lock().expect("no test panics with the volume");
+        state.0.cut_power();
+        state.1 = None;
+    }
+}
+
+impl Port for Volume {
+    fn geometry(&self) -> Geometry {
+        self.0.lock().expect("no test panics with the volume").0.geometry()
+    }
+
+    fn submit(&self, op: Op, priority: Priority, done: Done) {
+        let mut state = self.0.lock().expect("no test panics with the volume");
+        match &mut state.1 {
+            Some(0) => {
+                drop(state);
+                return done(op, Err(MediaError::new(MediaFault::Gone, "power is gone")));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        let mut finished = Vec::new();
+        state.0.submit(Request { tag: 0, op, priority, deadline: None });
+        state.0.reap(Instant(0), &mut finished);
+        drop(state);
+        for completion in finished {
+            return done(completion.op, completion.result);
+        }
+    }
+}
+
+#[derive(Clone)]
+pub struct Stage {
+    pub clock: Arc<Clock>,
+    pub cache: Volume,
+    data: Volume,
+    catalog: Arc<MemoryCatalog>,
+    archive: Arc<tokio::sync::OnceCell<Archive>>,
+    pub settings: Settings,
+    pub bucket: NewBucket,
+}
+
+impl Stage {
+    pub fn new(seed: u64) -> Stage {
+        let reading = Reading { monotonic: Instant(0), wall: Timestamp::from_secs(1_800_000_000) };
+        Stage {
+            clock: Arc::new(Clock { state: Mutex::new((Dice::new(seed), reading)) }),
+            cache: Volume::new(CACHE),
+            data: Volume::new(DATA),
+            catalog: Arc::new(MemoryCatalog::new()),
+            archive: Arc::default(),
+            settings: Settings::default(),
+            bucket: NewBucket::default(),
+        }
+    }
+
+    /// Files are committed by removing every write permission; the default is 10 days.
+    pub fn committing(mut self) -> Stage {
+        self.bucket.object_lock = true;
+        self.settings.retention = RetentionRules {
+            commits: true,
+            mode: Some(stele_archive::RetentionMode::Compliance),
+            default_days: Some(10),
+            days_min: None,
+            days_max: None,
+        };
+        self
+    }
+
+    pub fn with_cache(mut self, size: u64) -> Stage {
+        self.cache = Volume::new(size);
+        self
+    }
+
+    pub async fn archive(&self) -> &Archive {
+        self.archive
+            .get_or_init(async || {
+                let foundation = Foundation {
+                    catalog: Arc::clone(&self.catalog) as Arc<dyn stele_catalog::Catalog>,
+                    data: Handle::new(self.data.clone()),
+                    surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
+                    guard: Arc::new(NoGuard),
+                    master: MasterKey::generate(&*self.clock),
+                };
+                let options = Options { segment: Size(4 << 20), ..Options::default() };
+                let archive = Archive::create(foundation, options).await.expect("a new store");
+                let admin = stele_archive::Caller::local(0);
+                archive.create_bucket(&admin, NAME, self.bucket.clone()).await.expect("a new bucket");
+                archive
+                    .change_bucket(&admin, NAME, BucketChange::Share)
+                    .await
+                    .expect("an empty bucket becomes a share");
+                archive
+            })
+            .await
+    }
+
+    pub async fn share(&self) -> Share {
+        let ground = Ground {
+            archive: self.archive().await.clone(),
+            cache: Handle::new(self.cache.clone()),
+            surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
+        };
+        let root = Root { owner: (0, 0), mode: 0o755 };
+        Share::open(ground, NAME, 1, self.settings.clone(), root).await.expect("the share opens")
+    }
+
+    pub fn pass(&self, seconds: u64) {
+        let mut state = self.clock.state.lock().expect("no test panics with the clock");
+        state.1.monotonic = Instant(state.1.monotonic.0 + seconds * 1_000_000_000);
+        state.1.wall = Timestamp(state.1.wall.0 + seconds * 1_000);
+    }
+
+    pub fn moment(&self) -> Moment {
+        Moment::from_nanoseconds(i128::from(self.clock.now().wall.0) * 1_000_000)
+    }
+}
+
+/// Content that repeats for a seed.
+pub fn content(seed: u64, length: usize) -> Bytes {
+    let mut bytes = vec![0; length];
+    Dice::new(seed).fill(&mut bytes);
+    bytes.into()
+}
+
+/// A file below the root with this content, committed to the cache.
+pub async fn file(share: &Share, name: &str, data: &Bytes) -> Inode {
+    let changes = Changes { mode: Some(0o644), ..Changes::default() };
+    let how = Creation::Unchecked(changes);
+    let entry = share.create(&Caller::ROOT, share.root(), name.as_bytes(), how).await.expect("a new file");
+    write(share, entry.file.inode, 0, data).await;
+    share.commit(entry.file.inode).await.expect("a commit");
+    entry.file.inode
+}
+
+pub async fn write(share: &Share, inode: Inode, offset: u64, data: &Bytes) {
+    share.write(&Caller::ROOT, inode, offset, vec![data.clone()], Stability::Unstable).await.expect("a write");
+}
+
+pub async fn read(share: &Share, inode: Inode) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let data = share.read(&Caller::ROOT, inode, all.len() as u64, 100_000).await.expect("a read");
+        data.pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+        if data.end {
+            return all;
+        }
+    }
+}
+
+/// Lets background work go on until it has nothing to do.
+pub async fn settle(stage: &Stage, share: &Share) {
+    for _ in 0..50 {
+        stage.pass(11);
+        let worked = share.work().await.expect("background work");
+        if worked == Default::default() {
+            return;
+        }
+    }
+    panic!("background work does not come to an end");
+}

@@ -1,0 +1,325 @@
+//! The catalog as the share sees it: committed records, and over them those whose transactions are under way.
+//!
+//! A change is computed on this view, submitted, and seen by the next change at once, so that many changes of one
+//! directory go into one group commit. Each transaction requires every record that it has read to be as it was read.
+//! Where an earlier transaction fails, those that build on it fail too; the view is reset, and each is computed anew.
+//!
+//! A caller may go away before its transaction is answered. Then the view cannot know what became of it: it is stale
+//! until a later transaction, which takes effect in order, has been answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use minicbor::{Decode, Encode};
+use stele_archive::Records;
+use stele_catalog::{Direction, KeyRange, Pending, Receipt, Snapshot, Table, Transaction};
+
+use super::records::{INODES, InodeRow, decode, encode, inode_key};
+use crate::model::Moment;
+use crate::{FileError, Result};
+
+type Key = (u16, Bytes);
+
+/// Decoded inode rows that are kept; about 400 bytes each. Those of transactions under way come on top.
+const ROWS_MAX: usize = 100_000;
+
+pub struct View {
+    records: Records,
+    pub share: u32,
+    /// Records of transactions under way: the latest value, and how many transactions are to be answered.
+    pending: BTreeMap<Key, (Option<Bytes>, u32)>,
+    rows: BTreeMap<u64, Arc<InodeRow>>,
+    /// Rises with each reset. A transaction of an earlier generation has nothing to settle here.
+    generation: u64,
+    /// A transaction's outcome is not known.
+    stale: bool,
+}
+
+/// Reads and writes of one change. Nothing is seen by others before it is submitted.
+pub struct Change<'a> {
+    view: &'a mut View,
+    snapshot: Option<Box<dyn Snapshot>>,
+    /// As they were before the change; what the transaction requires.
+    read: BTreeMap<Key, Option<Bytes>>,
+    written: BTreeMap<Key, Option<Bytes>>,
+    rows: BTreeMap<u64, Option<Arc<InodeRow>>>,
+    pub now: Moment,
+    reserve: bool,
+}
+
+/// A transaction under way.
+pub struct Submitted {
+    pub answer: Pending<Receipt>,
+    pub ticket: Ticket,
+}
+
+/// What is to be settled once the transaction is answered.
+pub struct Ticket {
+    keys: Vec<Key>,
+    generation: u64,
+}
+
+impl View {
+    pub fn new(records: Records, share: u32) -> View {
+        View { records, share, pending: BTreeMap::new(), rows: BTreeMap::new(), generation: 0, stale: false }
+    }
+
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    pub fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
+        self.records.snapshot().map_err(|error| FileError::Stopped(error.to_string()))
+    }
+
+    pub fn change(&mut self, now: Moment) -> Change<'_> {
+        Change {
+            view: self,
+            snapshot: None,
+            read: BTreeMap::new(),
+            written: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            now,
+            reserve: false,
+        }
+    }
+
+    /// The row as the latest change left it. `Stale` where there is none.
+    pub fn row(&mut self, inode: u64) -> Result<Arc<InodeRow>> {
+        if let Some(row) = self.rows.get(&inode) {
+            return Ok(Arc::clone(row));
+        }
+        let key = inode_key(self.share, inode);
+        let bytes = self.get(INODES, &key)?.ok_or(FileError::Stale)?;
+        let row = Arc::new(decode::<InodeRow>(INODES, &key, &bytes)?);
+        self.make_room();
+        self.rows.insert(inode, Arc::clone(&row));
+        Ok(row)
+    }
+
+    pub fn get(&self, table: Table, key: &Bytes) -> Result<Option<Bytes>> {
+        match self.pending.get(&(table.0, key.clone())) {
+            Some((value, _)) => Ok(value.clone()),
+            None => self.snapshot()?.get(table, key).map_err(failure),
+        }
+    }
+
+    /// At most `limit` records of a range, forward, with those under way.
+    pub fn range(&self, table: Table, range: &KeyRange, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        let low = match &range.low {
+            std::ops::Bound::Included(key) | std::ops::Bound::Excluded(key) => key.clone(),
+            std::ops::Bound::Unbounded => Bytes::new(),
+        };
+        let under_way: Vec<(&Bytes, &Option<Bytes>)> = self
+            .pending
+            .range((table.0, low)..)
+            .take_while(|((number, _), _)| *number == table.0)
+            .map(|((_, key), (value, _))| (key, value))
+            .filter(|(key, _)| range.contains(key))
+            .collect();
+        let snapshot = self.snapshot()?;
+        // As many more as may be hidden by removals under way.
+        let removed = under_way.iter().filter(|(_, value)| value.is_none()).count();
+        let stored = snapshot.range(table, range, limit + removed, Direction::Forward).map_err(failure)?;
+        let whole = stored.len() < limit + removed;
+        let last = stored.last().map(|(key, _)| key.clone());
+        let mut merged: BTreeMap<Bytes, Bytes> = stored.into_iter().collect();
+        for (key, value) in under_way {
+            // Behind the last stored one there may be others that were not read.
+            if !whole && last.as_ref().is_some_and(|last| key > last) {
+                break;
+            }
+            match value {
+                Some(value) => merged.insert(key.clone(), value.clone()),
+                None => merged.remove(key),
+            };
+        }
+        Ok(merged.into_iter().take(limit).collect())
+    }
+
+    /// A transaction was answered. `took_place`: with success. Otherwise everything under way is forgotten: later
+    /// transactions that build on it fail as well, and their callers compute them anew from what is committed.
+    pub fn settle(&mut self, ticket: Ticket, took_place: bool) {
+        if ticket.generation != self.generation {
+            return;
+        }
+        if !took_place {
+            self.reset();
+            return;
+        }
+        for key in ticket.keys {
+            if let Some((_, waiting)) = self.pending.get_mut(&key) {
+                *waiting -= 1;
+                if *waiting == 0 {
+                    self.pending.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// A caller went away before its transaction was answered.
+    pub fn abandon(&mut self, ticket: &Ticket) {
+        self.stale |= ticket.generation == self.generation;
+    }
+
+    pub fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    pub fn reset(&mut self) {
+        self.generation += 1;
+        self.stale = false;
+        self.pending.clear();
+        self.rows.clear();
+    }
+
+    fn make_room(&mut self) {
+        if self.rows.len() < ROWS_MAX {
+            return;
+        }
+        // Every other one goes: cheap, and what is in use is back with its next use.
+        let pending: BTreeSet<u64> = self
+            .pending
+            .keys()
+            .filter(|(table, _)| *table == INODES.0)
+            .map(|(_, key)| super::records::last_number(key))
+            .collect();
+        let mut odd = false;
+        self.rows.retain(|inode, _| {
+            odd = !odd;
+            odd || pending.contains(inode)
+        });
+    }
+}
+
+impl Change<'_> {
+    pub fn share(&self) -> u32 {
+        self.view.share
+    }
+
+    pub fn get(&mut self, table: Table, key: &Bytes) -> Result<Option<Bytes>> {
+        let name = (table.0, key.clone());
+        if let Some(value) = self.written.get(&name).or_else(|| self.read.get(&name)) {
+            return Ok(value.clone());
+        }
+        let value = match self.view.pending.get(&name) {
+            Some((value, _)) => value.clone(),
+            None => {
+                let snapshot = match &self.snapshot {
+                    Some(snapshot) => snapshot,
+                    None => self.snapshot.insert(self.view.snapshot()?),
+                };
+                snapshot.get(table, key).map_err(failure)?
+            }
+        };
+        self.read.insert(name, value.clone());
+        Ok(value)
+    }
+
+    pub fn fetch<T: for<'b> Decode<'b, ()>>(&mut self, table: Table, key: &Bytes) -> Result<Option<T>> {
+        match self.get(table, key)? {
+            Some(bytes) => decode(table, key, &bytes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub fn put<T: Encode<()>>(&mut self, table: Table, key: Bytes, row: &T) {
+        self.written.insert((table.0, key), Some(encode(row)));
+    }
+
+    pub fn put_bytes(&mut self, table: Table, key: Bytes, value: Bytes) {
+        self.written.insert((table.0, key), Some(value));
+    }
+
+    pub fn delete(&mut self, table: Table, key: Bytes) {
+        self.written.insert((table.0, key), None);
+    }
+
+    /// `Stale` where there is no such inode.
+    pub fn row(&mut self, inode: u64) -> Result<InodeRow> {
+        if let Some(row) = self.rows.get(&inode) {
+            return row.as_ref().map(|row| InodeRow::clone(row)).ok_or(FileError::Stale);
+        }
+        let key = inode_key(self.share(), inode);
+        let row = self.view.row(inode)?;
+        self.read.insert((INODES.0, key), Some(encode(&*row)));
+        Ok(InodeRow::clone(&row))
+    }
+
+    pub fn put_row(&mut self, inode: u64, row: InodeRow) {
+        self.put(INODES, inode_key(self.share(), inode), &row);
+        self.rows.insert(inode, Some(Arc::new(row)));
+    }
+
+    pub fn delete_row(&mut self, inode: u64) {
+        self.delete(INODES, inode_key(self.share(), inode));
+        self.rows.insert(inode, None);
+    }
+
+    /// Lets the transaction use the space that is kept for removals.
+    pub fn with_reserve(&mut self) {
+        self.reserve = true;
+    }
+
+    /// Nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.written.is_empty()
+    }
+
+    /// Submits the transaction, and shows what it changes to the next change.
+    pub fn submit(self) -> Submitted {
+        let mut transaction = Transaction::new();
+        if self.reserve {
+            transaction = transaction.with_reserve();
+        }
+        for ((table, key), value) in &self.read {
+            let table = Table(*table);
+            transaction = match value {
+                Some(value) => transaction.equals(table, key.clone(), value.clone()),
+                None => transaction.absent(table, key.clone()),
+            };
+        }
+        for ((table, key), value) in &self.written {
+            let table = Table(*table);
+            transaction = match value {
+                Some(value) => transaction.put(table, key.clone(), value.clone()),
+                None => transaction.delete(table, key.clone()),
+            };
+        }
+        let answer = self.view.records.commit(transaction);
+        let keys: Vec<Key> = self.written.keys().cloned().collect();
+        for (key, value) in self.written {
+            let pending = self.view.pending.entry(key).or_insert((None, 0));
+            pending.0 = value;
+            pending.1 += 1;
+        }
+        for (inode, row) in self.rows {
+            match row {
+                Some(row) => {
+                    self.view.make_room();
+                    self.view.rows.insert(inode, row);
+                }
+                None => {
+                    self.view.rows.remove(&inode);
+                }
+            }
+        }
+        Submitted { answer, ticket: Ticket { keys, generation: self.view.generation } }
+    }
+}
+
+/// A catalog's error as a file's.
+pub fn failure(error: stele_catalog::CatalogError) -> FileError {
+    use stele_catalog::CatalogError;
+    match error {
+        CatalogError::Full(_) => FileError::NoSpace,
+        CatalogError::Busy => FileError::Retry(error.to_string()),
+        CatalogError::Failed(_) => {
+            FileError::Retry("other changes of the same files came in between; try again".into())
+        }
+        CatalogError::Invalid(message) => FileError::Invalid(message),
+        CatalogError::Damaged(_) | CatalogError::Newer(_) => FileError::Damaged(error.to_string()),
+        CatalogError::Stopped(_) => FileError::Stopped(error.to_string()),
+    }
+}

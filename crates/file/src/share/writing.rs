@@ -1,0 +1,294 @@
+//! Writing content: into slots of the cache volume, in place.
+//!
+//! A write of whole blocks shares the file's gate with others; one that changes a block in part has it alone, since it reads
+//! the block before. Bytes behind the end of a file are never seen: the block that holds the end is padded with zeros
+//! whenever the file grows past it.
+//!
+//! Crash points of an unstable write:
+//! 1. before the slot's record is saved: the slot is free again, the file is as it was;
+//! 2. after an earlier save: blocks that the file had before hold the old bytes or the new ones. An archived file is marked
+//!    as open, durably, before its first block changes, so that its version is never taken for its content.
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_channel::oneshot;
+use futures_util::future::try_join_all;
+use stele_media::{Op, Priority};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
+
+use super::Share;
+use super::core::{Grown, Source, zeros};
+use super::reading::broken;
+use super::records::{ACTIVE, BLOCK, SLOT, inode_key};
+use crate::files::{Changed, Stability};
+use crate::model::{Caller, SIZE_MAX};
+use crate::permission::may_write_content;
+use crate::rules;
+use crate::{Attributes, FileError, Inode, Result};
+
+/// The gate of a file, held for one write.
+enum Held {
+    /// Beside other writes of whole blocks.
+    Shared(Arc<OwnedRwLockReadGuard<()>>),
+    Alone(Arc<OwnedRwLockWriteGuard<()>>),
+}
+
+/// Times that a write tries anew after the file was archived or the cache made room.
+const ATTEMPTS: usize = 64;
+
+impl Share {
+    pub(super) async fn write_content(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        offset: u64,
+        data: Vec<Bytes>,
+        stability: Stability,
+    ) -> Result<(Changed, Stability)> {
+        let before = self.step(|core| self.writable(core, caller, inode))?;
+        let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
+        let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FileError::TooLarge)?;
+        if length == 0 {
+            return Ok((Changed { before: before.clone(), after: before }, Stability::File));
+        }
+        let mut waited = 0;
+        for _ in 0..ATTEMPTS {
+            let (open, gate) = self.step(|core| {
+                let (row, content) = core.content(inode.0)?;
+                Ok((row.open, Arc::clone(&content.gate)))
+            })?;
+            if !open {
+                self.reopen(inode.0).await?;
+            }
+            let size = self.step(|core| Ok(core.attributes(inode.0)?.size))?;
+            let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
+            // A file whose end is within a block that is not written over grows past bytes that may be no zeros.
+            let clean = size.is_multiple_of(BLOCK) || offset <= size / BLOCK * BLOCK || end <= size;
+            let held = match whole && clean {
+                true => Held::Shared(Arc::new(gate.read_owned().await)),
+                false => Held::Alone(Arc::new(gate.write_owned().await)),
+            };
+            // Looked at again under the gate: it may have been archived, truncated or committed meanwhile.
+            let (still, size_now) = self.step(|core| {
+                self.writable(core, caller, inode)?;
+                let (row, _) = core.content(inode.0)?;
+                Ok((row.open, core.attributes(inode.0)?.size))
+            })?;
+            if !still || (size_now != size && matches!(held, Held::Shared(_)) && size_now < offset) {
+                continue;
+            }
+            let first = if size_now < offset { size_now / BLOCK * BLOCK } else { offset / BLOCK * BLOCK };
+            let pads = size_now < offset && !size_now.is_multiple_of(BLOCK) && first / BLOCK != offset / BLOCK;
+            let room = self.step(|core| {
+                let pad = !pads || core.allocate(inode.0, first, first + BLOCK)?;
+                Ok(pad && core.allocate(inode.0, offset / BLOCK * BLOCK, end.next_multiple_of(BLOCK))?)
+            })?;
+            if !room {
+                drop(held);
+                self.wait_for_room(&mut waited).await?;
+                continue;
+            }
+            if pads && let Held::Alone(gate) = &held {
+                self.pad(inode.0, size_now, Arc::clone(gate)).await?;
+            }
+            let stored = match &held {
+                Held::Shared(gate) => self.store(inode.0, offset, data, Arc::clone(gate)).await?,
+                Held::Alone(gate) => {
+                    let (start, data) = self.complete(inode.0, offset, data, size_now).await?;
+                    self.store(inode.0, start, data, Arc::clone(gate)).await?
+                }
+            };
+            let after = self.step(|core| self.grow(core, caller, inode, end, stored))?;
+            drop(held);
+            if stability == Stability::Unstable {
+                return Ok((Changed { before, after }, Stability::Unstable));
+            }
+            self.save(inode.0).await?;
+            let after = self.step(|core| core.attributes(inode.0))?;
+            return Ok((Changed { before, after }, Stability::File));
+        }
+        Err(FileError::Retry("the file is archived again and again while it is written; try again".into()))
+    }
+
+    /// The attributes of a file that the caller may write to.
+    fn writable(&self, core: &mut super::core::Core, caller: &Caller, inode: Inode) -> Result<Attributes> {
+        let attributes = core.living(inode)?;
+        let (row, _) = core.content(inode.0)?;
+        if row.committed.is_some() {
+            return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
+        }
+        may_write_content(caller, &attributes)?;
+        Ok(attributes)
+    }
+
+    /// Marks an archived file as open, durably, before its content changes.
+    pub(super) async fn reopen(&self, inode: u64) -> Result<()> {
+        self.change(|change, _| {
+            let mut row = change.row(inode)?;
+            row.open = true;
+            change.put_bytes(ACTIVE, inode_key(change.share(), inode), Bytes::new());
+            change.put_row(inode, row);
+            Ok(())
+        })
+        .await?;
+        self.note_active(inode)
+    }
+
+    /// Zeros behind the end of the file, in the block that holds the end, before the file grows past it.
+    pub(super) async fn pad(&self, inode: u64, size: u64, held: Arc<OwnedRwLockWriteGuard<()>>) -> Result<()> {
+        let first = size / BLOCK * BLOCK;
+        let (start, data) = self.complete(inode, first, Vec::new(), size).await?;
+        self.store(inode, start, data, held).await.map(drop)
+    }
+
+    /// Makes whole blocks of data that covers some in part: with what the file has there, and zeros behind its end.
+    async fn complete(&self, inode: u64, offset: u64, data: Vec<Bytes>, size: u64) -> Result<(u64, Vec<Bytes>)> {
+        let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
+        let (start, end) = (offset / BLOCK * BLOCK, (offset + length).max(offset + 1).next_multiple_of(BLOCK));
+        let mut whole = Vec::with_capacity(data.len() + 2);
+        if start < offset || length == 0 {
+            let until = if length == 0 { end } else { offset };
+            whole.extend(self.present(inode, start, until, size).await?);
+        }
+        whole.extend(data);
+        if length > 0 && offset + length < end {
+            whole.extend(self.present(inode, offset + length, end, size).await?);
+        }
+        Ok((start, whole))
+    }
+
+    /// What the file has in a range of one block, and zeros behind its end. Under the gate.
+    async fn present(&self, inode: u64, start: u64, end: u64, size: u64) -> Result<Vec<Bytes>> {
+        let until = size.clamp(start, end);
+        let (parts, row) = self.step(|core| {
+            let (row, content) = core.content(inode)?;
+            Ok((content.parts(start, until, row.served()), row))
+        })?;
+        let mut pieces = Vec::new();
+        for part in parts {
+            pieces.push(match (part.source, &row.archived) {
+                (Source::Cache(at), _) => self.read_cache(at, part.end - part.start).await?,
+                (Source::Archive, Some(archived)) => self.read_archived(inode, archived, part.start, part.end).await?,
+                _ => zeros(part.end - part.start),
+            });
+        }
+        if until < end {
+            pieces.push(zeros(end - until));
+        }
+        Ok(pieces)
+    }
+
+    /// Writes whole blocks into their slots. The gate stays held until the volume has answered, also where the caller
+    /// goes away: a late write into a slot of another file would be damage. Answers the bytes that were not stored before.
+    async fn store<G: Send + Sync + 'static>(
+        &self,
+        inode: u64,
+        start: u64,
+        data: Vec<Bytes>,
+        held: Arc<G>,
+    ) -> Result<u64> {
+        let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
+        assert!(start.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK), "whole blocks are stored");
+        let end = start + length;
+        // Neighbouring slots are one write.
+        let runs = self.step(|core| {
+            let content = core.content(inode)?.1;
+            let mut runs: Vec<(u64, u64)> = Vec::new();
+            let mut at = start;
+            while at < end {
+                let until = (at / SLOT * SLOT + SLOT).min(end);
+                let place = content.slot(at / SLOT).place;
+                assert_ne!(place, 0, "a block is written without a slot");
+                let on = (place - 1) * SLOT + at % SLOT;
+                match runs.last_mut() {
+                    Some((first, length)) if *first + *length == on => *length += until - at,
+                    _ => runs.push((on, until - at)),
+                }
+                at = until;
+            }
+            Ok(runs)
+        })?;
+        let mut data = data.into_iter();
+        let mut left = data.next().unwrap_or_default();
+        let writes = runs.into_iter().map(|(at, length)| {
+            let mut pieces = Vec::new();
+            let mut missing = length as usize;
+            while missing > 0 {
+                while left.is_empty() {
+                    left = data.next().unwrap_or_default();
+                }
+                let piece = left.split_to(missing.min(left.len()));
+                missing -= piece.len();
+                pieces.push(piece);
+            }
+            self.write_cache(at, pieces, Arc::clone(&held))
+        });
+        try_join_all(writes.collect::<Vec<_>>()).await?;
+        self.step(|core| Ok(core.content(inode)?.1.validate(start, end)))
+    }
+
+    /// One write to the cache volume, with what it keeps alive.
+    pub(super) fn write_cache<G: Send + Sync + 'static>(
+        &self,
+        at: u64,
+        pieces: Vec<Bytes>,
+        held: Arc<G>,
+    ) -> impl Future<Output = Result<()>> + Send + use<G> {
+        let (sender, receiver) = oneshot::channel();
+        let data = aligned(pieces);
+        let done = Box::new(move |_, result| {
+            drop(sender.send(result));
+            drop(held);
+        });
+        self.cache.submit(Op::Write { at, data, fua: false }, Priority::Host, done);
+        async move {
+            match receiver.await {
+                Ok(result) => result.map_err(|error| broken(&error)),
+                Err(_) => Err(FileError::Stopped("the cache volume's server has stopped".into())),
+            }
+        }
+    }
+
+    /// The file shows what was written.
+    fn grow(
+        &self,
+        core: &mut super::core::Core,
+        caller: &Caller,
+        inode: Inode,
+        end: u64,
+        stored: u64,
+    ) -> Result<Attributes> {
+        let now = core.now(self.wall());
+        let size = core.attributes(inode.0)?.size;
+        let (row, content) = core.content(inode.0)?;
+        let drops = rules::mode_after_write(caller, row.mode) != row.mode;
+        let grown =
+            content.grown.get_or_insert(Grown { size, modified: now, writes: 0, stored: 0, without_set_id: false });
+        grown.size = grown.size.max(end);
+        grown.modified = now;
+        grown.writes += 1;
+        grown.without_set_id |= drops;
+        grown.stored += stored;
+        content.generation += 1;
+        let at = self.surroundings.now().monotonic;
+        core.active.insert(inode.0, at);
+        core.attributes(inode.0)
+    }
+}
+
+/// Drives take pieces of whole sectors; a piece that is none is copied together with its neighbours.
+fn aligned(pieces: Vec<Bytes>) -> Vec<Bytes> {
+    if pieces.iter().all(|piece| (piece.len() as u64).is_multiple_of(BLOCK)) {
+        return pieces;
+    }
+    let length = pieces.iter().map(Bytes::len).sum();
+    let mut whole = BytesMut::with_capacity(length);
+    for mut piece in pieces {
+        while piece.has_remaining() {
+            let part = piece.split_to(piece.len());
+            whole.extend_from_slice(&part);
+        }
+    }
+    vec![whole.freeze()]
+}

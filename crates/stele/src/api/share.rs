@@ -1,0 +1,502 @@
+//! Calls about shares.
+
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use stele_archive::{BucketChange, NewBucket};
+use stele_array::Command;
+use stele_file::files::Files;
+use stele_file::nfs::Network;
+use stele_file::share::Share;
+use stele_file::share::registry::{ShareRow, SquashRow};
+use stele_file::{Caller, Inode, Kind as FileKind};
+use stele_ground::Bytes;
+
+use super::archive::parse_retention;
+use super::{Actor, Call, Done};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::node::Node;
+use crate::node::shares::{failed, rules, settings};
+
+/// Entries of a directory that one answer carries.
+const LISTED_MAX: usize = 10_000;
+
+/// A share as an operator sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct View {
+    pub name: String,
+    /// What clients mount, where NFS is served.
+    pub nfs: Option<String>,
+    /// The volume of its cache.
+    pub cache_volume: String,
+    pub archive_after_seconds: u32,
+    /// Removing every write permission commits a file.
+    pub commits: bool,
+    /// `MODE:PERIOD` of committed files whose access time names no date.
+    pub default_retention: Option<String>,
+    pub retention_min_days: Option<u64>,
+    pub retention_max_days: Option<u64>,
+    /// Networks that may mount it.
+    pub networks: Vec<String>,
+    pub read_only: bool,
+    /// `root`, `all` or `none`: which users count as the anonymous user.
+    pub squash: String,
+    /// None where the share is not open.
+    pub status: Option<StatusView>,
+}
+
+/// How a share is now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatusView {
+    /// Files whose content is not archived.
+    pub open_files: u64,
+    /// How long the open file that was left alone longest has been left alone.
+    pub oldest_seconds: Option<f64>,
+    /// Removed files whose content is being cleared away.
+    pub removing_files: u64,
+    pub cache_used_bytes: u64,
+    pub cache_size_bytes: u64,
+    /// Since the server started.
+    pub archived_files: u64,
+    pub archived_bytes: u64,
+    /// Why the archive took no file lately.
+    pub refusal: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Create {
+    pub name: String,
+    pub cache: u64,
+    pub cache_code: String,
+    pub lock: bool,
+    pub retention: Option<String>,
+    pub options: Offer,
+    pub owner: (u32, u32),
+    pub mode: u32,
+}
+
+/// What can be changed later.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Offer {
+    pub archive_after: Option<u32>,
+    pub retention_min: Option<u64>,
+    pub retention_max: Option<u64>,
+    /// Replaces all.
+    pub networks: Option<Vec<String>>,
+    pub read_only: Option<bool>,
+    pub squash: Option<String>,
+}
+
+impl Offer {
+    fn apply(&self, row: &mut ShareRow) -> Outcome<()> {
+        if let Some(seconds) = self.archive_after {
+            row.archive_after = seconds;
+        }
+        row.retention_min = self.retention_min.or(row.retention_min);
+        row.retention_max = self.retention_max.or(row.retention_max);
+        if let (Some(least), Some(most)) = (row.retention_min, row.retention_max)
+            && least > most
+        {
+            return Err(Failure::usage(format!(
+                "the shortest retention of {least} days is above the longest of {most}"
+            )));
+        }
+        if let Some(networks) = &self.networks {
+            for network in networks {
+                network.parse::<Network>().map_err(|error| Failure::usage(error.to_string()))?;
+            }
+            row.networks = networks.clone();
+        }
+        row.read_only = self.read_only.unwrap_or(row.read_only);
+        row.squash = match self.squash.as_deref() {
+            None => row.squash,
+            Some("root") => SquashRow::Root,
+            Some("all") => SquashRow::All,
+            Some("none") => SquashRow::None,
+            Some(other) => return Err(Failure::usage(format!("'{other}' is none of root, all and none"))),
+        };
+        rules(row).map(drop)
+    }
+}
+
+fn squash_word(squash: SquashRow) -> &'static str {
+    match squash {
+        SquashRow::Root => "root",
+        SquashRow::All => "all",
+        SquashRow::None => "none",
+    }
+}
+
+async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<View> {
+    let bucket = node.archive()?.bucket(&node.own_caller(), name).await?;
+    let open = node.shares.get(name);
+    let status = open.as_ref().map(|share| status(share)).transpose()?;
+    Ok(View {
+        name: name.to_owned(),
+        nfs: node.shares.address().filter(|_| open.is_some()).map(|address| format!("{}:/{name}", address.ip())),
+        cache_volume: row.volume.clone(),
+        archive_after_seconds: row.archive_after,
+        commits: bucket.object_lock.is_some(),
+        default_retention: bucket
+            .object_lock
+            .and_then(|lock| lock.default)
+            .map(|default| format!("{}:{}d", default.mode.to_string().to_lowercase(), default.period.days())),
+        retention_min_days: row.retention_min,
+        retention_max_days: row.retention_max,
+        networks: match row.networks.is_empty() {
+            true => vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()],
+            false => row.networks.clone(),
+        },
+        read_only: row.read_only,
+        squash: squash_word(row.squash).to_owned(),
+        status,
+    })
+}
+
+fn status(share: &Share) -> Outcome<StatusView> {
+    let status = share.status().map_err(failed)?;
+    Ok(StatusView {
+        open_files: status.open,
+        oldest_seconds: status.oldest.map(|oldest| oldest.as_secs_f64()),
+        removing_files: status.removing,
+        cache_used_bytes: status.cache_used,
+        cache_size_bytes: status.cache_size,
+        archived_files: status.archived_files,
+        archived_bytes: status.archived_bytes,
+        refusal: status.refusal,
+    })
+}
+
+fn row_of(node: &Node, name: &str) -> Outcome<ShareRow> {
+    let registry = node.registry()?;
+    if let Some(row) = registry.get(name).map_err(failed)? {
+        return Ok(row);
+    }
+    let known: Vec<String> = registry.list().map_err(failed)?.into_iter().map(|(name, _)| name).collect();
+    let next = match known.is_empty() {
+        true => "there is no share; make one with `stele share create`".to_owned(),
+        false => format!("the shares here: {}", known.join(", ")),
+    };
+    Err(Failure::missing(format!("no share is called '{name}'")).next(next))
+}
+
+/// The open share, or why it is not open.
+fn open(node: &Node, name: &str) -> Outcome<Arc<Share>> {
+    row_of(node, name)?;
+    node.shares.get(name).ok_or_else(|| {
+        Failure::new(Kind::Damaged, format!("the share '{name}' is not open"))
+            .next("`stele pool status` shows the alarm that says why; only a running server opens shares")
+    })
+}
+
+impl Call for Create {
+    const NAME: &'static str = "share/create";
+    type Answer = View;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        node.accountable()?;
+        let _turn = node.shares.turn.lock().await;
+        let archive = node.archive()?;
+        if node.registry()?.get(&self.name).map_err(failed)?.is_some() {
+            return Err(Failure::new(Kind::Exists, format!("a share is called '{}' already", self.name)));
+        }
+        let code = self
+            .cache_code
+            .parse()
+            .map_err(|error: stele_codes::code::NoSuchCode| Failure::usage(error.to_string()))?;
+        let mut row = ShareRow {
+            number: 0,
+            volume: format!("share-{}", self.name),
+            owner: self.owner,
+            mode: self.mode,
+            archive_after: 10,
+            retention_min: None,
+            retention_max: None,
+            networks: Vec::new(),
+            read_only: false,
+            squash: SquashRow::Root,
+        };
+        self.options.apply(&mut row)?;
+        if self.mode > 0o7777 {
+            return Err(Failure::usage(format!("a mode is at most 7777, not {:o}", self.mode)));
+        }
+        let default = self.retention.as_deref().map(parse_retention).transpose()?;
+        let caller = actor.caller();
+        // A bucket that is there and empty becomes a share with the settings that it has.
+        match archive.bucket(&caller, &self.name).await {
+            Ok(_) if self.lock || default.is_some() => {
+                let message = format!("bucket '{}' is there already", self.name);
+                return Err(Failure::new(Kind::Exists, message)
+                    .next("leave out --lock and --retention; the share takes the bucket's own"));
+            }
+            Ok(_) => {}
+            Err(stele_archive::ArchiveError::NoSuchBucket(_)) => {
+                let new = NewBucket {
+                    object_lock: self.lock || default.is_some(),
+                    default_retention: default,
+                    region: node.config.s3.region.clone(),
+                    ..NewBucket::default()
+                };
+                archive.create_bucket(&caller, &self.name, new).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        archive.change_bucket(&caller, &self.name, BucketChange::Share).await?;
+        if node.cache_volume(&row.volume).await?.is_none() {
+            let act = node.make_cache(row.volume.clone(), code, Bytes(self.cache));
+            node.audited(actor, "volume/create", &row.volume, act).await??;
+        }
+        let row = node.registry()?.add(&self.name, row).await.map_err(failed)?;
+        node.open_share(&self.name, &row).await?;
+        view(node, &self.name, &row).await
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct List {}
+
+impl Call for List {
+    const NAME: &'static str = "share/list";
+    type Answer = Vec<View>;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<View>> {
+        let mut views = Vec::new();
+        for (name, row) in node.registry()?.list().map_err(failed)? {
+            views.push(view(node, &name, &row).await?);
+        }
+        Ok(views)
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Show {
+    pub name: String,
+}
+
+impl Call for Show {
+    const NAME: &'static str = "share/show";
+    type Answer = View;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<View> {
+        view(node, &self.name, &row_of(node, &self.name)?).await
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Set {
+    pub name: String,
+    pub options: Offer,
+}
+
+impl Call for Set {
+    const NAME: &'static str = "share/set";
+    type Answer = View;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        node.accountable()?;
+        let _turn = node.shares.turn.lock().await;
+        let before = row_of(node, &self.name)?;
+        let mut after = before.clone();
+        self.options.apply(&mut after)?;
+        let registry = node.registry()?;
+        let act = registry.change(&self.name, &before, &after);
+        let place = format!("{}: {}", self.name, described(&after));
+        node.audited(actor, Set::NAME, &place, act).await?.map_err(failed)?;
+        if let Some(share) = node.shares.get(&self.name) {
+            let bucket = node.archive()?.bucket(&node.own_caller(), &self.name).await?;
+            share.set_settings(settings(&bucket, &after));
+            node.offer(&share, &after)?;
+        }
+        view(node, &self.name, &after).await
+    }
+}
+
+/// For the audit log.
+fn described(row: &ShareRow) -> String {
+    let days = |days: Option<u64>| days.map_or_else(|| "none".to_owned(), |days| format!("{days} days"));
+    let networks = if row.networks.is_empty() { "this machine".to_owned() } else { row.networks.join(", ") };
+    format!(
+        "archive after {} s, shortest retention {}, longest {}, for {networks}, {}, squash {}",
+        row.archive_after,
+        days(row.retention_min),
+        days(row.retention_max),
+        if row.read_only { "read-only" } else { "read-write" },
+        squash_word(row.squash)
+    )
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Remove {
+    pub name: String,
+}
+
+impl Call for Remove {
+    const NAME: &'static str = "share/remove";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable()?;
+        let _turn = node.shares.turn.lock().await;
+        let (archive, row) = (node.archive()?, row_of(node, &self.name)?);
+        if let Some(share) = node.shares.get(&self.name) {
+            // What was removed just now is cleared away first.
+            while share.work().await.map_err(failed)?.cleared > 0 {}
+            if !share.is_empty().map_err(failed)? {
+                return Err(Failure::new(Kind::Refused, format!("the share '{}' is not empty", self.name))
+                    .next("remove its files through a mount first; committed files stay until their retention ends"));
+            }
+        } else {
+            return Err(Failure::new(
+                Kind::Refused,
+                format!("the share '{}' is not open, so it may hold files", self.name),
+            )
+            .next("`stele pool status` shows the alarm that says why"));
+        }
+        let act = async {
+            node.withdraw(&self.name, row.number);
+            // Refused while the bucket holds a version: retained ones stay, and so does the share.
+            match archive.delete_bucket(&node.gateway_caller("removing the share"), &self.name).await {
+                Ok(()) | Err(stele_archive::ArchiveError::NoSuchBucket(_)) => {}
+                Err(error) => {
+                    node.open_share(&self.name, &row).await?;
+                    return Err(Failure::from(error));
+                }
+            }
+            node.registry()?.remove(&self.name, &row).await.map_err(failed)?;
+            if node.cache_volume(&row.volume).await?.is_some() {
+                node.pool.command(Command::DeleteVolume { name: row.volume.clone() }).await?;
+            }
+            Ok(())
+        };
+        node.audited(actor, Remove::NAME, &self.name, act).await??;
+        Ok(Done {})
+    }
+}
+
+/// One file of a share.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FileView {
+    pub name: String,
+    /// `file`, `directory`, `link` or `special`.
+    pub kind: String,
+    /// `open`, `archived` or `locked`; none of what has no content.
+    pub state: Option<String>,
+    pub mode: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub size_bytes: u64,
+    /// Seconds since 1970.
+    #[serde(with = "crate::moment::option", default)]
+    pub modified: Option<u64>,
+    /// The end of its retention.
+    pub retained_until: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ls {
+    pub name: String,
+    pub path: String,
+}
+
+impl Call for Ls {
+    const NAME: &'static str = "share/ls";
+    type Answer = Vec<FileView>;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<FileView>> {
+        let share = open(node, &self.name)?;
+        let inode = find(&share, &self.name, &self.path)?;
+        let about = share.attributes(inode).await.map_err(failed)?;
+        if about.kind != FileKind::Directory {
+            let name = self.path.rsplit('/').next().unwrap_or(&self.path).to_owned();
+            return Ok(vec![file_view(node, &share, name, &about)?]);
+        }
+        let (mut views, mut cookie) = (Vec::new(), 0);
+        loop {
+            let listing = share.read_directory(&Caller::ROOT, inode, cookie, 1000).await.map_err(failed)?;
+            for entry in &listing.entries {
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                views.push(file_view(node, &share, name, &entry.attributes)?);
+                cookie = entry.cookie;
+            }
+            if listing.end || listing.entries.is_empty() {
+                return Ok(views);
+            }
+            if views.len() >= LISTED_MAX {
+                return Err(Failure::new(Kind::Refused, format!("more than {LISTED_MAX} entries lie there"))
+                    .next("list a directory below, or mount the share"));
+            }
+        }
+    }
+}
+
+fn find(share: &Share, name: &str, path: &str) -> Outcome<Inode> {
+    share.resolve(path).map_err(|error| {
+        let failure = failed(error);
+        Failure { error: format!("`{name}/{path}`: {}", failure.error), ..failure }
+    })
+}
+
+fn file_view(node: &Node, share: &Share, name: String, about: &stele_file::Attributes) -> Outcome<FileView> {
+    let state = match about.kind {
+        FileKind::File => Some(share.state(about.inode).map_err(failed)?),
+        _ => None,
+    };
+    let now = node.archive()?.compliance_time();
+    Ok(FileView {
+        name,
+        kind: match about.kind {
+            FileKind::File => "file",
+            FileKind::Directory => "directory",
+            FileKind::Link => "link",
+            _ => "special",
+        }
+        .to_owned(),
+        state: state.as_ref().map(|state| state.word(now).to_owned()),
+        mode: format!("{:04o}", about.mode),
+        uid: about.uid,
+        gid: about.gid,
+        size_bytes: about.size,
+        modified: u64::try_from(about.modified.seconds).ok(),
+        retained_until: state.and_then(|state| state.committed).map(|until| until.to_string()),
+    })
+}
+
+/// Archives a file now, without waiting until it is idle.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ArchiveFile {
+    pub name: String,
+    pub path: String,
+}
+
+impl Call for ArchiveFile {
+    const NAME: &'static str = "share/archive";
+    type Answer = FileView;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<FileView> {
+        let share = open(node, &self.name)?;
+        let inode = find(&share, &self.name, &self.path)?;
+        share.archive_now(inode).await.map_err(failed)?;
+        let about = share.attributes(inode).await.map_err(failed)?;
+        file_view(node, &share, self.path, &about)
+    }
+}
+
+/// Why a file cannot be removed, and when it could.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Why {
+    pub name: String,
+    pub path: String,
+}
+
+impl Call for Why {
+    const NAME: &'static str = "share/why";
+    type Answer = stele_archive::Why;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<stele_archive::Why> {
+        let share = open(node, &self.name)?;
+        let inode = find(&share, &self.name, &self.path)?;
+        let state = share.state(inode).map_err(failed)?;
+        match node.archive()?.why(&actor.caller(), &self.name, &state.key, None).await {
+            Err(stele_archive::ArchiveError::NoSuchKey { .. }) => {
+                Err(Failure::missing(format!("`{}/{}` is not archived; nothing retains it", self.name, self.path))
+                    .next("`stele share archive` archives it now"))
+            }
+            other => {
+                let mut why = other?;
+                why.key = format!("{} (inode {})", self.path, state.key);
+                Ok(why)
+            }
+        }
+    }
+}

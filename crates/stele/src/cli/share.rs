@@ -1,0 +1,153 @@
+//! `stele share`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use stele_codes::Code;
+use stele_file::nfs::Network;
+use stele_ground::Bytes;
+
+use super::show::size;
+
+#[derive(Subcommand, Debug)]
+pub enum Share {
+    /// Make a share: a bucket as a tree of files, with a cache volume of its own
+    Create(Create),
+    /// List the shares
+    #[command(after_help = "Examples:\n  stele share list\n  stele share list --json")]
+    List,
+    /// Show how a share is: files by state, its cache, the archive's last refusal
+    #[command(after_help = "Examples:\n  stele share status\n  stele share status records --json")]
+    Status {
+        /// The share [default: all]
+        name: Option<String>,
+    },
+    /// Change how a share is offered; files that are stored stay as they are
+    Set(Set),
+    /// Remove a share without files, its bucket and its cache volume
+    #[command(after_help = "\
+Example:
+  stele share remove scratch --yes
+
+The share must have no file. Committed files stay until their retention ends, and the share with them.")]
+    Remove {
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// List a directory of a share, with the state of each file
+    #[command(after_help = "Examples:\n  stele share ls records\n  stele share ls records/2026/march --json")]
+    Ls {
+        /// NAME or NAME/PATH
+        path: String,
+    },
+    /// Archive a file now, without waiting until it is idle
+    #[command(after_help = "Example:\n  stele share archive records/2026/ledger.pdf")]
+    Archive {
+        /// NAME/PATH
+        path: String,
+    },
+    /// Say why a file cannot be removed, and when it could
+    #[command(after_help = "Example:\n  stele share why records/2026/ledger.pdf")]
+    Why {
+        /// NAME/PATH
+        path: String,
+    },
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele share create home --cache 10GiB
+  stele share create records --lock --retention compliance:7y --allow 10.1.0.0/16
+  mount -t nfs -o vers=3,nolock,proto=tcp,port=2049,mountport=2049 HOST:/records /mnt
+
+A bucket of this name is made, or an empty one is taken. It stays a share for good: its files are reached through the
+file gateway alone. With --lock, removing every write permission of a file commits it: nobody changes or removes the
+file before its retention ends. The access time names that end; without one in the future, --retention counts.")]
+pub struct Create {
+    /// The share, and its bucket
+    pub name: String,
+    /// Size of the cache volume, which holds content until it is archived
+    #[arg(long, value_parser = size, default_value = "1GiB")]
+    pub cache: Bytes,
+    /// Code of the cache volume: mirror-2 to mirror-5, or k+m
+    #[arg(long, value_name = "CODE", default_value = "mirror-2")]
+    pub cache_code: Code,
+    /// Enable Object Lock in the new bucket: files can be committed
+    #[arg(long)]
+    pub lock: bool,
+    /// Retention of committed files whose access time names no date, as MODE:PERIOD; enables --lock
+    #[arg(long, value_name = "MODE:PERIOD")]
+    pub retention: Option<String>,
+    #[command(flatten)]
+    pub offer: Offer,
+    /// Refuse every change over NFS
+    #[arg(long)]
+    pub read_only: bool,
+    /// Owner of the root directory
+    #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = owner)]
+    pub owner: (u32, u32),
+    /// Mode of the root directory, in octal digits
+    #[arg(long, default_value = "0755", value_parser = mode)]
+    pub mode: u32,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele share set records --archive-after 60
+  stele share set records --allow 10.1.0.0/16 --allow 10.2.0.0/16 --read-only")]
+pub struct Set {
+    pub name: String,
+    #[command(flatten)]
+    pub offer: Offer,
+    /// Refuse every change over NFS
+    #[arg(long, conflicts_with = "read_write")]
+    pub read_only: bool,
+    /// Take changes over NFS again
+    #[arg(long)]
+    pub read_write: bool,
+}
+
+/// What `create` and `set` share.
+#[derive(Args, Debug)]
+pub struct Offer {
+    /// Seconds that a file is left alone before it is archived [default of a new share: 10]
+    #[arg(long, value_name = "SECONDS")]
+    pub archive_after: Option<u32>,
+    /// The shortest retention of a commit, in days; an earlier date is moved up to it
+    #[arg(long, value_name = "DAYS")]
+    pub retention_min: Option<u64>,
+    /// The longest retention of a commit, in days; a later date is moved down to it
+    #[arg(long, value_name = "DAYS")]
+    pub retention_max: Option<u64>,
+    /// Network of clients that may mount it; repeat for more [default of a new share: this machine]
+    #[arg(long, value_name = "NETWORK")]
+    pub allow: Vec<Network>,
+    /// Users that count as the anonymous user, 65534 [default of a new share: root]
+    #[arg(long)]
+    pub squash: Option<Squash>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum Squash {
+    /// The user and the group root
+    Root,
+    /// Everyone
+    All,
+    /// No one: root of a client is root here
+    None,
+}
+
+fn owner(text: &str) -> Result<(u32, u32), String> {
+    let wrong = || format!("'{text}' is not UID:GID, two numbers as in 1000:1000");
+    let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
+    Ok((uid.parse().map_err(|_| wrong())?, gid.parse().map_err(|_| wrong())?))
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err(format!("'{text}' is not a mode, such as 0755")),
+    }
+}

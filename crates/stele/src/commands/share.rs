@@ -1,0 +1,221 @@
+//! What `stele share` does and shows.
+
+use stele_ground::{Bytes, Shown};
+
+use crate::api::share::{self as calls, FileView, Offer, View};
+use crate::cli::share::{self as cli, Share, Squash};
+use crate::commands::{confirm, print_json};
+use crate::config::Site;
+use crate::connection::Connection;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Align, Table};
+
+pub async fn run(site: &Site, json: bool, command: Share) -> Outcome<()> {
+    if let Share::Remove { name, yes: false } = &command {
+        confirm(&format!("Remove share '{name}', its bucket and its cache volume?"), "--yes")?;
+    }
+    let connection = Connection::find(site).await?;
+    let done = on(&connection, json, command).await;
+    connection.leave().await?;
+    done
+}
+
+async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> {
+    match command {
+        Share::Create(create) => {
+            let options = offer(create.offer, create.read_only.then_some(true));
+            let call = calls::Create {
+                name: create.name,
+                cache: create.cache.0,
+                cache_code: create.cache_code.to_string(),
+                lock: create.lock,
+                retention: create.retention,
+                options,
+                owner: create.owner,
+                mode: create.mode,
+            };
+            show_one(json, &connection.call(call).await?)
+        }
+        Share::List => {
+            let views = connection.call(calls::List {}).await?;
+            match json {
+                true => print_json(&views),
+                false => {
+                    print!("{}", table(&views));
+                    Ok(())
+                }
+            }
+        }
+        Share::Status { name: Some(name) } => show_one(json, &connection.call(calls::Show { name }).await?),
+        Share::Status { name: None } => {
+            let views = connection.call(calls::List {}).await?;
+            match json {
+                true => print_json(&views),
+                false => {
+                    print!("{}", states(&views));
+                    Ok(())
+                }
+            }
+        }
+        Share::Set(set) => {
+            let read_only = (set.read_only || set.read_write).then_some(set.read_only);
+            let call = calls::Set { name: set.name, options: offer(set.offer, read_only) };
+            show_one(json, &connection.call(call).await?)
+        }
+        Share::Remove { name, .. } => {
+            connection.call(calls::Remove { name: name.clone() }).await?;
+            if json {
+                return print_json(&serde_json::json!({ "removed": name }));
+            }
+            println!("Share '{}' removed.", Shown(&name));
+            Ok(())
+        }
+        Share::Ls { path } => {
+            let (name, path) = parts(&path);
+            show_files(json, &connection.call(calls::Ls { name, path }).await?)
+        }
+        Share::Archive { path } => {
+            let (name, path) = file(&path)?;
+            let view = connection.call(calls::ArchiveFile { name, path }).await?;
+            match json {
+                true => print_json(&view),
+                false => show_files(false, &[view]),
+            }
+        }
+        Share::Why { path } => {
+            let (name, path) = file(&path)?;
+            let why = connection.call(calls::Why { name, path }).await?;
+            super::archive::show_why(json, &why)
+        }
+    }
+}
+
+fn offer(offer: cli::Offer, read_only: Option<bool>) -> Offer {
+    Offer {
+        archive_after: offer.archive_after,
+        retention_min: offer.retention_min,
+        retention_max: offer.retention_max,
+        networks: (!offer.allow.is_empty()).then(|| offer.allow.iter().map(ToString::to_string).collect()),
+        read_only,
+        squash: offer.squash.map(|squash| {
+            match squash {
+                Squash::Root => "root",
+                Squash::All => "all",
+                Squash::None => "none",
+            }
+            .to_owned()
+        }),
+    }
+}
+
+/// The share and the path below it.
+fn parts(path: &str) -> (String, String) {
+    let (name, path) = path.split_once('/').unwrap_or((path, ""));
+    (name.to_owned(), path.trim_end_matches('/').to_owned())
+}
+
+fn file(path: &str) -> Outcome<(String, String)> {
+    match parts(path) {
+        (_, below) if below.is_empty() => {
+            Err(Failure::usage(format!("'{path}' names a share, not a file; write NAME/PATH")))
+        }
+        parts => Ok(parts),
+    }
+}
+
+fn show_one(json: bool, view: &View) -> Outcome<()> {
+    if json {
+        return print_json(view);
+    }
+    print!("{}", table(std::slice::from_ref(view)));
+    print!("\n{}", states(std::slice::from_ref(view)));
+    if let Some(refusal) = view.status.as_ref().and_then(|status| status.refusal.as_ref()) {
+        println!("\nThe archive took no file lately: {}", Shown(refusal));
+    }
+    Ok(())
+}
+
+fn table(views: &[View]) -> String {
+    if views.is_empty() {
+        return "No shares. Make one with `stele share create`.\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        ("share", Align::Left),
+        ("access", Align::Left),
+        ("commits", Align::Left),
+        ("networks", Align::Left),
+        ("nfs", Align::Left),
+    ]);
+    for view in views {
+        let commits = match (&view.default_retention, view.commits) {
+            (_, false) => "no".to_owned(),
+            (None, true) => "by access time".to_owned(),
+            (Some(default), true) => default.clone(),
+        };
+        table.row(vec![
+            view.name.clone(),
+            if view.read_only { "read-only" } else { "read-write" }.to_owned(),
+            commits,
+            view.networks.join(" "),
+            view.nfs.clone().unwrap_or_else(|| "not served".to_owned()),
+        ]);
+    }
+    table.render()
+}
+
+fn states(views: &[View]) -> String {
+    if views.is_empty() {
+        return "No shares. Make one with `stele share create`.\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        ("share", Align::Left),
+        ("open", Align::Right),
+        ("oldest", Align::Right),
+        ("archived", Align::Right),
+        ("bytes", Align::Right),
+        ("cache used", Align::Right),
+        ("of", Align::Right),
+    ]);
+    for view in views {
+        let Some(status) = &view.status else {
+            table.row(vec![view.name.clone(), "not open".to_owned()]);
+            continue;
+        };
+        table.row(vec![
+            view.name.clone(),
+            status.open_files.to_string(),
+            status.oldest_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s")),
+            status.archived_files.to_string(),
+            Bytes(status.archived_bytes).to_string(),
+            Bytes(status.cache_used_bytes).to_string(),
+            Bytes(status.cache_size_bytes).to_string(),
+        ]);
+    }
+    table.render()
+}
+
+fn show_files(json: bool, views: &[FileView]) -> Outcome<()> {
+    if json {
+        return print_json(&views);
+    }
+    let mut table = Table::new(&[
+        ("state", Align::Left),
+        ("mode", Align::Left),
+        ("owner", Align::Left),
+        ("size", Align::Right),
+        ("retained until", Align::Left),
+        ("name", Align::Left),
+    ]);
+    for view in views {
+        table.row(vec![
+            view.state.clone().unwrap_or_else(|| view.kind.clone()),
+            view.mode.clone(),
+            format!("{}:{}", view.uid, view.gid),
+            Bytes(view.size_bytes).to_string(),
+            view.retained_until.clone().unwrap_or_else(|| "-".to_owned()),
+            view.name.clone(),
+        ]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}

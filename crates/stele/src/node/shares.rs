@@ -1,0 +1,222 @@
+//! The shares of this pool: opened when the server starts, made, changed and removed while it runs, and offered over NFS.
+//!
+//! Failure model: a share that does not open (its cache volume is away, its records are damaged) is named in an alarm; the
+//! others are served. What a share acknowledged is durable in the catalog and on its cache volume.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use stele_archive::{Archive, BucketInfo, Caller};
+use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
+use stele_codes::Code;
+use stele_file::FileError;
+use stele_file::locks::Locks;
+use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
+use stele_file::share::registry::{Registry, ShareRow, SquashRow};
+use stele_file::share::{CACHE_MIN, Ground, RetentionRules, Root, Settings, Share};
+use stele_ground::{Bytes, Duration};
+
+use super::Node;
+use crate::failure::{Failure, Kind, Outcome};
+
+/// The mark of a volume that is the cache of a share: no command deletes, exports or rolls back such a volume.
+pub const OWNER: &str = "share";
+const STRIP: Bytes = Bytes(64 << 10);
+const BLOCK: Bytes = Bytes(4096);
+
+/// What is open.
+#[derive(Default)]
+pub struct Shares {
+    open: RwLock<BTreeMap<String, Arc<Share>>>,
+    server: OnceLock<Arc<Server<Share>>>,
+    address: Mutex<Option<SocketAddr>>,
+    /// Making, changing and removing take turns.
+    pub turn: tokio::sync::Mutex<()>,
+}
+
+impl Shares {
+    pub fn get(&self, name: &str) -> Option<Arc<Share>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    pub fn all(&self) -> Vec<Arc<Share>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    fn insert(&self, share: Arc<Share>) {
+        let name = share.name().to_owned();
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(name, share);
+    }
+
+    fn take(&self, name: &str) -> Option<Arc<Share>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name)
+    }
+
+    /// The NFS server of this node.
+    pub fn server(&self, archive: &Archive, start: u32) -> Arc<Server<Share>> {
+        let make = || {
+            let secret = *archive.gateway_secret();
+            // Odd while the server runs, and larger with each start, as hosts with locks are told.
+            Arc::new(Server::new(secret, start | 1, Arc::new(Locks::default()), Options::default()))
+        };
+        Arc::clone(self.server.get_or_init(make))
+    }
+
+    pub fn note_address(&self, address: SocketAddr) {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    }
+
+    /// Where NFS is served.
+    pub fn address(&self) -> Option<SocketAddr> {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Node {
+    pub fn registry(&self) -> Outcome<Registry> {
+        Ok(Registry::new(self.archive()?.records()))
+    }
+
+    /// Opens every share, and names those that do not open in alarms.
+    pub async fn open_shares(&self) -> Outcome<()> {
+        let Ok(archive) = self.archive() else { return Ok(()) };
+        if archive.is_read_only() {
+            return Ok(());
+        }
+        for (name, row) in self.registry()?.list().map_err(failed)? {
+            if let Err(failure) = self.open_share(&name, &row).await {
+                let message = format!("the share '{name}' is not served: {}", failure.error);
+                self.note_alarm("share", &message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a share and offers it.
+    pub async fn open_share(&self, name: &str, row: &ShareRow) -> Outcome<Arc<Share>> {
+        let volumes = self.volumes().await?;
+        let volume = volumes.iter().find(|volume| volume.spec.name == row.volume && is_cache(volume));
+        let Some(volume) = volume else {
+            return Err(Failure::new(Kind::Damaged, format!("its cache volume '{}' is not there", row.volume))
+                .next("`stele volume list` shows the volumes and their owners"));
+        };
+        let archive = self.archive()?.clone();
+        let settings = settings(&archive.bucket(&self.own_caller(), name).await?, row);
+        let ground =
+            Ground { archive, cache: self.pool.volume_of(volume), surroundings: Arc::clone(&self.surroundings) };
+        let root = Root { owner: row.owner, mode: row.mode };
+        let share = Arc::new(Share::open(ground, name, row.number, settings, root).await.map_err(failed)?);
+        self.offer(&share, row)?;
+        self.shares.insert(Arc::clone(&share));
+        Ok(share)
+    }
+
+    /// Lets NFS clients mount the share by its present rules.
+    pub fn offer(&self, share: &Arc<Share>, row: &ShareRow) -> Outcome<()> {
+        let export = Export {
+            path: format!("/{}", share.name()),
+            share: row.number,
+            files: Arc::clone(share),
+            rules: rules(row)?,
+        };
+        let server = self.shares.server(self.archive()?, super::wall_clock() as u32);
+        server.replace(export).map_err(|error| Failure::failed(error.to_string()))
+    }
+
+    /// Takes the share away from clients, and lets go of it.
+    pub fn withdraw(&self, name: &str, number: u32) -> Option<Arc<Share>> {
+        if let Ok(archive) = self.archive() {
+            self.shares.server(archive, super::wall_clock() as u32).remove(number);
+        }
+        self.shares.take(name)
+    }
+
+    /// A volume for the cache of a share.
+    pub async fn make_cache(&self, name: String, code: Code, size: Bytes) -> Outcome<VolumeStatus> {
+        if size.0 < CACHE_MIN {
+            let least = Bytes(CACHE_MIN);
+            return Err(Failure::usage(format!("a cache of {size} is too small; a share needs {least} at least")));
+        }
+        let spec = VolumeSpec {
+            name,
+            code,
+            size,
+            strip: STRIP,
+            block: BLOCK,
+            digest: DigestUnit::Block,
+            mode: WriteMode::WriteBack,
+            fully_allocated: false,
+            owner: Some(OWNER.to_owned()),
+        };
+        match self.pool.command(Command::CreateVolume(spec)).await? {
+            Reply::Volume(status) => Ok(status),
+            _ => Err(Failure::failed("the pool made a volume and did not show it; this is a defect of Stele")),
+        }
+    }
+
+    /// Whether the pool has a volume that is the cache of a share.
+    pub async fn cache_volume(&self, name: &str) -> Outcome<Option<VolumeStatus>> {
+        Ok(self.volumes().await?.into_iter().find(|volume| volume.spec.name == name && is_cache(volume)))
+    }
+
+    /// The gateway, on behalf of an operator.
+    pub fn gateway_caller(&self, act: &str) -> Caller {
+        Caller::gateway(act)
+    }
+}
+
+fn is_cache(volume: &VolumeStatus) -> bool {
+    volume.spec.owner.as_deref() == Some(OWNER) && !volume.snapshot
+}
+
+/// How a share behaves, by its bucket and its row.
+pub fn settings(bucket: &BucketInfo, row: &ShareRow) -> Settings {
+    let default = bucket.object_lock.and_then(|lock| lock.default);
+    Settings {
+        archive_after: Duration::from_secs(u64::from(row.archive_after)),
+        retention: RetentionRules {
+            commits: bucket.object_lock.is_some(),
+            mode: default.map(|default| default.mode),
+            default_days: default.map(|default| default.period.days()),
+            days_min: row.retention_min,
+            days_max: row.retention_max,
+        },
+    }
+}
+
+/// Who may mount a share. Where no network is named, only this machine.
+pub fn rules(row: &ShareRow) -> Outcome<Vec<Rule>> {
+    let networks: Vec<Network> = match row.networks.is_empty() {
+        true => {
+            let own = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+            let written = [format!("{}/8", own[0]), own[1].to_string()];
+            written.iter().map(|network| network.parse()).collect::<Result<_, _>>()
+        }
+        false => row.networks.iter().map(|network| network.parse()).collect::<Result<_, _>>(),
+    }
+    .map_err(|error: stele_file::nfs::ExportError| Failure::usage(error.to_string()))?;
+    let squash = match row.squash {
+        SquashRow::Root => Squash::Root,
+        SquashRow::All => Squash::All,
+        SquashRow::None => Squash::None,
+    };
+    Ok(networks.into_iter().map(|network| Rule { read_only: row.read_only, squash, ..Rule::new(network) }).collect())
+}
+
+/// A failure of the gateway as an operator reads it.
+pub fn failed(error: FileError) -> Failure {
+    let kind = match &error {
+        FileError::NotFound | FileError::Stale => Kind::Missing,
+        FileError::Exists | FileError::NotEmpty => Kind::Exists,
+        FileError::ReadOnly(_) | FileError::NotOwner | FileError::Denied => Kind::Refused,
+        FileError::NoSpace | FileError::OverQuota => Kind::Full,
+        FileError::Damaged(_) => Kind::Damaged,
+        FileError::Retry(_) => Kind::Busy,
+        FileError::Invalid(_) | FileError::NotDirectory | FileError::IsDirectory | FileError::NameTooLong => {
+            Kind::Usage
+        }
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, error.to_string())
+}
