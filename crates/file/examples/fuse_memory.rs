@@ -1,6 +1,6 @@
 //! Mounts a tree of files in memory, until Enter, the end of the input, or someone else unmounts it.
 //!
-//!     cargo run --release -p stele-file --example fuse_memory -- /mnt [cache=SECONDS] [threads=N] [read-only]
+//!     cargo run --release -p stele-file --example fuse_memory -- /mnt [cache=SECONDS] [threads=N] [read-only] [dos-attributes]
 
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
@@ -23,6 +23,7 @@ fn main() -> Result<()> {
             Some(("cache", seconds)) => {
                 options.cache = Duration::from_secs(seconds.parse().map_err(|_| wrong(&argument))?);
             }
+            None if argument == "dos-attributes" => options.dos_attributes = true,
             Some(("threads", count)) => options.threads = count.parse().map_err(|_| wrong(&argument))?,
             None if argument == "read-only" => options.read_only = true,
             _ => return Err(wrong(&argument)),

@@ -13,6 +13,7 @@
 mod adapter;
 mod caller;
 mod convert;
+mod dos;
 mod mounts;
 mod opened;
 mod share;
@@ -58,6 +59,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// How long the kernel keeps attributes, names and pages. Zero: nothing is kept, and reads pass by the page cache.
     pub cache: Duration,
+    /// Samba serves the share: its read-only attribute is the permission to write, so that setting it commits a file.
+    pub dos_attributes: bool,
     /// Threads that read requests, 1 to 16. With one, requests begin in the order in which processes made them, so
     /// that a close(2) comes before the chmod(2) that commits the file.
     pub threads: usize,
@@ -65,7 +68,14 @@ pub struct MountOptions {
 
 impl Default for MountOptions {
     fn default() -> MountOptions {
-        MountOptions { name: "stele".into(), read_only: false, allow_other: true, cache: Duration::ZERO, threads: 1 }
+        MountOptions {
+            name: "stele".into(),
+            read_only: false,
+            allow_other: true,
+            cache: Duration::ZERO,
+            dos_attributes: false,
+            threads: 1,
+        }
     }
 }
 
@@ -101,7 +111,8 @@ pub fn mount<F: Files>(
     config.n_threads = Some(options.threads.clamp(1, THREADS_MAX));
     config.clone_fd = options.threads > 1;
     let numbers = Numbers { root: files.root() };
-    let share = Share { files, numbers, opened: Opened::default(), cache: options.cache };
+    let MountOptions { cache, dos_attributes, .. } = *options;
+    let share = Share { files, numbers, opened: Opened::default(), cache, dos_attributes };
     let work = Work::new(runtime);
     let adapter = Adapter::new(share, work.clone());
     // The kernel checks who may use the mount.

@@ -1,4 +1,4 @@
-//! smb.conf for shares that are mounted through FUSE: a pure text, made from names and paths.
+//! smb.conf for shares that are mounted through FUSE with `dos_attributes`: a pure text, made from names and paths.
 //!
 //! Samba reads its file line by line and gives `%`, `;`, `#`, `[`, quotes and a backslash at the end of a line a meaning.
 //! Every value from outside is checked, so that none of them can add a line or a parameter.
@@ -7,8 +7,9 @@
 //!
 //! | setting | reason |
 //! | --- | --- |
-//! | `store dos attributes = no`, `map readonly = yes` | "read-only" becomes chmod, which commits the file |
-//! | no `acl_xattr` among the VFS objects | it answers chmod without doing it, so that nothing is committed |
+//! | `store dos attributes = yes` | with `dos_attributes` of the mount, "read-only" takes the write permissions |
+//! | `map readonly = yes` | so it is for files that have no stored attributes yet |
+//! | no `acl_xattr` among the VFS objects | it keeps permissions of its own, which no other protocol sees |
 //! | `streams_xattr` | alternate data streams are `user.*` attributes of the file, under its retention |
 //! | `kernel oplocks`, `kernel share modes`, `posix locking = no` | durable handles need it |
 //! | `kernel change notify = no` | inotify does not see what other protocols change |
@@ -133,7 +134,7 @@ fn write_share(text: &mut String, name: &str, share: &SambaShare) -> Result<(), 
     }
     for (name, value) in [
         ("vfs objects", "streams_xattr"),
-        ("store dos attributes", "no"),
+        ("store dos attributes", "yes"),
         ("map readonly", "yes"),
         // These three would use the bits of execution.
         ("map archive", "no"),
@@ -229,7 +230,7 @@ fn user(value: &str) -> Result<String, BadSetting> {
     let value = plain(WHAT, value)?;
     let name = value.strip_prefix('@').unwrap_or(value);
     let why = match name {
-        name if name.is_empty() => "a group has a name",
+        "" => "a group has a name",
         name if name.starts_with(['@', '+', '&']) => "Samba gives its first character a meaning",
         name if name.contains([',', ';']) => "it has a comma or a semicolon",
         _ => return Ok(format!("\"{value}\"")),

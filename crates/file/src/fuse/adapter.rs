@@ -505,22 +505,19 @@ impl<F: Files> Filesystem for Adapter<F> {
         reply: ReplyEmpty,
     ) {
         let (caller, inode, entry) = (caller(request), self.inode(inode), name(entry));
-        let value = Some(Bytes::copy_from_slice(value));
+        let value = Bytes::copy_from_slice(value);
         let must_exist = match flags {
             libc::XATTR_CREATE => Some(false),
             libc::XATTR_REPLACE => Some(true),
             0 => None,
             _ => return reply.error(Errno::EINVAL),
         };
-        self.empty(reply, |share| async move {
-            let set = || share.files.set_attribute(&caller, inode, &entry, value.clone(), must_exist);
-            patiently!(set()).map(|_| ())
-        });
+        self.empty(reply, |share| async move { share.set_attribute(&caller, inode, &entry, value, must_exist).await });
     }
 
     fn getxattr(&self, request: &Request, inode: INodeNo, entry: &OsStr, size: u32, reply: ReplyXattr) {
         let (caller, inode, entry) = (caller(request), self.inode(inode), name(entry));
-        self.value(reply, size, |share| async move { patiently!(share.files.attribute(&caller, inode, &entry)) });
+        self.value(reply, size, |share| async move { share.attribute(&caller, inode, &entry).await });
     }
 
     fn listxattr(&self, request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use fuser::INodeNo;
 
 use super::convert::Numbers;
+use super::dos;
 use super::opened::Opened;
 use crate::permission::{may_execute, may_read, may_write, owns};
 use crate::{
@@ -51,6 +52,7 @@ pub(super) struct Share<F> {
     pub(super) opened: Opened,
     /// How long the kernel keeps attributes and entries; zero keeps nothing.
     pub(super) cache: Duration,
+    pub(super) dos_attributes: bool,
 }
 
 /// How a file is opened.
@@ -117,7 +119,7 @@ impl<F: Files> Share<F> {
         &self,
         caller: &Caller,
         inode: Inode,
-        mut changes: Changes,
+        changes: Changes,
         through_open_file: bool,
     ) -> Result<Attributes> {
         let size = changes.size.is_some();
@@ -139,8 +141,9 @@ impl<F: Files> Share<F> {
         if matches!(set, Err(FileError::Denied)) && size && through_open_file {
             // The opener may still cut it, whatever the mode says by now.
             let file = patiently!(self.files.attributes(inode))?;
-            changes.mode = Some(without_set_ids(file.mode)).filter(|mode| *mode != file.mode);
-            return Ok(patiently!(self.files.set_attributes(&Caller::ROOT, inode, changes.clone(), None))?.after);
+            let mode = Some(without_set_ids(file.mode)).filter(|mode| *mode != file.mode);
+            let cut = Changes { size: changes.size, mode, ..Changes::default() };
+            return Ok(patiently!(self.files.set_attributes(&Caller::ROOT, inode, cut.clone(), None))?.after);
         }
         Ok(set?.after)
     }
@@ -279,6 +282,36 @@ impl<F: Files> Share<F> {
             }
             _ => Ok(()),
         }
+    }
+
+    pub(super) async fn attribute(&self, caller: &Caller, inode: Inode, name: &[u8]) -> Result<Bytes> {
+        let value = patiently!(self.files.attribute(caller, inode, name))?;
+        if !self.dos_attributes || name != dos::NAME {
+            return Ok(value);
+        }
+        let file = patiently!(self.files.attributes(inode))?;
+        Ok(if file.kind == Kind::File { dos::value_for(value, file.mode) } else { value })
+    }
+
+    pub(super) async fn set_attribute(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        name: &[u8],
+        value: Bytes,
+        must_exist: Option<bool>,
+    ) -> Result<()> {
+        let set = || self.files.set_attribute(caller, inode, name, Some(value.clone()), must_exist);
+        let file = patiently!(set())?.after;
+        if !self.dos_attributes || name != dos::NAME || file.kind != Kind::File {
+            return Ok(());
+        }
+        // Last, because it may commit the file.
+        if let Some(mode) = dos::mode_for(&value, file.mode) {
+            let changes = Changes { mode: Some(mode), ..Changes::default() };
+            patiently!(self.files.set_attributes(caller, inode, changes.clone(), None))?;
+        }
+        Ok(())
     }
 
     /// Only the kernel's own lookups make it atomic: clients of other protocols may come in between.

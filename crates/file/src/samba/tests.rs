@@ -48,7 +48,7 @@ fn every_share_has_what_it_depends_on() {
     assert_eq!(names, ["global", "records", "Old Records"]);
     for name in ["records", "Old Records"] {
         for (parameter, expected) in [
-            ("store dos attributes", "no"),
+            ("store dos attributes", "yes"),
             ("map readonly", "yes"),
             ("vfs objects", "streams_xattr"),
             ("kernel oplocks", "no"),
@@ -90,12 +90,13 @@ fn the_site_cannot_change_what_shares_depend_on() {
 
 #[test]
 fn no_value_adds_a_line() {
-    let with = |change: fn(&mut SambaConfig, &str), value: &str| {
+    type Change = fn(&mut SambaConfig, &str);
+    let with = |change: Change, value: &str| {
         let mut config = config(vec![share("records")]);
         change(&mut config, value);
         smb_conf(&config)
     };
-    let changes: [(&str, fn(&mut SambaConfig, &str)); 6] = [
+    let changes: [(&str, Change); 6] = [
         ("name of a share", |config, value| config.shares[0].name = value.into()),
         ("path of a share", |config, value| config.shares[0].path = format!("/{value}").into()),
         ("user", |config, value| config.shares[0].valid_users = vec![value.into()]),
