@@ -170,22 +170,28 @@ async fn what_was_fetched_of_a_former_version_is_never_shown() {
     let inode = file(&share, "a", &content(1, 3 << 20)).await;
     for round in 2..40 {
         settle(&stage, &share).await;
-        // Reads from the archive beside writes, truncations, archiving and eviction, each cut off at another place.
-        let fill = file(&share, &format!("fill{round}"), &content(round, 12 << 20)).await;
+        // Reads from the archive beside writes, archiving and eviction, which begin at another place of it each round.
+        file(&share, &format!("fill{round}"), &content(round, 12 << 20)).await;
         settle(&stage, &share).await;
         let reader = Caller::ROOT;
         let mut reading = Box::pin(share.read(&reader, inode, 1 << 20, 1 << 20));
+        let mut ended = false;
         for _ in 0..round % 7 {
-            if futures_util::poll!(reading.as_mut()).is_ready() {
-                break;
-            }
+            ended = ended || futures_util::poll!(reading.as_mut()).is_ready();
         }
         let new = content(round, 3 << 20);
-        write(&share, inode, 0, &new).await;
-        settle(&stage, &share).await;
-        share.remove(&Caller::ROOT, share.root(), format!("fill{round}").as_bytes(), Removal::File).await.unwrap();
-        drop(reading);
-        let _ = fill;
+        let changing = async {
+            write(&share, inode, 0, &new).await;
+            settle(&stage, &share).await;
+            let name = format!("fill{round}");
+            share.remove(&Caller::ROOT, share.root(), name.as_bytes(), Removal::File).await.unwrap();
+        };
+        let reading = async {
+            if !ended {
+                reading.await.unwrap();
+            }
+        };
+        tokio::join!(reading, changing);
         assert!(read(&share, inode).await == new, "round {round} shows bytes of a former version");
     }
 }

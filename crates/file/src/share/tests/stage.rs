@@ -73,9 +73,8 @@ impl Port for Volume {
         state.0.submit(Request { tag: 0, op, priority, deadline: None });
         state.0.reap(Instant(0), &mut finished);
         drop(state);
-        for completion in finished {
-            return done(completion.op, completion.result);
-        }
+        let completion = finished.pop().expect("a drive of memory answers at once");
+        done(completion.op, completion.result);
     }
 }
 

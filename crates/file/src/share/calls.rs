@@ -1,0 +1,286 @@
+//! The calls of protocols, each a few steps on the share.
+
+use bytes::Bytes;
+
+use super::records::{self, ROOT};
+use super::tree::{self, Created};
+use super::{ATTRIBUTES_MAX, Share};
+use crate::files::{Changed, Creation, Data, Entry, Files, Listing, Node, Removal, Space, Stability};
+use crate::model::{Access, Attributes, Caller, Changes, Inode, Moment};
+use crate::permission::{granted, may_read};
+use crate::rules;
+use crate::{FileError, Result};
+
+impl Files for Share {
+    fn root(&self) -> Inode {
+        Inode(ROOT)
+    }
+
+    fn verifier(&self) -> [u8; 8] {
+        self.verifier
+    }
+
+    async fn attributes(&self, inode: Inode) -> Result<Attributes> {
+        self.step(|core| core.living(inode))
+    }
+
+    async fn set_attributes(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        changes: Changes,
+        guard: Option<Moment>,
+    ) -> Result<Changed> {
+        let before = self.step(|core| core.living(inode))?;
+        if guard.is_some_and(|guard| guard != before.changed) {
+            return Err(FileError::NotSynchronized);
+        }
+        self.set_checked(caller, inode, before, changes).await
+    }
+
+    async fn lookup(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<Attributes> {
+        self.step(|core| {
+            core.living(directory)?;
+            let inode = tree::lookup(&mut core.view, caller, directory, name)?;
+            core.attributes(inode.0)
+        })
+    }
+
+    async fn access(&self, caller: &Caller, inode: Inode, wanted: Access) -> Result<Access> {
+        self.step(|core| {
+            let mut access = granted(caller, &core.living(inode)?, wanted);
+            if core.view.row(inode.0)?.committed.is_some() {
+                (access.modify, access.extend) = (false, false);
+            }
+            Ok(access)
+        })
+    }
+
+    async fn read_link(&self, _caller: &Caller, inode: Inode) -> Result<Bytes> {
+        self.step(|core| {
+            core.living(inode)?;
+            let row = core.view.row(inode.0)?;
+            row.target.clone().map(Bytes::from).ok_or_else(|| FileError::Invalid("this is not a symbolic link".into()))
+        })
+    }
+
+    async fn read(&self, caller: &Caller, inode: Inode, offset: u64, length: u32) -> Result<Data> {
+        self.read_content(caller, inode, offset, length).await
+    }
+
+    async fn write(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        offset: u64,
+        data: Vec<Bytes>,
+        stability: Stability,
+    ) -> Result<(Changed, Stability)> {
+        self.write_content(caller, inode, offset, data, stability).await
+    }
+
+    async fn commit(&self, inode: Inode) -> Result<Attributes> {
+        if self.step(|core| Ok(core.living(inode)?.kind))? == crate::Kind::File {
+            self.save(inode.0).await?;
+        }
+        self.step(|core| core.attributes(inode.0))
+    }
+
+    async fn create(&self, caller: &Caller, directory: Inode, name: &[u8], how: Creation) -> Result<Entry> {
+        self.alive(&[directory])?;
+        let created =
+            self.change(|change, numbers| tree::create(change, numbers, caller, directory, name, &how)).await?;
+        match created {
+            Created::New(entry) => {
+                self.note_active(entry.file.inode.0)?;
+                Ok(entry)
+            }
+            Created::Kept(mut entry, size) => {
+                let inode = entry.file.inode;
+                if let Some(size) = size {
+                    let changes = Changes { size: Some(size), ..Changes::default() };
+                    self.set_attributes(caller, inode, changes, None).await?;
+                }
+                entry.file = self.step(|core| core.attributes(inode.0))?;
+                Ok(entry)
+            }
+        }
+    }
+
+    async fn make(
+        &self,
+        caller: &Caller,
+        directory: Inode,
+        name: &[u8],
+        node: Node,
+        changes: Changes,
+    ) -> Result<Entry> {
+        self.alive(&[directory])?;
+        self.change(|change, numbers| tree::make(change, numbers, caller, directory, name, &node, &changes)).await
+    }
+
+    async fn remove(&self, caller: &Caller, directory: Inode, name: &[u8], what: Removal) -> Result<Changed> {
+        self.alive(&[directory])?;
+        self.removable(caller, directory, name).await?;
+        let clock = self.compliance();
+        let (changed, inode) =
+            self.change(|change, _| tree::remove(change, caller, directory, name, what, clock)).await?;
+        self.note_unnamed(inode)?;
+        Ok(changed)
+    }
+
+    async fn rename(&self, caller: &Caller, from: (Inode, &[u8]), to: (Inode, &[u8])) -> Result<(Changed, Changed)> {
+        self.alive(&[from.0, to.0])?;
+        self.removable(caller, to.0, to.1).await?;
+        let clock = self.compliance();
+        let (source, target, orphan) =
+            self.change(|change, numbers| tree::rename(change, numbers, caller, from, to, clock)).await?;
+        if let Some(inode) = orphan {
+            self.note_unnamed(inode)?;
+        }
+        Ok((source, target))
+    }
+
+    async fn link(&self, caller: &Caller, inode: Inode, directory: Inode, name: &[u8]) -> Result<Entry> {
+        self.alive(&[inode, directory])?;
+        let clock = self.compliance();
+        let linking = self.change(|change, numbers| tree::link(change, numbers, caller, inode, directory, name, clock));
+        let mut entry = linking.await?;
+        entry.file = self.step(|core| core.attributes(inode.0))?;
+        Ok(entry)
+    }
+
+    async fn read_directory(&self, caller: &Caller, directory: Inode, cookie: u64, limit: usize) -> Result<Listing> {
+        self.step(|core| {
+            let attributes = core.living(directory)?;
+            if attributes.kind != crate::Kind::Directory {
+                return Err(FileError::NotDirectory);
+            }
+            may_read(caller, &attributes)?;
+            let mut listing = tree::list(&mut core.view, directory, cookie, limit)?;
+            for entry in &mut listing.entries {
+                entry.attributes = core.attributes(entry.attributes.inode.0)?;
+            }
+            Ok(listing)
+        })
+    }
+
+    async fn space(&self) -> Result<Space> {
+        let space = self.archive.space();
+        let segment = space.segment_bytes;
+        Ok(Space {
+            total: u64::from(space.segments) * segment,
+            free: u64::from(space.free) * segment,
+            files_total: 1 << 32,
+            files_free: (1 << 32) - 1,
+        })
+    }
+
+    async fn attribute(&self, caller: &Caller, inode: Inode, name: &[u8]) -> Result<Bytes> {
+        if name == b"user.stele.state" {
+            self.alive(&[inode])?;
+            let state = self.state(inode).map_err(|error| match error {
+                FileError::Invalid(_) => FileError::NoAttribute,
+                other => other,
+            })?;
+            return Ok(Bytes::from_static(state.word(self.archive.compliance_time()).as_bytes()));
+        }
+        self.step(|core| {
+            let attributes = core.living(inode)?;
+            rules::check_extended_name(name)?;
+            may_read(caller, &attributes)?;
+            let row = core.view.row(inode.0)?;
+            let value = row.attributes.get(&records::ByteString(name.to_vec()));
+            value.map(|value| Bytes::copy_from_slice(&value.0)).ok_or(FileError::NoAttribute)
+        })
+    }
+
+    async fn attribute_names(&self, _caller: &Caller, inode: Inode) -> Result<Vec<Bytes>> {
+        self.step(|core| {
+            core.living(inode)?;
+            let row = core.view.row(inode.0)?;
+            Ok(row.attributes.keys().map(|name| Bytes::copy_from_slice(&name.0)).collect())
+        })
+    }
+
+    async fn set_attribute(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        name: &[u8],
+        value: Option<Bytes>,
+        must_exist: Option<bool>,
+    ) -> Result<Changed> {
+        let before = self.step(|core| core.living(inode))?;
+        rules::check_extended_name(name)?;
+        if name.starts_with(b"user.stele.") {
+            return Err(FileError::NotSupported);
+        }
+        self.change(|change, _| {
+            let mut row = change.row(inode.0)?;
+            rules::may_extend(caller, &row.attributes(inode.0))?;
+            if row.committed.is_some() {
+                return Err(FileError::ReadOnly("the file is committed; its attributes cannot change".into()));
+            }
+            let key = records::ByteString(name.to_vec());
+            match (row.attributes.contains_key(&key), must_exist, &value) {
+                (false, _, None) | (false, Some(true), _) => return Err(FileError::NoAttribute),
+                (true, Some(false), _) => return Err(FileError::Exists),
+                (_, _, Some(value)) => drop(row.attributes.insert(key, records::ByteString(value.to_vec()))),
+                (true, _, None) => drop(row.attributes.remove(&key)),
+            }
+            let size: usize = row.attributes.iter().map(|(name, value)| name.0.len() + value.0.len()).sum();
+            if size > ATTRIBUTES_MAX {
+                return Err(FileError::TooManyAttributes);
+            }
+            row.alter(change.now);
+            change.put_row(inode.0, row);
+            Ok(())
+        })
+        .await?;
+        let after = self.step(|core| core.attributes(inode.0))?;
+        Ok(Changed { before, after })
+    }
+
+    async fn opened(&self, inode: Inode, writes: bool) -> Result<()> {
+        self.step(|core| {
+            core.living(inode)?;
+            let users = core.users.entry(inode.0).or_default();
+            users.all += 1;
+            users.writers += u32::from(writes);
+            Ok(())
+        })
+    }
+
+    async fn closed(&self, inode: Inode, writes: bool) {
+        let mut core = self.locked();
+        if let Some(users) = core.users.get_mut(&inode.0) {
+            users.all = users.all.saturating_sub(1);
+            users.writers = users.writers.saturating_sub(u32::from(writes));
+            if users.all == 0 {
+                core.users.remove(&inode.0);
+            }
+        }
+    }
+}
+
+impl Share {
+    /// Refuses handles of files that are gone.
+    fn alive(&self, inodes: &[Inode]) -> Result<()> {
+        self.step(|core| inodes.iter().try_for_each(|inode| core.living(*inode).map(drop)))
+    }
+
+    /// A file has lost a name: if it was the last one, it is to be cleared away.
+    fn note_unnamed(&self, inode: u64) -> Result<()> {
+        self.step(|core| {
+            match core.view.row(inode) {
+                Ok(row) if row.links == 0 => {
+                    core.orphans.insert(inode);
+                    core.active.remove(&inode);
+                }
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+}
