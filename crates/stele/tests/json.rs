@@ -143,6 +143,10 @@ fn what_is_printed_for_machines_is_documented() {
     one("stele volume show", &["volume", "show", "vm1"]);
     one("Exports", &["volume", "export", "vm1", "--nbd", "--allow", "10.0.0.0/8"]);
     one("Exports", &["export", "list"]);
+    one("Shares", &["share", "create", "files", "--cache", "16MiB", "--retention", "governance:1d"]);
+    one("Shares", &["share", "list"]);
+    one("Shares", &["share", "set", "files", "--allow", "10.0.0.0/8", "--squash", "all"]);
+    one("Files of a share", &["share", "ls", "files"]);
     one("stele clock", &["clock", "show"]);
     one("stele audit verify", &["audit", "verify"]);
     one(
