@@ -398,7 +398,8 @@ impl Call for Mount {
         let share = open(node, &self.name)?;
         let read_only = self.read_only || row_of(node, &self.name)?.read_only;
         let place = format!("{} at {}", self.name, self.directory.display());
-        let act = async { node.shares.mount(&share, &self.directory, read_only) };
+        // The kernel asks the new mount for its root before this answers.
+        let act = async { tokio::task::block_in_place(|| node.shares.mount(&share, &self.directory, read_only)) };
         node.audited(actor, Mount::NAME, &place, act).await??;
         Ok(Done {})
     }
@@ -413,7 +414,7 @@ impl Call for Unmount {
     const NAME: &'static str = "share/unmount";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
-        let act = async { node.shares.unmount(&self.directory) };
+        let act = async { tokio::task::block_in_place(|| node.shares.unmount(&self.directory)) };
         node.audited(actor, Unmount::NAME, &self.directory.display().to_string(), act).await??;
         Ok(Done {})
     }

@@ -60,7 +60,14 @@ pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr,
     let mut samba = Samba { node, directory, listen, config, mounts: BTreeMap::new(), smbd: None };
     let mut pause = PAUSE;
     loop {
-        match samba.keep() {
+        // Mounting, unmounting and starting smbd wait for the kernel and for processes.
+        let kept = blocking(move || {
+            let kept = samba.keep();
+            Ok((samba, kept))
+        });
+        let Ok((returned, kept)) = kept.await else { return };
+        samba = returned;
+        match kept {
             Ok(true) => pause = PAUSE,
             Ok(false) => {}
             Err(failure) => {
