@@ -69,8 +69,8 @@ fn stock_clients_store_files_that_are_archived_and_survive_a_kill() {
     let place = Place::new("share-files");
     place.pool(5);
     let server = serve(&place);
-    let share =
-        place.json(&["share", "create", "home", "--cache", "64MiB", "--owner", "1000:1000", "--archive-after", "1"]);
+    let share = place.json(&["share", "create", "home", "--cache", "64MiB", "--owner", "1000:1000", "--mode", "0755"]);
+    place.json(&["share", "set", "home", "--archive-after", "1"]);
     let (small, bytes) = local(&place, "small", 1, 5_000);
     let (large, content) = local(&place, "large", 2, 9 << 20);
     good("nfs-cp", &[&small, &url(&share, "small", 1000)]);
