@@ -26,6 +26,8 @@ pub struct Config {
     #[serde(default)]
     pub nfs: Nfs,
     #[serde(default)]
+    pub smb: Smb,
+    #[serde(default)]
     pub block: Block,
     #[serde(default)]
     pub admin: Admin,
@@ -125,6 +127,35 @@ pub struct Nfs {
     /// TCP address; none: NFS is not served. The port of the protocol is 2049.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
+    /// Certificate chain and private key, PEM, for RPC over TLS. Both or neither.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_certificate: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+    /// PEM file of authorities, one of which must have signed the certificate of every client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_authority: Option<PathBuf>,
+    /// Serve no file in the clear.
+    pub tls_required: bool,
+}
+
+/// Shares over SMB, by Samba.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Smb {
+    /// TCP address; none: SMB is not served. The port of the protocol is 445.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    pub workgroup: String,
+    /// File with the site's own settings of Samba, read before the shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub include: Option<PathBuf>,
+}
+
+impl Default for Smb {
+    fn default() -> Smb {
+        Smb { listen: None, workgroup: "WORKGROUP".to_owned(), include: None }
+    }
 }
 
 /// Limits of all block protocols.
@@ -316,6 +347,7 @@ impl Config {
             nbd: Nbd::default(),
             iscsi: Iscsi::default(),
             nfs: Nfs::default(),
+            smb: Smb::default(),
             block: Block::default(),
             admin: Admin::default(),
             archive: Archive::default(),

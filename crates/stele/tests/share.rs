@@ -69,8 +69,8 @@ fn stock_clients_store_files_that_are_archived_and_survive_a_kill() {
     let place = Place::new("share-files");
     place.pool(5);
     let server = serve(&place);
-    let share =
-        place.json(&["share", "create", "home", "--cache", "64MiB", "--owner", "1000:1000", "--archive-after", "1"]);
+    let share = place.json(&["share", "create", "home", "--cache", "64MiB", "--owner", "1000:1000", "--mode", "0755"]);
+    place.json(&["share", "set", "home", "--archive-after", "1"]);
     let (small, bytes) = local(&place, "small", 1, 5_000);
     let (large, content) = local(&place, "large", 2, 9 << 20);
     good("nfs-cp", &[&small, &url(&share, "small", 1000)]);
@@ -165,5 +165,126 @@ fn a_committed_file_stays_whatever_an_operator_or_a_client_tries() {
     assert_eq!(support::nfs::remove(port, "/records", "ledger", 1000), rofs);
     assert!(good("nfs-cat", &[&url(&share, "ledger", 1000)]) == bytes, "the committed file differs");
     assert!(place.json(&["audit", "verify"])["findings"].as_array().unwrap().is_empty());
+    server.stop();
+}
+
+/// Whether shares can be mounted here: FUSE takes root.
+fn mounts() -> bool {
+    installed(&["sh", "-c", "test $(id -u) = 0 && test -e /dev/fuse"])
+}
+
+#[test]
+fn a_share_is_mounted_and_unmounted_by_command() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new("share-mount");
+    place.pool(5);
+    let server = serve(&place);
+    place.json(&["share", "create", "home", "--cache", "64MiB", "--archive-after", "1"]);
+    let directory = place.path("mounted");
+    std::fs::create_dir(&directory).unwrap();
+    place.json(&["share", "mount", "home", &directory]);
+    place.refused(9, &["already"], &["share", "mount", "home", &directory]);
+    let file = format!("{directory}/a/b");
+    std::fs::create_dir(format!("{directory}/a")).unwrap();
+    std::fs::write(&file, vec![7; 100_000]).unwrap();
+    std::fs::File::open(&file).unwrap().sync_all().unwrap();
+    archived(&place, "home");
+    assert_eq!(files(&place, "home/a")[0]["state"], "archived");
+    place.refused(3, &["mounted"], &["share", "remove", "home", "--yes"]);
+    std::fs::remove_dir_all(format!("{directory}/a")).unwrap();
+    place.json(&["share", "unmount", &directory]);
+    place.refused(4, &["no share"], &["share", "unmount", &directory]);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    place.json(&["share", "remove", "home", "--yes"]);
+    assert!(place.json(&["share", "list"]).as_array().unwrap().is_empty());
+    place.json(&["bucket", "create", "home"]);
+    server.stop();
+}
+
+#[test]
+fn smb_clients_reach_a_share_and_commit_its_files() {
+    if !mounts() || !installed(&["smbd", "--version"]) || !installed(&["smbclient", "--version"]) {
+        return;
+    }
+    let place = Place::new("share-smb");
+    place.pool(5);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    place.edit_config(|text| text.replace("[smb]\n", &format!("[smb]\nlisten = \"127.0.0.1:{port}\"\n")));
+    let server = serve(&place);
+    place.json(&["share", "create", "records", "--cache", "64MiB", "--retention", "compliance:30d"]);
+    let configuration = place.path("smb/smb.conf");
+    support::wait_for("smbd to serve the share", || {
+        let written = std::fs::read_to_string(&configuration).is_ok_and(|text| text.contains("[records]"));
+        (written && std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()).then_some(())
+    });
+    let mut password = Command::new("smbpasswd");
+    password.args(["-L", "-s", "-c", &configuration, "-a", "root"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut password = password.spawn().unwrap();
+    std::io::Write::write_all(&mut password.stdin.take().unwrap(), b"secret\nsecret\n").unwrap();
+    assert!(password.wait().unwrap().success());
+    let (ledger, bytes) = local(&place, "ledger", 5, 200_000);
+    let back = place.path("back");
+    let client = |commands: &str| {
+        run("smbclient", &["//127.0.0.1/records", "-p", &port.to_string(), "-U", "root%secret", "-c", commands])
+    };
+    let done = client(&format!("put {ledger} ledger; get ledger {back}; setmode ledger +r"));
+    assert!(done.status.success(), "{done:?}");
+    assert!(std::fs::read(&back).unwrap() == bytes, "the file read over SMB differs");
+    support::wait_for("the file to be locked", || (files(&place, "records")[0]["state"] == "locked").then_some(()));
+    let _ = client("del ledger");
+    assert_eq!(files(&place, "records").len(), 1, "a committed file was deleted over SMB");
+    server.stop();
+    support::wait_for("smbd to end", || std::net::TcpStream::connect(("127.0.0.1", port)).is_err().then_some(()));
+}
+
+/// Speaks RPC-with-TLS as RFC 9289 says: the probe in the clear, the handshake with its protocol name, then a call.
+const TLS_CLIENT: &str = r#"
+import socket, ssl, struct, sys
+port = int(sys.argv[1])
+def call(stream, xid, flavor, procedure):
+    body = struct.pack('>IIIIIIIIII', xid, 0, 2, 100003, 3, procedure, flavor, 0, 0, 0)
+    stream.sendall(struct.pack('>I', 0x80000000 | len(body)) + body)
+    mark = struct.unpack('>I', stream.recv(4, socket.MSG_WAITALL) if not isinstance(stream, ssl.SSLSocket) else stream.recv(4))[0]
+    answer = b''
+    while len(answer) < mark & 0x7fffffff:
+        answer += stream.recv((mark & 0x7fffffff) - len(answer))
+    return answer
+plain = socket.create_connection(('127.0.0.1', port))
+# GETATTR without a handle: denied in the clear, and garbage arguments inside TLS.
+answer = call(plain, 1, 0, 1)
+assert answer[8:12] == b'\0\0\0\1', answer
+answer = call(plain, 2, 7, 0)
+assert b'STARTTLS' in answer, answer
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname = False
+context.verify_mode = ssl.CERT_NONE
+context.set_alpn_protocols(['sunrpc'])
+secure = context.wrap_socket(plain)
+assert secure.selected_alpn_protocol() == 'sunrpc'
+answer = call(secure, 3, 0, 0)
+assert answer[8:12] == bytes(4) and answer[20:24] == bytes(4), answer
+answer = call(secure, 4, 0, 1)
+assert answer[8:12] == bytes(4) and answer[20:24] == b'\0\0\0\4', answer
+"#;
+
+#[test]
+fn nfs_speaks_tls_where_a_certificate_is_configured() {
+    if !installed(&["python3", "-c", "import ssl"]) {
+        return;
+    }
+    let place = Place::new("share-tls");
+    place.pool(5);
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(place.path("nfs.pem"), made.cert.pem()).unwrap();
+    std::fs::write(place.path("nfs.key"), made.signing_key.serialize_pem()).unwrap();
+    place.edit_config(|text| {
+        let keys = "[nfs]\nlisten = \"127.0.0.1:0\"\ntls_certificate = \"nfs.pem\"\ntls_key = \"nfs.key\"\n";
+        text.replace("[nfs]\ntls_required = false\n", &format!("{keys}tls_required = true\n"))
+    });
+    let server = place.serve();
+    let port = server.ready["nfs"].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
+    good("python3", &["-c", TLS_CLIENT, &port]);
     server.stop();
 }

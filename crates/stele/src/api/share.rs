@@ -334,6 +334,10 @@ impl Call for Remove {
         node.accountable()?;
         let _turn = node.shares.turn.lock().await;
         let (archive, row) = (node.archive()?, row_of(node, &self.name)?);
+        if node.shares.is_mounted(&self.name) {
+            return Err(Failure::new(Kind::Refused, format!("the share '{}' is mounted on this machine", self.name))
+                .next("`stele share unmount` unmounts it"));
+        }
         let present = archive.bucket(&node.own_caller(), &self.name).await.is_ok();
         let act = async {
             // From here on no client reaches it, so that what is found empty stays empty.
@@ -376,6 +380,43 @@ async fn emptied(share: Option<&Share>, present: bool, name: &str) -> Outcome<()
         true => Ok(()),
         false => Err(Failure::new(Kind::Refused, format!("the share '{name}' is not empty"))
             .next("remove its files through a mount first; committed files stay until their retention ends")),
+    }
+}
+
+/// Mounts a share on the machine of the server, through FUSE.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Mount {
+    pub name: String,
+    pub directory: std::path::PathBuf,
+    pub read_only: bool,
+}
+
+impl Call for Mount {
+    const NAME: &'static str = "share/mount";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        let share = open(node, &self.name)?;
+        let read_only = self.read_only || row_of(node, &self.name)?.read_only;
+        let place = format!("{} at {}", self.name, self.directory.display());
+        // The kernel asks the new mount for its root before this answers.
+        let act = async { tokio::task::block_in_place(|| node.shares.mount(&share, &self.directory, read_only)) };
+        node.audited(actor, Mount::NAME, &place, act).await??;
+        Ok(Done {})
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Unmount {
+    pub directory: std::path::PathBuf,
+}
+
+impl Call for Unmount {
+    const NAME: &'static str = "share/unmount";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        let act = async { tokio::task::block_in_place(|| node.shares.unmount(&self.directory)) };
+        node.audited(actor, Unmount::NAME, &self.directory.display().to_string(), act).await??;
+        Ok(Done {})
     }
 }
 

@@ -1,5 +1,7 @@
 //! `stele share`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 use stele_codes::Code;
 use stele_file::nfs::Network;
@@ -40,6 +42,25 @@ The share must have no file. Committed files stay until their retention ends, an
         /// NAME or NAME/PATH
         path: String,
     },
+    /// Mount a share at a directory of the server's machine, through FUSE
+    #[command(after_help = "\
+Examples:
+  stele share mount records /mnt/records
+  stele share mount records /mnt/records --read-only
+
+The server must run as root. The mount ends with `stele share unmount` or when the server stops; it does not come back
+with the next start.")]
+    Mount {
+        name: String,
+        /// An existing directory
+        directory: PathBuf,
+        /// Refuse every change
+        #[arg(long)]
+        read_only: bool,
+    },
+    /// Unmount a share that no process uses
+    #[command(after_help = "Example:\n  stele share unmount /mnt/records")]
+    Unmount { directory: PathBuf },
     /// Archive a file now, without waiting until it is idle
     #[command(after_help = "Example:\n  stele share archive records/2026/ledger.pdf")]
     Archive {

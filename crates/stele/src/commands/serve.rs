@@ -271,6 +271,9 @@ fn announce(json: bool, ready: &Ready) -> Outcome<()> {
     if let Some(nfs) = &ready.places.nfs {
         println!("  nfs         {nfs}");
     }
+    if let Some(smb) = &ready.places.smb {
+        println!("  smb         {smb}");
+    }
     println!("\n`stele pool status` shows how it is; Ctrl-C stops it.");
     Ok(())
 }

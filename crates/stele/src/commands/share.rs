@@ -1,5 +1,7 @@
 //! What `stele share` does and shows.
 
+use std::path::{Path, PathBuf};
+
 use stele_ground::{Bytes, Shown};
 
 use crate::api::share::{self as calls, FileView, Offer, View};
@@ -74,6 +76,24 @@ async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> 
             let (name, path) = parts(&path);
             show_files(json, &connection.call(calls::Ls { name, path }).await?)
         }
+        Share::Mount { name, directory, read_only } => {
+            let directory = whole(&directory)?;
+            connection.call(calls::Mount { name: name.clone(), directory: directory.clone(), read_only }).await?;
+            if json {
+                return print_json(&serde_json::json!({ "mounted": name, "directory": directory }));
+            }
+            println!("Share '{}' mounted at {}.", Shown(&name), Shown(&directory.display().to_string()));
+            Ok(())
+        }
+        Share::Unmount { directory } => {
+            let directory = whole(&directory)?;
+            connection.call(calls::Unmount { directory: directory.clone() }).await?;
+            if json {
+                return print_json(&serde_json::json!({ "unmounted": directory }));
+            }
+            println!("{} unmounted.", Shown(&directory.display().to_string()));
+            Ok(())
+        }
         Share::Archive { path } => {
             let (name, path) = file(&path)?;
             let view = connection.call(calls::ArchiveFile { name, path }).await?;
@@ -88,6 +108,11 @@ async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> 
             super::archive::show_why(json, &why)
         }
     }
+}
+
+/// The directory as the server finds it, from wherever the command is called.
+fn whole(directory: &Path) -> Outcome<PathBuf> {
+    std::path::absolute(directory).map_err(|error| Failure::usage(format!("{}: {error}", directory.display())))
 }
 
 fn offer(offer: cli::Offer, read_only: Option<bool>) -> Offer {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -12,7 +13,9 @@ use stele_archive::{Archive, BucketInfo, Caller};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use stele_codes::Code;
 use stele_file::FileError;
+use stele_file::fuse::{MountOptions, Mounted, mount};
 use stele_file::locks::Locks;
+use stele_file::nfs::server::Tls;
 use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
 use stele_file::share::registry::{Registry, ShareRow, SquashRow};
 use stele_file::share::{CACHE_MIN, Ground, RetentionRules, Root, Settings, Share};
@@ -32,6 +35,10 @@ pub struct Shares {
     open: RwLock<BTreeMap<String, Arc<Share>>>,
     server: OnceLock<Arc<Server<Share>>>,
     address: Mutex<Option<SocketAddr>>,
+    /// Shares mounted on this machine by command, by directory.
+    mounts: Mutex<BTreeMap<PathBuf, (String, Mounted)>>,
+    /// Whether NFS clients may or must speak TLS.
+    tls: OnceLock<Tls>,
     /// The shares were opened, or there was an attempt for each.
     opened: AtomicBool,
     /// Making, changing and removing take turns.
@@ -61,9 +68,54 @@ impl Shares {
         let make = || {
             let secret = *archive.gateway_secret();
             // Odd while the server runs, and larger with each start, as hosts with locks are told.
-            Arc::new(Server::new(secret, start | 1, Arc::new(Locks::default()), Options::default()))
+            let tls = self.tls.get().copied().unwrap_or(Tls::Off);
+            let options = Options { tls, ..Options::default() };
+            Arc::new(Server::new(secret, start | 1, Arc::new(Locks::default()), options))
         };
         Arc::clone(self.server.get_or_init(make))
+    }
+
+    /// Before the shares are opened.
+    pub fn set_tls(&self, tls: Tls) {
+        let _ = self.tls.set(tls);
+    }
+
+    /// Mounts a share at a directory of this machine, until it is unmounted or the server stops.
+    pub fn mount(&self, share: &Arc<Share>, directory: &Path, read_only: bool) -> Outcome<()> {
+        let options = MountOptions { name: share.name().to_owned(), read_only, ..MountOptions::default() };
+        let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if mounts.contains_key(directory) {
+            return Err(Failure::new(Kind::Exists, format!("a share is mounted at {} already", directory.display())));
+        }
+        let mounted =
+            mount(Arc::clone(share), directory, &options, tokio::runtime::Handle::current()).map_err(|error| {
+                Failure::failed(error.to_string()).next("only a server that runs as root mounts shares")
+            })?;
+        mounts.insert(directory.to_owned(), (share.name().to_owned(), mounted));
+        Ok(())
+    }
+
+    /// Unmounts; refused while a process uses the directory.
+    pub fn unmount(&self, directory: &Path) -> Outcome<()> {
+        let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, mounted)) = mounts.get_mut(directory) else {
+            return Err(Failure::missing(format!("no share is mounted at {}", directory.display())));
+        };
+        mounted.unmount().map_err(|error| {
+            Failure::new(Kind::Busy, error.to_string()).next("end the processes that use the directory")
+        })?;
+        mounts.remove(directory);
+        Ok(())
+    }
+
+    /// Whether a share is mounted by command.
+    pub fn is_mounted(&self, name: &str) -> bool {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner).values().any(|(mounted, _)| mounted == name)
+    }
+
+    /// Unmounts everything, at a stop.
+    pub fn unmount_all(&self) {
+        std::mem::take(&mut *self.mounts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub fn note_address(&self, address: SocketAddr) {

@@ -113,6 +113,8 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::share::Ls>(),
     entry::<api::share::ArchiveFile>(),
     entry::<api::share::Why>(),
+    entry::<api::share::Mount>(),
+    entry::<api::share::Unmount>(),
     entry::<api::archive::BucketCreate>(),
     entry::<api::archive::BucketSet>(),
     entry::<api::archive::BucketList>(),

@@ -11,5 +11,6 @@ mod nfs;
 pub mod notify;
 pub mod s3;
 pub mod services;
+mod smb;
 pub mod snapshot;
 pub mod tls;

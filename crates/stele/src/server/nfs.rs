@@ -3,17 +3,22 @@
 //! Failure model: a connection that fails ends alone. A share whose background work fails is logged and tried again; what it
 //! holds stays in its cache.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stele_file::nfs::server::Peer;
-use stele_file::nfs::{Ended, Server, serve_connection};
+use stele_file::nfs::{Ended, Server, portmap, serve_connection};
 use stele_file::share::Share;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 use super::block::pause;
+use crate::failure::Outcome;
 use crate::node::Node;
 
 /// Connections beyond this wait in the listener's backlog.
@@ -25,8 +30,23 @@ const WORK_AGAIN: Duration = Duration::from_secs(5);
 /// How often content that reads brought into the cache is recorded there.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
 
+/// The protocol's name in TLS (RFC 9289, section 5).
+const ALPN: &[u8] = b"sunrpc";
+const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+/// The port of rpcbind, and how long it may take to answer.
+const RPCBIND: u16 = 111;
+const RPCBIND_MAX: Duration = Duration::from_secs(5);
+
+/// As for NBD, with the name of the protocol.
+pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Outcome<TlsAcceptor> {
+    let acceptor = super::block::acceptor(certificate, key, authority)?;
+    let mut config = ServerConfig::clone(acceptor.config());
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
 /// Accepts until the task is dropped; connections end with it.
-pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>) {
+pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>, tls: Option<TlsAcceptor>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -35,9 +55,9 @@ pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>) {
         match listener.accept().await {
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
-                let server = Arc::clone(&server);
+                let (server, tls) = (Arc::clone(&server), tls.clone());
                 connections.spawn(async move {
-                    serve_stream(stream, address, server).await;
+                    serve_stream(stream, address, server, tls).await;
                     drop(place);
                 });
             }
@@ -46,14 +66,45 @@ pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>) {
     }
 }
 
-async fn serve_stream(stream: TcpStream, address: SocketAddr, server: Arc<Server<Share>>) {
-    match serve_connection(stream, Peer { address, secure: false }, server).await {
-        Ended::Closed => {}
-        Ended::Stuck(why) => tracing::debug!("an NFS connection of {address} was ended: {why:?}"),
-        Ended::Record(error) => tracing::debug!("{address} does not speak RPC: {error:?}"),
-        Ended::Failed(error) => tracing::debug!("an NFS connection of {address} failed: {error}"),
-        Ended::StartTls(_) => tracing::debug!("{address} asked for TLS, which this server does not offer"),
+async fn serve_stream(stream: TcpStream, address: SocketAddr, server: Arc<Server<Share>>, tls: Option<TlsAcceptor>) {
+    let ended = serve_connection(stream, Peer { address, secure: false }, Arc::clone(&server)).await;
+    let (Ended::StartTls(stream), Some(tls)) = (ended, tls) else { return };
+    match timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
+        Ok(Ok(stream)) => drop(serve_connection(stream, Peer { address, secure: true }, server).await),
+        Ok(Err(error)) => tracing::debug!("TLS with {address} failed: {error}"),
+        Err(_) => tracing::debug!("TLS with {address} took too long"),
     }
+}
+
+/// Tells rpcbind of this machine, where one runs, the port of NFS. A server that only this machine reaches tells no one.
+pub async fn register(address: SocketAddr) {
+    if address.ip().is_loopback() {
+        return;
+    }
+    let telling = async {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, RPCBIND)).await.ok()?;
+        Some(portmap::register(&mut stream, address.port()).await)
+    };
+    match timeout(RPCBIND_MAX, telling).await {
+        Ok(Some(Ok(()))) => tracing::info!("rpcbind knows NFS at port {}", address.port()),
+        Ok(Some(Err(error))) => tracing::warn!("rpcbind was not told of NFS: {error}; clients need the port"),
+        Ok(None) | Err(_) => {
+            tracing::info!("no rpcbind runs here: clients mount with port={0},mountport={0}", address.port())
+        }
+    }
+}
+
+/// Takes the registration back.
+pub async fn unregister(address: Option<SocketAddr>) {
+    if address.is_none_or(|address| address.ip().is_loopback()) {
+        return;
+    }
+    let telling = async {
+        if let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, RPCBIND)).await {
+            let _ = portmap::unregister(&mut stream).await;
+        }
+    };
+    let _ = timeout(RPCBIND_MAX, telling).await;
 }
 
 /// Archives, clears away and evicts, for all shares in turn.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
+use stele_file::nfs::server::Tls;
 use stele_object::{Frontend, Settings};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -22,9 +23,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::messages::Messages;
 use super::tls::{self, TlsFiles};
-use super::{admin, background, block, iscsi, nfs, notify, s3, snapshot};
+use super::{admin, background, block, iscsi, nfs, notify, s3, smb, snapshot};
 use crate::config::{Config, Site};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::node::{Node, smart};
 
 /// Time limit for requests under way after a stop begins.
@@ -55,6 +56,9 @@ pub struct Places {
     /// Where NFS is served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nfs: Option<String>,
+    /// Where SMB is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smb: Option<String>,
 }
 
 /// A server's running parts.
@@ -115,6 +119,13 @@ impl Services {
         self.stop_commands.send_replace(true);
         let _ = timeout(COMMAND_PATIENCE, async { while self.commands.join_next().await.is_some() {} }).await;
         let _ = fs::remove_file(&self.places.socket);
+        let node = Arc::clone(&self.node);
+        let _ = crate::node::blocking(move || {
+            node.shares.unmount_all();
+            Ok(())
+        })
+        .await;
+        nfs::unregister(self.node.shares.address()).await;
         nfs::save_now(&self.node).await;
         background::wash_now(&self.node).await;
         background::forget_removed_now(&self.site, &self.node).await;
@@ -218,20 +229,48 @@ impl Services {
         Ok(())
     }
 
-    /// Opens the shares, and serves them over NFS where the configuration names an address.
+    /// Opens the shares, and serves them over NFS and SMB where the configuration names addresses.
     async fn serve_shares(&mut self) -> Outcome<()> {
         let node = &self.node;
         let Ok(archive) = node.archive() else { return Ok(()) };
+        let tls = self.nfs_tls()?;
+        if node.config.smb.listen.is_some() {
+            smb::check()?;
+        }
+        node.shares.set_tls(match (&tls, node.config.nfs.tls_required) {
+            (None, _) => Tls::Off,
+            (Some(_), false) => Tls::Offered,
+            (Some(_), true) => Tls::Required,
+        });
         node.open_shares().await?;
         self.unattended.spawn(nfs::work(Arc::clone(node)));
         self.unattended.spawn(nfs::save(Arc::clone(node)));
-        let Some(listen) = node.config.nfs.listen else { return Ok(()) };
-        let (listener, address) = s3::listen(listen, "[nfs] listen").await?;
-        node.shares.note_address(address);
-        let server = node.shares.server(archive, crate::node::wall_clock() as u32);
-        self.unattended.spawn(nfs::serve(listener, server));
-        self.places.nfs = Some(address.to_string());
+        if let Some(listen) = node.config.nfs.listen {
+            let (listener, address) = s3::listen(listen, "[nfs] listen").await?;
+            node.shares.note_address(address);
+            let server = node.shares.server(archive, crate::node::wall_clock() as u32);
+            self.unattended.spawn(nfs::serve(listener, server, tls));
+            self.unattended.spawn(nfs::register(address));
+            self.places.nfs = Some(address.to_string());
+        }
+        if let Some(listen) = node.config.smb.listen {
+            let (config, stop) = (node.config.smb.clone(), self.stop_commands.subscribe());
+            self.commands.spawn(smb::serve(self.site.clone(), Arc::clone(node), config, listen, stop));
+            self.places.smb = Some(listen.to_string());
+        }
         Ok(())
+    }
+
+    fn nfs_tls(&self) -> Outcome<Option<tokio_rustls::TlsAcceptor>> {
+        let config = &self.node.config.nfs;
+        match (&config.tls_certificate, &config.tls_key) {
+            (Some(certificate), Some(key)) => {
+                let authority = config.client_authority.as_ref().map(|authority| self.site.path(authority));
+                nfs::acceptor(&self.site.path(certificate), &self.site.path(key), authority.as_deref()).map(Some)
+            }
+            (None, None) if !config.tls_required => Ok(None),
+            _ => Err(Failure::usage("[nfs] tls_certificate and tls_key belong together, and tls_required needs both")),
+        }
     }
 
     fn work_in_background(&mut self, look: snapshot::Look) {

@@ -1,0 +1,228 @@
+//! SMB: Samba's smbd over FUSE mounts of the shares, written for, started and watched by the server.
+//!
+//! Each share is mounted below `smb/mounts` of the data directory; smbd serves these directories by an `smb.conf` that is
+//! written anew whenever a share comes or goes. Passwords of users are Samba's own: `smbpasswd -c DIR/smb/smb.conf -a USER`.
+//!
+//! Failure model: an smbd that ends is started again, after a growing pause. A server that is killed leaves smbd and dead
+//! mounts; the next start ends the one and clears the others.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use stele_file::fuse::{MountOptions, Mounted, mount};
+use stele_file::samba::{DIRECTORIES, SambaConfig, SambaShare, smb_conf};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::config::{Site, Smb};
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::node::{Node, blocking, own_uid};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between an end of smbd and its next start: the first pause, and the longest.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How long smbd may take to end before it is killed.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// A running smbd and what it serves.
+struct Samba {
+    node: Arc<Node>,
+    directory: PathBuf,
+    listen: SocketAddr,
+    config: Smb,
+    mounts: BTreeMap<String, (Mounted, bool)>,
+    smbd: Option<Child>,
+}
+
+/// Refuses what SMB cannot be served without, before anything is offered.
+pub fn check() -> Outcome<()> {
+    if own_uid() != 0 {
+        return Err(Failure::new(Kind::Refused, "[smb] listen needs a server that runs as root: it mounts the shares"));
+    }
+    match Command::new("smbd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(Failure::missing("[smb] listen needs Samba, and smbd does not run here")
+            .next("Debian: sudo apt-get install samba samba-vfs-modules")),
+    }
+}
+
+/// Serves until `stop` says so; then smbd ends, and the shares are unmounted.
+pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr, mut stop: watch::Receiver<bool>) {
+    let directory = std::path::absolute(site.dir.join("smb")).unwrap_or_else(|_| site.dir.join("smb"));
+    let mut samba = Samba { node, directory, listen, config, mounts: BTreeMap::new(), smbd: None };
+    let mut pause = PAUSE;
+    loop {
+        // Mounting, unmounting and starting smbd wait for the kernel and for processes.
+        let kept = blocking(move || {
+            let kept = samba.keep();
+            Ok((samba, kept))
+        });
+        let Ok((returned, kept)) = kept.await else { return };
+        samba = returned;
+        match kept {
+            Ok(true) => pause = PAUSE,
+            Ok(false) => {}
+            Err(failure) => {
+                samba.node.note_alarm("smb", &format!("SMB is not served: {}", failure.error));
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+                pause = (2 * pause).min(PAUSE_MAX);
+            }
+        }
+        tokio::select! {
+            () = sleep(LOOK_EVERY) => {}
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+    }
+    // Ending smbd and unmounting wait for processes.
+    let ended = blocking(move || {
+        samba.end();
+        Ok(())
+    });
+    let _ = ended.await;
+}
+
+impl Samba {
+    /// Brings mounts, configuration and smbd to the present shares. Answers whether something changed.
+    fn keep(&mut self) -> Outcome<bool> {
+        let present: BTreeMap<String, bool> = self
+            .node
+            .registry()?
+            .list()
+            .map_err(crate::node::shares::failed)?
+            .into_iter()
+            .filter(|(name, _)| self.node.shares.get(name).is_some())
+            .map(|(name, row)| (name, row.read_only))
+            .collect();
+        let mounted: BTreeMap<String, bool> =
+            self.mounts.iter().map(|(name, (_, read_only))| (name.clone(), *read_only)).collect();
+        let ended = match self.smbd.as_mut().map(Child::try_wait) {
+            None => true,
+            Some(Ok(None)) => false,
+            Some(_) => {
+                self.smbd = None;
+                return Err(Failure::failed("smbd has ended; it is started again"));
+            }
+        };
+        if present == mounted && !ended {
+            return Ok(false);
+        }
+        self.mounts.retain(|name, (_, read_only)| present.get(name) == Some(read_only));
+        for (name, read_only) in present {
+            if !self.mounts.contains_key(&name) {
+                let mounted = self.mount(&name, read_only)?;
+                self.mounts.insert(name, (mounted, read_only));
+            }
+        }
+        self.write()?;
+        match &self.smbd {
+            Some(smbd) => signal(smbd, Signal::HUP),
+            None => self.smbd = Some(self.start()?),
+        }
+        Ok(true)
+    }
+
+    fn mount(&self, name: &str, read_only: bool) -> Outcome<Mounted> {
+        let share = self.node.shares.get(name).ok_or_else(|| Failure::missing(format!("share '{name}' is gone")))?;
+        let directory = self.directory.join("mounts").join(name);
+        fs::create_dir_all(&directory).map_err(|error| io_failure("make", &directory, &error))?;
+        let options =
+            MountOptions { name: name.to_owned(), read_only, dos_attributes: true, ..MountOptions::default() };
+        mount(share, &directory, &options, tokio::runtime::Handle::current())
+            .map_err(|error| Failure::failed(error.to_string()))
+    }
+
+    fn write(&self) -> Outcome<()> {
+        for below in DIRECTORIES {
+            private(&self.directory.join(below))?;
+        }
+        let shares = self.mounts.iter().map(|(name, (mounted, read_only))| SambaShare {
+            name: name.clone(),
+            path: mounted.directory().to_owned(),
+            read_only: *read_only,
+            valid_users: Vec::new(),
+        });
+        let everywhere = self.listen.ip().is_unspecified();
+        let config = SambaConfig {
+            directory: self.directory.clone(),
+            interfaces: if everywhere { Vec::new() } else { vec![self.listen.ip().to_string()] },
+            port: self.listen.port(),
+            workgroup: self.config.workgroup.clone(),
+            include: self.config.include.clone(),
+            shares: shares.collect(),
+        };
+        let text = smb_conf(&config).map_err(|error| Failure::usage(error.to_string()))?;
+        let path = self.directory.join("smb.conf");
+        let new = self.directory.join("smb.conf.new");
+        fs::write(&new, text).map_err(|error| io_failure("write", &new, &error))?;
+        fs::rename(&new, &path).map_err(|error| io_failure("write", &path, &error))
+    }
+
+    fn start(&self) -> Outcome<Child> {
+        self.end_former();
+        let configuration = self.directory.join("smb.conf");
+        let mut command = Command::new("smbd");
+        command.args(["--foreground", "--no-process-group"]).arg(format!("--configfile={}", configuration.display()));
+        // At its end smbd signals its process group: it has one of its own.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().map_err(|error| Failure::failed(format!("smbd does not start: {error}")))
+    }
+
+    /// Ends an smbd that a killed server has left.
+    fn end_former(&self) {
+        let file = self.directory.join("pid").join("smbd.pid");
+        let Some(pid) = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<i32>().ok()) else { return };
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let ours = String::from_utf8_lossy(&command).contains(&self.directory.join("smb.conf").display().to_string());
+        if let Some(pid) = Pid::from_raw(pid).filter(|_| ours) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        let _ = fs::remove_file(file);
+    }
+
+    fn end(&mut self) {
+        if let Some(mut smbd) = self.smbd.take() {
+            signal(&smbd, Signal::TERM);
+            let begun = std::time::Instant::now();
+            while matches!(smbd.try_wait(), Ok(None)) {
+                if begun.elapsed() > END_MAX {
+                    signal(&smbd, Signal::KILL);
+                    let _ = smbd.wait();
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        self.mounts.clear();
+    }
+}
+
+impl Drop for Samba {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn signal(smbd: &Child, signal: Signal) {
+    if let Some(group) = i32::try_from(smbd.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+/// A directory that only its owner may enter.
+fn private(directory: &Path) -> Outcome<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::create_dir_all(directory)
+        .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o700)))
+        .map_err(|error| io_failure("make", directory, &error))
+}
