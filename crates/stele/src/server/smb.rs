@@ -49,7 +49,7 @@ pub fn check() -> Outcome<()> {
     }
     match Command::new("smbd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
-        _ => Err(Failure::missing("[smb] listen needs Samba, and smbd does not run here")
+        _ => Err(Failure::missing("[smb] listen needs Samba, and this machine has no smbd that starts")
             .next("Debian: sudo apt-get install samba samba-vfs-modules")),
     }
 }
