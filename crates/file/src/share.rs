@@ -400,11 +400,6 @@ impl Share {
     pub fn is_empty(&self) -> Result<bool> {
         self.step(|core| Ok(core.view.row(ROOT)?.entries == 0 && core.orphans.is_empty()))
     }
-
-    /// The records of an inode, for tests and for `stele share why`.
-    pub fn path(&self, inode: Inode) -> Result<String> {
-        self.step(|core| Ok(String::from_utf8_lossy(&tree::path(&mut core.view, inode.0)?).into_owned()))
-    }
 }
 
 /// The root directory of a new share.

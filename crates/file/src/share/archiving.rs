@@ -18,7 +18,7 @@ use stele_ground::{Duration, Instant};
 
 use super::Share;
 use super::reading::{key_of, refused};
-use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, ORPHANS, SLOT, inode_key, numbered_key};
+use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, ORPHANS, inode_key, numbered_key};
 use super::tree;
 use crate::model::Caller;
 use crate::{FileError, Inode, Result};
@@ -442,11 +442,6 @@ impl Share {
         *waited += 1;
         changed.await;
         Ok(())
-    }
-
-    /// Used and all bytes of the cache volume, for the status.
-    pub fn cache_bytes(&self) -> (u64, u64) {
-        self.step(|core| Ok((core.slots.used() * SLOT, core.slots.count() * SLOT))).unwrap_or_default()
     }
 
     /// Writes records of content that reads brought into the cache, so that a restart finds it there.

@@ -347,7 +347,7 @@ impl Call for Remove {
                 return Err(failure);
             }
             // Refused while the bucket holds a version: retained ones stay, and so does the share.
-            match archive.delete_bucket(&node.gateway_caller("removing the share"), &self.name).await {
+            match archive.delete_bucket(&stele_archive::Caller::gateway("removing the share"), &self.name).await {
                 Ok(()) | Err(stele_archive::ArchiveError::NoSuchBucket(_)) => {}
                 Err(error) => {
                     node.open_share(&self.name, &row).await?;

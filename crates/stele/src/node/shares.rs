@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use stele_archive::{Archive, BucketInfo, Caller};
+use stele_archive::{Archive, BucketInfo};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use stele_codes::Code;
 use stele_file::FileError;
@@ -220,11 +220,6 @@ impl Node {
         let mut bytes = [0; 4];
         self.surroundings.entropy(&mut bytes);
         u32::from_be_bytes(bytes).max(1)
-    }
-
-    /// The gateway, on behalf of an operator.
-    pub fn gateway_caller(&self, act: &str) -> Caller {
-        Caller::gateway(act)
     }
 }
 
