@@ -46,13 +46,25 @@ struct Case {
 #[derive(Clone, Copy)]
 enum Load {
     /// Calls of one size at random or successive offsets.
-    Data { writes: bool, stable: bool, size: u32, count: u64, depth: u64 },
+    Data {
+        writes: bool,
+        stable: bool,
+        size: u32,
+        count: u64,
+        depth: u64,
+    },
     /// Makes files, and removes them uncounted.
-    Create { depth: u64 },
+    Create {
+        depth: u64,
+    },
     /// Writes 4 KiB into a file each, and commits.
     Commit,
-    Stat { depth: u64 },
-    Unlink { depth: u64 },
+    Stat {
+        depth: u64,
+    },
+    Unlink {
+        depth: u64,
+    },
 }
 
 const fn data(name: &'static str, size: u32, count: u64, depth: u64) -> Case {
@@ -140,11 +152,7 @@ impl Side {
         self.seed
     }
 
-    fn measured(
-        &mut self,
-        count: u64,
-        act: impl FnOnce(&mut Client) -> Result<(), String>,
-    ) -> Result<Ran, String> {
+    fn measured(&mut self, count: u64, act: impl FnOnce(&mut Client) -> Result<(), String>) -> Result<Ran, String> {
         let before = Usage::of(self.process).cpu_nanoseconds;
         let begun = Instant::now();
         act(&mut self.client)?;
@@ -244,8 +252,7 @@ fn beside_ganesha(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
     let ganesha = Ganesha::start()?;
     // Nothing is archived while calls are measured.
     let mut ours = Side::new(stele.share("calls", "1GiB", "100000")?, stele.process)?;
-    let mut theirs =
-        Side::new(ganesha.mount()?, ganesha.process).map_err(|error| format!("{PEER}: {error}"))?;
+    let mut theirs = Side::new(ganesha.mount()?, ganesha.process).map_err(|error| format!("{PEER}: {error}"))?;
     let rounds = bench.rounds().min(ROUNDS_MAX);
     let mut both = |name: &str, round: &dyn Fn(&mut Side) -> Result<Ran, String>, marks: (Option<f64>, Option<f64>)| {
         if !bench.wants(name) && !bench.wants(&format!("{name}{CPU_SUFFIX}")) {
@@ -253,7 +260,10 @@ fn beside_ganesha(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
         }
         let (mut our, mut their) = (Vec::new(), Vec::new());
         for count in 0..=rounds {
-            let (us, them) = (round(&mut ours).map_err(|error| format!("{name}: {error}"))?, round(&mut theirs).map_err(|error| format!("{PEER}: {error}"))?);
+            let (us, them) = (
+                round(&mut ours).map_err(|error| format!("{name}: {error}"))?,
+                round(&mut theirs).map_err(|error| format!("{PEER}: {error}"))?,
+            );
             // The first round of each fills caches.
             if count > 0 {
                 our.push(us);

@@ -99,11 +99,11 @@ fn read(client: &mut Client, files: &[Vec<u8>], length: u64) -> Result<(), Strin
 fn archived(stele: &Stele, share: &str, files: u64) -> Result<(), String> {
     let begun = Instant::now();
     loop {
-        let status = stele.status(share)?;
+        let status = stele.status(share)?["status"].clone();
         if status["archived_files"].as_u64() >= Some(files) && status["open_files"].as_u64() == Some(0) {
             return Ok(());
         }
-        if begun.elapsed() > Duration::from_secs(120) {
+        if begun.elapsed() > Duration::from_secs(20) {
             return Err(format!("not archived after two minutes: {status}"));
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -112,7 +112,8 @@ impl Client {
         let mut arguments = Vec::new();
         opaque(&mut arguments, export.as_bytes());
         mounting.send(MOUNT, &Call { procedure: 1, arguments })?;
-        let reply = mounting.receive()?.opaque_after_status().map_err(|error| format!("mount of `{export}`: {error}"))?;
+        let reply =
+            mounting.receive()?.opaque_after_status().map_err(|error| format!("mount of `{export}`: {error}"))?;
         let root = reply.to_vec();
         let mut client = Client::connect(port)?;
         client.root = root;
