@@ -8,8 +8,10 @@
 //! as long as it likes: content stays in the cache, and writers are held back when that is full.
 
 mod archiving;
+mod autocommit;
 mod calls;
 mod core;
+mod pinning;
 mod reading;
 mod records;
 pub mod registry;
@@ -20,6 +22,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod upload;
 mod view;
 mod writing;
 
@@ -37,9 +40,9 @@ use tokio::sync::{Mutex as Turn, Notify};
 pub use archiving::{ARCHIVE_AFTER, Worked};
 pub use retention::RetentionRules;
 
-use self::core::{Core, Source, zeros};
+use self::core::{Core, Part, Source, zeros};
 use self::records::{
-    ACTIVE, BLOCK, BLOCKS, Group, INODES, NUMBERS, ORPHANS, ROOT, SLOT, decode, last_number, share_key,
+    ACTIVE, BLOCK, BLOCKS, Group, INODES, NUMBERS, ORPHANS, PINS, ROOT, SLOT, decode, last_number, share_key,
 };
 use self::slots::Slots;
 use self::tree::{Compliance, Numbers};
@@ -51,6 +54,8 @@ use crate::{FileError, Result};
 const ATTEMPTS: usize = 32;
 /// The smallest cache volume.
 pub const CACHE_MIN: u64 = 16 << 20;
+/// The longest body of one version.
+const BODY_MAX: u64 = 5 << 30;
 /// Extended attributes of a file: names and values together.
 const ATTRIBUTES_MAX: usize = 64 << 10;
 
@@ -94,6 +99,8 @@ pub struct Share {
     wants_room: AtomicBool,
     /// Transactions become durable in one order with the cache volume's writes.
     ordered: bool,
+    /// The longest body of one version; a longer file is stored in parts.
+    body_max: u64,
     verifier: [u8; 8],
     counters: Counters,
 }
@@ -103,9 +110,23 @@ pub struct Share {
 struct Counters {
     archived_files: AtomicU64,
     archived_bytes: AtomicU64,
+    /// Bytes that were read, and the cache had; and that it did not have.
+    hit_bytes: AtomicU64,
+    missed_bytes: AtomicU64,
 }
 
 impl Counters {
+    fn read(&self, parts: &[Part]) {
+        for part in parts {
+            let counter = match part.source {
+                Source::Archive => &self.missed_bytes,
+                Source::Cache(_) => &self.hit_bytes,
+                Source::Zeros => continue,
+            };
+            counter.fetch_add(part.end - part.start, Ordering::Relaxed);
+        }
+    }
+
     fn archived(&self, bytes: u64) {
         self.archived_files.fetch_add(1, Ordering::Relaxed);
         self.archived_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -126,6 +147,10 @@ pub struct Status {
     /// Since the share was opened.
     pub archived_files: u64,
     pub archived_bytes: u64,
+    /// Bytes that were read and the cache had, since the share was opened; and that it had to fetch.
+    pub hit_bytes: u64,
+    pub missed_bytes: u64,
+    pub pinned: u64,
     /// Why the archive took no file lately.
     pub refusal: Option<String>,
 }
@@ -170,6 +195,7 @@ impl Share {
             room: Notify::new(),
             wants_room: AtomicBool::new(false),
             ordered,
+            body_max: BODY_MAX,
             verifier,
             counters: Counters::default(),
         };
@@ -212,6 +238,10 @@ impl Share {
                     Ok(())
                 })?;
             }
+            each(core, PINS, &prefix, |core, key, _| {
+                core.pinned.insert(last_number(key));
+                Ok(())
+            })?;
             let mut last = None;
             each(core, BLOCKS, &prefix, |core, key, value| {
                 let group: Group = decode(BLOCKS, key, value)?;
@@ -376,6 +406,9 @@ impl Share {
                 cache_size: core.slots.count() * SLOT,
                 archived_files,
                 archived_bytes,
+                hit_bytes: self.counters.hit_bytes.load(Ordering::Relaxed),
+                missed_bytes: self.counters.missed_bytes.load(Ordering::Relaxed),
+                pinned: core.pinned.len() as u64,
                 refusal: core.refusal.as_ref().map(ToString::to_string),
             })
         })

@@ -49,8 +49,9 @@ impl Files for Share {
     async fn access(&self, caller: &Caller, inode: Inode, wanted: Access) -> Result<Access> {
         self.step(|core| {
             let mut access = granted(caller, &core.living(inode)?, wanted);
-            if core.view.row(inode.0)?.committed.is_some() {
-                (access.modify, access.extend) = (false, false);
+            let row = core.view.row(inode.0)?;
+            if row.committed.is_some() {
+                (access.modify, access.extend) = (false, access.extend && row.appends());
             }
             Ok(access)
         })

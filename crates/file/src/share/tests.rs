@@ -3,6 +3,7 @@
 
 mod archiving;
 mod crashes;
+mod keeping;
 mod retention;
 mod stage;
 

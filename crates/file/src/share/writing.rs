@@ -34,6 +34,9 @@ enum Held {
     Alone(Arc<OwnedRwLockWriteGuard<()>>),
 }
 
+/// Bytes before the end of a file that can only grow, in which writes that were sent earlier may still arrive, unless
+/// they are archived.
+const LATE_MAX: u64 = 8 << 20;
 /// Times that a write tries anew after the file was archived or the cache made room.
 const ATTEMPTS: usize = 64;
 
@@ -46,7 +49,7 @@ impl Share {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> Result<(Changed, Stability)> {
-        let before = self.step(|core| self.writable(core, caller, inode))?;
+        let before = self.step(|core| self.writable(core, caller, inode, offset))?;
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FileError::TooLarge)?;
         if length == 0 {
@@ -72,7 +75,7 @@ impl Share {
             };
             // Looked at again under the gate: it may have been archived, truncated or committed meanwhile.
             let (still, size_now) = self.step(|core| {
-                self.writable(core, caller, inode)?;
+                self.writable(core, caller, inode, offset)?;
                 let (row, _) = core.content(inode.0)?;
                 Ok((row.open, core.attributes(inode.0)?.size))
             })?;
@@ -117,11 +120,14 @@ impl Share {
     }
 
     /// The attributes of a file that the caller may write to.
-    fn writable(&self, core: &mut super::core::Core, caller: &Caller, inode: Inode) -> Result<Attributes> {
+    fn writable(&self, core: &mut super::core::Core, caller: &Caller, inode: Inode, offset: u64) -> Result<Attributes> {
         let attributes = core.living(inode)?;
         let (row, _) = core.content(inode.0)?;
-        if row.committed.is_some() {
+        if row.committed.is_some() && !row.appends() {
             return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
+        }
+        if row.appends() && offset < row.served().max(attributes.size.saturating_sub(LATE_MAX)) {
+            return Err(FileError::ReadOnly("the file is committed; it can only grow".into()));
         }
         may_write_content(caller, &attributes)?;
         Ok(attributes)

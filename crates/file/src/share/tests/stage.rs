@@ -112,6 +112,7 @@ impl Stage {
             default_days: Some(10),
             days_min: None,
             days_max: None,
+            commit_after: None,
         };
         self
     }
