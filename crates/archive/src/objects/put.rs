@@ -251,6 +251,14 @@ impl ObjectWriter {
         archive.store().audited(result, || Event::new(&caller, action).object(&bucket, &key)).await
     }
 
+    /// Verifies the body as `finish` does, and stores nothing.
+    pub fn discard(mut self, trailers: Expected) -> Result<()> {
+        self.expected.md5 = trailers.md5.or(self.expected.md5);
+        self.expected.sha256 = trailers.sha256.or(self.expected.sha256);
+        self.expected.checksums.extend(trailers.checksums);
+        self.body.digests()?.verify(&self.expected)
+    }
+
     async fn try_finish(self, trailers: Expected) -> Result<ObjectInfo> {
         let ObjectWriter { archive, caller, bucket, key, length, mut expected, mut body, target, ending: _ } = self;
         if let Some(length) = length

@@ -22,7 +22,7 @@ use crate::rules;
 use crate::{Attributes, FileError, Inode, Result};
 
 /// The bits of a mode that allow writing.
-const WRITE: u32 = 0o222;
+pub(super) const WRITE: u32 = 0o222;
 
 /// How files of a share are committed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -57,7 +57,7 @@ fn moment(time: Moment) -> Option<Timestamp> {
     u64::try_from(milliseconds).ok().map(Timestamp)
 }
 
-fn shown(until: Timestamp) -> Moment {
+pub(super) fn shown(until: Timestamp) -> Moment {
     Moment::from_nanoseconds(i128::from(until.0) * 1_000_000)
 }
 
