@@ -3,6 +3,7 @@
 
 mod archiving;
 mod crashes;
+mod objects;
 mod retention;
 mod stage;
 

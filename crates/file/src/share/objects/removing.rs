@@ -22,6 +22,14 @@ impl ObjectView {
             // A directory with names in it has no key, as a prefix has none.
             There::Directory(_, row) if path.directory && row.entries == 0 && is_null(request.version) => {}
             There::File(inode, row) if !path.directory => {
+                let unstored = row.open && request.version == Some(VersionId::Null);
+                let row = match unstored {
+                    true => {
+                        self.archive_now(inode).await?;
+                        self.share.step(|core| core.view.row(inode)).map_err(refusal)?
+                    }
+                    false => row,
+                };
                 if let Some(version) = request.version
                     && !self.is_whole(&caller, inode, &row, version)?
                 {

@@ -61,7 +61,7 @@ impl ObjectView {
                 continue;
             }
             set(version).await.map_err(|error| error.with_key(&file, key))?;
-            let now = share.archive.retention_base();
+            let now = share.archive.compliance_time();
             let change = share.change(|change, _| {
                 let mut row = change.row(inode)?;
                 let Some(until) = retention.map(|retention| retention.until).or(row.committed.map(|_| now)) else {
