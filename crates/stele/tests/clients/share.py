@@ -1,14 +1,18 @@
 """boto3 and libnfs's tools on one share: what one stores, the other reads. Arguments: S3 endpoint, NFS port."""
 
+import socket
+import struct
 import subprocess
 import sys
+import urllib.request
 
 import boto3
 from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 endpoint, port = sys.argv[1:3]
-s3 = boto3.client("s3", endpoint_url=endpoint)
+s3 = boto3.client("s3", endpoint_url=endpoint, config=Config(signature_version="s3v4"))
 
 
 def url(share, path):
@@ -19,6 +23,48 @@ def nfs_write(share, path, data):
     with open("outgoing", "wb") as file:
         file.write(data)
     subprocess.run(["nfs-cp", "outgoing", url(share, path)], check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
+def opaque(data):
+    return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
+
+
+class Nfs:
+    """Just enough of NFS version 3 to change a file that exists: nfs-cp only makes new ones."""
+
+    def __init__(self, share):
+        self.stream = socket.create_connection(("127.0.0.1", int(port)))
+        self.root = self.handle(self.call(100005, 1, opaque(f"/{share}".encode())))
+
+    def call(self, program, procedure, arguments):
+        sender = opaque(struct.pack(">I", 0) + opaque(b"test") + struct.pack(">III", 1000, 1000, 0))
+        head = struct.pack(">IIIIIII", 7, 0, 2, program, 3, procedure, 1) + sender + struct.pack(">II", 0, 0)
+        self.stream.sendall(struct.pack(">I", 0x80000000 | len(head + arguments)) + head + arguments)
+        length = struct.unpack(">I", self.stream.recv(4, socket.MSG_WAITALL))[0] & 0x7FFFFFFF
+        answer = self.stream.recv(length, socket.MSG_WAITALL)[24:]
+        status = struct.unpack(">I", answer[:4])[0]
+        expect(status == 0, f"procedure {procedure} of NFS answers {status}")
+        return answer[4:]
+
+    def handle(self, answer):
+        length = struct.unpack(">I", answer[:4])[0]
+        return answer[4 : 4 + length]
+
+    def find(self, path):
+        at = self.root
+        for name in path.split("/"):
+            at = self.handle(self.call(100003, 3, opaque(at) + opaque(name.encode())))
+        return at
+
+    def replace(self, path, data):
+        file = self.find(path)
+        # A new size, and no other attribute; then a stable write.
+        self.call(100003, 2, opaque(file) + struct.pack(">IIIIQIII", 0, 0, 0, 1, len(data), 0, 0, 0))
+        self.call(100003, 7, opaque(file) + struct.pack(">QII", 0, len(data), 2) + opaque(data))
+
+
+def nfs_change(share, path, data):
+    Nfs(share).replace(path, data)
 
 
 def nfs_read(share, path):
@@ -69,7 +115,7 @@ s3.upload_file("large", "home", "a/large", Config=TransferConfig(multipart_thres
 expect(nfs_read("home", "a/large") == large, "the multipart object over NFS differs")
 s3.put_object(Bucket="home", Key="from-nfs", Body=b"replaced")
 expect(nfs_read("home", "from-nfs") == b"replaced", "a replaced file over NFS differs")
-nfs_write("home", "a/b/from-s3", b"changed over NFS")
+nfs_change("home", "a/b/from-s3", b"changed over NFS")
 expect(s3.get_object(Bucket="home", Key="a/b/from-s3")["Body"].read() == b"changed over NFS", "a changed file")
 s3.copy_object(Bucket="home", Key="copies/large", CopySource={"Bucket": "home", "Key": "a/large"})
 expect(nfs_read("home", "copies/large") == large, "the copy over NFS differs")
@@ -95,7 +141,6 @@ expect(code(lambda: s3.put_object(Bucket="home", Key="a-b", Body=b"x", IfNoneMat
 expect(code(lambda: s3.get_object(Bucket="home", Key="0000000000000010")) == "NoSuchKey", "a key of the archive")
 expect(code(lambda: s3.put_object(Bucket="home", Key="p", Body=b"x", Metadata={"stele-path": "q"})) == "InvalidArgument", "metadata")
 link = s3.generate_presigned_url("get_object", Params={"Bucket": "home", "Key": "a-b"})
-import urllib.request
 expect(urllib.request.urlopen(link).read() == b"x", "a presigned URL")
 
 # Deletions, with an answer for each key.
@@ -112,7 +157,7 @@ expect(code(lambda: s3.delete_object(Bucket="records", Key="2026/ledger")) == "A
 expect(nfs_read("records", "2026/ledger") == b"final", "the committed file over NFS")
 nfs_write("records", "draft", b"one")
 s3.head_object(Bucket="records", Key="draft")
-nfs_write("records", "draft", b"two")
+nfs_change("records", "draft", b"two")
 s3.head_object(Bucket="records", Key="draft")
 versions = [entry for entry in s3.list_object_versions(Bucket="records", Prefix="draft")["Versions"]]
 expect([entry["IsLatest"] for entry in versions][0] and len(versions) >= 2, versions)

@@ -79,6 +79,10 @@ impl ObjectView {
             share.removable(&root, parent, name).await.map_err(refusal)?;
             let clock = share.compliance();
             let what = if directory { Removal::Directory } else { Removal::File };
+            let detail = match self.look(&Path { names: names.clone(), directory })? {
+                There::File(inode, _) => format!("a name of file {}", key_of(inode)),
+                _ => "a directory".to_owned(),
+            };
             let records = share.archive.records();
             let place = (share.name.as_str(), request.key.as_str());
             let removed = share.change_by(
@@ -97,7 +101,7 @@ impl ObjectView {
                     }
                     tree::remove(change, &root, Inode(at), name, what, clock).map(|(_, inode)| inode)
                 },
-                |transaction| records.commit_audited(transaction, &caller, Action::DeleteObject, place, "the name"),
+                |transaction| records.commit_audited(transaction, &caller, Action::DeleteObject, place, &detail),
             );
             return match removed.await {
                 Ok(inode) => share.note_unnamed(inode).map_err(refusal),

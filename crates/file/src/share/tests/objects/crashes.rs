@@ -60,3 +60,62 @@ async fn a_put_that_is_cut_short_leaves_the_former_file_or_the_new_one() {
         }
     }
 }
+
+/// What the file was before the put.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Former {
+    Missing,
+    Open,
+    Archived,
+}
+
+/// Power fails after so many operations of the data volume. Answers whether the put was acknowledged.
+async fn power_cut(former: Former, versioning: bool, operations: u64) -> bool {
+    let mut stage = Stage::new(operations);
+    stage.bucket.versioning = versioning;
+    let view = View::new(stage.clone()).await;
+    let (before, after) = (content(1, 200_000), content(2, 300_000));
+    if former != Former::Missing {
+        file(&view.share, "f", &before).await;
+    }
+    if former == Former::Archived {
+        settle(&view.stage, &view.share).await;
+    }
+    stage.data.cut_after(operations);
+    let put = view.put("f", &after).await;
+    let said = format!("{former:?}, versioning {versioning}, after {operations} operations: {:?}", put.is_ok());
+    drop(view);
+    stage.data.power_on();
+    stage.reopen().await;
+    let view = View::new(stage.clone()).await;
+    for _ in 0..2 {
+        match view.find("f") {
+            Ok(inode) => {
+                let found = read(&view.share, inode).await;
+                let is_former = former != Former::Missing && found == before;
+                assert!(found == after || (is_former && put.is_err()), "{said}: other content");
+                assert!(view.get("f").await.expect("a version of what is read") == found, "{said}");
+            }
+            Err(error) => assert!(former == Former::Missing && put.is_err(), "{said}: {error}"),
+        }
+        settle(&stage, &view.share).await;
+    }
+    // The path can be written again.
+    view.put("f", &before).await.expect("a put after the cut");
+    assert!(view.get("f").await.expect("a get") == before, "{said}");
+    put.is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_survives_a_power_cut_after_every_operation() {
+    for versioning in [false, true] {
+        for former in [Former::Missing, Former::Open, Former::Archived] {
+            let mut operations = 0;
+            while !power_cut(former, versioning, operations).await {
+                operations += 1;
+                assert!(operations < 1000, "no put came to its end");
+            }
+            assert!(operations > 2, "a put took {operations} operations of the data volume");
+        }
+    }
+}
