@@ -11,6 +11,7 @@ mod archiving;
 mod autocommit;
 mod calls;
 mod core;
+mod objects;
 mod pinning;
 mod reading;
 mod records;
@@ -32,12 +33,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use stele_archive::{Archive, Surroundings, Timestamp};
-use stele_catalog::{CatalogError, KeyRange};
+use stele_catalog::{CatalogError, KeyRange, Pending, Receipt, Transaction};
 use stele_ground::Duration;
 use stele_media::Handle;
 use tokio::sync::{Mutex as Turn, Notify};
 
 pub use archiving::{ARCHIVE_AFTER, Worked};
+pub use objects::ObjectView;
 pub use retention::RetentionRules;
 
 use self::core::{Core, Part, Source, zeros};
@@ -93,6 +95,8 @@ pub struct Share {
     /// For the one who finds out what became of abandoned transactions.
     refreshing: Turn<()>,
     working: Turn<()>,
+    /// S3 requests that give a name to a file take turns, path by path.
+    naming: objects::Naming,
     /// Background work has been done: there may be room in the cache.
     room: Notify,
     /// A writer waits for room.
@@ -192,6 +196,7 @@ impl Share {
             core: Mutex::new(Core::new(view, Numbers::new(None), Slots::new(slots))),
             refreshing: Turn::default(),
             working: Turn::default(),
+            naming: objects::Naming::default(),
             room: Notify::new(),
             wants_room: AtomicBool::new(false),
             ordered,
@@ -302,7 +307,17 @@ impl Share {
     }
 
     /// Computes a change, commits it, and answers once it is durable.
-    async fn change<T>(&self, mut act: impl FnMut(&mut Change<'_>, &mut Numbers) -> Result<T>) -> Result<T> {
+    async fn change<T>(&self, act: impl FnMut(&mut Change<'_>, &mut Numbers) -> Result<T>) -> Result<T> {
+        let records = self.archive.records();
+        self.change_by(act, |transaction| records.commit(transaction)).await
+    }
+
+    /// As `change`, with another way to commit.
+    async fn change_by<T>(
+        &self,
+        mut act: impl FnMut(&mut Change<'_>, &mut Numbers) -> Result<T>,
+        commit: impl Fn(Transaction) -> Pending<Receipt>,
+    ) -> Result<T> {
         for _ in 0..ATTEMPTS {
             self.refresh().await?;
             let (value, submitted) = self.step(|core| {
@@ -310,7 +325,7 @@ impl Share {
                 let Core { view, numbers, .. } = core;
                 let mut change = view.change(now);
                 let value = act(&mut change, numbers)?;
-                Ok((value, (!change.is_empty()).then(|| change.submit())))
+                Ok((value, (!change.is_empty()).then(|| change.submit(&commit))))
             })?;
             let Some(submitted) = submitted else { return Ok(value) };
             let mut waiting = Waiting { share: self, ticket: Some(submitted.ticket) };

@@ -43,7 +43,7 @@ const GROUPS_MAX: u64 = 4096;
 const WAITS_MAX: u32 = 20;
 
 /// Characters of a path that a version's metadata carries; a longer one is left out.
-const PATH_MAX: usize = 6_000;
+pub(super) const PATH_MAX: usize = 6_000;
 
 /// What a step did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -345,7 +345,7 @@ impl Share {
     }
 
     /// Drops groups of a file, and gives their slots back once that is durable. Under the gate and in turn.
-    async fn drop_groups(&self, inode: u64, groups: &[(u64, Group)]) -> Result<()> {
+    pub(super) async fn drop_groups(&self, inode: u64, groups: &[(u64, Group)]) -> Result<()> {
         self.change(|change, _| {
             change.with_reserve();
             for (group, _) in groups {
@@ -468,7 +468,7 @@ impl Share {
 pub const ARCHIVE_AFTER: Duration = Duration::from_secs(10);
 
 /// Bytes that a header can carry: letters, digits and a few signs as they are, others as `%XX`.
-fn percent(bytes: &[u8]) -> String {
+pub(super) fn percent(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
         match byte {

@@ -272,7 +272,7 @@ impl Share {
     }
 
     /// A file has lost a name: if it was the last one, it is to be cleared away.
-    fn note_unnamed(&self, inode: u64) -> Result<()> {
+    pub(super) fn note_unnamed(&self, inode: u64) -> Result<()> {
         self.step(|core| {
             match core.view.row(inode) {
                 Ok(row) if row.links == 0 => {

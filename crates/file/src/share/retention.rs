@@ -65,7 +65,7 @@ fn moment(time: Moment) -> Option<Timestamp> {
     u64::try_from(milliseconds).ok().map(Timestamp)
 }
 
-fn shown(until: Timestamp) -> Moment {
+pub(super) fn shown(until: Timestamp) -> Moment {
     Moment::from_nanoseconds(i128::from(until.0) * 1_000_000)
 }
 

@@ -135,9 +135,11 @@ impl Share {
 
     /// Marks an archived file as open, durably, before its content changes.
     pub(super) async fn reopen(&self, inode: u64) -> Result<()> {
+        self.locked().end_slack(inode);
         self.change(|change, _| {
             let mut row = change.row(inode)?;
             row.open = true;
+            row.lags = None;
             change.put_bytes(ACTIVE, inode_key(change.share(), inode), Bytes::new());
             change.put_row(inode, row);
             Ok(())

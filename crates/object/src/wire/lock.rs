@@ -101,7 +101,7 @@ pub async fn retention(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let kept = wire.archive.retention(&call.caller, &input.bucket, &input.key, version).await.map_err(unset)?;
+    let kept = wire.objects.retention(&call.caller, &input.bucket, &input.key, version).await.map_err(unset)?;
     Ok(S3Response::new(GetObjectRetentionOutput {
         retention: Some(ObjectLockRetention {
             mode: Some(ObjectLockRetentionMode::from(kept.mode.to_string())),
@@ -140,7 +140,7 @@ pub async fn set_retention(
         _ => return Err(malformed()),
     };
     let bypass = input.bypass_governance_retention.unwrap_or(false);
-    wire.archive
+    wire.objects
         .set_retention(&call.caller, &input.bucket, &input.key, version, retention, bypass)
         .await
         .map_err(translated)?;
@@ -156,7 +156,7 @@ pub async fn legal_hold(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let held = wire.archive.legal_hold(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
+    let held = wire.objects.legal_hold(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
     let status = if held { ObjectLockLegalHoldStatus::ON } else { ObjectLockLegalHoldStatus::OFF };
     Ok(S3Response::new(GetObjectLegalHoldOutput {
         legal_hold: Some(ObjectLockLegalHold { status: Some(ObjectLockLegalHoldStatus::from_static(status)) }),
@@ -174,7 +174,7 @@ pub async fn set_legal_hold(
     let version = version_of(input.version_id.as_deref())?;
     let status = input.legal_hold.and_then(|hold| hold.status).ok_or_else(malformed)?;
     let hold = hold_of(Some(status.as_str())).map_err(|_| malformed())?;
-    wire.archive.set_legal_hold(&call.caller, &input.bucket, &input.key, version, hold).await.map_err(translated)?;
+    wire.objects.set_legal_hold(&call.caller, &input.bucket, &input.key, version, hold).await.map_err(translated)?;
     Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
 }
 

@@ -26,6 +26,7 @@ use super::tls::{self, TlsFiles};
 use super::{admin, background, block, iscsi, nfs, notify, s3, smb, snapshot};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
+use crate::node::shares::S3View;
 use crate::node::{Node, smart};
 
 /// Time limit for requests under way after a stop begins.
@@ -155,7 +156,9 @@ impl Services {
         self.places.metrics = address.ip().is_loopback().then(|| format!("{scheme}://{address}/metrics"));
         self.places.certificate = files.map(|files| files.certificate);
         let (settings, clock) = (settings(config, address), Arc::new(SystemTime::now));
-        let frontend = Frontend::new(archive.clone(), settings, clock, Some(self.latest.source()));
+        let shares: Arc<dyn stele_archive::Shares> = Arc::new(S3View(Arc::clone(&self.node)));
+        let frontend =
+            Frontend::with_shares(archive.clone(), Some(shares), settings, clock, Some(self.latest.source()));
         let _ = self.node.s3.set(frontend.shared_metrics());
         self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend), acceptor));
         self.frontend = Some(frontend);
