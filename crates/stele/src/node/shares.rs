@@ -75,6 +75,11 @@ impl Shares {
         Arc::clone(self.server.get_or_init(make))
     }
 
+    /// The NFS server, once a share or a listener needed it.
+    pub fn running(&self) -> Option<&Arc<Server<Share>>> {
+        self.server.get()
+    }
+
     /// Before the shares are opened.
     pub fn set_tls(&self, tls: Tls) {
         let _ = self.tls.set(tls);

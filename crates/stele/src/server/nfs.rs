@@ -115,6 +115,9 @@ pub async fn work(node: Arc<Node>) {
         if let Err(failure) = node.open_shares().await {
             tracing::warn!("the shares could not be opened: {failure}");
         }
+        if let Some(server) = node.shares.running() {
+            server.expire().await;
+        }
         for share in node.shares.all() {
             match share.work().await {
                 Ok(worked) if worked.more || share.is_pressed() => wait = Duration::from_millis(1),
