@@ -46,6 +46,8 @@ pub struct Options {
     /// How long after the start only earlier locks are taken, by clients that had them. Zero after a first start.
     pub grace: Duration,
     pub tls: Tls,
+    /// A number that no other start of this server has: the names of clients of version 4.1 begin with it.
+    pub instance: u32,
 }
 
 impl Default for Options {
@@ -58,6 +60,7 @@ impl Default for Options {
             idle_patience: Duration::from_secs(15 * 60),
             grace: Duration::from_secs(45),
             tls: Tls::Off,
+            instance: 0,
         }
     }
 }
@@ -93,7 +96,7 @@ impl<F> Server<F> {
         Server {
             handles: HandleKey::new(secret),
             grace_ends: Instant::now() + options.grace,
-            clients: Clients::new(secret, state, locks.clone()),
+            clients: Clients::new(secret, options.instance, locks.clone()),
             options,
             locks,
             replays: Replays::default(),

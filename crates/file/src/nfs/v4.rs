@@ -194,3 +194,8 @@ impl From<u32> for Failure {
 }
 
 pub type Outcome<T = ()> = Result<T, Failure>;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

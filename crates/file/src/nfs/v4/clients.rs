@@ -102,7 +102,7 @@ pub struct Clients {
     table: Mutex<Table>,
     pub(super) locks: Arc<Locks>,
     pub(super) secret: [u8; 32],
-    start: u32,
+    instance: u32,
 }
 
 /// The name of a client in the table of locks.
@@ -111,8 +111,8 @@ pub fn lock_client(client: u64) -> LockClient {
 }
 
 impl Clients {
-    /// `start` is larger than that of every earlier start, so that no number of a client comes again.
-    pub fn new(secret: [u8; 32], start: u32, locks: Arc<Locks>) -> Clients {
+    /// `instance` differs from that of every earlier start, so that no number of a client comes again.
+    pub fn new(secret: [u8; 32], instance: u32, locks: Arc<Locks>) -> Clients {
         let table = Table {
             clients: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -122,7 +122,7 @@ impl Clients {
             next_client: 0,
             next_look: Instant::now(),
         };
-        Clients { table: Mutex::new(table), locks, secret, start }
+        Clients { table: Mutex::new(table), locks, secret, instance }
     }
 
     pub(super) fn table(&self) -> MutexGuard<'_, Table> {
@@ -188,7 +188,7 @@ impl Clients {
             return (Err(status::DELAY), ended);
         }
         table.next_client += 1;
-        let number = u64::from(self.start) << 32 | u64::from(table.next_client);
+        let number = u64::from(self.instance) << 32 | u64::from(table.next_client);
         let client = Client {
             owner: owner.clone(),
             verifier,
