@@ -92,6 +92,8 @@ pub struct Share {
     room: Notify,
     /// A writer waits for room.
     wants_room: AtomicBool,
+    /// Transactions become durable in one order with the cache volume's writes.
+    ordered: bool,
     verifier: [u8; 8],
     counters: Counters,
 }
@@ -151,7 +153,9 @@ impl Share {
         if slots * SLOT < CACHE_MIN {
             return Err(FileError::Invalid(format!("a cache volume has at least {} MiB", CACHE_MIN >> 20)));
         }
-        let view = View::new(archive.records(), number);
+        let records = archive.records();
+        let ordered = cache.order().is_some_and(|order| records.order() == Some(order));
+        let view = View::new(records, number);
         let mut verifier = [0; 8];
         surroundings.entropy(&mut verifier);
         let share = Share {
@@ -165,6 +169,7 @@ impl Share {
             working: Turn::default(),
             room: Notify::new(),
             wants_room: AtomicBool::new(false),
+            ordered,
             verifier,
             counters: Counters::default(),
         };
@@ -199,7 +204,10 @@ impl Share {
                 each(core, table, &prefix, |core, key, _| {
                     match orphans {
                         true => drop(core.orphans.insert(last_number(key))),
-                        false => drop(core.active.insert(last_number(key), now)),
+                        false => {
+                            core.active.insert(last_number(key), now);
+                            core.catch_up(last_number(key))?;
+                        }
                     }
                     Ok(())
                 })?;
@@ -345,11 +353,14 @@ impl Share {
         try_join_all(parts.iter().map(|part| async {
             match (part.source, &row.archived) {
                 (Source::Cache(at), _) => self.read_cache(at, part.end - part.start).await,
-                (Source::Archive, Some(archived)) => self.read_archived(inode, archived, part.start, part.end).await,
-                _ => Ok(zeros(part.end - part.start)),
+                (Source::Archive, Some(archived)) => {
+                    Ok(vec![self.read_archived(inode, archived, part.start, part.end).await?])
+                }
+                _ => Ok(vec![zeros(part.end - part.start)]),
             }
         }))
         .await
+        .map(|pieces| pieces.into_iter().flatten().collect())
     }
 
     pub fn status(&self) -> Result<Status> {
@@ -368,6 +379,11 @@ impl Share {
                 refusal: core.refusal.as_ref().map(ToString::to_string),
             })
         })
+    }
+
+    #[cfg(test)]
+    fn row(&self, inode: Inode) -> Result<records::InodeRow> {
+        self.step(|core| Ok(records::InodeRow::clone(&*core.view.row(inode.0)?)))
     }
 
     /// The inode at a path from the root, `/` between names, as root sees it.

@@ -231,6 +231,7 @@ impl Share {
             let mut row = change.row(inode)?;
             row.archived = Some(archived.clone());
             row.open = false;
+            row.lags = None;
             change.with_reserve();
             change.delete(ACTIVE, inode_key(change.share(), inode));
             change.put_row(inode, row);
@@ -447,7 +448,9 @@ impl Share {
     /// Writes records of content that reads brought into the cache, so that a restart finds it there.
     pub async fn save_all(&self) -> Result<()> {
         let unsaved: Vec<u64> = self.step(|core| {
-            let due = |content: &super::core::Content| !content.unsaved.is_empty() || content.grown.is_some();
+            let due = |content: &super::core::Content| {
+                !content.unsaved.is_empty() || content.grown.is_some() || content.slack.is_some()
+            };
             Ok(core.contents.iter().filter(|(_, content)| due(content)).map(|(inode, _)| *inode).collect())
         })?;
         for inode in unsaved {

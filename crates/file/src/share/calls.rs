@@ -81,7 +81,7 @@ impl Files for Share {
 
     async fn commit(&self, inode: Inode) -> Result<Attributes> {
         if self.step(|core| Ok(core.living(inode)?.kind))? == crate::Kind::File {
-            self.save(inode.0).await?;
+            self.settle(inode.0, false).await?;
         }
         self.step(|core| core.attributes(inode.0))
     }

@@ -42,6 +42,9 @@ pub struct Core {
     epochs: u64,
 }
 
+/// More writes than a file can have had while its times lagged.
+const LAGGING_WRITES: u64 = 1 << 32;
+
 /// The content of a regular file, as far as it is known in memory.
 pub struct Content {
     /// Held for reading by reads and writes of whole blocks; for writing where slots go, or where a block is changed in part.
@@ -53,6 +56,8 @@ pub struct Content {
     pub unsaved: BTreeSet<u64>,
     /// What writes changed and no record shows yet.
     pub grown: Option<Grown>,
+    /// The row says, durably, that its times may lag up to here.
+    pub slack: Option<Moment>,
     /// Rises with each change of content.
     pub generation: u64,
     /// Another one for each version that the file is archived as, and whenever the content is known anew.
@@ -110,6 +115,7 @@ impl Content {
             groups: BTreeMap::new(),
             unsaved: BTreeSet::new(),
             grown: None,
+            slack: None,
             generation: 0,
             touched: false,
             queued: false,
@@ -346,6 +352,41 @@ impl Core {
         if let Some(content) = self.contents.get_mut(&inode) {
             content.epoch = self.epochs;
         }
+    }
+
+    /// Whether nothing of a file is to be recorded but times for which its row leaves room.
+    pub fn is_within_slack(&mut self, inode: u64) -> Result<bool> {
+        // Of a transaction that no one waited for it is not known whether the row is durable.
+        let known = !self.view.is_stale();
+        let (row, content) = self.content(inode)?;
+        let within = match &content.grown {
+            None => true,
+            Some(grown) => {
+                grown.size == row.size
+                    && grown.stored == 0
+                    && !grown.without_set_id
+                    && content.slack.is_some_and(|slack| grown.modified <= slack)
+            }
+        };
+        Ok(known && within && content.unsaved.is_empty())
+    }
+
+    /// The times of the row count as they are from here on.
+    pub fn end_slack(&mut self, inode: u64) {
+        if let Some(content) = self.contents.get_mut(&inode) {
+            content.slack = None;
+        }
+    }
+
+    /// After a start: the times of a file that may lag are the latest that they can be, and its change counter is one
+    /// that no client has seen.
+    pub fn catch_up(&mut self, inode: u64) -> Result<()> {
+        let row = self.view.row(inode)?;
+        let Some(lags) = row.lags.filter(|_| row.is_file()) else { return Ok(()) };
+        let modified = Moment::from(lags).max(row.modified.into());
+        let grown = Grown { size: row.size, modified, writes: LAGGING_WRITES, stored: 0, without_set_id: false };
+        self.content(inode)?.1.grown = Some(grown);
+        Ok(())
     }
 
     /// How often a file is open for writing.

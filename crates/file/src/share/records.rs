@@ -83,6 +83,9 @@ pub struct InodeRow {
     /// Bytes of content, holes left out.
     #[n(19)]
     pub used: u64,
+    /// The content may have changed up to this time, later than `modified` says.
+    #[n(20)]
+    pub lags: Option<MomentRow>,
 }
 
 /// Bytes, encoded as such.
@@ -251,6 +254,7 @@ impl InodeRow {
             committed: None,
             committed_below: 0,
             used: 0,
+            lags: None,
         }
     }
 

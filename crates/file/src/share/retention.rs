@@ -97,6 +97,7 @@ impl Share {
         if row.is_file() && self.step(|core| Ok(core.content(inode.0)?.1.grown.is_some()))? {
             self.save(inode.0).await?;
         }
+        self.locked().end_slack(inode.0);
         self.change(|change, _| {
             let row = change.row(inode.0)?;
             if row.committed.is_some() {
