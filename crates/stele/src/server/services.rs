@@ -251,7 +251,7 @@ impl Services {
         if let Some(listen) = node.config.nfs.listen {
             let (listener, address) = s3::listen(listen, "[nfs] listen").await?;
             node.shares.note_address(address);
-            let server = node.shares.server(archive, crate::node::wall_clock() as u32);
+            let server = node.shares.server(archive, crate::node::wall_clock() as u32, || node.random_number());
             self.unattended.spawn(nfs::serve(listener, server, tls));
             self.unattended.spawn(nfs::register(address));
             self.places.nfs = Some(address.to_string());
