@@ -108,7 +108,7 @@ impl Archive {
             bucket: &bucket,
             key: &request.key,
             condition: &request.condition,
-            detail: Some(format!("upload {}, {} parts, {size} bytes", upload.id(), layout.parts.len())),
+            detail: Some(format!("upload {}, {} parts", upload.id(), layout.parts.len())),
             lock,
             left: rows.into_values().map(|row| (row.stream, row.note)).collect(),
         };
