@@ -6,7 +6,7 @@
 
 mod page;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -70,7 +70,7 @@ pub struct ProofExport {
     versions: u64,
     records: u64,
     /// The selected versions, where a matter selects them.
-    chosen: Option<HashSet<(String, String)>>,
+    chosen: Option<BTreeSet<(String, String)>>,
     summary: Summary,
 }
 
@@ -109,7 +109,7 @@ impl Archive {
         }
         Ok(ProofExport {
             archive: self.clone(),
-            chosen: selection.matter.is_some().then(HashSet::new),
+            chosen: selection.matter.is_some().then(BTreeSet::new),
             selection,
             bucket,
             stage: Stage::Versions { after: None },

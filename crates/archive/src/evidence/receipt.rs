@@ -191,6 +191,12 @@ impl Receipt {
         text.into_bytes()
     }
 
+    /// The receipt as its file has it, on one line.
+    pub fn to_json(&self) -> String {
+        // Texts and numbers alone always have a form in JSON.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
     /// Checks everything that the receipt states, with the store's public key and nothing else.
     pub fn verify(&self, public: &[u8]) -> Result<(), Finding> {
         if self.format != RECEIPT {
