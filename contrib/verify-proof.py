@@ -173,16 +173,14 @@ class History:
     """What the records say of one version."""
 
     def __init__(self):
-        self.stored, self.content, self.until, self.holds = None, None, [], []
+        self.stored, self.until, self.holds = [], [], []
 
     def add(self, number, action, detail):
         detail = detail or ""
         if action in STORING:
-            self.__init__()
-            self.stored = number
-            content = re.search(r"(\d+) bytes, blake3 ([A-Za-z0-9+/=]+)", detail)
-            if content and action != 7:
-                self.content = int(content[1]), base64.b64decode(content[2], validate=True).hex()
+            content = re.search(r"(\d+) bytes, blake3 ([A-Za-z0-9+/=]+)", detail) if action != 7 else None
+            said = (int(content[1]), base64.b64decode(content[2], validate=True).hex()) if content else None
+            self.stored.append((number, said))
             if detail.endswith(", legal hold"):
                 self.holds.append((number, True))
         if action == 9:
@@ -194,8 +192,8 @@ class History:
             self.until.append((number, date[1]))
 
 
-def last_before(changes, as_of, now):
-    known = [value for number, value in changes if number <= as_of]
+def last_between(changes, first, as_of, now):
+    known = [value for number, value in changes if first <= number <= as_of]
     return known[-1] if known else now
 
 
@@ -239,13 +237,15 @@ def verify(folder, given):
                              "retention_mode keep_until legal_hold as_of", "a version")
         what, as_of = f"{version['key']!r} version {version['version']}", version["as_of"]
         check(version["key"].startswith(prefix) and as_of <= head["records"], f"{what} is not of the selection")
-        history = histories.get((version["key"], version["version"]))
-        check(history is not None and history.stored is not None, f"no record says how {what} was stored")
+        history = histories.get((version["key"], version["version"]), History())
+        stored = [(number, said) for number, said in history.stored if number <= as_of]
+        check(stored, f"no record says how {what} was stored")
+        first, said = stored[-1]
         content = version["size_bytes"], version["blake3"]
-        check(history.content in (None, content), f"a record says another size or BLAKE3 of {what}")
-        until = last_before(history.until, as_of, version["keep_until"])
+        check(said in (None, content), f"a record says another size or BLAKE3 of {what}")
+        until = last_between(history.until, first, as_of, version["keep_until"])
         check(until == version["keep_until"], f"a record sets another retention of {what}")
-        hold = last_before(history.holds, as_of, version["legal_hold"])
+        hold = last_between(history.holds, first, as_of, version["legal_hold"])
         check(hold == version["legal_hold"], f"a record says something else of the legal hold of {what}")
         versions.append(version)
     check((len(versions), len(records)) == (manifest["versions"], manifest["records"]), "lines are missing")

@@ -160,3 +160,30 @@ fn a_retention_proof_is_verified_by_two_programs() {
     fails(&["proof", "verify", &proof], "no part of");
     assert_eq!(python(&[&proof]).unwrap().status.code(), Some(1));
 }
+
+#[test]
+fn heads_go_to_a_syslog_server() {
+    let place = Place::new("heads-syslog");
+    place.up().stop();
+    let syslog = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    syslog.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let port = syslog.local_addr().unwrap().port();
+    let config = place.0.join("stele.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let with = |line: &str| text.replacen("[archive]\n", &format!("[archive]\n{line}\n"), 1);
+    std::fs::write(&config, with("heads_syslog = [\"log.example.org\"]")).unwrap();
+    place.refused(2, &["heads_syslog", "udp:HOST"], &["serve"]);
+    std::fs::write(&config, with("heads_mail = [\"auditor@example.org\"]")).unwrap();
+    place.refused(2, &["heads_mail", "mail_server"], &["serve"]);
+    std::fs::write(&config, with(&format!("heads_syslog = [\"udp:127.0.0.1:{port}\"]"))).unwrap();
+    let server = place.serve();
+    let mut buffer = [0; 4096];
+    let (length, _) = syslog.recv_from(&mut buffer).unwrap();
+    let line = String::from_utf8(buffer[..length].to_vec()).unwrap();
+    assert!(line.starts_with("<110>1 "), "{line}");
+    // The line as a syslog server keeps it is an anchor.
+    std::fs::write(place.0.join("line"), format!("{line}\n")).unwrap();
+    let verdict = place.json(&["audit", "verify", "--anchor", &place.path("line")]);
+    assert!(verdict["anchored"].as_u64().is_some_and(|records| records > 0), "{verdict}");
+    server.stop();
+}

@@ -106,8 +106,8 @@ pub trait BundleFiles {
 /// What the records say of a version.
 #[derive(Default)]
 struct History {
-    /// The newest record of its storing: number, size and BLAKE3 if stated.
-    stored: Option<(u64, Option<(u64, [u8; 32])>)>,
+    /// The records of its storing: number, size and BLAKE3 if stated. A null version is stored again and again.
+    stored: Vec<(u64, Option<(u64, [u8; 32])>)>,
     /// Dates that retention was set to, and holds, with the number of the record.
     until: Vec<(u64, Option<String>)>,
     holds: Vec<(u64, bool)>,
@@ -257,7 +257,7 @@ fn read_records(files: &dyn BundleFiles, manifest: &Manifest) -> Result<BTreeMap
         let history = histories.entry((key.clone(), version.clone())).or_default();
         match row.action {
             Action::PutObject | Action::CompleteUpload | Action::AddDeleteMarker => {
-                *history = History { stored: Some((last, content_in(&row))), ..History::default() };
+                history.stored.push((last, content_in(&row)));
                 let held = row.detail.as_deref().is_some_and(|detail| detail.ends_with(", legal hold"));
                 history.holds.extend(held.then_some((last, true)));
             }
@@ -283,7 +283,10 @@ fn read_versions(
             return Err("the version is not of the selection".into());
         }
         let known = histories.get(&(version.key.clone(), version.version.clone()));
-        let stored = known.and_then(|history| history.stored.map(|stored| (history, stored)));
+        let stored = known.and_then(|history| {
+            let stored = history.stored.iter().rev().find(|(record, _)| *record <= version.as_of);
+            stored.map(|stored| (history, *stored))
+        });
         let Some((history, (number, content))) = stored else {
             return Err(format!("no record says how `{}` version {} was stored", version.key, version.version));
         };
@@ -292,7 +295,7 @@ fn read_versions(
         {
             return Err(format!("record {number} says another size or BLAKE3 of `{}`", version.key));
         }
-        let before = |record: &u64| *record <= version.as_of;
+        let before = |record: &u64| (number..=version.as_of).contains(record);
         let until = history.until.iter().rev().find(|(record, _)| before(record));
         if let Some((record, until)) = until
             && *until != version.keep_until

@@ -136,6 +136,7 @@ impl Store {
             keep_until: None,
             legal_hold: None,
             class: None,
+            signed: self.wall().to_string(),
             entry,
             head,
             signature: String::new(),

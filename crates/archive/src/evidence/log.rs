@@ -18,6 +18,9 @@ use crate::record::{AUDIT, SETTINGS, keys};
 use crate::state::log_tree::{LogTree, Run, place_of, run_length};
 use crate::store::Store;
 
+/// Records that a tree grows by one by one. Behind more it takes the checkpoints.
+const GROW_MAX: u64 = 8 * RUN;
+
 /// A run of records and their values, as a page of an export reads them.
 pub(crate) struct ReadRun {
     pub run: Run,
@@ -90,7 +93,15 @@ impl Store {
             return Err(damaged(format!("record {up_to} is missing")));
         }
         let tree = match &mut *kept {
-            Some(tree) => tree,
+            Some(tree) if up_to.saturating_sub(tree.records()) <= GROW_MAX => tree,
+            Some(tree) => {
+                let newer = self.first_tree(&*snapshot)?;
+                if !newer.begins_with(tree) {
+                    return Err(damaged(format!("its first {} records are others now", tree.records())));
+                }
+                *tree = newer;
+                tree
+            }
             none => none.insert(self.first_tree(&*snapshot)?),
         };
         self.grow(tree, &*snapshot, up_to)?;

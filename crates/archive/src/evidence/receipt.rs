@@ -56,7 +56,7 @@ pub struct Receipt {
     /// SHA-256 of the content, if the client sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The retention and the hold of the version at the time of the head.
+    /// The retention and the hold of the version when the receipt was signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention_mode: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,6 +66,8 @@ pub struct Receipt {
     /// The management class, of a store that has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
+    /// When the receipt was signed.
+    pub signed: String,
     pub entry: ProvenRecord,
     pub head: SignedHead,
     pub signature: String,
@@ -179,6 +181,7 @@ impl Receipt {
             ("until", self.keep_until.clone()),
             ("hold", hold),
             ("class", self.class.clone()),
+            ("signed", Some(self.signed.clone())),
             ("record", number(Some(self.entry.record))),
             ("head", Some(self.head.signature.clone())),
         ];

@@ -107,6 +107,12 @@ impl LogTree {
         self.recent.back().map(Run::end).unwrap_or_default()
     }
 
+    /// Whether it begins with the full runs of an earlier tree.
+    pub fn begins_with(&self, earlier: &LogTree) -> bool {
+        let runs = earlier.runs.leaves();
+        self.runs.leaves() >= runs && self.runs.view(runs, None).root() == earlier.runs.whole().root()
+    }
+
     /// Adds the link of the next record.
     pub fn push(&mut self, link: Hash) {
         let Some(current) = self.recent.back_mut() else { return };

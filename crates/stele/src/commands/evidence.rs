@@ -78,7 +78,7 @@ fn show(receipt: &Receipt) {
     lines.push(("legal hold", receipt.legal_hold.map(|hold| if hold { "on" } else { "off" }.to_owned())));
     let (record, head) = (receipt.entry.record, &receipt.head);
     lines.push(("audit log", Some(format!("record {record}, under the head of {} records", head.records))));
-    lines.push(("signed", Some(format!("{} by store {}", head.time, receipt.store))));
+    lines.push(("signed", Some(format!("{} by store {}", receipt.signed, receipt.store))));
     for (name, value) in lines {
         if let Some(value) = value {
             println!("  {name:<11}{}", Shown(&value));
@@ -107,7 +107,8 @@ pub async fn proof(site: &Site, json: bool, command: Proof) -> Outcome<()> {
 async fn export(connection: &Connection, selection: ProofSelection, to: &Path) -> Outcome<()> {
     let begun = connection.exact(calls::ProofBegin { selection }).await?;
     let mut files: BTreeMap<PathBuf, File> = BTreeMap::new();
-    while let Some(piece) = connection.exact(calls::ProofNext { export: begun.export }).await? {
+    let mut signed = false;
+    while !signed && let Some(piece) = connection.exact(calls::ProofNext { export: begun.export }).await? {
         let path = to.join(Path::new(&piece.file).file_name().unwrap_or_default());
         let file = match files.entry(path.clone()) {
             std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),
@@ -120,6 +121,7 @@ async fn export(connection: &Connection, selection: ProofSelection, to: &Path) -
             let (path, bytes) = (path.with_extension("sig"), hex(&signature).unwrap_or_default());
             let written = File::create_new(&path).and_then(|mut file| file.write_all(&bytes).and(file.sync_all()));
             written.map_err(|error| io_failure("write", &path, &error))?;
+            signed = true;
         }
     }
     for (path, file) in &files {
