@@ -177,6 +177,8 @@ class History:
 
     def add(self, number, action, detail):
         detail = detail or ""
+        if detail.startswith("path `"):  # A client chose the path; what follows it is the store's own.
+            detail = detail.rpartition("`; ")[2]
         if action in STORING:
             content = re.search(r"(\d+) bytes, blake3 ([A-Za-z0-9+/=]+)", detail) if action != 7 else None
             said = (int(content[1]), base64.b64decode(content[2], validate=True).hex()) if content else None

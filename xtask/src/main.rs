@@ -4,6 +4,7 @@
 //! everything heavy.
 
 mod fuzz;
+mod guest;
 mod mutants;
 mod package;
 mod step;
@@ -86,6 +87,15 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Mount a share with the NFS client of a Linux kernel, in a virtual machine, and check what applications do there.
+    #[command(
+        after_help = "Needs qemu-system-x86 and busybox-static; fetches Debian's cloud kernel once. Takes some minutes."
+    )]
+    Guest {
+        /// The half that runs in the virtual machine.
+        #[arg(long, hide = true)]
+        inside: bool,
+    },
     /// Build a Debian package and a tarball, under target/package.
     #[command(after_help = "Examples:\n  ./x package\n  sudo ./x package --check")]
     Package {
@@ -124,6 +134,8 @@ fn main() -> ExitCode {
         Task::Mutate { rest } => become_crate("stele-mutants", rest),
         Task::Mutants { names, first } => mutants::run(&root, &names, first),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
+        Task::Guest { inside: true } => guest::inside::run(),
+        Task::Guest { inside: false } => guest::run(&root),
         Task::Package { inside: Some(packages), .. } => match packages.as_slice() {
             [deb, newer] => package::run_inside(&root, deb, newer),
             _ => ExitCode::from(2),

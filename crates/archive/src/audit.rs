@@ -80,6 +80,8 @@ pub(crate) struct Event {
     /// key can still be revoked. Administrators and officers may use all of it.
     of_user: bool,
     origin: Option<Arc<str>>,
+    /// The path of a file that an S3 client named.
+    path: Option<Arc<str>>,
     action: Action,
     bucket: Option<String>,
     key: Option<String>,
@@ -95,6 +97,7 @@ impl Event {
             actor: caller.actor.clone(),
             of_user: !privileged && matches!(caller.actor, Actor::Key(_) | Actor::Anonymous),
             origin: caller.origin.clone(),
+            path: caller.path.clone(),
             action,
             bucket: None,
             key: None,
@@ -140,7 +143,10 @@ impl Event {
         });
     }
 
-    fn row(self, time: Timestamp) -> AuditRow {
+    fn row(mut self, time: Timestamp) -> AuditRow {
+        if let Some(path) = self.path.take() {
+            self.prefix_detail(format!("path `{path}`"));
+        }
         let within = |text: Option<String>, limit| text.map(|text| bounded(text, limit));
         AuditRow {
             time,

@@ -4,6 +4,7 @@
 //! that are not asynchronous (see [`Shared`]), so no lock is held over an await. The few locks that are held over an
 //! await order requests: those of keys, the protection, the witness and the background step.
 
+pub mod alongside;
 pub(crate) mod committing;
 pub(crate) mod foundation;
 pub(crate) mod gate;

@@ -20,6 +20,7 @@ mod unset;
 mod vocabulary;
 
 use crate::call::Call;
+use crate::objects::Objects;
 use crate::operation::Operation;
 use crate::settings::Settings;
 use s3s::dto::*;
@@ -29,9 +30,10 @@ use stele_archive::Archive;
 
 pub(crate) use checksum::verify_document;
 
-/// The archive, for the operations.
+/// The archive and its objects, for the operations.
 pub struct Wire {
     pub(crate) archive: Archive,
+    pub(crate) objects: Objects,
     pub(crate) settings: Arc<Settings>,
 }
 

@@ -11,7 +11,7 @@ use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::receipt::{Finding, ProvenRecord, check_head, content_in, exact_hex};
+use crate::evidence::receipt::{Finding, ProvenRecord, check_head, content_in, exact_hex, own_part};
 use crate::model::action::Action;
 use crate::model::checksum::to_hex;
 use crate::model::head::SignedHead;
@@ -232,7 +232,7 @@ pub(crate) fn is_selected(row: &AuditRow, bucket: &str, prefix: &str) -> bool {
 
 /// The date that a record sets a retention to; the inner None: it lifts the retention.
 fn date_in(row: &AuditRow) -> Option<Option<String>> {
-    let detail = row.detail.as_deref()?;
+    let detail = own_part(row.detail.as_deref()?);
     let date = || detail.split_once(" until ").and_then(|(_, rest)| rest.split(',').next()).map(str::to_owned);
     match row.action {
         Action::SetRetention if detail.starts_with("none") => Some(None),
@@ -261,7 +261,7 @@ fn read_records(files: &dyn BundleFiles, manifest: &Manifest) -> Result<BTreeMap
                 let held = row.detail.as_deref().is_some_and(|detail| detail.ends_with(", legal hold"));
                 history.holds.extend(held.then_some((last, true)));
             }
-            Action::SetLegalHold => history.holds.push((last, row.detail.as_deref() == Some("on"))),
+            Action::SetLegalHold => history.holds.push((last, row.detail.as_deref().map(own_part) == Some("on"))),
             _ => {}
         }
         history.until.extend(date_in(&row).map(|until| (last, until)));

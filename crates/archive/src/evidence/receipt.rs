@@ -145,12 +145,21 @@ impl ProvenRecord {
     }
 }
 
+/// The part of a detail that Stele wrote. Where an S3 client named a file of a share by its path, that path stands before
+/// it, and may contain anything.
+pub(crate) fn own_part(detail: &str) -> &str {
+    match detail.starts_with("path `") {
+        true => detail.rsplit_once("`; ").map_or("", |(_, own)| own),
+        false => detail,
+    }
+}
+
 /// Size and BLAKE3 of the content, as the detail of a record about an object states them.
 pub(crate) fn content_in(row: &AuditRow) -> Option<(u64, Hash)> {
     if !matches!(row.action, Action::PutObject | Action::CompleteUpload | Action::DeleteObject) {
         return None;
     }
-    let (before, after) = row.detail.as_deref()?.split_once(" bytes, blake3 ")?;
+    let (before, after) = own_part(row.detail.as_deref()?).split_once(" bytes, blake3 ")?;
     let size = before.rsplit(' ').next()?.parse().ok()?;
     let digest = from_base64(after.split(',').next()?)?;
     Some((size, digest.try_into().ok()?))

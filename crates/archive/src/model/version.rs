@@ -54,6 +54,9 @@ pub struct ETag {
 }
 
 impl ETag {
+    /// Of content that has no tag yet: a delete marker, or a file of a share that is not archived.
+    pub const NONE: ETag = ETag { md5: [0; 16], parts: None };
+
     /// Parses `hex`, `hex-parts`, with or without quotes.
     pub fn parse(text: &str) -> Option<ETag> {
         let text = text.trim().trim_matches('"');

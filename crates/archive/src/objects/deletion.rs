@@ -162,6 +162,7 @@ impl Archive {
             detail: None,
             lock,
             left: Vec::new(),
+            alongside: None,
         };
         let info = install.plain(store, row, None, lease, Transaction::new()).await?;
         Ok(Deleted { key: key.into(), version: Some(info.version), delete_marker: true, logged: info.logged })

@@ -43,7 +43,14 @@ const KEYS: [&str; 6] = ["a", "a/b", "a/c", "b\0c", "ü/ö", "z"];
 fn plain() -> Caller {
     let mut rights = Rights::all();
     rights.bypass_governance = false;
-    Caller { actor: Actor::Key("plain".into()), rights: rights.into(), origin: None, peer: None, gateway: false }
+    Caller {
+        actor: Actor::Key("plain".into()),
+        rights: rights.into(),
+        origin: None,
+        peer: None,
+        gateway: false,
+        path: None,
+    }
 }
 
 impl Run {

@@ -312,3 +312,34 @@ fn content_is_hashed_whole_or_part_by_part() {
         assert_eq!(hashed(Some(&[(10_000, 1)]), pieces), over(&[10_000]));
     }
 }
+
+#[test]
+fn a_path_that_a_client_chose_is_not_taken_for_the_stores_own_words() {
+    use crate::evidence::receipt::{content_in, own_part};
+    let zeros = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let ones = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+    let row = |detail: String| crate::record::audit::AuditRow {
+        time: Timestamp(1),
+        actor: Actor::Local(1),
+        action: Action::PutObject,
+        bucket: Some("share".into()),
+        key: Some("file".into()),
+        version: None,
+        refused: None,
+        detail: Some(detail),
+        origin: None,
+    };
+    let cases = [
+        format!("8 bytes, blake3 {ones}"),
+        format!("8 bytes, blake3 {ones}, COMPLIANCE until 2033-11-20T18:17:05.225Z, legal hold"),
+        format!("upload 7 bytes, 2 parts, 8 bytes, blake3 {ones}").replace("7 bytes", "7"),
+        format!("path `a`; 8 bytes, blake3 {ones}"),
+        format!("path `9 bytes, blake3 {zeros}`; 8 bytes, blake3 {ones}"),
+        format!("path `x`; 9 bytes, blake3 {zeros}`; 8 bytes, blake3 {ones}"),
+    ];
+    for detail in cases {
+        assert_eq!(content_in(&row(detail.clone())), Some((8, [1; 32])), "{detail}");
+    }
+    assert_eq!(content_in(&row(format!("path `9 bytes, blake3 {zeros}"))), None);
+    assert_eq!(own_part("path `x until 2099`; none"), "none");
+}

@@ -3,6 +3,8 @@
 
 mod archiving;
 mod crashes;
+mod keeping;
+mod objects;
 mod retention;
 mod stage;
 

@@ -117,7 +117,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         algorithm: algorithm_named(input.checksum_algorithm.as_ref().map(|name| name.as_str()))?,
         customer_key,
     };
-    let copied = wire.archive.copy(&call.caller, copy).await.map_err(source_refusal)?;
+    let copied = wire.objects.copy(&call.caller, copy).await.map_err(source_refusal)?;
     let info = copied.object;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
@@ -211,7 +211,7 @@ pub async fn part(
     let source = source_of(&input.copy_source, condition, source_key)?;
     check_source_owner(wire, &call, &source, input.expected_source_bucket_owner.as_deref()).await?;
     let range = range_of(input.copy_source_range.as_deref())?;
-    let (made, version) = wire.archive.copy_part(&call.caller, source, range, part).await.map_err(source_refusal)?;
+    let (made, version) = wire.objects.copy_part(&call.caller, source, range, part).await.map_err(source_refusal)?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(customer_md5.as_ref());
     let mut result = CopyPartResult {
         e_tag: Some(wire_etag(&made.etag)),

@@ -33,7 +33,7 @@ pub async fn one(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectIn
         bypass_governance: input.bypass_governance_retention.unwrap_or(false),
         etag,
     };
-    let deleted = wire.archive.delete(&call.caller, delete).await.map_err(translated)?;
+    let deleted = wire.objects.delete(&call.caller, delete).await.map_err(translated)?;
     let output = DeleteObjectOutput {
         delete_marker: deleted.delete_marker.then_some(true),
         version_id: deleted.version.map(|version| version.to_string()),
@@ -95,7 +95,7 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
         };
         asked.push((object.key, object.version_id, refused));
     }
-    let mut outcomes = wire.archive.delete_many(&call.caller, requests).await.into_iter();
+    let mut outcomes = wire.objects.delete_many(&call.caller, requests).await.into_iter();
     let quiet = input.delete.quiet.unwrap_or(false);
     let (mut deleted, mut errors) = (Vec::new(), Vec::new());
     for (key, version, refused) in asked {

@@ -102,7 +102,7 @@ pub async fn retention(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let kept = wire.archive.retention(&call.caller, &input.bucket, &input.key, version).await.map_err(unset)?;
+    let kept = wire.objects.retention(&call.caller, &input.bucket, &input.key, version).await.map_err(unset)?;
     Ok(S3Response::new(GetObjectRetentionOutput {
         retention: Some(ObjectLockRetention {
             mode: Some(ObjectLockRetentionMode::from(kept.mode.to_string())),
@@ -143,7 +143,7 @@ pub async fn set_retention(
     };
     let bypass = input.bypass_governance_retention.unwrap_or(false);
     let logged = wire
-        .archive
+        .objects
         .set_retention(&call.caller, &input.bucket, &input.key, version, retention, bypass)
         .await
         .map_err(translated)?;
@@ -162,7 +162,7 @@ pub async fn legal_hold(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let held = wire.archive.legal_hold(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
+    let held = wire.objects.legal_hold(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
     let status = if held { ObjectLockLegalHoldStatus::ON } else { ObjectLockLegalHoldStatus::OFF };
     Ok(S3Response::new(GetObjectLegalHoldOutput {
         legal_hold: Some(ObjectLockLegalHold { status: Some(ObjectLockLegalHoldStatus::from_static(status)) }),
@@ -182,7 +182,7 @@ pub async fn set_legal_hold(
     let status = input.legal_hold.and_then(|hold| hold.status).ok_or_else(malformed)?;
     let hold = hold_of(Some(status.as_str())).map_err(|_| malformed())?;
     let logged = wire
-        .archive
+        .objects
         .set_legal_hold(&call.caller, &input.bucket, &input.key, version, hold)
         .await
         .map_err(translated)?;

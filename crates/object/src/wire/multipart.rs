@@ -51,7 +51,7 @@ pub async fn create(
             input.sse_customer_key_md5.as_deref(),
         )?,
     };
-    let info = wire.archive.create_upload(&call.caller, new).await.map_err(translated)?;
+    let info = wire.objects.create_upload(&call.caller, new).await.map_err(translated)?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
@@ -153,7 +153,7 @@ async fn begin_part(
             input.sse_customer_key_md5.as_deref(),
         )?,
     };
-    let writer = wire.archive.put_part(&call.caller, part).await.map_err(translated)?;
+    let writer = wire.objects.put_part(&call.caller, part).await.map_err(translated)?;
     Ok((writer, digests))
 }
 
@@ -230,7 +230,7 @@ pub async fn complete(
             refuse(S3ErrorCode::InvalidArgument, "Value for x-amz-mp-object-size header is less than zero.")
         })?,
     };
-    let info = wire.archive.complete_upload(&call.caller, complete).await.map_err(translated)?;
+    let info = wire.objects.complete_upload(&call.caller, complete).await.map_err(translated)?;
     let (encryption, _, _) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
     let mut output = CompleteMultipartUploadOutput {
@@ -257,7 +257,7 @@ pub async fn abort(
     request: S3Request<AbortMultipartUploadInput>,
 ) -> Answer<AbortMultipartUploadOutput> {
     let input = request.input;
-    wire.archive.abort_upload(&call.caller, &input.bucket, &input.key, &input.upload_id).await.map_err(translated)?;
+    wire.objects.abort_upload(&call.caller, &input.bucket, &input.key, &input.upload_id).await.map_err(translated)?;
     Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), hyper::StatusCode::NO_CONTENT))
 }
 
@@ -279,7 +279,7 @@ pub async fn parts(wire: &Wire, call: Arc<Call>, request: S3Request<ListPartsInp
     let after = input.part_number_marker.unwrap_or(0).max(0);
     let marker = u32::try_from(after).unwrap_or(0);
     let (upload, parts, more) = wire
-        .archive
+        .objects
         .list_parts(&call.caller, &input.bucket, &input.key, &input.upload_id, marker, limit)
         .await
         .map_err(translated)?;
@@ -333,7 +333,7 @@ pub async fn uploads(
         upload_marker: given(input.upload_id_marker.clone()),
         limit: limit.max(1),
     };
-    let mut page = wire.archive.list_uploads(&call.caller, list).await.map_err(translated)?;
+    let mut page = wire.objects.list_uploads(&call.caller, list).await.map_err(translated)?;
     if limit == 0 {
         page = stele_archive::multipart::UploadsPage::default();
     }

@@ -150,7 +150,7 @@ async fn begin_put(
             input.sse_customer_key_md5.as_deref(),
         )?,
     };
-    let writer = wire.archive.put(&call.caller, put).await.map_err(translated)?;
+    let writer = wire.objects.put(&call.caller, put).await.map_err(translated)?;
     Ok((writer, digests))
 }
 
@@ -322,7 +322,7 @@ macro_rules! described {
 pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
     let (get, asked, _) = asked!(&*call, request.input);
     let refused = read_refusal(asked.key_sent, asked.by_part());
-    let reader = wire.archive.get(&call.caller, get).await.map_err(refused)?;
+    let reader = wire.objects.get(&call.caller, get).await.map_err(refused)?;
     // The wire crate itself adds the headers that the request sets to this answer.
     let mut output = described!(GetObjectOutput, &asked, Named::default(), &reader.info, &reader.range);
     let tags = reader.info.tags.len();
@@ -336,7 +336,7 @@ pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput
 pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
     let (get, asked, named) = asked!(&*call, request.input);
     let refused = read_refusal(asked.key_sent, asked.by_part());
-    let (info, range) = wire.archive.head(&call.caller, get).await.map_err(refused)?;
+    let (info, range) = wire.objects.head(&call.caller, get).await.map_err(refused)?;
     let mut response = S3Response::new(described!(HeadObjectOutput, &asked, named, &info, &range));
     // The wire crate has no field for tags in the answer to HEAD, and AWS reports their number here too.
     if !info.tags.is_empty() {
@@ -436,7 +436,7 @@ pub async fn attributes(
         ReadCondition::default(),
         customer_key,
     )?;
-    let (info, _) = wire.archive.head(&call.caller, get.clone()).await.map_err(read_refusal(sent_key, false))?;
+    let (info, _) = wire.objects.head(&call.caller, get.clone()).await.map_err(read_refusal(sent_key, false))?;
     let mut output = GetObjectAttributesOutput {
         last_modified: Some(wire_time(info.modified)),
         version_id: named_version(&info),
@@ -487,7 +487,7 @@ async fn parts_of(
     limit: usize,
 ) -> S3Result<GetObjectAttributesParts> {
     let marker = u32::try_from(after).unwrap_or(0);
-    let (parts, more) = wire.archive.object_parts(&call.caller, get, marker, limit).await.map_err(translated)?;
+    let (parts, more) = wire.objects.object_parts(&call.caller, get, marker, limit).await.map_err(translated)?;
     let last = parts.last().and_then(|part| i32::try_from(part.number).ok());
     let listed: Vec<ObjectPart> = parts
         .iter()
@@ -518,7 +518,7 @@ pub async fn acl(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectAclIn
     let input = request.input;
     let get =
         read_request(input.bucket, input.key, input.version_id.as_deref(), None, None, ReadCondition::default(), None)?;
-    let (info, _) = wire.archive.head(&call.caller, get).await.map_err(translated)?;
+    let (info, _) = wire.objects.head(&call.caller, get).await.map_err(translated)?;
     let owner = wire_owner(&info.owner);
     Ok(S3Response::new(GetObjectAclOutput {
         grants: Some(vec![full_control(&owner)]),

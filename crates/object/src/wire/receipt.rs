@@ -78,6 +78,9 @@ pub async fn add<T>(wire: &Wire, call: &Call, act: Act<'_>, response: &mut S3Res
 }
 
 async fn make(wire: &Wire, call: &Call, act: &Act<'_>) -> Result<String, String> {
+    if wire.objects.is_share(act.bucket) {
+        return Err("the audit log names a file of a share by its archive key: there is no receipt by its path".into());
+    }
     let Some(logged) = act.logged else { return Err("the request changed nothing".to_owned()) };
     let receipt = wire.archive.receipt_of_act(&call.caller, act.bucket, act.key, logged, act.sha256).await;
     let receipt = receipt.map_err(|error| error.to_string())?;

@@ -27,6 +27,7 @@ use super::tls::{self, TlsFiles};
 use super::{admin, background, block, iscsi, nfs, notify, s3, smb, snapshot};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
+use crate::node::shares::S3View;
 use crate::node::{Node, smart};
 
 /// Time limit for requests under way after a stop begins.
@@ -157,7 +158,9 @@ impl Services {
         self.places.metrics = address.ip().is_loopback().then(|| format!("{scheme}://{address}/metrics"));
         self.places.certificate = files.map(|files| files.certificate);
         let (settings, clock) = (settings(config, address), Arc::new(SystemTime::now));
-        let frontend = Frontend::new(archive.clone(), settings, clock, Some(self.latest.source()));
+        let shares: Arc<dyn stele_archive::Shares> = Arc::new(S3View(Arc::clone(&self.node)));
+        let frontend =
+            Frontend::with_shares(archive.clone(), Some(shares), settings, clock, Some(self.latest.source()));
         let _ = self.node.s3.set(frontend.shared_metrics());
         self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend), acceptor));
         self.frontend = Some(frontend);
@@ -250,7 +253,7 @@ impl Services {
         if let Some(listen) = node.config.nfs.listen {
             let (listener, address) = s3::listen(listen, "[nfs] listen").await?;
             node.shares.note_address(address);
-            let server = node.shares.server(archive, crate::node::wall_clock() as u32);
+            let server = node.shares.server(archive, crate::node::wall_clock() as u32, || node.random_number());
             self.unattended.spawn(nfs::serve(listener, server, tls));
             self.unattended.spawn(nfs::register(address));
             self.places.nfs = Some(address.to_string());

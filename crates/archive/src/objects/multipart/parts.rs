@@ -110,6 +110,7 @@ impl Archive {
             expected: request.expected,
             body,
             target: Target::Part(Box::new(PartTarget { upload, number: request.number, algorithms, writing })),
+            ending: None,
         })
     }
 

@@ -82,7 +82,8 @@ impl Port for Volume {
 pub struct Stage {
     pub clock: Arc<Clock>,
     pub cache: Volume,
-    data: Volume,
+    pub data: Volume,
+    master: Arc<std::sync::OnceLock<MasterKey>>,
     catalog: Arc<MemoryCatalog>,
     archive: Arc<tokio::sync::OnceCell<Archive>>,
     pub settings: Settings,
@@ -96,6 +97,7 @@ impl Stage {
             clock: Arc::new(Clock { state: Mutex::new((Dice::new(seed), reading)) }),
             cache: Volume::new(CACHE),
             data: Volume::new(DATA),
+            master: Arc::default(),
             catalog: Arc::new(MemoryCatalog::new()),
             archive: Arc::default(),
             settings: Settings::default(),
@@ -112,6 +114,7 @@ impl Stage {
             default_days: Some(10),
             days_min: None,
             days_max: None,
+            commit_after: None,
         };
         self
     }
@@ -124,15 +127,7 @@ impl Stage {
     pub async fn archive(&self) -> &Archive {
         self.archive
             .get_or_init(async || {
-                let foundation = Foundation {
-                    catalog: Arc::clone(&self.catalog) as Arc<dyn stele_catalog::Catalog>,
-                    data: Handle::new(self.data.clone()),
-                    surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
-                    guard: Arc::new(NoGuard),
-                    master: MasterKey::generate(&*self.clock),
-                };
-                let options = Options { segment: Size(4 << 20), ..Options::default() };
-                let archive = Archive::create(foundation, options).await.expect("a new store");
+                let archive = Archive::create(self.foundation(), options()).await.expect("a new store");
                 let admin = stele_archive::Caller::local(0);
                 archive.create_bucket(&admin, NAME, self.bucket.clone()).await.expect("a new bucket");
                 archive
@@ -142,6 +137,22 @@ impl Stage {
                 archive
             })
             .await
+    }
+
+    fn foundation(&self) -> Foundation {
+        Foundation {
+            catalog: Arc::clone(&self.catalog) as Arc<dyn stele_catalog::Catalog>,
+            data: Handle::new(self.data.clone()),
+            surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
+            guard: Arc::new(NoGuard),
+            master: self.master.get_or_init(|| MasterKey::generate(&*self.clock)).clone(),
+        }
+    }
+
+    /// Opens the archive anew, as after a crash of the server.
+    pub async fn reopen(&mut self) {
+        let archive = Archive::open(self.foundation(), options()).await.expect("the store opens");
+        self.archive = Arc::new(tokio::sync::OnceCell::new_with(Some(archive)));
     }
 
     pub async fn share(&self) -> Share {
@@ -178,6 +189,10 @@ impl Stage {
     pub fn moment(&self) -> Moment {
         Moment::from_nanoseconds(i128::from(self.clock.now().wall.0) * 1_000_000)
     }
+}
+
+fn options() -> Options {
+    Options { segment: Size(4 << 20), ..Options::default() }
 }
 
 /// Content that repeats for a seed.
