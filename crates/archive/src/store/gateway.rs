@@ -7,6 +7,8 @@ use std::ops::RangeInclusive;
 
 use stele_catalog::{Catalog, CatalogError, Mutation, Pending, Precondition, Receipt, Snapshot, Table, Transaction};
 
+use stele_media::Order;
+
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::seal::derive;
@@ -61,6 +63,11 @@ impl Records {
             return Pending::ready(Err(CatalogError::Invalid(message)));
         }
         store.catalog.commit(transaction)
+    }
+
+    /// The order in which transactions become durable, which they may share with writes to volumes of the same pool.
+    pub fn order(&self) -> Option<Order> {
+        self.archive.store().catalog.order()
     }
 
     pub fn snapshot(&self) -> Result<Box<dyn Snapshot>> {

@@ -3,7 +3,11 @@
 
 mod archiving;
 mod crashes;
+<<<<<<< HEAD
 mod objects;
+=======
+mod keeping;
+>>>>>>> main
 mod retention;
 mod stage;
 

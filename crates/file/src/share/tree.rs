@@ -524,6 +524,7 @@ pub fn set_attributes(row: &InodeRow, caller: &Caller, changes: &Changes, now: M
     let mut new = row.clone();
     if !changes.is_empty() {
         new.show(&rules::changed(caller, &row.attributes(0), changes, now)?);
+        new.lags = None;
     }
     Ok(new)
 }

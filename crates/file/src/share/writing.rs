@@ -34,6 +34,9 @@ enum Held {
     Alone(Arc<OwnedRwLockWriteGuard<()>>),
 }
 
+/// Bytes before the end of a file that can only grow, in which writes that were sent earlier may still arrive, unless
+/// they are archived.
+const LATE_MAX: u64 = 8 << 20;
 /// Times that a write tries anew after the file was archived or the cache made room.
 const ATTEMPTS: usize = 64;
 
@@ -46,13 +49,14 @@ impl Share {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> Result<(Changed, Stability)> {
-        let before = self.step(|core| self.writable(core, caller, inode))?;
+        let before = self.step(|core| self.writable(core, caller, inode, offset))?;
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FileError::TooLarge)?;
         if length == 0 {
             return Ok((Changed { before: before.clone(), after: before }, Stability::File));
         }
         let mut waited = 0;
+        let forced = stability != Stability::Unstable;
         for _ in 0..ATTEMPTS {
             let (open, gate) = self.step(|core| {
                 let (row, content) = core.content(inode.0)?;
@@ -71,7 +75,7 @@ impl Share {
             };
             // Looked at again under the gate: it may have been archived, truncated or committed meanwhile.
             let (still, size_now) = self.step(|core| {
-                self.writable(core, caller, inode)?;
+                self.writable(core, caller, inode, offset)?;
                 let (row, _) = core.content(inode.0)?;
                 Ok((row.open, core.attributes(inode.0)?.size))
             })?;
@@ -93,10 +97,10 @@ impl Share {
                 self.pad(inode.0, size_now, Arc::clone(gate)).await?;
             }
             let (start, blocks) = match &held {
-                Held::Shared(gate) => (offset, self.store(inode.0, offset, data, Arc::clone(gate)).await?),
+                Held::Shared(gate) => (offset, self.store(inode.0, offset, data, forced, Arc::clone(gate)).await?),
                 Held::Alone(gate) => {
                     let (start, data) = self.complete(inode.0, offset, data, size_now).await?;
-                    (start, self.store(inode.0, start, data, Arc::clone(gate)).await?)
+                    (start, self.store(inode.0, start, data, forced, Arc::clone(gate)).await?)
                 }
             };
             // One step, so that no block behind the end is recorded before the end is.
@@ -105,10 +109,10 @@ impl Share {
                 self.grow(core, caller, inode, end, stored)
             })?;
             drop(held);
-            if stability == Stability::Unstable {
+            if !forced {
                 return Ok((Changed { before, after }, Stability::Unstable));
             }
-            self.save(inode.0).await?;
+            self.settle(inode.0, true).await?;
             let after = self.step(|core| core.attributes(inode.0))?;
             return Ok((Changed { before, after }, Stability::File));
         }
@@ -116,11 +120,14 @@ impl Share {
     }
 
     /// The attributes of a file that the caller may write to.
-    fn writable(&self, core: &mut super::core::Core, caller: &Caller, inode: Inode) -> Result<Attributes> {
+    fn writable(&self, core: &mut super::core::Core, caller: &Caller, inode: Inode, offset: u64) -> Result<Attributes> {
         let attributes = core.living(inode)?;
         let (row, _) = core.content(inode.0)?;
-        if row.committed.is_some() {
+        if row.committed.is_some() && !row.appends() {
             return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
+        }
+        if row.appends() && offset < row.served().max(attributes.size.saturating_sub(LATE_MAX)) {
+            return Err(FileError::ReadOnly("the file is committed; it can only grow".into()));
         }
         may_write_content(caller, &attributes)?;
         Ok(attributes)
@@ -143,7 +150,7 @@ impl Share {
     pub(super) async fn pad(&self, inode: u64, size: u64, held: Arc<OwnedRwLockWriteGuard<()>>) -> Result<()> {
         let first = size / BLOCK * BLOCK;
         let (start, data) = self.complete(inode, first, Vec::new(), size).await?;
-        let length = self.store(inode, start, data, held).await?;
+        let length = self.store(inode, start, data, false, held).await?;
         self.step(|core| {
             core.content(inode)?.1.validate(start, start + length);
             Ok(())
@@ -175,11 +182,13 @@ impl Share {
         })?;
         let mut pieces = Vec::new();
         for part in parts {
-            pieces.push(match (part.source, &row.archived) {
-                (Source::Cache(at), _) => self.read_cache(at, part.end - part.start).await?,
-                (Source::Archive, Some(archived)) => self.read_archived(inode, archived, part.start, part.end).await?,
-                _ => zeros(part.end - part.start),
-            });
+            match (part.source, &row.archived) {
+                (Source::Cache(at), _) => pieces.extend(self.read_cache(at, part.end - part.start).await?),
+                (Source::Archive, Some(archived)) => {
+                    pieces.push(self.read_archived(inode, archived, part.start, part.end).await?);
+                }
+                _ => pieces.push(zeros(part.end - part.start)),
+            }
         }
         if until < end {
             pieces.push(zeros(end - until));
@@ -195,6 +204,7 @@ impl Share {
         inode: u64,
         start: u64,
         data: Vec<Bytes>,
+        forced: bool,
         held: Arc<G>,
     ) -> Result<u64> {
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
@@ -231,17 +241,18 @@ impl Share {
                 missing -= piece.len();
                 pieces.push(piece);
             }
-            self.write_cache(at, pieces, Arc::clone(&held))
+            self.write_cache(at, pieces, forced, Arc::clone(&held))
         });
         try_join_all(writes.collect::<Vec<_>>()).await?;
         Ok(length)
     }
 
-    /// One write to the cache volume, with what it keeps alive.
+    /// One write to the cache volume, with what it keeps alive. `forced`: durable when it is answered.
     pub(super) fn write_cache<G: Send + Sync + 'static>(
         &self,
         at: u64,
         pieces: Vec<Bytes>,
+        forced: bool,
         held: Arc<G>,
     ) -> impl Future<Output = Result<()>> + Send + use<G> {
         let (sender, receiver) = oneshot::channel();
@@ -250,7 +261,7 @@ impl Share {
             drop(sender.send(result));
             drop(held);
         });
-        self.cache.submit(Op::Write { at, data, fua: false }, Priority::Host, done);
+        self.cache.submit(Op::Write { at, data, fua: forced }, Priority::Host, done);
         async move {
             match receiver.await {
                 Ok(result) => result.map_err(|error| broken(&error)),

@@ -248,6 +248,7 @@ pub fn settings(bucket: &BucketInfo, row: &ShareRow) -> Settings {
             default_days: default.map(|default| default.period.days()),
             days_min: row.retention_min,
             days_max: row.retention_max,
+            commit_after: row.commit_after.map(|seconds| Duration::from_secs(u64::from(seconds))),
         },
     }
 }

@@ -357,7 +357,7 @@ async fn an_upload_of_parts_becomes_a_file() {
 
 #[tokio::test(start_paused = true)]
 async fn puts_of_one_new_key_at_once_make_one_file() {
-    let mut stage = Stage::new(9);
+    let mut stage = Stage::new(9).late();
     stage.bucket.versioning = true;
     let view = View::new(stage).await;
     let contents: Vec<Bytes> = (0..8).map(|seed| content(seed, 100)).collect();
