@@ -11,11 +11,8 @@ mod archiving;
 mod autocommit;
 mod calls;
 mod core;
-<<<<<<< HEAD
 mod objects;
-=======
 mod pinning;
->>>>>>> main
 mod reading;
 mod records;
 pub mod registry;

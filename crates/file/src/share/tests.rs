@@ -3,11 +3,8 @@
 
 mod archiving;
 mod crashes;
-<<<<<<< HEAD
-mod objects;
-=======
 mod keeping;
->>>>>>> main
+mod objects;
 mod retention;
 mod stage;
 
