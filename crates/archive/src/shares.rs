@@ -29,6 +29,12 @@ pub trait Shares: Send + Sync {
     fn objects(&self, bucket: &str) -> Option<Arc<dyn ShareObjects>>;
 }
 
+/// The archive's key of an upload to a path. No file and no upload of the gateway's own has such a key, since neither begins
+/// with a slash.
+pub fn upload_key(path: &str) -> String {
+    format!("/{path}")
+}
+
 /// A file that an S3 key names, in the archive.
 #[derive(Clone, Debug)]
 pub struct Located {

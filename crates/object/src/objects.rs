@@ -11,7 +11,7 @@ use stele_archive::{
     Access, Archive, ArchiveError, ByteRange, Caller, CompleteRequest, Copied, CopyRequest, CopySource, DeleteRequest,
     Deleted, Expected, GetRequest, ListPage, ListRequest, ListUploadsRequest, ListVersionsRequest, Located, NewUpload,
     ObjectInfo, ObjectReader, ObjectWriter, PartInfo, PartRequest, PutRequest, Result, Retention, ShareObjects, Shares,
-    Tags, UploadInfo, UploadsPage, VersionId, VersionsPage, transfer,
+    Tags, UploadInfo, UploadsPage, VersionId, VersionsPage, transfer, upload_key,
 };
 
 /// The prefix of the names of metadata that belong to the gateway.
@@ -219,27 +219,26 @@ impl Objects {
     }
 
     pub async fn create_upload(&self, caller: &Caller, request: NewUpload) -> Result<UploadInfo> {
-        let caller = match self.share(&request.bucket) {
-            Some(share) => {
-                check_names(request.metadata.user.keys())?;
-                share.upload(caller, &request.key, true).await?
-            }
-            None => caller.clone(),
+        let Some(share) = self.share(&request.bucket) else {
+            return self.archive.create_upload(caller, request).await;
         };
-        self.archive.create_upload(&caller, request).await
+        check_names(request.metadata.user.keys())?;
+        let caller = share.upload(caller, &request.key, true).await?;
+        let info = self.archive.create_upload(&caller, NewUpload { key: upload_key(&request.key), ..request }).await?;
+        Ok(shown_upload(info))
     }
 
-    /// The caller for an upload under way. It lies under the client's key, also in a share.
-    async fn uploader(&self, caller: &Caller, bucket: &str, key: &str) -> Result<Caller> {
+    /// The caller and the archive's key for an upload under way.
+    async fn uploader(&self, caller: &Caller, bucket: &str, key: &str) -> Result<(Caller, String)> {
         match self.share(bucket) {
-            Some(share) => share.upload(caller, key, false).await,
-            None => Ok(caller.clone()),
+            Some(share) => Ok((share.upload(caller, key, false).await?, upload_key(key))),
+            None => Ok((caller.clone(), key.to_owned())),
         }
     }
 
     pub async fn put_part(&self, caller: &Caller, request: PartRequest) -> Result<ObjectWriter> {
-        let caller = self.uploader(caller, &request.bucket, &request.key).await?;
-        self.archive.put_part(&caller, request).await
+        let (caller, key) = self.uploader(caller, &request.bucket, &request.key).await?;
+        self.archive.put_part(&caller, PartRequest { key, ..request }).await
     }
 
     pub async fn complete_upload(&self, caller: &Caller, request: CompleteRequest) -> Result<ObjectInfo> {
@@ -250,8 +249,8 @@ impl Objects {
     }
 
     pub async fn abort_upload(&self, caller: &Caller, bucket: &str, key: &str, upload: &str) -> Result<()> {
-        let caller = self.uploader(caller, bucket, key).await?;
-        self.archive.abort_upload(&caller, bucket, key, upload).await
+        let (caller, key) = self.uploader(caller, bucket, key).await?;
+        self.archive.abort_upload(&caller, bucket, &key, upload).await
     }
 
     pub async fn list_parts(
@@ -263,16 +262,27 @@ impl Objects {
         after: u32,
         limit: usize,
     ) -> Result<(UploadInfo, Vec<PartInfo>, bool)> {
-        let caller = self.uploader(caller, bucket, key).await?;
-        self.archive.list_parts(&caller, bucket, key, upload, after, limit).await
+        let (caller, key) = self.uploader(caller, bucket, key).await?;
+        self.archive.list_parts(&caller, bucket, &key, upload, after, limit).await
     }
 
     pub async fn list_uploads(&self, caller: &Caller, request: ListUploadsRequest) -> Result<UploadsPage> {
-        let caller = match self.share(&request.bucket) {
-            Some(_) => self.archive.on_behalf(caller, Access::List, &request.bucket, &request.prefix).await?,
-            None => caller.clone(),
+        if self.share(&request.bucket).is_none() {
+            return self.archive.list_uploads(caller, request).await;
+        }
+        let caller = self.archive.on_behalf(caller, Access::List, &request.bucket, &request.prefix).await?;
+        let request = ListUploadsRequest {
+            prefix: upload_key(&request.prefix),
+            key_marker: request.key_marker.map(|marker| upload_key(&marker)),
+            ..request
         };
-        self.archive.list_uploads(&caller, request).await
+        let page = self.archive.list_uploads(&caller, request).await?;
+        Ok(UploadsPage {
+            uploads: page.uploads.into_iter().map(shown_upload).collect(),
+            common_prefixes: page.common_prefixes.iter().map(|prefix| path_of(prefix)).collect(),
+            next_key_marker: page.next_key_marker.map(|marker| path_of(&marker)),
+            ..page
+        })
     }
 
     pub async fn tags(
@@ -370,6 +380,15 @@ impl Target {
             info.metadata.user.retain(|name, _| !name.starts_with(GATEWAY_METADATA));
         }
     }
+}
+
+/// The path of an upload's key.
+fn path_of(key: &str) -> String {
+    key.strip_prefix('/').unwrap_or(key).to_owned()
+}
+
+fn shown_upload(info: UploadInfo) -> UploadInfo {
+    UploadInfo { key: path_of(&info.key), ..info }
 }
 
 /// A rebuild of the catalog puts files where the gateway's metadata say: no client may set them.

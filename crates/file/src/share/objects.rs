@@ -118,7 +118,7 @@ impl ObjectView {
     async fn archive_now(&self, inode: u64) -> Result<()> {
         self.share.archive_now(Inode(inode)).await.map_err(|error| match error {
             FileError::TooLarge => ArchiveError::InvalidRequest(
-                "the file has more than 5 GiB and is not archived; read it over a protocol of files".into(),
+                "the file is larger than an object can be and is not archived; read it over a protocol of files".into(),
             ),
             FileError::Retry(_) => {
                 ArchiveError::Busy("the file is being written and has no stored version yet; try again".into())

@@ -123,6 +123,14 @@ s3.copy_object(Bucket="plain", Key="large", CopySource={"Bucket": "home", "Key":
 s3.copy_object(Bucket="home", Key="back", CopySource={"Bucket": "plain", "Key": "large"})
 expect(nfs_read("home", "back") == large, "the copy from a bucket differs")
 
+# Uploads under way, among them one at a path that looks like a key of the archive.
+upload = s3.create_multipart_upload(Bucket="home", Key="0000000000000011")["UploadId"]
+s3.upload_part(Bucket="home", Key="0000000000000011", UploadId=upload, PartNumber=1, Body=b"part")
+expect([entry["Key"] for entry in s3.list_multipart_uploads(Bucket="home")["Uploads"]] == ["0000000000000011"], "uploads")
+expect(len(s3.list_parts(Bucket="home", Key="0000000000000011", UploadId=upload)["Parts"]) == 1, "parts")
+s3.abort_multipart_upload(Bucket="home", Key="0000000000000011", UploadId=upload)
+expect(code(lambda: s3.head_object(Bucket="home", Key="0000000000000011")) == "404", "an aborted upload")
+
 # Listings.
 s3.put_object(Bucket="home", Key="a-b", Body=b"x")
 s3.put_object(Bucket="home", Key="empty/", Body=b"")

@@ -92,6 +92,9 @@ pub fn commit(row: &mut InodeRow, until: u64) -> bool {
     let first = row.committed.is_none();
     row.committed = Some(until);
     row.accessed = shown(stele_archive::Timestamp(until)).into();
-    row.mode &= !WRITE;
+    // A committed file that can only grow keeps the permission to.
+    if first {
+        row.mode &= !WRITE;
+    }
     first
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use stele_archive::{
     Access, Action, Alongside, ArchiveError, Caller, CommitBoth, CompleteRequest, ETag, Ending, Expected, ObjectInfo,
-    ObjectWriter, Placement, PutRequest, Result, WriteCondition,
+    ObjectWriter, Placement, PutRequest, Result, WriteCondition, upload_key,
 };
 use stele_catalog::{Pending, Receipt};
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockWriteGuard};
@@ -130,6 +130,7 @@ impl ObjectView {
             let _turn = view.share.naming.turn(&key).await;
             let (held, placement) = view.hold(&key, &request.condition).await?;
             let file = placement.key.clone();
+            let request = CompleteRequest { key: upload_key(&key), ..request };
             let done = view.share.archive.complete_placed(&caller, request, placement).await;
             drop(held);
             done.map_err(|error| error.with_key(&file, &key))
@@ -385,6 +386,7 @@ impl NewContent {
             Some(ArchivedRow { version: version.version.to_string(), size: version.size, used: version.size });
         (row.open, row.size, row.used) = (false, version.size, version.size);
         row.mode = rules::without_set_ids(row.mode);
+        row.lags = None;
         row.touch(now);
         let first = version.retention.is_some_and(|retention| commit(&mut row, retention.until.0));
         if new {
@@ -406,7 +408,7 @@ impl NewContent {
         core.new_epoch(self.inode);
         let Some(content) = core.contents.get_mut(&self.inode) else { return };
         content.generation += 1;
-        content.grown = None;
+        (content.grown, content.slack) = (None, None);
         let mut places = BTreeSet::new();
         for (number, group) in groups {
             content.set_group(number, Group::default());

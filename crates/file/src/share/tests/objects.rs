@@ -10,7 +10,7 @@ use bytes::Bytes;
 use stele_archive::{
     Access, ArchiveError, ByteRange, Caller as Client, CompleteRequest, CompletedPart, DefaultRetention, DeleteRequest,
     Expected, GetRequest, ListVersionsRequest, NewUpload, ObjectInfo, PartRequest, Period, PutRequest, Retention,
-    RetentionMode, ShareObjects, Timestamp, WriteCondition,
+    RetentionMode, ShareObjects, Timestamp, WriteCondition, upload_key,
 };
 
 use super::stage::{NAME, Stage, content, file, read, settle, write};
@@ -327,13 +327,13 @@ async fn an_upload_of_parts_becomes_a_file() {
     let archive = view.stage.archive().await;
     let data = content(9, 6 << 20);
     let caller = view.objects.upload(&view.client, "new/parts", true).await.expect("an upload may begin");
-    let new = NewUpload { bucket: NAME.into(), key: "new/parts".into(), ..NewUpload::default() };
+    let new = NewUpload { bucket: NAME.into(), key: upload_key("new/parts"), ..NewUpload::default() };
     let upload = archive.create_upload(&caller, new).await.expect("an upload").upload;
     let mut parts = Vec::new();
     for (number, piece) in [(1, data.slice(..5 << 20)), (2, data.slice(5 << 20..))] {
         let part = PartRequest {
             bucket: NAME.into(),
-            key: "new/parts".into(),
+            key: upload_key("new/parts"),
             upload: upload.clone(),
             number,
             length: Some(piece.len() as u64),
@@ -357,7 +357,7 @@ async fn an_upload_of_parts_becomes_a_file() {
 
 #[tokio::test(start_paused = true)]
 async fn puts_of_one_new_key_at_once_make_one_file() {
-    let mut stage = Stage::new(9);
+    let mut stage = Stage::new(9).late();
     stage.bucket.versioning = true;
     let view = View::new(stage).await;
     let contents: Vec<Bytes> = (0..8).map(|seed| content(seed, 100)).collect();

@@ -1,12 +1,13 @@
 //! What the tests stand on: an archive on memory, a cache volume that can lose power, and a clock that moves when told.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use stele_archive::{
     Archive, BucketChange, Foundation, MasterKey, NewBucket, NoGuard, Options, Reading, Surroundings, Timestamp,
 };
-use stele_catalog::MemoryCatalog;
+use stele_catalog::{Answerer, Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 use stele_ground::{Bytes as Size, Dice, Instant};
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request};
 
@@ -78,6 +79,36 @@ impl Port for Volume {
     }
 }
 
+type Queue = VecDeque<(Transaction, Answerer<Receipt>)>;
+
+/// A catalog whose transactions take effect a moment after they were handed over, in order.
+struct Late {
+    catalog: Arc<MemoryCatalog>,
+    queue: Arc<Mutex<Queue>>,
+}
+
+impl Catalog for Late {
+    fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
+        let (answerer, pending) = Pending::channel();
+        let (catalog, queue) = (Arc::clone(&self.catalog), Arc::clone(&self.queue));
+        queue.lock().expect("no test panics with the queue").push_back((transaction, answerer));
+        tokio::spawn(async move {
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            let next = queue.lock().expect("no test panics with the queue").pop_front();
+            if let Some((transaction, answerer)) = next {
+                answerer.answer(catalog.commit(transaction).await);
+            }
+        });
+        pending
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {
+        self.catalog.snapshot()
+    }
+}
+
 #[derive(Clone)]
 pub struct Stage {
     pub clock: Arc<Clock>,
@@ -85,6 +116,7 @@ pub struct Stage {
     pub data: Volume,
     master: Arc<std::sync::OnceLock<MasterKey>>,
     catalog: Arc<MemoryCatalog>,
+    late: bool,
     archive: Arc<tokio::sync::OnceCell<Archive>>,
     pub settings: Settings,
     pub bucket: NewBucket,
@@ -99,6 +131,7 @@ impl Stage {
             data: Volume::new(DATA),
             master: Arc::default(),
             catalog: Arc::new(MemoryCatalog::new()),
+            late: false,
             archive: Arc::default(),
             settings: Settings::default(),
             bucket: NewBucket::default(),
@@ -116,6 +149,12 @@ impl Stage {
             days_max: None,
             commit_after: None,
         };
+        self
+    }
+
+    /// The catalog answers each commit after a moment, in which other tasks run.
+    pub fn late(mut self) -> Stage {
+        self.late = true;
         self
     }
 
@@ -141,7 +180,10 @@ impl Stage {
 
     fn foundation(&self) -> Foundation {
         Foundation {
-            catalog: Arc::clone(&self.catalog) as Arc<dyn stele_catalog::Catalog>,
+            catalog: match self.late {
+                true => Arc::new(Late { catalog: Arc::clone(&self.catalog), queue: Arc::default() }),
+                false => Arc::clone(&self.catalog) as Arc<dyn Catalog>,
+            },
             data: Handle::new(self.data.clone()),
             surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
             guard: Arc::new(NoGuard),
@@ -167,7 +209,7 @@ impl Stage {
 
     /// Deletes every record of files, as a rebuild of the catalog does.
     pub async fn forget_files(&self) {
-        use stele_catalog::{Direction, KeyRange, Table, Transaction};
+        use stele_catalog::{Direction, KeyRange, Table};
         let records = self.archive().await.records();
         let mut transaction = Transaction::new();
         for table in (64..=71).map(Table) {

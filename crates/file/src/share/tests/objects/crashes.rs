@@ -20,12 +20,23 @@ async fn cut(stage: &Stage, former: Option<&Bytes>, data: &Bytes, polls: usize) 
         }
     }
     drop(going);
-    // The task of the change ends in any case: a client that goes away leaves nothing half done.
-    drop(view);
-    for _ in 0..100 {
+    // The task of the change ends in any case: a client that goes away leaves nothing half done. Others use the share on.
+    for _ in 0..200 {
         tokio::task::yield_now().await;
     }
+    let status = view.share.status().expect("a status");
+    let kept = match view.find("f") {
+        Ok(inode) => Some(read(&view.share, inode).await),
+        Err(_) => None,
+    };
+    drop(view);
     let share = stage.share().await;
+    assert_eq!(share.status().expect("a status").cache_used, status.cache_used, "polls {polls}: slots are lost");
+    let stored = match share.resolve("f") {
+        Ok(inode) => Some(read(&share, inode).await),
+        Err(_) => None,
+    };
+    assert!(kept == stored, "polls {polls}: the share was of another opinion than its records");
     match (share.resolve("f"), inode) {
         (Ok(now), _) => {
             let found = read(&share, now).await;
@@ -49,7 +60,7 @@ async fn a_put_that_is_cut_short_leaves_the_former_file_or_the_new_one() {
         for former in [None, Some(content(1, 200_000))] {
             let mut done = false;
             for polls in 0..200 {
-                let mut stage = Stage::new(polls as u64);
+                let mut stage = Stage::new(polls as u64).late();
                 stage.bucket.versioning = versioning;
                 done = cut(&stage, former.as_ref(), &content(2, 90_000), polls).await;
                 if done {
