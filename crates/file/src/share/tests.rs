@@ -3,6 +3,7 @@
 
 mod archiving;
 mod crashes;
+mod nfs4;
 mod retention;
 mod stage;
 

@@ -107,6 +107,11 @@ impl Answer {
         &mut self.reader
     }
 
+    /// The next operations succeeded, and have no results.
+    pub fn skip(&mut self, numbers: &[u32]) {
+        numbers.iter().for_each(|number| assert_eq!(self.next(*number), status::OK, "operation {number}"));
+    }
+
     pub fn ends(&self) {
         assert_eq!(self.reader.remaining(), 0, "results that the operations do not have");
     }
