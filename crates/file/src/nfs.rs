@@ -34,7 +34,7 @@ pub mod v4;
 pub mod xdr;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use connection::{Ended, serve_connection};
 pub use counters::{Counters, Program};

@@ -125,7 +125,7 @@ impl Archive {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let end = ("TRAILER!!!".to_owned(), (Vec::new(), 0));
-        let all = self.entries.iter().map(|(path, entry)| (path, entry)).chain([(&end.0, &end.1)]);
+        let all = self.entries.iter().chain([(&end.0, &end.1)]);
         for (number, (path, (content, mode))) in (1_u32..).zip(all) {
             let words = [number, *mode, 0, 0, 1, 0, content.len() as u32, 0, 0, 0, 0, path.len() as u32 + 1, 0];
             bytes.extend_from_slice(b"070701");

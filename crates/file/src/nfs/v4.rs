@@ -17,7 +17,7 @@ mod opens;
 mod operations;
 mod pseudo;
 mod sessions;
-mod stateid;
+pub mod stateid;
 pub mod status;
 
 use std::time::Duration;
@@ -196,6 +196,6 @@ impl From<u32> for Failure {
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

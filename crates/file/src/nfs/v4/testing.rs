@@ -107,6 +107,11 @@ impl Answer {
         &mut self.reader
     }
 
+    /// The next operations succeeded, and have no results.
+    pub fn skip(&mut self, numbers: &[u32]) {
+        numbers.iter().for_each(|number| assert_eq!(self.next(*number), status::OK, "operation {number}"));
+    }
+
     pub fn ends(&self) {
         assert_eq!(self.reader.remaining(), 0, "results that the operations do not have");
     }
@@ -133,6 +138,9 @@ impl Answer {
         Reader::new(reader.opaque(1 << 20).unwrap())
     }
 }
+
+/// The status, and of DENIED the range, the client and the owner in the way.
+pub type LockFailure = (u32, Option<(u64, u64, u64, Bytes)>);
 
 /// A client with a session.
 pub struct Session {
@@ -311,7 +319,7 @@ impl Session {
         owner: &str,
         exclusive: bool,
         range: (u64, u64),
-    ) -> Result<Stateid, (u32, Option<(u64, u64, u64, Bytes)>)> {
+    ) -> Result<Stateid, LockFailure> {
         let head = args().u32(1 + u32::from(exclusive)).u32(0).u64(range.0).u64(range.1).u32(1);
         let lock = head.u32(0).stateid(open).u32(0).u64(0).opaque(owner.as_bytes());
         self.locked(file, LOCK, lock).await.map(Option::unwrap)
@@ -323,7 +331,7 @@ impl Session {
         lock: Stateid,
         exclusive: bool,
         range: (u64, u64),
-    ) -> Result<Stateid, (u32, Option<(u64, u64, u64, Bytes)>)> {
+    ) -> Result<Stateid, LockFailure> {
         let head = args().u32(1 + u32::from(exclusive)).u32(0).u64(range.0).u64(range.1).u32(0);
         self.locked(file, LOCK, head.stateid(lock).u32(0)).await.map(Option::unwrap)
     }
@@ -334,7 +342,7 @@ impl Session {
         owner: &str,
         exclusive: bool,
         range: (u64, u64),
-    ) -> Result<(), (u32, Option<(u64, u64, u64, Bytes)>)> {
+    ) -> Result<(), LockFailure> {
         let test = args().u32(1 + u32::from(exclusive)).u64(range.0).u64(range.1).u64(0).opaque(owner.as_bytes());
         self.locked(file, LOCKT, test).await.map(drop)
     }
@@ -345,12 +353,7 @@ impl Session {
         done.map(Option::unwrap).map_err(|(status, _)| status)
     }
 
-    async fn locked(
-        &mut self,
-        file: &[u8],
-        number: u32,
-        arguments: Arguments,
-    ) -> Result<Option<Stateid>, (u32, Option<(u64, u64, u64, Bytes)>)> {
+    async fn locked(&mut self, file: &[u8], number: u32, arguments: Arguments) -> Result<Option<Stateid>, LockFailure> {
         let mut answer = self.run(call().at(file).op(number, arguments)).await;
         answer.done(PUTFH);
         let status = answer.next(number);

@@ -10,9 +10,7 @@ use crate::nfs::v4::testing::*;
 
 const END: u64 = u64::MAX;
 
-fn denied<T: std::fmt::Debug>(
-    result: Result<T, (u32, Option<(u64, u64, u64, bytes::Bytes)>)>,
-) -> (u64, u64, bytes::Bytes) {
+fn denied<T: std::fmt::Debug>(result: Result<T, LockFailure>) -> (u64, u64, bytes::Bytes) {
     let (status, held) = result.unwrap_err();
     assert_eq!(status, status::DENIED);
     let (offset, length, _, owner) = held.unwrap();
