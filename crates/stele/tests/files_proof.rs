@@ -94,8 +94,7 @@ impl Proof {
         });
         let (client, root) = connected(&place);
         let files = BTreeMap::new();
-        let mut proof =
-            Proof { place, server: Some(server), client, root, mount, files, dice: Dice::new(seed), made: 0 };
+        let proof = Proof { place, server: Some(server), client, root, mount, files, dice: Dice::new(seed), made: 0 };
         proof.mount();
         proof
     }
@@ -170,7 +169,8 @@ impl Proof {
 
     fn write(&mut self, name: &str) {
         let offset = self.dice.below(LENGTH_MAX) & if self.dice.one_in(2) { !4095 } else { !0 };
-        let length = 1 + self.dice.below(if self.dice.one_in(4) { 300_000 } else { 20_000 });
+        let most = if self.dice.one_in(4) { 300_000 } else { 20_000 };
+        let length = 1 + self.dice.below(most);
         let data = content(self.dice.roll(), length as usize);
         let end = (offset + length) as usize;
         self.known(name).changed(|content| {
