@@ -179,7 +179,7 @@ fn root() -> PathBuf {
 /// its progress on standard error, so that a first build of minutes does not look like a hang.
 fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     let first = rest.first().and_then(|first| first.to_str()).unwrap_or_default();
-    let starts_servers = package == "stele-demo" || ["s3", "block", "--drives"].contains(&first);
+    let starts_servers = package == "stele-demo" || ["s3", "block", "file", "--drives"].contains(&first);
     let packages: &[&str] = if starts_servers { &["stele", package] } else { &[package] };
     let built =
         cargo().args(["build", "--release"]).args(packages.iter().flat_map(|name| ["--package", name])).status();
