@@ -46,20 +46,6 @@ pub struct AuditRecord {
     pub link: String,
 }
 
-/// The end of the log at some moment, signed. A copy kept elsewhere proves later that no earlier record was cut or
-/// changed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SignedHead {
-    pub store: String,
-    pub records: u64,
-    pub link: String,
-    /// Of the Merkle tree over all records' links.
-    pub root: String,
-    pub time: String,
-    pub public_key: String,
-    pub signature: String,
-}
-
 /// How the log compares with a head that was kept elsewhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HeadVerdict {

@@ -6,14 +6,16 @@
 //!
 //! Each folder imports only from those before it in this list: `model` (types of the interface), `cache`, `seal`
 //! (encryption), `record` (rows of the catalog), `space` (the data volume), `state` (shared memory), `store` (the
-//! parts put together, commits and notes), `audit`, `changes` (of noted rows), `retention`, `removal`, `access`
-//! (keys), `buckets`, `objects`, `shares`, `upkeep` (background work), `opening`, `rebuild`, `inspect`.
+//! parts put together, commits and notes), `audit`, `changes` (of noted rows), `evidence` (receipts and proofs),
+//! `retention`, `removal`, `access` (keys), `buckets`, `objects`, `shares`, `upkeep` (background work), `opening`,
+//! `rebuild`, `inspect`.
 
 mod access;
 mod audit;
 mod buckets;
 mod cache;
 mod changes;
+mod evidence;
 pub mod inspect;
 mod model;
 mod objects;
@@ -33,7 +35,12 @@ mod testing;
 mod tests;
 mod upkeep;
 
-pub use audit::{AuditRecord, AuditVerdict, HeadVerdict, SignedHead};
+pub use audit::{AuditRecord, AuditVerdict, HeadVerdict};
+pub use evidence::bundle::{BundleFiles, Manifest, ProofVerdict, ProvenVersion, public_key, verify_bundle};
+pub use evidence::export::{ProofExport, ProofPiece, ProofSelection};
+pub use evidence::receipt::{
+    ConsistencyProof, ContentDigests, ContentHasher, Finding, ProvenRecord, Receipt, check_head,
+};
 pub use model::action::Action;
 pub use model::alarm::{Alarm, AlarmKind};
 pub use model::bucket::{
@@ -42,6 +49,7 @@ pub use model::bucket::{
 };
 pub use model::checksum::{Algorithm, Checksum, ChecksumKind, Expected};
 pub use model::error::{ArchiveError, Result};
+pub use model::head::SignedHead;
 pub use model::mutation;
 pub use model::pairing::Paired;
 pub use model::principal::{Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role};

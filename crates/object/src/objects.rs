@@ -38,6 +38,11 @@ impl Objects {
         Objects { archive, shares }
     }
 
+    /// Whether the bucket is an open share.
+    pub fn is_share(&self, bucket: &str) -> bool {
+        self.share(bucket).is_some()
+    }
+
     fn share(&self, bucket: &str) -> Option<Arc<dyn ShareObjects>> {
         self.shares.as_ref().and_then(|shares| shares.objects(bucket))
     }
@@ -325,9 +330,9 @@ impl Objects {
         version: Option<VersionId>,
         retention: Option<Retention>,
         bypass_governance: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         match self.share(bucket) {
-            Some(share) => share.set_retention(caller, key, version, retention, bypass_governance).await,
+            Some(share) => share.set_retention(caller, key, version, retention, bypass_governance).await.map(|()| None),
             None => self.archive.set_retention(caller, bucket, key, version, retention, bypass_governance).await,
         }
     }
@@ -351,7 +356,7 @@ impl Objects {
         key: &str,
         version: Option<VersionId>,
         hold: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         let target = self.versioned(caller, Access::Retain, bucket, key, version).await?;
         let set = self.archive.set_legal_hold(&target.caller, bucket, &target.key, version, hold).await;
         set.map_err(|error| target.named(error, key))

@@ -14,6 +14,7 @@ mod listing;
 mod lock;
 mod multipart;
 mod object;
+mod receipt;
 mod tagging;
 mod unset;
 mod vocabulary;
@@ -46,6 +47,7 @@ macro_rules! operations {
                 async fn $method(&self, mut request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                     let call = Call::of(&mut request, Operation::$operation)?;
                     vocabulary::check(Operation::$operation, &request.headers)?;
+                    receipt::check(Operation::$operation, &request.headers)?;
                     $way(self, call, request).await
                 }
             )*

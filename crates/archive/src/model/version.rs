@@ -148,6 +148,8 @@ pub struct ObjectInfo {
     pub customer_key_md5: Option<String>,
     /// The actor that wrote it.
     pub owner: String,
+    /// Of a version that was just stored: the number of its audit record.
+    pub logged: Option<u64>,
 }
 
 /// The properties of one part in `GetObjectAttributes`.

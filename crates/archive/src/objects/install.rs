@@ -196,11 +196,20 @@ impl Install<'_> {
 
     fn event(&self, number: u64, row: &VersionRow) -> Event {
         let event = Event::new(self.caller, self.action).object(self.bucket.name(), self.key).version(row.id(number));
-        match &self.detail {
-            Some(detail) => event.detail(detail.clone()),
-            None if row.marker => event,
-            None => event.detail(format!("{} bytes, blake3 {}", row.size, row.fingerprint())),
+        if row.marker {
+            return event;
         }
+        let mut detail = match &self.detail {
+            Some(detail) => format!("{detail}, {}", row.content_in_words()),
+            None => row.content_in_words(),
+        };
+        if let Some(retention) = row.retention {
+            detail.push_str(&format!(", {} until {}", retention.mode, retention.until));
+        }
+        if row.hold {
+            detail.push_str(", legal hold");
+        }
+        event.detail(detail)
     }
 
     async fn commit(
@@ -257,7 +266,7 @@ impl Install<'_> {
             None => committing.commit_within_bucket(transaction).await,
             Some(alongside) => committing.commit_alongside(transaction, &**alongside, &info).await?,
         };
-        match answer {
+        let logged = match answer {
             Err(CatalogError::Failed(failure)) if (before..counted).contains(&failure.precondition) => {
                 let quota = bucket.row.quota;
                 return Err(ArchiveError::QuotaExceeded {
@@ -266,9 +275,9 @@ impl Install<'_> {
                 });
             }
             // The key of a replaced version is destroyed soon. The request does not wait for that.
-            answer => answer.map(drop)?,
-        }
+            answer => answer?.0.numbers().last(),
+        };
         store.settle_due().await?;
-        Ok(info)
+        Ok(ObjectInfo { logged, ..info })
     }
 }

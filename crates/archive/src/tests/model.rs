@@ -300,7 +300,7 @@ impl Run {
             Some(before) => before.mode == RetentionMode::Governance && bypass && caller.rights.bypass_governance,
         };
         match result {
-            Ok(()) => {
+            Ok(_) => {
                 assert!(allowed, "{twin:?} to {after:?} at {now}");
                 self.change(bucket, key, twin.id, |twin| twin.retention = after);
             }

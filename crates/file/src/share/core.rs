@@ -183,16 +183,21 @@ impl Content {
 
     /// Marks whole blocks as held by the cache. Answers the bytes that were not.
     pub fn validate(&mut self, start: u64, end: u64) -> u64 {
-        let mut gained = 0;
-        for block in start / BLOCK..end.div_ceil(BLOCK) {
-            let mut row = self.slot(block / (SLOT / BLOCK));
-            let bit = 1 << (block % (SLOT / BLOCK));
+        let (mut gained, mut at) = (0, start / BLOCK * BLOCK);
+        while at < end {
+            let slot = at / SLOT;
+            let until = ((slot + 1) * SLOT).min(end.next_multiple_of(BLOCK));
+            let mut row = self.slot(slot);
             assert_ne!(row.place, 0, "a block was written without a slot");
-            if row.valid & bit == 0 {
-                row.valid |= bit;
-                gained += BLOCK;
-                self.set_slot(block / (SLOT / BLOCK), row);
+            let (first, count) = (at % SLOT / BLOCK, (until - at) / BLOCK);
+            let bits = (((1u32 << count) - 1) << first) as u16;
+            let missing = bits & !row.valid;
+            if missing != 0 {
+                gained += u64::from(missing.count_ones()) * BLOCK;
+                row.valid |= bits;
+                self.set_slot(slot, row);
             }
+            at = until;
         }
         gained
     }
@@ -201,9 +206,13 @@ impl Content {
     pub fn parts(&self, start: u64, end: u64, archived: u64) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         let mut at = start;
+        let (mut slot, mut row) = (start / SLOT, self.slot(start / SLOT));
         while at < end {
             let block = at / BLOCK;
-            let row = self.slot(block / (SLOT / BLOCK));
+            if at / SLOT != slot {
+                slot = at / SLOT;
+                row = self.slot(slot);
+            }
             let cached = row.place != 0 && row.valid & (1 << (block % (SLOT / BLOCK))) != 0;
             let mut until = ((block + 1) * BLOCK).min(end);
             let source = if cached {

@@ -155,6 +155,7 @@ impl ObjectView {
             blake3: [0; 32],
             customer_key_md5: None,
             owner: "stele file gateway".into(),
+            logged: None,
         }
     }
 }

@@ -221,7 +221,7 @@ impl Share {
         let caller = self.caller("committing");
         let key = key_of(inode);
         let set = self.archive.set_retention(&caller, &self.name, &key, None, Some(retention), false);
-        set.await.map_err(|error| refused(&error))
+        set.await.map(drop).map_err(|error| refused(&error))
     }
 
     /// The one change of a committed file: a later end of its retention.

@@ -4,6 +4,7 @@
 mod archiving;
 mod crashes;
 mod keeping;
+mod nfs4;
 mod objects;
 mod retention;
 mod stage;

@@ -5,6 +5,7 @@ use super::convert::*;
 use super::elements::{elements, only};
 use super::listing::{Encoding, given};
 use super::object::{check_size, part_number, payload_of, pump, write_condition};
+use super::receipt::{self, Act};
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::payload::Payload;
@@ -115,7 +116,7 @@ pub async fn part(wire: &Wire, call: Arc<Call>, request: S3Request<UploadPartInp
             return Err(error);
         }
     };
-    let info = pump(&call, payload, writer, &digests).await?;
+    let (info, _) = pump(&call, payload, writer, &digests).await?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(customer_md5.as_ref());
     let mut output = UploadPartOutput {
         e_tag: Some(wire_etag(&info.etag)),
@@ -175,6 +176,7 @@ pub async fn complete(
     call: Arc<Call>,
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> Answer<CompleteMultipartUploadOutput> {
+    let wanted = receipt::is_wanted(&request.headers);
     let input = request.input;
     only(&elements(&call.document)?, &COMPLETION)?;
     let customer_key = customer_key_of(
@@ -242,7 +244,10 @@ pub async fn complete(
         ..CompleteMultipartUploadOutput::default()
     };
     say_checksums!(output, sums);
-    Ok(S3Response::new(output))
+    let mut response = S3Response::new(output);
+    let act = Act { wanted, bucket: &info.bucket, key: &info.key, logged: info.logged, sha256: None };
+    receipt::add(wire, &call, act, &mut response).await;
+    Ok(response)
 }
 
 /// AbortMultipartUpload.

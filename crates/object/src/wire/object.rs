@@ -3,6 +3,7 @@
 use super::arrival::arrive;
 use super::checksum::{self, Digests, header_digests, said, say_checksums, trailer_digests};
 use super::convert::*;
+use super::receipt::{self, Act};
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::payload::Payload;
@@ -37,13 +38,14 @@ pub fn payload_of(call: &Call) -> S3Result<Payload> {
 }
 
 /// Moves a payload into a writer and finishes it. When this returns, the object is durable and in the catalog: `finish`
-/// returns only after the catalog commit, which follows the data's flush.
+/// returns only after the catalog commit, which follows the data's flush. Also returns the SHA-256 of the payload that
+/// the signature covers.
 pub async fn pump(
     call: &Call,
     mut payload: Payload,
     mut writer: ObjectWriter,
     digests: &Digests,
-) -> S3Result<ObjectInfo> {
+) -> S3Result<(ObjectInfo, Option<[u8; 32]>)> {
     let moved = arrive(&mut payload, &mut writer).await;
     if let Err(error) = moved {
         call.return_payload(payload);
@@ -51,7 +53,8 @@ pub async fn pump(
     }
     call.metrics.received(payload.length());
     let late = trailer_digests(&digests.announced, payload.trailers())?;
-    writer.finish(late).await.map_err(translated)
+    let sha256 = payload.verified_sha256();
+    Ok((writer.finish(late).await.map_err(translated)?, sha256))
 }
 
 /// The condition of a write.
@@ -78,6 +81,7 @@ pub fn write_condition(
 /// PutObject.
 pub async fn put(wire: &Wire, call: Arc<Call>, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
     let payload = payload_of(&call)?;
+    let wanted = receipt::is_wanted(&request.headers);
     let begun = begin_put(wire, &call, request, &payload).await;
     let (writer, digests) = match begun {
         Ok(begun) => begun,
@@ -86,7 +90,7 @@ pub async fn put(wire: &Wire, call: Arc<Call>, request: S3Request<PutObjectInput
             return Err(error);
         }
     };
-    let info = pump(&call, payload, writer, &digests).await?;
+    let (info, sha256) = pump(&call, payload, writer, &digests).await?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
     let mut output = PutObjectOutput {
@@ -99,7 +103,10 @@ pub async fn put(wire: &Wire, call: Arc<Call>, request: S3Request<PutObjectInput
         ..PutObjectOutput::default()
     };
     say_checksums!(output, sums);
-    Ok(S3Response::new(output))
+    let mut response = S3Response::new(output);
+    let act = Act { wanted, bucket: &info.bucket, key: &info.key, logged: info.logged, sha256 };
+    receipt::add(wire, &call, act, &mut response).await;
+    Ok(response)
 }
 
 async fn begin_put(

@@ -63,16 +63,21 @@ impl Shares {
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
-    /// The NFS server of this node.
-    pub fn server(&self, archive: &Archive, start: u32) -> Arc<Server<Share>> {
+    /// The NFS server of this node. `instance` tells this start from every other one.
+    pub fn server(&self, archive: &Archive, start: u32, instance: impl FnOnce() -> u32) -> Arc<Server<Share>> {
         let make = || {
             let secret = *archive.gateway_secret();
             // Odd while the server runs, and larger with each start, as hosts with locks are told.
             let tls = self.tls.get().copied().unwrap_or(Tls::Off);
-            let options = Options { tls, ..Options::default() };
+            let options = Options { tls, instance: instance(), ..Options::default() };
             Arc::new(Server::new(secret, start | 1, Arc::new(Locks::default()), options))
         };
         Arc::clone(self.server.get_or_init(make))
+    }
+
+    /// The NFS server, once a share or a listener needed it.
+    pub fn running(&self) -> Option<&Arc<Server<Share>>> {
+        self.server.get()
     }
 
     /// Before the shares are opened.
@@ -185,14 +190,14 @@ impl Node {
             files: Arc::clone(share),
             rules: rules(row)?,
         };
-        let server = self.shares.server(self.archive()?, super::wall_clock() as u32);
+        let server = self.shares.server(self.archive()?, super::wall_clock() as u32, || self.random_number());
         server.replace(export).map_err(|error| Failure::failed(error.to_string()))
     }
 
     /// Takes the share away from clients, and lets go of it.
     pub fn withdraw(&self, name: &str, number: u32) -> Option<Arc<Share>> {
         if let Ok(archive) = self.archive() {
-            self.shares.server(archive, super::wall_clock() as u32).remove(number);
+            self.shares.server(archive, super::wall_clock() as u32, || self.random_number()).remove(number);
         }
         self.shares.take(name)
     }

@@ -118,6 +118,9 @@ pub async fn work(node: Arc<Node>) {
             tracing::warn!("the shares could not be opened: {failure}");
         }
         known.retain(|share| share.strong_count() > 0);
+        if let Some(server) = node.shares.running() {
+            server.expire().await;
+        }
         for share in node.shares.all() {
             if !known.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(&share))) {
                 known.push(Arc::downgrade(&share));

@@ -141,7 +141,7 @@ impl Archive {
             bucket: &bucket,
             key: target,
             condition: &request.condition,
-            detail: Some(format!("upload {}, {} parts, {size} bytes", upload.id(), layout.parts.len())),
+            detail: Some(format!("upload {}, {} parts", upload.id(), layout.parts.len())),
             lock,
             left: rows.into_values().map(|row| (row.stream, row.note)).collect(),
             alongside: placement.as_ref().map(|placement| Arc::clone(&placement.alongside)),

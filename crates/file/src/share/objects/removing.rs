@@ -17,7 +17,8 @@ impl ObjectView {
     pub(super) async fn remove(&self, caller: &Caller, request: DeleteRequest) -> Result<Deleted> {
         let caller = self.on_behalf(caller, Access::Delete, &request.key).await?;
         let path = Path::parse(&request.key)?;
-        let nothing = Deleted { key: request.key.clone(), version: request.version, delete_marker: false };
+        let nothing =
+            Deleted { key: request.key.clone(), version: request.version, delete_marker: false, logged: None };
         match self.look(&path)? {
             // A directory with names in it has no key, as a prefix has none.
             There::Directory(_, row) if path.directory && row.entries == 0 && is_null(request.version) => {}

@@ -45,7 +45,7 @@ impl ObjectView {
             let file = key_of(inode);
             let set = |version| share.archive.set_retention(&caller, &share.name, &file, version, retention, bypass);
             if version.is_some_and(|version| !holds(&row, version)) {
-                return set(version).await.map_err(|error| error.with_key(&file, key));
+                return set(version).await.map(drop).map_err(|error| error.with_key(&file, key));
             }
             if row.open {
                 self.archive_now(inode).await?;

@@ -156,7 +156,9 @@ async fn pinned_files_and_files_in_use_stay_in_the_cache() {
     assert!(read(&share, hot_inode).await == hot && read(&share, pinned_inode).await == pinned);
     assert_eq!(share.status().expect("status").missed_bytes, missed, "the scan drove out what is in use");
 
-    let large = file(&share, "large", &content(3, 7 * MIB)).await;
+    let large = file(&share, "large", &content(3, 0)).await;
+    let changes = Changes { size: Some(7 << 20), ..Changes::default() };
+    share.set_attributes(&Caller::ROOT, large, changes, None).await.expect("a hole");
     let refusal = share.pin(large).await;
     assert!(matches!(refusal, Err(FileError::Invalid(_))), "{refusal:?}");
     drop(share);
