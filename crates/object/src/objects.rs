@@ -8,10 +8,10 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use stele_archive::{
-    Access, Archive, ArchiveError, ByteRange, Caller, CompleteRequest, Copied, CopyRequest, CopySource, DeleteRequest,
-    Deleted, Expected, GetRequest, ListPage, ListRequest, ListUploadsRequest, ListVersionsRequest, Located, NewUpload,
-    ObjectInfo, ObjectReader, ObjectWriter, PartInfo, PartRequest, PutRequest, Result, Retention, ShareObjects, Shares,
-    Tags, UploadInfo, UploadsPage, VersionId, VersionsPage, transfer, upload_key,
+    Access, Archive, ArchiveError, ByteRange, Caller, CompleteRequest, Copied, CopyRequest, CopySource, CustomerKey,
+    DeleteRequest, Deleted, Expected, GetRequest, ListPage, ListRequest, ListUploadsRequest, ListVersionsRequest,
+    Located, NewUpload, ObjectInfo, ObjectReader, ObjectWriter, PartInfo, PartRequest, PutRequest, Result, Retention,
+    ShareObjects, Shares, Tags, UploadInfo, UploadsPage, VersionId, VersionsPage, transfer, upload_key,
 };
 
 /// The prefix of the names of metadata that belong to the gateway.
@@ -127,6 +127,7 @@ impl Objects {
         match self.share(&request.bucket) {
             Some(share) => {
                 check_names(request.metadata.user.keys())?;
+                check_key(request.customer_key.as_ref())?;
                 share.put(caller, request).await
             }
             None => self.archive.put(caller, request).await,
@@ -223,6 +224,7 @@ impl Objects {
             return self.archive.create_upload(caller, request).await;
         };
         check_names(request.metadata.user.keys())?;
+        check_key(request.customer_key.as_ref())?;
         let caller = share.upload(caller, &request.key, true).await?;
         let info = self.archive.create_upload(&caller, NewUpload { key: upload_key(&request.key), ..request }).await?;
         Ok(shown_upload(info))
@@ -379,6 +381,14 @@ impl Target {
             key.clone_into(&mut info.key);
             info.metadata.user.retain(|name, _| !name.starts_with(GATEWAY_METADATA));
         }
+    }
+}
+
+/// No client of files has the key: the file could not be read there.
+fn check_key(key: Option<&CustomerKey>) -> Result<()> {
+    match key {
+        None => Ok(()),
+        Some(_) => Err(ArchiveError::InvalidRequest("a share takes no object under a customer's key".into())),
     }
 }
 

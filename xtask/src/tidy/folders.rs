@@ -46,6 +46,7 @@ const ARCHIVE: &[&str] = &[
     "access",    // access keys and the master key
     "buckets",   // making, changing and removing buckets
     "objects",   // put, get, copy, list, delete, multipart
+    "shares",    // the seam by which S3 reaches the files of shares
     "upkeep",    // background work: expiration, reclamation, scrub
     "opening",   // making, opening and closing a store
     "rebuild",   // the catalog from the data volume alone

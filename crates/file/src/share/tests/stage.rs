@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures_channel::oneshot;
 use stele_archive::{
     Archive, BucketChange, Foundation, MasterKey, NewBucket, NoGuard, Options, Reading, Surroundings, Timestamp,
 };
-use stele_catalog::{Answerer, Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
+use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 use stele_ground::{Bytes as Size, Dice, Instant};
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request};
 
@@ -79,7 +80,7 @@ impl Port for Volume {
     }
 }
 
-type Queue = VecDeque<(Transaction, Answerer<Receipt>)>;
+type Queue = VecDeque<(Transaction, oneshot::Sender<Result<Receipt, CatalogError>>)>;
 
 /// A catalog whose transactions take effect a moment after they were handed over, in order.
 struct Late {
@@ -89,7 +90,7 @@ struct Late {
 
 impl Catalog for Late {
     fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
-        let (answerer, pending) = Pending::channel();
+        let (answerer, answer) = oneshot::channel();
         let (catalog, queue) = (Arc::clone(&self.catalog), Arc::clone(&self.queue));
         queue.lock().expect("no test panics with the queue").push_back((transaction, answerer));
         tokio::spawn(async move {
@@ -98,10 +99,12 @@ impl Catalog for Late {
             }
             let next = queue.lock().expect("no test panics with the queue").pop_front();
             if let Some((transaction, answerer)) = next {
-                answerer.answer(catalog.commit(transaction).await);
+                drop(answerer.send(catalog.commit(transaction).await));
             }
         });
-        pending
+        Pending::future(async move {
+            answer.await.unwrap_or_else(|_| Err(CatalogError::Stopped("the test has ended".into())))
+        })
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {
