@@ -128,6 +128,7 @@ fn main() -> ExitCode {
         Task::Demo { rest } => become_crate("stele-demo", rest),
         Task::Bench { rest } => become_crate("stele-bench", rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--block") => prove_block(&rest),
+        Task::Soak { rest } if rest.first().is_some_and(|first| first == "--files") => prove_files(&rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--admin") => prove_admin(&rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--days") => live_days(&rest),
         Task::Soak { rest } => become_crate("stele-sim", rest),
@@ -211,6 +212,23 @@ fn prove_block(rest: &[OsString]) -> ExitCode {
     };
     let test = ["--test", "block_proof", "--", "--nocapture", "--test-threads=1"];
     hand_over(tests().args(test).env("STELE_BLOCK_SECONDS", seconds.to_string()))
+}
+
+/// `./x soak --files SECONDS [SEED]`: changes the files of a share through NFS, a mount and S3 for this time, under faults.
+fn prove_files(rest: &[OsString]) -> ExitCode {
+    let numbers: Option<Vec<u64>> = rest.iter().skip(1).map(|text| text.to_str()?.parse().ok()).collect();
+    let (seconds, seed) = match numbers.as_deref() {
+        Some([seconds]) => (*seconds, 1),
+        Some([seconds, seed]) => (*seconds, *seed),
+        _ => {
+            eprintln!("usage: ./x soak --files SECONDS [SEED]");
+            return ExitCode::from(2);
+        }
+    };
+    let test = ["--test", "files_proof", "--", "--nocapture"];
+    hand_over(
+        tests().args(test).env("STELE_FILES_SECONDS", seconds.to_string()).env("STELE_FILES_SEED", seed.to_string()),
+    )
 }
 
 /// `./x soak --admin [SECONDS]`: runs histories of the administrator for this time, or until one breaks a promise.

@@ -40,6 +40,7 @@ const ARCHIVE: &[&str] = &[
     "store",     // the parts put together: commits, notes, leases, lookups
     "audit",     // the audit log
     "changes",   // changes of versions, buckets and access keys, with their notes
+    "evidence",  // receipts, and proofs from the audit log
     "retention", // rules, legal holds, the compliance clock, approval by two officers
     "removal",   // the one deletion path, and disposal
     "access",    // access keys and the master key

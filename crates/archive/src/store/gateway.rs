@@ -48,13 +48,17 @@ impl Archive {
 }
 
 impl Records {
+    pub(crate) fn archive(&self) -> &Archive {
+        &self.archive
+    }
+
     /// Commits a transaction of the gateway's tables, in order with all others. One that names another table is `Invalid`.
     pub fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
         let store = self.archive.store();
         if let Err(error) = store.writable() {
             return Pending::ready(Err(CatalogError::Stopped(error.to_string())));
         }
-        if let Some(Table(table)) = tables(&transaction).find(|Table(number)| !TABLES.contains(number)) {
+        if let Some(Table(table)) = foreign_table(&transaction) {
             let message = format!("table {table} is none of the file gateway's");
             return Pending::ready(Err(CatalogError::Invalid(message)));
         }
@@ -69,6 +73,11 @@ impl Records {
     pub fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
         self.archive.store().snapshot()
     }
+}
+
+/// A table of the transaction that is none of the gateway's.
+pub(crate) fn foreign_table(transaction: &Transaction) -> Option<Table> {
+    tables(transaction).find(|Table(number)| !TABLES.contains(number))
 }
 
 fn tables(transaction: &Transaction) -> impl Iterator<Item = Table> + '_ {

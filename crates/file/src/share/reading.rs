@@ -37,7 +37,9 @@ impl Share {
                 let attributes = core.living(inode)?;
                 let (_, content) = core.content(inode.0)?;
                 may_read_content(caller, &attributes)?;
-                content.touched = true;
+                if fetched.is_none() {
+                    content.note_read(offset, offset.saturating_add(u64::from(length)));
+                }
                 Ok(Arc::clone(&content.gate))
             })?;
             let held = gate.read_owned().await;
@@ -53,6 +55,9 @@ impl Share {
             let Some(end) = parts.last().map(|part| part.end) else {
                 return Ok(Data { pieces: Vec::new(), end: offset >= size });
             };
+            if fetched.is_none() {
+                self.counters.read(&parts);
+            }
             let missing = parts.iter().find(|part| {
                 let here = |fetched: &Fetched| {
                     part.start >= fetched.start && part.end <= fetched.start + fetched.bytes.len() as u64

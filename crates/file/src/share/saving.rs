@@ -56,8 +56,8 @@ impl Share {
     async fn save_leaving(&self, inode: u64, slack: Option<Duration>) -> Result<()> {
         self.locked().end_slack(inode);
         loop {
-            let (groups, grown, size) = self.step(|core| {
-                let content = core.content(inode)?.1;
+            let (groups, grown, size, lags) = self.step(|core| {
+                let (row, content) = core.content(inode)?;
                 let groups: Vec<(u64, Group)> = content
                     .unsaved
                     .iter()
@@ -69,9 +69,9 @@ impl Share {
                 // the size up to its end.
                 let reached = groups.last().filter(|_| !last).map(|(group, _)| (group + 1) * GROUP * SLOT);
                 let size = content.grown.as_ref().zip(reached).map(|(grown, reached)| grown.size.min(reached));
-                Ok((groups, content.grown.clone().filter(|_| last), size))
+                Ok((groups, content.grown.clone().filter(|_| last), size, row.lags.is_some()))
             })?;
-            if groups.is_empty() && grown.is_none() {
+            if groups.is_empty() && grown.is_none() && (slack.is_some() || !lags) {
                 return Ok(());
             }
             // The flush behind the acknowledgement of every stable write and commit. A transaction that has one order
@@ -111,7 +111,7 @@ impl Share {
                 }
                 Ok(())
             })?;
-            if grown.is_some() {
+            if grown.is_some() || groups.is_empty() {
                 return Ok(());
             }
         }
@@ -175,7 +175,7 @@ impl Share {
         let groups = self.step(|core| core.groups_behind(inode, size))?;
         self.change(|change, _| {
             let row = change.row(inode)?;
-            if row.committed.is_some() {
+            if row.committed.is_some() && !(row.appends() && size >= row.size) {
                 return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
             }
             let mut new = tree::set_attributes(&row, caller, changes, change.now)?;

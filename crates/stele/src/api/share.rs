@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use stele_archive::{BucketChange, NewBucket};
+use stele_archive::{BucketChange, BucketInfo, NewBucket};
 use stele_array::Command;
 use stele_file::files::Files;
 use stele_file::nfs::Network;
@@ -30,6 +30,8 @@ pub struct View {
     /// The volume of its cache.
     pub cache_volume: String,
     pub archive_after_seconds: u32,
+    /// How long a file is left alone before it is committed by itself; none where only its mode commits it.
+    pub commit_after_seconds: Option<u32>,
     /// Removing every write permission commits a file.
     pub commits: bool,
     /// `MODE:PERIOD` of committed files whose access time names no date.
@@ -59,6 +61,11 @@ pub struct StatusView {
     /// Since the server started.
     pub archived_files: u64,
     pub archived_bytes: u64,
+    /// Bytes that were read since the server started: from the cache, and from the archive into the cache.
+    pub cache_hit_bytes: u64,
+    pub cache_missed_bytes: u64,
+    /// Files whose content stays in the cache.
+    pub pinned_files: u64,
     /// Why the archive took no file lately.
     pub refusal: Option<String>,
 }
@@ -79,6 +86,9 @@ pub struct Create {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Offer {
     pub archive_after: Option<u32>,
+    /// 0: files are not committed by themselves.
+    #[serde(default)]
+    pub commit_after: Option<u32>,
     pub retention_min: Option<u64>,
     pub retention_max: Option<u64>,
     /// Replaces all.
@@ -91,6 +101,9 @@ impl Offer {
     fn apply(&self, row: &mut ShareRow) -> Outcome<()> {
         if let Some(seconds) = self.archive_after {
             row.archive_after = seconds;
+        }
+        if let Some(seconds) = self.commit_after {
+            row.commit_after = Some(seconds).filter(|seconds| *seconds > 0);
         }
         row.retention_min = self.retention_min.or(row.retention_min);
         row.retention_max = self.retention_max.or(row.retention_max);
@@ -119,6 +132,17 @@ impl Offer {
     }
 }
 
+/// Refuses to commit files by themselves where no file can be committed.
+fn can_commit(row: &ShareRow, bucket: &BucketInfo) -> Outcome<()> {
+    match (row.commit_after, bucket.object_lock) {
+        (Some(_), None) => {
+            Err(Failure::usage(format!("'{}' has no Object Lock; none of its files can be committed", bucket.name))
+                .next("leave out --commit-after, or make another share with --lock"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn squash_word(squash: SquashRow) -> &'static str {
     match squash {
         SquashRow::Root => "root",
@@ -137,6 +161,7 @@ async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<View> {
         nfs: node.shares.address().filter(|_| open.is_some()).map(|address| format!("{}:/{name}", address.ip())),
         cache_volume: row.volume.clone(),
         archive_after_seconds: row.archive_after,
+        commit_after_seconds: row.commit_after,
         commits: bucket.object_lock.is_some(),
         default_retention: bucket
             .object_lock
@@ -164,6 +189,9 @@ fn status(share: &Share) -> Outcome<StatusView> {
         cache_size_bytes: status.cache_size,
         archived_files: status.archived_files,
         archived_bytes: status.archived_bytes,
+        cache_hit_bytes: status.hit_bytes,
+        cache_missed_bytes: status.missed_bytes,
+        pinned_files: status.pinned,
         refusal: status.refusal,
     })
 }
@@ -215,6 +243,7 @@ impl Call for Create {
             networks: Vec::new(),
             read_only: false,
             squash: SquashRow::Root,
+            commit_after: None,
         };
         self.options.apply(&mut row)?;
         if self.mode > 0o7777 {
@@ -241,6 +270,7 @@ impl Call for Create {
             }
             Err(error) => return Err(error.into()),
         }
+        can_commit(&row, &archive.bucket(&caller, &self.name).await?)?;
         archive.change_bucket(&caller, &self.name, BucketChange::Share).await?;
         if node.cache_volume(&row.volume).await?.is_none() {
             let act = node.make_cache(row.volume.clone(), code, Bytes(self.cache));
@@ -295,6 +325,7 @@ impl Call for Set {
         let before = row_of(node, &self.name)?;
         let mut after = before.clone();
         self.options.apply(&mut after)?;
+        can_commit(&after, &node.archive()?.bucket(&node.own_caller(), &self.name).await?)?;
         let registry = node.registry()?;
         let act = registry.change(&self.name, &before, &after);
         let place = format!("{}: {}", self.name, described(&after));
@@ -313,8 +344,9 @@ fn described(row: &ShareRow) -> String {
     let days = |days: Option<u64>| days.map_or_else(|| "none".to_owned(), |days| format!("{days} days"));
     let networks = if row.networks.is_empty() { "this machine".to_owned() } else { row.networks.join(", ") };
     format!(
-        "archive after {} s, shortest retention {}, longest {}, for {networks}, {}, squash {}",
+        "archive after {} s, commit {}, shortest retention {}, longest {}, for {networks}, {}, squash {}",
         row.archive_after,
+        row.commit_after.map_or_else(|| "by mode".to_owned(), |seconds| format!("after {seconds} s")),
         days(row.retention_min),
         days(row.retention_max),
         if row.read_only { "read-only" } else { "read-write" },
@@ -437,6 +469,8 @@ pub struct FileView {
     pub modified: Option<u64>,
     /// The end of its retention.
     pub retained_until: Option<String>,
+    /// Its content stays in the cache.
+    pub pinned: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -504,6 +538,7 @@ fn file_view(node: &Node, share: &Share, name: String, about: &stele_file::Attri
         size_bytes: about.size,
         modified: u64::try_from(about.modified.seconds).ok(),
         retained_until: state.and_then(|state| state.committed).map(|until| until.to_string()),
+        pinned: share.is_pinned(about.inode),
     })
 }
 
@@ -521,6 +556,29 @@ impl Call for ArchiveFile {
         let share = open(node, &self.name)?;
         let inode = find(&share, &self.name, &self.path)?;
         share.archive_now(inode).await.map_err(failed)?;
+        let about = share.attributes(inode).await.map_err(failed)?;
+        file_view(node, &share, self.path, &about)
+    }
+}
+
+/// Keeps a file's content in the cache, or no longer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pin {
+    pub name: String,
+    pub path: String,
+    pub pinned: bool,
+}
+
+impl Call for Pin {
+    const NAME: &'static str = "share/pin";
+    type Answer = FileView;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<FileView> {
+        let share = open(node, &self.name)?;
+        let inode = find(&share, &self.name, &self.path)?;
+        match self.pinned {
+            true => drop(share.pin(inode).await.map_err(failed)?),
+            false => share.unpin(inode).await.map_err(failed)?,
+        }
         let about = share.attributes(inode).await.map_err(failed)?;
         file_view(node, &share, self.path, &about)
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use stele_archive::{Archive, BucketInfo};
+use stele_archive::{Archive, BucketInfo, ShareObjects};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use stele_codes::Code;
 use stele_file::FileError;
@@ -18,7 +18,7 @@ use stele_file::locks::Locks;
 use stele_file::nfs::server::Tls;
 use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
 use stele_file::share::registry::{Registry, ShareRow, SquashRow};
-use stele_file::share::{CACHE_MIN, Ground, RetentionRules, Root, Settings, Share};
+use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Settings, Share};
 use stele_ground::{Bytes, Duration};
 
 use super::Node;
@@ -133,6 +133,16 @@ impl Shares {
     }
 }
 
+/// The open shares of a node, for its S3 frontend.
+pub struct S3View(pub Arc<Node>);
+
+impl stele_archive::Shares for S3View {
+    fn objects(&self, bucket: &str) -> Option<Arc<dyn ShareObjects>> {
+        let share = self.0.shares.get(bucket)?;
+        Some(Arc::new(ObjectView::new(share)))
+    }
+}
+
 impl Node {
     pub fn registry(&self) -> Outcome<Registry> {
         Ok(Registry::new(self.archive()?.records()))
@@ -243,6 +253,7 @@ pub fn settings(bucket: &BucketInfo, row: &ShareRow) -> Settings {
             default_days: default.map(|default| default.period.days()),
             days_min: row.retention_min,
             days_max: row.retention_max,
+            commit_after: row.commit_after.map(|seconds| Duration::from_secs(u64::from(seconds))),
         },
     }
 }

@@ -136,6 +136,10 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::archive::AuditShow>(),
     entry::<api::archive::AuditHead>(),
     entry::<api::archive::AuditVerify>(),
+    entry::<api::evidence::AuditProve>(),
+    entry::<api::evidence::ReceiptGet>(),
+    entry::<api::evidence::ProofBegin>(),
+    entry::<api::evidence::ProofNext>(),
 ];
 
 const fn entry<C: Call>() -> (&'static str, bool, Handler) {
