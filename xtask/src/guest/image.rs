@@ -143,3 +143,6 @@ impl Archive {
 fn pad(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
+
+#[cfg(test)]
+mod tests;

@@ -162,13 +162,13 @@ async fn answer<F: Files>(
     server.expire().await;
     let failed = || server.counters().failed(Program::Nfs4, super::COMPOUND);
     let record = arguments.record().len();
-    let digest = digest(&credentials, &arguments);
     let head =
         (|| Ok::<_, crate::nfs::xdr::Malformed>((arguments.opaque(TAG_MAX)?, arguments.u32()?, arguments.u32()?)))();
     let Ok((tag, minor, operations)) = head else {
         failed();
         return Reply::refused(xid, Accepted::GarbageArguments);
     };
+    let digest = digest(&credentials, &arguments);
     let early = match () {
         () if minor != MINOR_VERSION => Some(status::MINOR_VERS_MISMATCH),
         () if std::str::from_utf8(&tag).is_err() => Some(status::INVAL),
@@ -258,7 +258,7 @@ async fn answer<F: Files>(
     reply
 }
 
-/// Tells calls apart: of the same user, with the same beginning and the same length.
+/// Tells calls apart: of the same user, with the same beginning behind the tag, and the same length.
 fn digest(credentials: &Credentials, arguments: &Reader) -> Digest {
     let rest = arguments.rest();
     let mut hasher = blake3::Hasher::new();
