@@ -278,8 +278,11 @@ impl Repository {
 
     pub fn commit(&self, snapshot: &Snapshot) -> Result<(SnapshotId, u64)> {
         let (id, bytes) = snapshot.encode(&self.header.id, &self.keys, self.salt())?;
-        self.store.create(&Name::of(Folder::Snapshots, &id.0), &bytes)?;
-        Ok((id, bytes.len() as u64))
+        match self.store.create(&Name::of(Folder::Snapshots, &id.0), &bytes) {
+            // The name is the hash: a repeated request whose first answer was lost.
+            Ok(()) | Err(BackupError::Exists(_)) => Ok((id, bytes.len() as u64)),
+            Err(error) => Err(error),
+        }
     }
 }
 
