@@ -21,7 +21,7 @@ use crate::filter::Filter;
 use crate::index::Location;
 use crate::repository::Indexed;
 use crate::repository::trees::{Found, Walk};
-use crate::snapshot::{Description, ISSUES_MAX, Issue};
+use crate::snapshot::{Description, ISSUES_MAX, Issue, is_within};
 use crate::tree::{Content, Entry, Metadata, Piece};
 use place::{Present, Target};
 
@@ -139,6 +139,8 @@ struct Restore<'a, 'b> {
     /// The first path of each file that has several, and then the others.
     first: BTreeMap<(u64, u64), Vec<u8>>,
     links: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Directories that are made if something in them is restored.
+    pending: Vec<Found>,
     done: Restored,
 }
 
@@ -157,6 +159,7 @@ pub fn run(indexed: &Indexed, description: &Description, options: &Options, prog
         directories: Vec::new(),
         first: BTreeMap::new(),
         links: Vec::new(),
+        pending: Vec::new(),
         done: Restored::default(),
     };
     let mut found_any = options.within.is_empty();
@@ -174,8 +177,13 @@ pub fn run(indexed: &Indexed, description: &Description, options: &Options, prog
         };
         progress.check()?;
         found_any = true;
-        if let Some(found) = selected(options, found) {
-            restore.entry(found)?;
+        match choose(options, found) {
+            Choice::Restored(found) => restore.entry(found)?,
+            Choice::Pending(found) => {
+                restore.pending.retain(|above| is_within(&found.path, &above.path));
+                restore.pending.push(found);
+            }
+            Choice::LeftOut => {}
         }
     }
     if !found_any {
@@ -192,32 +200,51 @@ pub fn run(indexed: &Indexed, description: &Description, options: &Options, prog
     Ok(done)
 }
 
-/// The entry with its path below the target, if it is to be restored.
-fn selected(options: &Options, found: Found) -> Option<Found> {
-    if options.exclude.excludes(&found.path) {
-        return None;
+/// What becomes of an entry.
+enum Choice {
+    /// It is restored, with its path below the target.
+    Restored(Found),
+    /// A directory that is only made if something in it is restored.
+    Pending(Found),
+    LeftOut,
+}
+
+fn choose(options: &Options, found: Found) -> Choice {
+    // A pattern that matches a directory stands for all below it.
+    let ends = found.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let above = || ends.clone().chain([found.path.len()]).filter_map(|end| found.path.get(..end));
+    if above().any(|path| options.exclude.excludes(path)) {
+        return Choice::LeftOut;
     }
-    if !options.include.is_empty() {
-        // A pattern that matches a directory selects all below it.
-        let ends = found.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        let mut above = ends.chain([found.path.len()]);
-        if !above.any(|end| found.path.get(..end).is_some_and(|path| options.include.excludes(path))) {
-            return None;
-        }
-    }
+    let included = options.include.is_empty() || above().any(|path| options.include.excludes(path));
     let is_directory = found.entry.content == Content::Directory;
     let path = match found.path.strip_prefix(options.within.as_slice()) {
         // The selected directory is the target itself; a selected file goes into it.
-        Some([]) if is_directory => return None,
+        Some([]) if is_directory => return Choice::LeftOut,
         Some([]) => found.entry.name.clone(),
         Some(rest) => rest.strip_prefix(b"/").unwrap_or(rest).to_vec(),
-        None => return None,
+        None => return Choice::LeftOut,
     };
-    Some(Found { path, entry: found.entry })
+    let found = Found { path, entry: found.entry };
+    match (included, is_directory) {
+        (true, _) => Choice::Restored(found),
+        (false, true) => Choice::Pending(found),
+        (false, false) => Choice::LeftOut,
+    }
 }
 
 impl Restore<'_, '_> {
     fn entry(&mut self, found: Found) -> Result<()> {
+        // Those that do not lead to the entry were left behind by the walk.
+        for above in std::mem::take(&mut self.pending) {
+            if is_within(&found.path, &above.path) {
+                self.make(above)?;
+            }
+        }
+        self.make(found)
+    }
+
+    fn make(&mut self, found: Found) -> Result<()> {
         let Found { path, entry } = found;
         let job = self.job;
         let directory = entry.content == Content::Directory;
@@ -335,7 +362,7 @@ fn compare(job: &Job<'_>, description: &Description) -> Result<()> {
     let mut walk = Walk::new(job.indexed, description, &job.options.within);
     while let Some(found) = walk.step()? {
         job.progress.check()?;
-        let Some(Found { path, entry }) = selected(job.options, found) else { continue };
+        let Choice::Restored(Found { path, entry }) = choose(job.options, found) else { continue };
         if matches!(entry.content, Content::File { .. }) {
             let pieces = job.indexed.pieces(&entry.content)?;
             if !place::matches(job, &path, &pieces)? {

@@ -109,6 +109,8 @@ fn a_part_of_a_snapshot_is_selected_by_path_and_pattern() {
     check("data", &[], &["[0-9]", "1?"], &[]);
     check("data/2", &["[25]"], &[], &["11", "14", "17", "2", "5", "8"]);
     check("data/0", &["1[25]"], &[], &["12", "15"]);
+    check("data", &["1[25]", "/**/data/1/7"], &["15"], &["0", "0/12", "1", "1/7"]);
+    check("data", &[], &["0", "2"], &["1", "1/1", "1/10", "1/13", "1/16", "1/19", "1/4", "1/7"]);
     let mut options = options(&Temporary::new().0, &folder.0);
     options.within.extend_from_slice(b"/none");
     assert!(matches!(with(&repository, &saved, &options), Err(BackupError::Missing(_))));
