@@ -40,6 +40,16 @@ pub enum Kind {
     Partial,
     /// A measurement became worse than its baseline, or missed its objective. Exit code 13.
     Regressed,
+    /// Some files could not be saved or restored; the rest was. Exit code 3.
+    Incomplete,
+    /// There is no backup repository at the place. Exit code 10.
+    NoRepository,
+    /// Another process prunes the backup repository. Exit code 11.
+    Locked,
+    /// The password opens no key of the backup repository. Exit code 12.
+    WrongPassword,
+    /// A signal ended a backup or restore; what is stored stays. Exit code 130, as a shell reports for SIGINT.
+    Interrupted,
 }
 
 impl Kind {
@@ -59,6 +69,11 @@ impl Kind {
             Kind::Void => 11,
             Kind::Partial => 12,
             Kind::Regressed => 13,
+            Kind::Incomplete => 3,
+            Kind::NoRepository => 10,
+            Kind::Locked => 11,
+            Kind::WrongPassword => 12,
+            Kind::Interrupted => 130,
         }
     }
 }

@@ -154,6 +154,33 @@ fn what_is_printed_for_machines_is_documented() {
         one("Files of a share", &["share", "ls", "files"]);
         place.json(&["share", "unmount", &directory]);
     }
+    let (repository, password) = (place.path("repository"), place.path("phrase"));
+    std::fs::create_dir(place.path("saved")).unwrap();
+    std::fs::write(place.path("saved/ledger"), b"kept").unwrap();
+    std::os::unix::fs::symlink("ledger", place.path("saved/link")).unwrap();
+    let at = ["--repository", &repository, "--password-file", &password];
+    let saved = place.path("saved");
+    let with = |arguments: &[&'static str]| [&["backup"], arguments, &at[..]].concat();
+    one("stele backup init", &with(&["init"]));
+    one("stele backup run", &[&with(&["run", "--tag", "nightly"])[..], &[&saved]].concat());
+    std::fs::write(place.path("saved/second"), b"new").unwrap();
+    one("stele backup run", &[&with(&["run"])[..], &[&saved]].concat());
+    let snapshots = one("stele backup snapshots", &with(&["snapshots"]));
+    let first = snapshots[0]["snapshot"].as_str().unwrap().to_owned();
+    one("stele backup restore", &[&with(&["restore", "latest", "--to"])[..], &[&place.path("restored")]].concat());
+    one("stele backup verify", &with(&["verify", "--data"]));
+    one("stele backup verify --without-password", &with(&["verify", "--without-password"]));
+    one("stele backup key list", &with(&["key", "list"]));
+    one(
+        "stele backup key add",
+        &with(&["key", "add", "--label", "second", "--new-password-file"])
+            .into_iter()
+            .chain([&*password])
+            .collect::<Vec<_>>(),
+    );
+    one("stele backup forget", &with(&["forget", "--keep-last", "1"]));
+    one("stele backup prune", &with(&["prune"]));
+    drop(first);
     one("stele clock", &["clock", "show"]);
     one("stele audit verify", &["audit", "verify"]);
     one("stele audit key", &["audit", "key"]);

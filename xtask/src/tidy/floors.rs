@@ -13,16 +13,23 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("object", &["ground", "archive"]),
     ("block", &["ground", "media"]),
     ("file", &["ground", "media", "catalog", "archive"]),
+    ("backup", &["ground"]),
     ("lab", &["ground", "codes", "media", "array", "block"]),
     ("papers", &["ground", "media", "lab"]),
     ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "file"]),
-    ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "file", "lab", "papers"]),
+    (
+        "stele",
+        &[
+            "ground", "codes", "media", "array", "catalog", "archive", "object", "block", "file", "backup", "lab",
+            "papers",
+        ],
+    ),
     // What is not part of the product may use all of it.
     (
         "bench",
         &[
-            "ground", "codes", "digests", "media", "array", "catalog", "archive", "object", "block", "lab", "papers",
-            "sim", "isal",
+            "ground", "codes", "digests", "media", "array", "catalog", "archive", "object", "block", "backup", "lab",
+            "papers", "sim", "isal",
         ],
     ),
     ("mutants", &[]),

@@ -1,6 +1,7 @@
 //! The command line: the arguments of every command, with help and examples. `commands` carries the commands out.
 
 pub mod audit;
+pub mod backup;
 pub mod bucket;
 pub mod config;
 pub mod evidence;
@@ -36,7 +37,7 @@ Examples:
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 no such thing, 5 damaged or too few drives,
 6 full, 7 busy or no server, 8 drives did not answer in time, 9 there already; of measurements:
-10 not steady, 11 void, 12 partial, 13 regressed."
+10 not steady, 11 void, 12 partial, 13 regressed; those of backups: `stele backup --help`."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -80,6 +81,9 @@ pub enum Command {
     /// Buckets, their locks and their default retention
     #[command(subcommand)]
     Bucket(bucket::Bucket),
+    /// Backups: encrypted, deduplicated snapshots of files
+    #[command(subcommand)]
+    Backup(backup::Backup),
     /// Access keys, and export of the master key
     #[command(subcommand)]
     Key(key::Key),

@@ -188,9 +188,18 @@ async fn dispatch(
 
 fn failed(failure: Failure) -> Response {
     let status = match failure.kind {
-        Kind::Failed | Kind::Stuck | Kind::Unread | Kind::Unsteady | Kind::Void | Kind::Partial | Kind::Regressed => {
-            StatusCode::INTERNAL_SERVER_ERROR
-        }
+        Kind::Failed
+        | Kind::Stuck
+        | Kind::Unread
+        | Kind::Unsteady
+        | Kind::Void
+        | Kind::Partial
+        | Kind::Regressed
+        | Kind::Incomplete
+        | Kind::NoRepository
+        | Kind::Locked
+        | Kind::WrongPassword
+        | Kind::Interrupted => StatusCode::INTERNAL_SERVER_ERROR,
         Kind::Usage => StatusCode::BAD_REQUEST,
         Kind::Refused => StatusCode::FORBIDDEN,
         Kind::Missing => StatusCode::NOT_FOUND,

@@ -1,0 +1,267 @@
+//! The walk: which entries there are, and which of them the previous snapshot has unchanged.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::Stat;
+use rustix::io::Errno;
+
+use super::{BATCH_BYTES, BATCH_ENTRIES, FileAt, Item, Job, SPAN, lock};
+use crate::error::{BackupError, Result};
+use crate::index::Location;
+use crate::repository::trees::Walk;
+use crate::snapshot::{Description, is_within};
+use crate::tree::{Content, Entry, Metadata, NAME_MAX, PATH_MAX, Piece, join};
+use crate::walk::{self, Folder};
+
+const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
+const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
+
+/// The paths as a tree has them: absolute, without a slash before them, sorted, none within another one. Symbolic links
+/// above the last component are followed.
+pub fn roots(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
+    let mut found = Vec::new();
+    for path in paths {
+        let failed = |error: std::io::Error| BackupError::io("save", path, &error);
+        let whole = match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                parent.canonicalize().map_err(failed)?.join(name)
+            }
+            // `/`, `.`, or a path that ends in `..`.
+            _ => path.canonicalize().map_err(failed)?,
+        };
+        whole.symlink_metadata().map_err(failed)?;
+        found.push(whole.as_os_str().as_bytes().strip_prefix(b"/").unwrap_or_default().to_vec());
+    }
+    found.sort_by(|a, b| crate::tree::order(a, b));
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for path in found {
+        if !kept.last().is_some_and(|last| is_within(&path, last)) {
+            kept.push(path);
+        }
+    }
+    if kept.is_empty() {
+        return Err(BackupError::Invalid("there is no path to save".to_owned()));
+    }
+    Ok(kept)
+}
+
+/// A directory that is being walked.
+struct Level {
+    folder: Folder,
+    /// The names that are left, the next one last.
+    names: Vec<Vec<u8>>,
+    path: Vec<u8>,
+}
+
+struct Scan<'a, 'b> {
+    job: &'a Job<'b>,
+    roots: &'a [Vec<u8>],
+    before: Option<Walk>,
+    batch: Vec<Item>,
+    batch_bytes: u64,
+    send: &'a mut dyn FnMut(Vec<Item>) -> Result<()>,
+    /// The device of the current path to save.
+    device: Option<u64>,
+}
+
+/// Walks all roots and sends batches.
+pub fn walk(
+    job: &Job<'_>,
+    roots: &[Vec<u8>],
+    before: Option<&Description>,
+    send: &mut dyn FnMut(Vec<Item>) -> Result<()>,
+) -> Result<()> {
+    let before = before.map(|description| Walk::new(job.indexed, description, b""));
+    let mut scan = Scan { job, roots, before, batch: Vec::new(), batch_bytes: 0, send, device: None };
+    let failed = |error: Errno| BackupError::io("open", Path::new("/"), &error.into());
+    let top = walk::open_top().map_err(failed)?;
+    let names = scan.names(&top, b"").map_err(failed)?;
+    let mut levels = vec![Level { folder: top, names, path: Vec::new() }];
+    while let Some(level) = levels.last_mut() {
+        let Some(name) = level.names.pop() else {
+            levels.pop();
+            continue;
+        };
+        let (path, folder, depth) = (join(&level.path, &name), Arc::clone(&level.folder), levels.len() - 1);
+        if let Some(folder) = scan.visit(&folder, name, &path, depth)? {
+            match scan.names(&folder, &path) {
+                Ok(names) => levels.push(Level { folder, names, path }),
+                Err(error) => scan.job.issue(&path, format!("cannot list the directory: {error}")),
+            }
+        }
+    }
+    scan.flush()
+}
+
+impl Scan<'_, '_> {
+    /// The names to visit in a directory, the first one last. Above the roots only those that lead to one.
+    fn names(&self, folder: &Folder, path: &[u8]) -> rustix::io::Result<Vec<Vec<u8>>> {
+        let inside = self.roots.iter().any(|root| is_within(path, root));
+        let mut names = match inside {
+            true => walk::names(folder)?,
+            false => {
+                let below = self.roots.iter().filter(|root| is_within(root, path));
+                let skip = if path.is_empty() { 0 } else { path.len() + 1 };
+                let rest = below.filter_map(|root| root.get(skip..)?.split(|byte| *byte == b'/').next());
+                let mut names: Vec<Vec<u8>> = rest.map(<[u8]>::to_vec).collect();
+                names.sort_unstable();
+                names.dedup();
+                names
+            }
+        };
+        names.reverse();
+        Ok(names)
+    }
+
+    /// Sends an entry on its way. Gives the directory to enter.
+    fn visit(&mut self, folder: &Folder, name: Vec<u8>, path: &[u8], depth: usize) -> Result<Option<Folder>> {
+        let is_root = self.roots.iter().any(|root| root == path);
+        let inside = is_root || self.roots.iter().any(|root| is_within(path, root));
+        if inside && !is_root && self.job.options.filter.excludes(path) {
+            return Ok(None);
+        }
+        if name.len() > NAME_MAX || path.len() > PATH_MAX {
+            self.job.issue(path, format!("the path exceeds {PATH_MAX} bytes"));
+            return Ok(None);
+        }
+        let stat = match walk::stat(folder, &name) {
+            Ok(stat) => stat,
+            Err(error) => {
+                self.job.issue(path, format!("cannot read the metadata: {error}"));
+                return Ok(None);
+            }
+        };
+        if is_root {
+            self.device = Some(stat.st_dev as u64);
+        }
+        let mut metadata = walk::metadata(&stat);
+        if walk::is_file(&stat) {
+            self.file(folder, name, path, depth, stat, metadata)?;
+            return Ok(None);
+        }
+        let content = match walk::content(folder, &name, &stat) {
+            Ok(Some(content)) => content,
+            Ok(None) => {
+                self.job.issue(path, "it is of an unknown kind".to_owned());
+                return Ok(None);
+            }
+            Err(error) => {
+                self.job.issue(path, format!("cannot read the link: {error}"));
+                return Ok(None);
+            }
+        };
+        let mut enter = None;
+        if content == Content::Directory {
+            match walk::open_folder(folder, &name) {
+                Ok(opened) => {
+                    use std::os::fd::AsFd;
+                    self.take_xattrs(&mut metadata, path, walk::xattrs(opened.as_fd()));
+                    let foreign = self.job.options.one_file_system && inside && self.device != Some(metadata.device);
+                    let skipped = foreign || (inside && self.is_marked(&opened));
+                    enter = (!skipped).then_some(opened);
+                }
+                Err(error) => self.job.issue(path, format!("cannot open the directory: {error}")),
+            }
+        } else {
+            self.take_xattrs(&mut metadata, path, walk::xattrs_unopened(folder, &name));
+        }
+        self.push(Item::Ready { depth, entry: Entry { name, metadata, content }, unchanged: false }, 0)?;
+        Ok(enter)
+    }
+
+    fn take_xattrs(&self, metadata: &mut Metadata, path: &[u8], read: rustix::io::Result<Vec<(Vec<u8>, Vec<u8>)>>) {
+        match read {
+            Ok(xattrs) => metadata.xattrs = xattrs,
+            Err(error) => self.job.issue(path, format!("cannot read the extended attributes: {error}")),
+        }
+    }
+
+    /// Whether the directory's content is left out because of a file in it.
+    fn is_marked(&self, folder: &Folder) -> bool {
+        let options = self.job.options;
+        let present = options.exclude_if_present.iter().any(|name| walk::stat(folder, name.as_bytes()).is_ok());
+        present || (options.exclude_caches && is_cache(folder))
+    }
+
+    fn file(
+        &mut self,
+        folder: &Folder,
+        name: Vec<u8>,
+        path: &[u8],
+        depth: usize,
+        stat: Stat,
+        metadata: Metadata,
+    ) -> Result<()> {
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        if let Some(entry) = self.unchanged(path, &metadata, size) {
+            return self.push(Item::Ready { depth, entry, unchanged: true }, 0);
+        }
+        let file = FileAt { folder: Arc::clone(folder), name, stat, path: path.into(), metadata };
+        if size <= SPAN {
+            return self.push(Item::Read { depth, file }, size);
+        }
+        let mut from = 0;
+        while from < size {
+            let length = SPAN.min(size - from);
+            let (file, last) = (file.clone(), from + length == size);
+            self.push(Item::Span { depth, file, from, length, last }, length)?;
+            from += length;
+        }
+        Ok(())
+    }
+
+    /// The entry of the previous snapshot, if the file looks unchanged and all of its chunks are there.
+    fn unchanged(&mut self, path: &[u8], is: &Metadata, size: u64) -> Option<Entry> {
+        let entry = match self.before.as_mut()?.seek(path) {
+            Ok(entry) => entry?,
+            // The tree is damaged from here on: files are read, as in a first backup.
+            Err(_) => {
+                self.before = None;
+                return None;
+            }
+        };
+        let was = &entry.metadata;
+        let same = was.modified == is.modified && was.changed == is.changed && was.inode == is.inode;
+        if !same || !matches!(entry.content, Content::File { .. }) || entry.content.size() != size {
+            return None;
+        }
+        let Content::File { pieces, lists, .. } = &entry.content else { return None };
+        let listed = if lists.is_empty() { None } else { Some(self.job.indexed.pieces(&entry.content).ok()?) };
+        let mut index = self.job.indexed.index();
+        let chunks = listed.as_ref().unwrap_or(pieces).iter().filter_map(|piece| match piece {
+            Piece::Chunk { id, .. } => Some(id),
+            Piece::Hole(_) => None,
+        });
+        let locations: Option<Vec<Location>> = chunks.chain(lists).map(|id| index.find(id)).collect();
+        drop(index);
+        let mut gathered = lock(&self.job.gathered);
+        locations?.into_iter().for_each(|location| gathered.insert(location));
+        drop(gathered);
+        // Owner, links and device may differ without a change of content.
+        let metadata = Metadata { xattrs: entry.metadata.xattrs, ..is.clone() };
+        Some(Entry { name: entry.name, metadata, content: entry.content })
+    }
+
+    fn push(&mut self, item: Item, bytes: u64) -> Result<()> {
+        self.batch.push(item);
+        self.batch_bytes += bytes;
+        if self.batch.len() >= BATCH_ENTRIES || self.batch_bytes >= BATCH_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.batch_bytes = 0;
+        if self.batch.is_empty() { Ok(()) } else { (self.send)(std::mem::take(&mut self.batch)) }
+    }
+}
+
+fn is_cache(folder: &Folder) -> bool {
+    let Ok(file) = walk::open_file(folder, CACHE_TAG) else { return false };
+    let mut start = [0; CACHE_SIGNATURE.len()];
+    rustix::io::pread(&file, &mut start, 0) == Ok(start.len()) && start == CACHE_SIGNATURE
+}

@@ -1,0 +1,341 @@
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::sync::Arc;
+
+use stele_ground::Dice;
+
+use super::*;
+use crate::repository::trees::Walk;
+use crate::store::{Folder as StoreFolder, Store, memory::Memory};
+use crate::testing::{PASSWORD, Temporary, options, picture, random, repository, restore, save, stage};
+use crate::verify;
+
+/// A tree with files of all lengths that matter, links, a pipe, holes and odd names.
+fn tree() -> Temporary {
+    let folder = Temporary::new();
+    let mut dice = Dice::new(1);
+    for (number, length) in [0, 1, 255, 256, 257, 4095, 4096, 4097, 9000, 50_000].into_iter().enumerate() {
+        folder.write(&format!("lengths/{number}"), random(dice.roll(), length));
+    }
+    folder.write("text/long", b"the same line\n".repeat(9000));
+    folder.write("text/copy", b"the same line\n".repeat(9000));
+    folder.write("odd/new\nline \u{fc}", b"odd");
+    folder.write("odd/\u{1f} tab\t", b"odder");
+    symlink("../text/long", folder.join("odd/link")).unwrap();
+    symlink("/nonexistent", folder.join("odd/dangling")).unwrap();
+    std::fs::hard_link(folder.join("text/long"), folder.join("odd/second")).unwrap();
+    std::fs::create_dir(folder.join("empty")).unwrap();
+    std::fs::set_permissions(folder.join("empty"), PermissionsExt::from_mode(0o1710)).unwrap();
+    std::fs::set_permissions(folder.join("text/copy"), PermissionsExt::from_mode(0o4551)).unwrap();
+    let pipe = rustix::fs::mknodat(
+        rustix::fs::CWD,
+        folder.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o620),
+        0,
+    );
+    pipe.unwrap();
+    let sparse = std::fs::File::create(folder.join("sparse")).unwrap();
+    sparse.set_len(300_000).unwrap();
+    sparse.write_all_at(&random(9, 5000), 100_000).unwrap();
+    folder
+}
+
+#[test]
+fn a_tree_of_every_kind_is_restored_as_it_was() {
+    let (repository, _) = repository(1);
+    let folder = tree();
+    let saved = save(&repository, &folder.0).unwrap();
+    assert_eq!((saved.description.problems, &saved.description.issues), (0, &Vec::new()));
+    let target = Temporary::new();
+    let restored = restore(&repository, &saved, &folder.0, &target.0).unwrap();
+    assert_eq!(restored.issues, []);
+    assert_eq!(picture(&target.0), picture(&folder.0));
+    use std::os::unix::fs::MetadataExt;
+    let blocks = |folder: &Temporary| folder.join("sparse").metadata().unwrap().blocks();
+    assert!(blocks(&target) <= blocks(&folder), "holes were filled");
+    assert!(verify::run(&repository, true, 2, &Default::default()).unwrap().is_good());
+}
+
+#[test]
+fn an_unchanged_tree_is_not_read_again() {
+    let (repository, store) = repository(1);
+    let folder = tree();
+    let first = save(&repository, &folder.0).unwrap();
+    let (bytes, segments) = (store.bytes(), store.names(StoreFolder::Segments).len());
+    let second = save(&repository, &folder.0).unwrap();
+    assert_eq!(second.parent, Some(first.id));
+    let counts = second.description.counts;
+    assert_eq!((counts.files_read, counts.bytes_new, counts.bytes_stored), (0, 0, 0));
+    assert_eq!((counts.files, counts.bytes), (first.description.counts.files, first.description.counts.bytes));
+    assert_eq!(second.description.tree, first.description.tree);
+    assert_eq!(store.names(StoreFolder::Segments).len(), segments);
+    assert!(store.bytes() - bytes < 3000, "{} bytes for nothing new", store.bytes() - bytes);
+    let (of_first, of_second) = (repository.references(&first.id).unwrap(), repository.references(&second.id).unwrap());
+    assert_eq!(of_first.0.len(), of_second.0.len());
+}
+
+#[test]
+fn every_kind_of_change_is_seen() {
+    let (repository, store) = repository(1);
+    let folder = tree();
+    let mut dice = Dice::new(3);
+    for round in 0..6 {
+        store.set_now(1_000_000 + round);
+        let long = folder.join("text/copy");
+        match round {
+            0 => std::fs::rename(folder.join("lengths/3"), folder.join("lengths/x")).unwrap(),
+            1 => {
+                // The same length and the same modification time; only the change time tells.
+                let before = long.metadata().unwrap().modified().unwrap();
+                std::fs::set_permissions(&long, PermissionsExt::from_mode(0o600)).unwrap();
+                let file = std::fs::File::options().write(true).open(&long).unwrap();
+                file.write_all_at(b"X", dice.below(100_000)).unwrap();
+                file.set_modified(before).unwrap();
+            }
+            2 => std::fs::remove_dir_all(folder.join("odd")).unwrap(),
+            3 => std::fs::set_permissions(folder.join("empty"), PermissionsExt::from_mode(0o755)).unwrap(),
+            4 => drop(folder.write("odd", b"now a file")),
+            _ => {
+                std::fs::remove_file(folder.join("pipe")).unwrap();
+                drop(folder.write("pipe/inside", b"now a directory"));
+            }
+        }
+        let saved = save(&repository, &folder.0).unwrap();
+        let target = Temporary::new();
+        restore(&repository, &saved, &folder.0, &target.0).unwrap();
+        assert_eq!(picture(&target.0), picture(&folder.0), "round {round}");
+    }
+}
+
+#[test]
+fn an_agent_killed_behind_any_change_of_the_store_resumes() {
+    let folder = tree();
+    let total = {
+        let (repository, store) = repository(1);
+        save(&repository, &folder.0).unwrap();
+        store.names(StoreFolder::Segments).len() as u64 + 3
+    };
+    for changes in 0..total {
+        let (repository, store) = repository(1);
+        store.fail_after(Some(changes));
+        let killed = save(&repository, &folder.0);
+        store.fail_after(None);
+        // The end of the session is the last change; without it the snapshot is there all the same.
+        let snapshots = repository.snapshots().unwrap().len();
+        assert_eq!(killed.is_ok(), snapshots == 1, "{changes} changes");
+        let stored = store.names(StoreFolder::Segments).len();
+        let saved = save(&repository, &folder.0).unwrap();
+        if snapshots == 0 {
+            let whole = stored as u64 * 16_000;
+            let new = saved.description.counts.bytes_new;
+            assert!(
+                new <= 120_000_u64.saturating_sub(whole.saturating_sub(32_000)),
+                "{new} new bytes after {stored} segments"
+            );
+        }
+        let checked = verify::run(&repository, true, 1, &Default::default()).unwrap();
+        assert!(checked.is_good(), "{changes} changes: {checked:?}");
+        let target = Temporary::new();
+        restore(&repository, &saved, &folder.0, &target.0).unwrap();
+        assert_eq!(picture(&target.0), picture(&folder.0), "{changes} changes");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_saved_are_listed_and_the_rest_is_saved() {
+    let (repository, _) = repository(1);
+    let folder = tree();
+    // Root reads everything. A name that is too long for its path is no file at all, so a socket of a closed directory
+    // is not possible either: a file that vanishes between the walk and the reading is.
+    let victim = folder.write("vanishes/file", random(5, 20_000));
+    let mut options = options(&folder.0);
+    options.workers = 1;
+    let progress = Progress::default();
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let packer = Packer::new(indexed.clone(), 1);
+    let job = job(&indexed, &options, &progress, &packer);
+    let roots = scan::roots(&options.paths).unwrap();
+    let tree = pipeline(&job, |send| {
+        let mut batches = Vec::new();
+        scan::walk(&job, &roots, None, &mut |batch| {
+            batches.push(batch);
+            Ok(())
+        })?;
+        std::fs::remove_file(&victim).unwrap();
+        std::fs::write(folder.join("lengths/9"), b"shrunk").unwrap();
+        std::fs::remove_file(folder.join("lengths/8")).unwrap();
+        symlink("9", folder.join("lengths/8")).unwrap();
+        batches.into_iter().try_for_each(send)
+    });
+    tree.unwrap();
+    let (problems, issues) = &*lock(&job.issues);
+    assert_eq!(*problems, 3, "{issues:?}");
+    let mut texts: Vec<String> =
+        issues.iter().map(|issue| format!("{}: {}", String::from_utf8_lossy(&issue.path), issue.text)).collect();
+    texts.sort();
+    for (text, ends) in texts.iter().zip([
+        "lengths/8: cannot open the file",
+        "lengths/9: it changed while",
+        "vanishes/file: cannot open the file",
+    ]) {
+        assert!(text.contains(ends), "{text}");
+    }
+}
+
+fn job<'a>(indexed: &'a Indexed, options: &'a Options, progress: &'a Progress, packer: &'a Packer) -> Job<'a> {
+    Job {
+        indexed,
+        options,
+        progress,
+        packer,
+        chunker: Chunker::new(indexed.keys.boundaries(), indexed.header.lengths),
+        under_way: Mutex::default(),
+        room: Condvar::new(),
+        issues: Mutex::default(),
+        counts: Mutex::default(),
+        gathered: Mutex::default(),
+        failure: Mutex::default(),
+    }
+}
+
+#[test]
+fn a_file_longer_than_a_span_is_read_by_several_workers() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    let path = folder.write("before", b"before");
+    let large = std::fs::File::create(folder.join("large")).unwrap();
+    large.set_len(3 * SPAN + 1000).unwrap();
+    for (seed, at) in [(1, 0), (2, SPAN - 3000), (3, 2 * SPAN), (4, 3 * SPAN)] {
+        large.write_all_at(&random(seed, 1000 + seed as usize * 2000 % 6000), at).unwrap();
+    }
+    folder.write("later", b"later");
+    let saved = save(&repository, &folder.0).unwrap();
+    assert_eq!(saved.description.issues, []);
+    let target = Temporary::new();
+    restore(&repository, &saved, &folder.0, &target.0).unwrap();
+    assert_eq!(picture(&target.0), picture(&folder.0));
+    assert!(path.exists());
+    // More pieces than an entry holds.
+    folder.write("large", random(7, PIECES * 700));
+    store.set_now(1_000_001);
+    let saved = save(&repository, &folder.0).unwrap();
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let mut walk = Walk::new(&indexed, &saved.description, &tree_path(&folder.join("large")).unwrap());
+    let entry = walk.step().unwrap().unwrap().entry;
+    assert!(
+        matches!(&entry.content, crate::tree::Content::File { lists, pieces, .. } if lists.len() > 1 && pieces.is_empty())
+    );
+    let target = Temporary::new();
+    restore(&repository, &saved, &folder.0, &target.0).unwrap();
+    assert_eq!(picture(&target.0), picture(&folder.0));
+    let again = save(&repository, &folder.0).unwrap();
+    assert_eq!(again.description.counts.files_read, 0);
+    assert!(verify::run(&repository, false, 1, &Default::default()).unwrap().is_good());
+}
+
+const PIECES: usize = crate::tree::PIECES_MAX * 2;
+
+#[test]
+fn excluded_and_marked_directories_are_left_out() {
+    let (repository, _) = repository(1);
+    let folder = Temporary::new();
+    for name in
+        ["keep/a.txt", "keep/a.o", "cache/CACHEDIR.TAG", "cache/x", "nobackup/.nobackup", "nobackup/x", "build/x"]
+    {
+        folder.write(name, b"content");
+    }
+    folder.write("cache/CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55\nmore");
+    folder.write("false/CACHEDIR.TAG", b"no signature");
+    let mut options = options(&folder.0);
+    options.filter.add("*.o", false).unwrap();
+    options.filter.add("/**/build", false).unwrap();
+    options.exclude_caches = true;
+    options.exclude_if_present = vec![".nobackup".to_owned()];
+    let saved = run(&repository, Source::Files, &options, &Progress::default()).unwrap();
+    let target = Temporary::new();
+    restore(&repository, &saved, &folder.0, &target.0).unwrap();
+    let names = |folder: &Temporary| {
+        let lines = picture(&folder.0).into_iter();
+        lines.map(|line| line.split('"').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&target), ["cache", "false", "false/CACHEDIR.TAG", "keep", "keep/a.txt", "nobackup"]);
+}
+
+#[test]
+fn a_stream_is_saved_as_a_file() {
+    let (repository, _) = repository(1);
+    let content = random(1, 77_777);
+    let source = Source::Stream { name: b"dump.sql".to_vec(), reader: &mut content.as_slice() };
+    let saved = run(&repository, source, &options(Path::new("/")), &Progress::default()).unwrap();
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let target = Temporary::new();
+    let options = crate::restore::Options {
+        target: target.0.clone(),
+        within: Vec::new(),
+        exclude: Filter::default(),
+        include: Filter::default(),
+        verify: true,
+        workers: 1,
+    };
+    crate::restore::run(&indexed, &saved.description, &options, &Default::default()).unwrap();
+    assert_eq!(std::fs::read(target.join("dump.sql")).unwrap(), content);
+}
+
+#[test]
+fn the_server_sees_neither_names_nor_content() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    let secret = b"a sentence that must stay secret";
+    folder.write("secret-name", secret.repeat(3));
+    save(&repository, &folder.0).unwrap();
+    let folders = [StoreFolder::Keys, StoreFolder::Segments, StoreFolder::Snapshots, StoreFolder::Sessions];
+    let mut seen = 0;
+    for name in folders.into_iter().flat_map(|folder| store.names(folder)) {
+        let bytes = store.get(&name, 1 << 20).unwrap();
+        seen += 1;
+        for word in [secret.as_slice(), b"secret-name", b"host", blake3::hash(&secret.repeat(3)).as_bytes()] {
+            assert!(!bytes.windows(word.len()).any(|window| window == word), "{name:?}");
+        }
+    }
+    assert!(seen >= 5);
+}
+
+#[test]
+fn a_stop_ends_a_backup_and_leaves_the_repository_whole() {
+    let (repository, _) = repository(1);
+    let folder = tree();
+    let progress = Progress::default();
+    progress.stop.store(true, Ordering::Relaxed);
+    let stopped = run(&repository, Source::Files, &options(&folder.0), &progress);
+    assert_eq!(stopped.map(drop), Err(BackupError::Stopped));
+    assert_eq!(repository.snapshots(), Ok(Vec::new()));
+    save(&repository, &folder.0).unwrap();
+}
+
+#[test]
+fn two_agents_save_into_one_repository_at_once() {
+    let (first, store) = repository(1);
+    let second = Repository::open(store, stage(2), PASSWORD).unwrap();
+    let (one, other) = (tree(), tree());
+    std::thread::scope(|scope| {
+        let a = scope.spawn(|| save(&first, &one.0).unwrap());
+        let b = scope.spawn(|| save(&second, &other.0).unwrap());
+        assert_ne!(a.join().unwrap().id, b.join().unwrap().id);
+    });
+    assert!(verify::run(&first, true, 2, &Default::default()).unwrap().is_good());
+    assert_eq!(first.snapshots().unwrap().len(), 2);
+}
+
+#[test]
+fn a_session_that_prune_may_have_ended_does_not_commit() {
+    let store = Arc::new(Memory::default());
+    let surroundings = stage(1);
+    let made = Repository::make(store, surroundings.clone(), PASSWORD, "", crate::testing::SMALL).unwrap();
+    let (session, _) = made.begin_session().unwrap();
+    surroundings.elapsed.store(crate::repository::epochs::SESSION_SECONDS / 2, Ordering::Relaxed);
+    assert!(session.check().is_err());
+    let (mut session, _) = made.begin_session().unwrap();
+    surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2, Ordering::Relaxed);
+    session.keep_alive().unwrap();
+    session.check().unwrap();
+}

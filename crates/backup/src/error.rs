@@ -1,0 +1,71 @@
+//! Errors, by what the caller can do.
+
+use std::fmt;
+use std::path::Path;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BackupError {
+    /// The store has no repository. Create one, or name another place.
+    NoRepository(String),
+    /// No key of the repository opens with this password.
+    WrongPassword,
+    /// Another process has the repository, in a way that excludes this operation. Retry later.
+    Locked(String),
+    /// Stored bytes are not those that were written. Repair, or restore the rest.
+    Damaged(String),
+    /// The named snapshot, path or segment is not there.
+    Missing(String),
+    /// It is there already.
+    Exists(String),
+    /// The store forbids it: retention, or credentials without this right.
+    Refused(String),
+    /// The store has no space left.
+    Full(String),
+    /// The request makes no sense. Change it.
+    Invalid(String),
+    /// The store or the file system failed. Retry.
+    Failed(String),
+    /// The caller asked to stop.
+    Stopped,
+}
+
+pub type Result<T> = std::result::Result<T, BackupError>;
+
+impl BackupError {
+    pub fn damaged(text: impl Into<String>) -> BackupError {
+        BackupError::Damaged(text.into())
+    }
+
+    /// An error of the operating system, with the attempted action and the place.
+    pub fn io(action: &str, place: &Path, error: &std::io::Error) -> BackupError {
+        use std::io::ErrorKind;
+        let text = format!("cannot {action} {}: {error}", place.display());
+        match error.kind() {
+            ErrorKind::NotFound => BackupError::Missing(text),
+            ErrorKind::AlreadyExists => BackupError::Exists(text),
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => BackupError::Refused(text),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => BackupError::Full(text),
+            _ => BackupError::Failed(text),
+        }
+    }
+}
+
+impl fmt::Display for BackupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BackupError::WrongPassword => f.write_str("the password opens no key of the repository"),
+            BackupError::Stopped => f.write_str("stopped on request"),
+            BackupError::NoRepository(text)
+            | BackupError::Locked(text)
+            | BackupError::Damaged(text)
+            | BackupError::Missing(text)
+            | BackupError::Exists(text)
+            | BackupError::Refused(text)
+            | BackupError::Full(text)
+            | BackupError::Invalid(text)
+            | BackupError::Failed(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for BackupError {}

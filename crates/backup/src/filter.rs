@@ -1,0 +1,165 @@
+//! Which files are left out: patterns as restic has them.
+//!
+//! A pattern is compared with whole components of the path. `*`, `?` and `[a-z]` match within a component, `**` matches
+//! any number of components. A pattern that begins with `/` must match from the top, another one anywhere. A pattern
+//! that matches a directory leaves out all below it. A pattern that begins with `!` takes back what earlier ones left
+//! out; it has no effect below a directory that is left out.
+
+use crate::error::{BackupError, Result};
+
+/// Bytes of a pattern, and patterns of a backup.
+const PATTERN_MAX: usize = 4096;
+const PATTERNS_MAX: usize = 10_000;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Pattern {
+    negated: bool,
+    from_top: bool,
+    ignore_case: bool,
+    parts: Vec<Vec<u8>>,
+}
+
+/// The patterns of a backup.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Filter(Vec<Pattern>);
+
+impl Filter {
+    pub fn add(&mut self, text: &str, ignore_case: bool) -> Result<()> {
+        let wrong = |why: &str| BackupError::Invalid(format!("pattern '{text}': {why}"));
+        if text.len() > PATTERN_MAX || self.0.len() >= PATTERNS_MAX {
+            return Err(wrong("there are too many patterns, or it is too long"));
+        }
+        let (negated, rest) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest));
+        let from_top = rest.starts_with('/');
+        let fold = |part: &str| if ignore_case { part.to_lowercase() } else { part.to_owned() };
+        let parts: Vec<Vec<u8>> =
+            rest.split('/').filter(|part| !part.is_empty()).map(|part| fold(part).into_bytes()).collect();
+        if parts.is_empty() {
+            return Err(wrong("it names nothing"));
+        }
+        if parts.iter().any(|part| has_open_class(part)) {
+            return Err(wrong("a '[' has no ']'"));
+        }
+        self.0.push(Pattern { negated, from_top, ignore_case, parts });
+        Ok(())
+    }
+
+    /// The patterns of a file: one on each line. Empty lines, and those that begin with `#`, count for nothing.
+    pub fn add_lines(&mut self, text: &str, ignore_case: bool) -> Result<()> {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        lines.into_iter().try_for_each(|line| self.add(line, ignore_case))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the path, relative to the top and without a slash before it, is left out.
+    pub fn excludes(&self, path: &[u8]) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+        let lower = path.to_ascii_lowercase();
+        let lower_parts: Vec<&[u8]> = lower.split(|byte| *byte == b'/').collect();
+        self.0.iter().fold(false, |excluded, pattern| {
+            let parts = if pattern.ignore_case { &lower_parts } else { &parts };
+            if pattern.matches(parts) { !pattern.negated } else { excluded }
+        })
+    }
+}
+
+impl Pattern {
+    /// Whether the pattern matches the end of the path. What is below a match was never reached.
+    fn matches(&self, path: &[&[u8]]) -> bool {
+        let starts = if self.from_top { 0..1 } else { 0..path.len() };
+        starts.into_iter().any(|from| match_parts(&self.parts, path.get(from..).unwrap_or_default()))
+    }
+}
+
+/// Whether the pattern's parts match the whole path. A table of both lengths, so that no pattern takes exponential time.
+fn match_parts(pattern: &[Vec<u8>], path: &[&[u8]]) -> bool {
+    // reach[i]: the parts so far match the first i components.
+    let mut reach = vec![false; path.len() + 1];
+    if let Some(first) = reach.first_mut() {
+        *first = true;
+    }
+    for part in pattern {
+        let mut next = vec![false; path.len() + 1];
+        if part == b"**" {
+            let mut any = false;
+            for (into, from) in next.iter_mut().zip(&reach) {
+                any |= *from;
+                *into = any;
+            }
+        } else {
+            for ((into, from), component) in next.iter_mut().skip(1).zip(&reach).zip(path) {
+                *into = *from && match_name(part, component);
+            }
+        }
+        reach = next;
+    }
+    reach.last() == Some(&true)
+}
+
+/// Whether a part of a pattern matches a name.
+fn match_name(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut place) = (0, 0);
+    // The last star, and the place in the name up to which it matches.
+    let mut star: Option<(usize, usize)> = None;
+    while place < name.len() {
+        let step = match (pattern.get(at), name.get(place)) {
+            (Some(b'*'), _) => {
+                star = Some((at, place));
+                at += 1;
+                continue;
+            }
+            (Some(b'?'), _) => Some(1),
+            (Some(b'['), Some(byte)) => match_class(pattern.get(at..).unwrap_or_default(), *byte),
+            (Some(b'\\'), Some(byte)) => (pattern.get(at + 1) == Some(byte)).then_some(2),
+            (Some(literal), Some(byte)) => (literal == byte).then_some(1),
+            _ => None,
+        };
+        match (step, star) {
+            (Some(length), _) => (at, place) = (at + length, place + 1),
+            (None, Some((star_at, up_to))) => {
+                star = Some((star_at, up_to + 1));
+                (at, place) = (star_at + 1, up_to + 1);
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern.get(at..).unwrap_or_default().iter().all(|byte| *byte == b'*')
+}
+
+/// The length of the class at the beginning of the pattern, if it contains the byte.
+fn match_class(pattern: &[u8], byte: u8) -> Option<usize> {
+    let length = pattern.iter().skip(2).position(|byte| *byte == b']')? + 3;
+    let inside = pattern.get(1..length - 1)?;
+    let (negated, inside) = match inside.strip_prefix(b"^").or_else(|| inside.strip_prefix(b"!")) {
+        Some(rest) if !rest.is_empty() => (true, rest),
+        _ => (false, inside),
+    };
+    let (mut found, mut at) = (false, 0);
+    while let Some(first) = inside.get(at) {
+        match (inside.get(at + 1), inside.get(at + 2)) {
+            (Some(b'-'), Some(last)) => {
+                found |= (*first..=*last).contains(&byte);
+                at += 3;
+            }
+            _ => {
+                found |= *first == byte;
+                at += 1;
+            }
+        }
+    }
+    (found != negated).then_some(length)
+}
+
+fn has_open_class(part: &[u8]) -> bool {
+    let open = part.iter().position(|byte| *byte == b'[');
+    open.is_some_and(|at| !part.iter().skip(at + 2).any(|byte| *byte == b']'))
+}
+
+#[cfg(test)]
+mod tests;

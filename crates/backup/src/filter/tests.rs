@@ -1,0 +1,54 @@
+use super::*;
+
+#[test]
+fn patterns_match_as_in_restic() {
+    let check = |patterns: &[&str], path: &str, excluded: bool| {
+        let mut filter = Filter::default();
+        patterns.iter().for_each(|pattern| filter.add(pattern, false).unwrap());
+        assert_eq!(filter.excludes(path.as_bytes()), excluded, "{patterns:?} {path}");
+    };
+    check(&[], "a", false);
+    check(&["*.o"], "src/main.o", true);
+    check(&["*.o"], "src/main.c", false);
+    check(&["*.o"], "src/.o", true);
+    check(&["foo"], "a/foo", true);
+    check(&["foo"], "a/food", false);
+    check(&["foo/bar"], "x/foo/bar", true);
+    check(&["foo/bar"], "foo/x/bar", false);
+    check(&["foo/**/bar"], "foo/bar", true);
+    check(&["foo/**/bar"], "foo/x/y/bar", true);
+    check(&["/home/*/tmp"], "home/a/tmp", true);
+    check(&["/home/*/tmp"], "x/home/a/tmp", false);
+    check(&["/home/*/tmp"], "home/a/b/tmp", false);
+    check(&["*", "!keep"], "keep", false);
+    check(&["*", "!keep"], "other", true);
+    check(&["!keep", "*"], "keep", true);
+    check(&["f?o[0-9]"], "foo7", true);
+    check(&["f?o[!0-9]"], "foo7", false);
+    check(&["f?o[^0-9]"], "foox", true);
+    check(&["[]x]"], "]", true);
+    check(&["a\\*b"], "a*b", true);
+    check(&["a\\*b"], "axb", false);
+    check(&["a*b*c"], "aXbXbXc", true);
+    check(&["a*b*c"], "aXbXbX", false);
+}
+
+#[test]
+fn patterns_without_case_and_from_files() {
+    let mut filter = Filter::default();
+    filter.add_lines("# objects\n\n *.ISO \n", true).unwrap();
+    assert!(filter.excludes(b"x/Disk.iso"));
+    assert!(!filter.excludes(b"# objects"));
+    for wrong in ["", "/", "!", "a[b", &"x".repeat(5000)] {
+        assert!(filter.add(wrong, false).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn no_pattern_takes_exponential_time() {
+    let mut filter = Filter::default();
+    filter.add(&"a*".repeat(500), false).unwrap();
+    filter.add(&"**/a/".repeat(200), false).unwrap();
+    assert!(!filter.excludes("a".repeat(499).as_bytes()));
+    assert!(!filter.excludes("a/".repeat(199).as_bytes()));
+}

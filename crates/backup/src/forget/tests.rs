@@ -1,0 +1,60 @@
+use super::*;
+
+const HOUR: u64 = 3600;
+/// Thursday, 1 January 2026, 00:00.
+const START: u64 = 1_767_225_600;
+
+fn candidate(number: u64, stored: u64) -> Candidate {
+    let mut id = [0; 32];
+    id[..8].copy_from_slice(&number.to_be_bytes());
+    Candidate { id: SnapshotId(id), stored, series: ("host".to_owned(), vec![b"srv".to_vec()]), tags: Vec::new() }
+}
+
+/// Hours since the start of the snapshots that are kept, of one every six hours for 100 days.
+fn kept(policy: &Policy) -> Vec<u64> {
+    let all = (0..400).map(|number| candidate(number, START + number * 6 * HOUR)).collect();
+    let judged = judge(all, policy).unwrap();
+    judged.into_iter().filter(|is| !is.kept_by.is_empty()).map(|is| (is.candidate.stored - START) / HOUR).collect()
+}
+
+#[test]
+fn rules_keep_the_latest_of_each_period() {
+    let policy = Policy::default;
+    let last = 399 * 6;
+    assert_eq!(kept(&Policy { last: 3, ..policy() }), [last, last - 6, last - 12]);
+    assert_eq!(kept(&Policy { daily: 3, ..policy() }), [last, last - 24, last - 48]);
+    // The hundredth day is Friday, 10 April: Sundays end at 18:00 of 5 April and of 29 March.
+    assert_eq!(kept(&Policy { weekly: 3, ..policy() }), [last, 94 * 24 + 18, 87 * 24 + 18]);
+    assert_eq!(kept(&Policy { monthly: 3, ..policy() }), [last, 89 * 24 + 18, 58 * 24 + 18]);
+    assert_eq!(kept(&Policy { yearly: 3, ..policy() }), [last]);
+    assert_eq!(kept(&Policy { within_seconds: 12 * HOUR, ..policy() }), [last, last - 6, last - 12]);
+    assert_eq!(kept(&Policy { last: 1, daily: 2, ..policy() }), [last, last - 24]);
+}
+
+#[test]
+fn an_empty_policy_is_refused() {
+    assert!(judge(vec![candidate(1, START)], &Policy::default()).is_err());
+}
+
+#[test]
+fn series_and_tags_count_alone() {
+    let mut all: Vec<Candidate> = (0..4).map(|number| candidate(number, START + number)).collect();
+    all[0].series.0 = "other".to_owned();
+    all[1].tags = vec!["keep".to_owned()];
+    let policy = Policy { last: 1, tags: vec!["keep".to_owned()], ..Policy::default() };
+    let judged = judge(all, &policy).unwrap();
+    let kept: Vec<(u64, &[&str])> = judged
+        .iter()
+        .filter(|is| !is.kept_by.is_empty())
+        .map(|is| (is.candidate.stored - START, &*is.kept_by))
+        .collect();
+    assert_eq!(kept, [(3, ["last"].as_slice()), (1, &["tag"]), (0, &["last"])]);
+}
+
+#[test]
+fn snapshots_of_a_thousand_times_in_a_day_do_not_push_out_older_days() {
+    let mut all: Vec<Candidate> = (0..10).map(|day| candidate(day, START + day * 24 * HOUR)).collect();
+    all.extend((0..1000).map(|number| candidate(100 + number, START + 10 * 24 * HOUR + number)));
+    let judged = judge(all, &Policy { daily: 11, ..Policy::default() }).unwrap();
+    assert_eq!(judged.iter().filter(|is| !is.kept_by.is_empty()).count(), 11);
+}

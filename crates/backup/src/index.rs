@@ -1,0 +1,238 @@
+//! Which chunks the repository has, in bounded memory.
+//!
+//! A table in memory has one word of 8 bytes for each chunk: 40 bits of its id and the number of its segment. A match is
+//! only a candidate. The segment's footer, from a cache of bounded size or from the store, decides. A chunk that is not
+//! found is stored once more, which costs space and never data. Segments that are condemned, and chunks that are marked
+//! as damaged, are not in the table.
+//!
+//! The table is 256 parts, each of which grows by a quarter when it is full. So between 70 % and 90 % of its words are
+//! used, and 100 million chunks take about 1 GB.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::crypt::ChunkId;
+use crate::error::{BackupError, Result};
+use crate::references::{Ordinals, References};
+use crate::segment::{Entry, Footer, SegmentId};
+
+/// Bits of a word that number the segment: 16 million segments, a petabyte.
+const SEGMENT_BITS: u32 = 24;
+const SEGMENTS_MAX: usize = 1 << SEGMENT_BITS;
+const PARTS: usize = 256;
+/// Words of a part at first.
+const WORDS_LEAST: usize = 64;
+/// Chunks whose footers are kept in memory; about 48 bytes each.
+const FOOTER_CHUNKS_MAX: usize = 1 << 20;
+
+/// Where a chunk is: the number of a segment in this index, and its ordinal there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Location {
+    pub segment: u32,
+    pub ordinal: u32,
+}
+
+/// A footer that can be searched by id.
+#[derive(Debug)]
+pub struct Directory {
+    pub footer: Footer,
+    /// Ordinals in the order of their ids.
+    by_id: Vec<u32>,
+}
+
+impl Directory {
+    pub fn new(footer: Footer) -> Directory {
+        let mut by_id: Vec<u32> = (0..footer.entries.len() as u32).collect();
+        by_id.sort_by_key(|ordinal| footer.entries.get(*ordinal as usize).map(|entry| entry.id));
+        Directory { footer, by_id }
+    }
+
+    pub fn entry(&self, ordinal: u32) -> Option<&Entry> {
+        self.footer.entries.get(ordinal as usize)
+    }
+
+    fn find(&self, id: &ChunkId) -> Option<u32> {
+        let place = self.by_id.binary_search_by_key(&Some(id), |ordinal| self.entry(*ordinal).map(|entry| &entry.id));
+        place.ok().and_then(|place| self.by_id.get(place).copied())
+    }
+}
+
+#[derive(Clone, Default, Debug)]
+struct Part {
+    words: Vec<u64>,
+    used: usize,
+}
+
+impl Part {
+    /// The words from where `id` belongs, up to the first empty one.
+    fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + '_ {
+        let print = fingerprint(id);
+        let start = self.start(print);
+        let (tail, head) = self.words.split_at_checked(start).map_or((&[][..], &[][..]), |(head, tail)| (tail, head));
+        let run = tail.iter().chain(head).take_while(|word| **word != 0);
+        run.filter(move |word| **word >> SEGMENT_BITS == print).map(|word| *word as u32 & (SEGMENTS_MAX as u32 - 1))
+    }
+
+    /// The place of a fingerprint: its value spread over the words.
+    fn start(&self, print: u64) -> usize {
+        ((u128::from(print) * self.words.len() as u128) >> (64 - SEGMENT_BITS)) as usize
+    }
+
+    fn insert(&mut self, word: u64) {
+        if self.words.len() * 9 <= self.used * 10 + 10 {
+            let grown = (self.words.len() + self.words.len() / 4).max(WORDS_LEAST);
+            let old = std::mem::replace(&mut self.words, vec![0; grown]);
+            old.into_iter().filter(|word| *word != 0).for_each(|word| self.place(word));
+        }
+        self.place(word);
+        self.used += 1;
+    }
+
+    fn place(&mut self, word: u64) {
+        let start = self.start(word >> SEGMENT_BITS);
+        let (head, tail) = self.words.split_at_mut(start);
+        if let Some(free) = tail.iter_mut().chain(head).find(|place| **place == 0) {
+            *free = word;
+        }
+    }
+}
+
+fn fingerprint(id: &ChunkId) -> u64 {
+    id.number(8) >> SEGMENT_BITS
+}
+
+/// Gives a segment's footer, from a cache or from the store.
+pub type FooterSource = Box<dyn Fn(&SegmentId) -> Result<Footer> + Send + Sync>;
+
+pub struct Index {
+    parts: Vec<Part>,
+    /// Segments by number, with the chunks that are damaged. The first number stands for none.
+    segments: Vec<(SegmentId, Ordinals)>,
+    numbers: BTreeMap<SegmentId, u32>,
+    /// Footers in memory, each with the time of its last use.
+    footers: BTreeMap<u32, (Arc<Directory>, u64)>,
+    footer_chunks: usize,
+    uses: u64,
+    source: FooterSource,
+}
+
+impl Index {
+    pub fn new(source: FooterSource) -> Index {
+        Index {
+            parts: vec![Part::default(); PARTS],
+            segments: vec![(SegmentId([0; 32]), Ordinals::default())],
+            numbers: BTreeMap::new(),
+            footers: BTreeMap::new(),
+            footer_chunks: 0,
+            uses: 0,
+            source,
+        }
+    }
+
+    /// Adds a segment and returns its number. Chunks that are marked as damaged are left out.
+    pub fn add(&mut self, id: SegmentId, footer: Footer, damaged: Ordinals) -> Result<u32> {
+        if let Some(number) = self.numbers.get(&id) {
+            return Ok(*number);
+        }
+        let number = self.segments.len();
+        if number >= SEGMENTS_MAX {
+            return Err(BackupError::Full(format!("the repository has {SEGMENTS_MAX} segments; begin another one")));
+        }
+        for (ordinal, entry) in footer.entries.iter().enumerate() {
+            if !damaged.contains(ordinal) {
+                let word = fingerprint(&entry.id) << SEGMENT_BITS | number as u64;
+                if let Some(part) = self.parts.get_mut(part_of(&entry.id)) {
+                    part.insert(word);
+                }
+            }
+        }
+        let number = number as u32;
+        self.segments.push((id, damaged));
+        self.numbers.insert(id, number);
+        self.keep(number, Arc::new(Directory::new(footer)));
+        Ok(number)
+    }
+
+    /// Where the chunk is. None: it is stored nowhere, or its footer cannot be read now.
+    pub fn find(&mut self, id: &ChunkId) -> Option<Location> {
+        let candidates: Vec<u32> = self.parts.get(part_of(id))?.candidates(id).collect();
+        candidates.into_iter().find_map(|segment| {
+            let ordinal = self.directory(segment).ok()?.find(id)?;
+            let damaged = &self.segments.get(segment as usize)?.1;
+            (!damaged.contains(ordinal as usize)).then_some(Location { segment, ordinal })
+        })
+    }
+
+    /// The footer of a segment.
+    pub fn directory(&mut self, segment: u32) -> Result<Arc<Directory>> {
+        self.uses += 1;
+        if let Some((directory, used)) = self.footers.get_mut(&segment) {
+            *used = self.uses;
+            return Ok(Arc::clone(directory));
+        }
+        let id = self.segment(segment)?;
+        let directory = Arc::new(Directory::new((self.source)(&id)?));
+        self.keep(segment, Arc::clone(&directory));
+        Ok(directory)
+    }
+
+    pub fn segment(&self, number: u32) -> Result<SegmentId> {
+        let known = self.segments.get(number as usize).filter(|_| number != 0);
+        known.map(|(id, _)| *id).ok_or_else(|| BackupError::Missing(format!("segment number {number} is unknown")))
+    }
+
+    pub fn segments(&self) -> usize {
+        self.segments.len() - 1
+    }
+
+    /// Bytes of the table.
+    pub fn table_bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.words.len() * 8).sum()
+    }
+
+    pub fn chunks(&self) -> usize {
+        self.parts.iter().map(|part| part.used).sum()
+    }
+
+    /// Keeps a footer in memory, and gives up those that were used longest ago.
+    fn keep(&mut self, number: u32, directory: Arc<Directory>) {
+        self.uses += 1;
+        self.footer_chunks += directory.footer.entries.len();
+        self.footers.insert(number, (directory, self.uses));
+        while self.footer_chunks > FOOTER_CHUNKS_MAX && self.footers.len() > 1 {
+            let oldest = self.footers.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
+            let Some((gone, _)) = oldest.and_then(|number| self.footers.remove(&number)) else { break };
+            self.footer_chunks -= gone.footer.entries.len();
+        }
+    }
+}
+
+fn part_of(id: &ChunkId) -> usize {
+    id.number(0) as usize % PARTS
+}
+
+/// Gathers the chunks that a new snapshot needs.
+#[derive(Default, Debug)]
+pub struct Gathered(BTreeMap<u32, Ordinals>);
+
+impl Gathered {
+    pub fn insert(&mut self, location: Location) {
+        self.0.entry(location.segment).or_default().insert(location.ordinal as usize);
+    }
+
+    pub fn merge(&mut self, other: Gathered) {
+        for (segment, ordinals) in other.0 {
+            let into = self.0.entry(segment).or_default();
+            ordinals.iter().for_each(|ordinal| into.insert(ordinal));
+        }
+    }
+
+    /// With the names of the segments.
+    pub fn references(self, index: &Index) -> Result<References> {
+        let named = self.0.into_iter().map(|(number, ordinals)| Ok((index.segment(number)?, ordinals)));
+        named.collect::<Result<_>>().map(References)
+    }
+}
+
+#[cfg(test)]
+mod tests;

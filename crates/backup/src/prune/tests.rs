@@ -1,0 +1,147 @@
+use super::*;
+use crate::repository::epochs::SESSION_SECONDS;
+use crate::store::Store;
+use crate::store::memory::Memory;
+use crate::testing::{Temporary, picture, random, repository, restore, save};
+use crate::verify;
+
+fn segments(store: &Memory) -> usize {
+    store.names(Folder::Segments).len()
+}
+
+#[test]
+fn segments_go_two_epochs_after_their_last_snapshot() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 100_000));
+    let first = save(&repository, &folder.0).unwrap();
+    folder.write("file", random(2, 50_000));
+    let second = save(&repository, &folder.0).unwrap();
+    let all = segments(&store);
+    assert_eq!(run(&repository, false).unwrap().condemned, 0);
+    store.remove(&Name::of(Folder::Snapshots, &first.id.0)).unwrap();
+    let kept = repository.references(&second.id).unwrap().0.len();
+    let dry = run(&repository, true).unwrap();
+    let condemned = run(&repository, false).unwrap();
+    assert_eq!(dry, condemned);
+    assert_eq!((condemned.condemned as usize, condemned.removed), (all - kept, 0));
+    assert_eq!(run(&repository, false).unwrap().removed, 0);
+    let last = run(&repository, false).unwrap();
+    assert_eq!((last.removed as usize, segments(&store)), (all - kept, kept));
+    assert!(verify::run(&repository, true, 1, &Default::default()).unwrap().is_good());
+    assert_eq!(store.names(Folder::Epochs).len(), 1);
+    assert_eq!(store.names(Folder::Sessions).len(), 0);
+}
+
+#[test]
+fn a_session_pins_what_it_may_use() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 100_000));
+    let first = save(&repository, &folder.0).unwrap();
+    let all = segments(&store);
+    // A backup that began before the condemnation, and has seen all chunks.
+    let (session, epoch) = repository.begin_session().unwrap();
+    assert!(epoch.condemned.is_empty());
+    store.remove(&Name::of(Folder::Snapshots, &first.id.0)).unwrap();
+    for _ in 0..5 {
+        assert_eq!(run(&repository, false).unwrap().removed, 0);
+    }
+    assert!(run(&repository, false).unwrap().waiting > 0);
+    // It commits a snapshot that needs them: they are pardoned.
+    let again = crate::snapshot::Snapshot {
+        references: crate::references::References(
+            repository.segments().unwrap().into_iter().map(|(id, _)| (id, Default::default())).collect(),
+        ),
+        description: first.description.clone(),
+    };
+    repository.commit(&again).unwrap();
+    session.end().unwrap();
+    assert_eq!(run(&repository, false).unwrap().pardoned as usize, all);
+    assert_eq!(segments(&store), all);
+}
+
+#[test]
+fn a_backup_does_not_use_condemned_segments() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 100_000));
+    let first = save(&repository, &folder.0).unwrap();
+    store.remove(&Name::of(Folder::Snapshots, &first.id.0)).unwrap();
+    run(&repository, false).unwrap();
+    let second = save(&repository, &folder.0).unwrap();
+    assert_eq!(second.description.counts.bytes_new, first.description.counts.bytes_new);
+    for _ in 0..3 {
+        run(&repository, false).unwrap();
+    }
+    let target = Temporary::new();
+    restore(&repository, &second, &folder.0, &target.0).unwrap();
+    assert_eq!(picture(&target.0), picture(&folder.0));
+}
+
+#[test]
+fn a_dead_session_holds_segments_for_a_day() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 100_000));
+    store.fail_after(Some(4));
+    save(&repository, &folder.0).unwrap_err();
+    store.fail_after(None);
+    assert_eq!(segments(&store), 3);
+    for _ in 0..4 {
+        assert_eq!(run(&repository, false).unwrap().removed, 0);
+    }
+    store.set_now(1_000_001 + SESSION_SECONDS);
+    assert_eq!(run(&repository, false).unwrap().removed, 3);
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_stops_prune() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 10_000));
+    let saved = save(&repository, &folder.0).unwrap();
+    store.damage(&Name::of(Folder::Snapshots, &saved.id.0), |bytes| bytes[40] ^= 1);
+    assert!(matches!(run(&repository, false), Err(BackupError::Damaged(_))));
+}
+
+#[test]
+fn append_only_credentials_remove_nothing() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 100_000));
+    let saved = save(&repository, &folder.0).unwrap();
+    store.set_append_only(true);
+    let snapshot = Name::of(Folder::Snapshots, &saved.id.0);
+    assert!(matches!(store.remove(&snapshot), Err(BackupError::Refused(_))));
+    assert!(matches!(store.create(&snapshot, b""), Err(BackupError::Exists(_))));
+    store.set_append_only(false);
+    store.remove(&snapshot).unwrap();
+    store.set_append_only(true);
+    let all = segments(&store);
+    for _ in 0..4 {
+        assert_eq!(run(&repository, false).unwrap().removed, 0);
+    }
+    assert_eq!(run(&repository, false).unwrap().refused as usize, all);
+}
+
+#[test]
+fn a_prune_killed_behind_any_change_is_repeated() {
+    for changes in 0..12 {
+        let (repository, store) = repository(1);
+        let folder = Temporary::new();
+        folder.write("file", random(1, 100_000));
+        let first = save(&repository, &folder.0).unwrap();
+        folder.write("file", random(2, 50_000));
+        save(&repository, &folder.0).unwrap();
+        store.remove(&Name::of(Folder::Snapshots, &first.id.0)).unwrap();
+        run(&repository, false).unwrap();
+        run(&repository, false).unwrap();
+        store.fail_after(Some(changes));
+        let _ = run(&repository, false);
+        store.fail_after(None);
+        run(&repository, false).unwrap();
+        assert!(verify::run(&repository, true, 1, &Default::default()).unwrap().is_good(), "{changes}");
+        assert_eq!(run(&repository, false).unwrap().condemned, 0, "{changes}");
+    }
+}

@@ -1,0 +1,341 @@
+//! A repository: making and opening it, its passwords, its snapshots, and reading its chunks.
+
+pub mod epochs;
+pub mod footers;
+pub mod trees;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zeroize::Zeroizing;
+
+use crate::chunker::{LENGTHS, Lengths};
+use crate::codec::Decoder;
+use crate::compress::Decompressor;
+use crate::crypt::{ChunkId, Keys, Kind, Salt, Secret, check_value, hex};
+use crate::error::{BackupError, Result};
+use crate::index::{Index, Location};
+use crate::keyring::{Cost, KEY_BYTES_MAX, WrappedKey};
+use crate::references::References;
+use crate::segment::{SEGMENT_BYTES, SEGMENT_BYTES_MAX, SegmentId};
+use crate::snapshot::{SNAPSHOT_BYTES_MAX, Snapshot, SnapshotId};
+use crate::store::{Folder, Name, Store};
+
+const MAGIC: [u8; 8] = *b"STLBREP1";
+const HEADER_BYTES: usize = 104;
+/// Passwords of one repository. Each wrong one costs an attempt at every key.
+pub const KEYS_MAX: usize = 64;
+
+/// What the library takes from its surroundings: entropy, and a clock that only measures.
+pub trait Surroundings: Send + Sync {
+    /// Fills the buffer with unpredictable bytes. They become keys.
+    fn entropy(&self, into: &mut [u8]);
+
+    /// Seconds since any fixed moment.
+    fn elapsed(&self) -> u64;
+}
+
+/// The parameters of a repository, readable by everyone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    pub id: [u8; 16],
+    /// Tells whether an escrow belongs here.
+    pub check: [u8; 32],
+    pub lengths: Lengths,
+    pub segment_bytes: usize,
+}
+
+impl Header {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = [MAGIC.as_slice(), &self.id, &self.check].concat();
+        for number in [self.lengths.min, self.lengths.average, self.lengths.max, self.segment_bytes] {
+            bytes.extend_from_slice(&(number as u32).to_le_bytes());
+        }
+        let hash = blake3::hash(&bytes);
+        bytes.extend_from_slice(hash.as_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Header> {
+        let mut decoder = Decoder::new(bytes, "repository header");
+        if decoder.array()? != MAGIC {
+            return Err(decoder.damaged("it is no repository of this version"));
+        }
+        let (id, check) = (decoder.array()?, decoder.array()?);
+        let mut number = || decoder.u32().map(|number| number as usize);
+        let lengths = Lengths { min: number()?, average: number()?, max: number()? };
+        let segment_bytes = number()?;
+        let hash: [u8; 32] = decoder.array()?;
+        decoder.end()?;
+        if bytes.get(..HEADER_BYTES - 32).map(blake3::hash) != Some(hash.into()) {
+            return Err(decoder.damaged("its hash differs"));
+        }
+        let ordered = 0 < lengths.min && lengths.min <= lengths.average && lengths.average <= lengths.max;
+        if !ordered || lengths.max > LENGTHS.max || segment_bytes > SEGMENT_BYTES {
+            return Err(decoder.damaged("its lengths are impossible"));
+        }
+        Ok(Header { id, check, lengths, segment_bytes })
+    }
+}
+
+/// Choices at the making of a repository.
+#[derive(Clone, Copy, Debug)]
+pub struct Making {
+    pub lengths: Lengths,
+    pub segment_bytes: usize,
+    pub cost: Cost,
+}
+
+impl Default for Making {
+    fn default() -> Making {
+        Making { lengths: LENGTHS, segment_bytes: SEGMENT_BYTES, cost: Cost::STANDARD }
+    }
+}
+
+/// A snapshot in the list of a repository.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dated {
+    pub id: SnapshotId,
+    /// When it was committed, by the store's clock: seconds since 1970.
+    pub stored: u64,
+    pub size: u64,
+}
+
+/// A repository without its key: what a server, or the holder of maintenance credentials, sees.
+#[derive(Clone)]
+pub struct Closed {
+    pub store: Arc<dyn Store>,
+    pub surroundings: Arc<dyn Surroundings>,
+    pub header: Header,
+}
+
+/// A repository with its keys.
+#[derive(Clone)]
+pub struct Repository {
+    pub closed: Closed,
+    pub keys: Arc<Keys>,
+}
+
+impl std::ops::Deref for Repository {
+    type Target = Closed;
+
+    fn deref(&self) -> &Closed {
+        &self.closed
+    }
+}
+
+impl Closed {
+    pub fn open(store: Arc<dyn Store>, surroundings: Arc<dyn Surroundings>) -> Result<Closed> {
+        let header = store.get(&Name::repository(), HEADER_BYTES as u64).map_err(|error| match error {
+            BackupError::Missing(_) => {
+                BackupError::NoRepository(format!("there is no repository in {}", store.place()))
+            }
+            other => other,
+        })?;
+        Ok(Closed { header: Header::decode(&header)?, store, surroundings })
+    }
+
+    /// The snapshots, oldest first.
+    pub fn snapshots(&self) -> Result<Vec<Dated>> {
+        let mut found = Vec::new();
+        self.store.list(Folder::Snapshots, &mut |listed| {
+            let id = listed.name.id().map(SnapshotId);
+            found.extend(id.map(|id| Dated { id, stored: listed.stored, size: listed.size }));
+            Ok(())
+        })?;
+        found.sort_by_key(|dated| (dated.stored, dated.id));
+        Ok(found)
+    }
+
+    fn snapshot_bytes(&self, id: &SnapshotId) -> Result<Vec<u8>> {
+        self.store.get(&Name::of(Folder::Snapshots, &id.0), SNAPSHOT_BYTES_MAX)
+    }
+
+    /// What a snapshot needs, read without the key.
+    pub fn references(&self, id: &SnapshotId) -> Result<References> {
+        Snapshot::decode_references(&self.snapshot_bytes(id)?, id, &self.header.id)
+    }
+
+    /// Segments of the store with their sizes.
+    pub fn segments(&self) -> Result<Vec<(SegmentId, u64)>> {
+        let mut found = Vec::new();
+        self.store.list(Folder::Segments, &mut |listed| {
+            let id = listed.name.id().map(SegmentId);
+            found.extend(id.filter(|_| listed.size <= SEGMENT_BYTES_MAX).map(|id| (id, listed.size)));
+            Ok(())
+        })?;
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn wrapped_keys(&self) -> Result<Vec<(Name, WrappedKey)>> {
+        let mut names = Vec::new();
+        self.store.list(Folder::Keys, &mut |listed| {
+            names.push(listed.name);
+            Ok(())
+        })?;
+        names.sort();
+        if names.len() > KEYS_MAX {
+            return Err(BackupError::Damaged(format!("the repository has more than {KEYS_MAX} keys")));
+        }
+        // A damaged key must not keep the others from opening.
+        let read = names.into_iter().filter_map(|name| {
+            let bytes = self.store.get(&name, KEY_BYTES_MAX).ok()?;
+            Some((name, WrappedKey::decode(&bytes).ok()?))
+        });
+        Ok(read.collect())
+    }
+
+    /// The names and labels of the keys.
+    pub fn key_labels(&self) -> Result<Vec<(String, String)>> {
+        Ok(self.wrapped_keys()?.into_iter().map(|(name, key)| (name.last().to_owned(), key.label)).collect())
+    }
+
+    /// The secret that the password opens, with the name of its key.
+    fn unwrap(&self, password: &[u8]) -> Result<(String, Secret)> {
+        for (name, key) in self.wrapped_keys()? {
+            if let Ok(Some(secret)) = key.open(password)
+                && check_value(&secret) == self.header.check
+            {
+                return Ok((name.last().to_owned(), secret));
+            }
+        }
+        Err(BackupError::WrongPassword)
+    }
+
+    pub fn salt(&self) -> Salt {
+        let mut salt = Salt::default();
+        self.surroundings.entropy(&mut salt);
+        salt
+    }
+}
+
+impl Repository {
+    /// Makes a repository in an empty store.
+    pub fn make(
+        store: Arc<dyn Store>,
+        surroundings: Arc<dyn Surroundings>,
+        password: &[u8],
+        label: &str,
+        making: Making,
+    ) -> Result<Repository> {
+        if store.get(&Name::repository(), HEADER_BYTES as u64).is_ok() {
+            return Err(BackupError::Exists(format!("{} has a repository already", store.place())));
+        }
+        let mut secret = Zeroizing::new([0; 32]);
+        surroundings.entropy(secret.as_mut());
+        let mut id = [0; 16];
+        surroundings.entropy(&mut id);
+        let header =
+            Header { id, check: check_value(&secret), lengths: making.lengths, segment_bytes: making.segment_bytes };
+        let closed = Closed { store, surroundings, header };
+        let repository = Repository { closed, keys: Arc::new(Keys::new(secret)) };
+        // The key comes first: a crash between both leaves no repository, and a key that opens nothing.
+        repository.add_key(password, label, making.cost)?;
+        repository.store.create(&Name::repository(), &header.encode())?;
+        Ok(repository)
+    }
+
+    pub fn open(store: Arc<dyn Store>, surroundings: Arc<dyn Surroundings>, password: &[u8]) -> Result<Repository> {
+        let closed = Closed::open(store, surroundings)?;
+        let (_, secret) = closed.unwrap(password)?;
+        Ok(Repository { closed, keys: Arc::new(Keys::new(secret)) })
+    }
+
+    /// Opens with the secret of an escrow.
+    pub fn open_with(closed: Closed, secret: Secret) -> Result<Repository> {
+        if check_value(&secret) != closed.header.check {
+            return Err(BackupError::WrongPassword);
+        }
+        Ok(Repository { closed, keys: Arc::new(Keys::new(secret)) })
+    }
+
+    /// Adds a password, and returns the name of its key.
+    pub fn add_key(&self, password: &[u8], label: &str, cost: Cost) -> Result<String> {
+        if self.wrapped_keys()?.len() >= KEYS_MAX {
+            return Err(BackupError::Full(format!("the repository has {KEYS_MAX} keys, the most that it may have")));
+        }
+        let wrapped = WrappedKey::new(self.keys.secret(), password, label, cost, self.salt())?;
+        let mut id = [0; 8];
+        self.surroundings.entropy(&mut id);
+        self.store.create(&Name::of(Folder::Keys, &id), &wrapped.encode())?;
+        Ok(hex(&id))
+    }
+
+    /// Removes a key, but never the last one.
+    pub fn remove_key(&self, name: &str) -> Result<()> {
+        let keys = self.wrapped_keys()?;
+        let found = keys.iter().find(|(found, _)| found.last() == name);
+        let (found, _) = found.ok_or_else(|| BackupError::Missing(format!("the repository has no key {name}")))?;
+        if keys.len() == 1 {
+            return Err(BackupError::Refused("this is the last key; add another one first".to_owned()));
+        }
+        self.store.remove(found)
+    }
+
+    pub fn snapshot(&self, id: &SnapshotId) -> Result<Snapshot> {
+        Snapshot::decode(&self.snapshot_bytes(id)?, id, &self.header.id, &self.keys)
+    }
+
+    pub fn commit(&self, snapshot: &Snapshot) -> Result<(SnapshotId, u64)> {
+        let (id, bytes) = snapshot.encode(&self.header.id, &self.keys, self.salt())?;
+        match self.store.create(&Name::of(Folder::Snapshots, &id.0), &bytes) {
+            // The name is the hash: a repeated request whose first answer was lost.
+            Ok(()) | Err(BackupError::Exists(_)) => Ok((id, bytes.len() as u64)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A repository with an index of its chunks.
+#[derive(Clone)]
+pub struct Indexed {
+    pub repository: Repository,
+    index: Arc<Mutex<Index>>,
+}
+
+impl std::ops::Deref for Indexed {
+    type Target = Repository;
+
+    fn deref(&self) -> &Repository {
+        &self.repository
+    }
+}
+
+impl Indexed {
+    pub fn new(repository: Repository, index: Index) -> Indexed {
+        Indexed { repository, index: Arc::new(Mutex::new(index)) }
+    }
+
+    pub fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn find(&self, id: &ChunkId) -> Result<Location> {
+        let found = self.index().find(id);
+        found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
+    }
+
+    /// The content of one chunk, checked against its id.
+    pub fn chunk(&self, kind: Kind, id: &ChunkId) -> Result<Vec<u8>> {
+        let location = self.find(id)?;
+        let (segment, directory) = {
+            let mut index = self.index();
+            (index.segment(location.segment)?, index.directory(location.segment)?)
+        };
+        let entry = directory.entry(location.ordinal).copied();
+        let entry = entry.ok_or_else(|| BackupError::damaged("a segment has too few chunks"))?;
+        let range = u64::from(entry.offset)..u64::from(entry.offset) + u64::from(entry.stored);
+        let mut stored = self.store.get_range(&Name::segment(&segment), range)?;
+        let mut content = Vec::new();
+        let key = directory.footer.key(&self.keys);
+        let ordinal = location.ordinal as usize;
+        directory.footer.open(&key, ordinal, &mut stored, &mut Decompressor::new()?, &mut content)?;
+        if self.keys.id(kind, &content) != *id {
+            return Err(BackupError::Damaged(format!("chunk {id:?} has another content")));
+        }
+        Ok(content)
+    }
+}
+
+#[cfg(test)]
+mod tests;

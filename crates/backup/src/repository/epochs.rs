@@ -1,0 +1,203 @@
+//! Sessions and epochs: how segments are removed beside running backups.
+//!
+//! A backup begins a session before it looks at anything. A prune condemns segments that no snapshot references, in a
+//! new epoch; it removes them two epochs later, if no snapshot references them then and every live session began after
+//! the condemnation. A session ignores condemned segments, so it stores their chunks again.
+//!
+//! Why this is safe for a session that reuses a chunk of segment S:
+//!
+//! 1. S was condemned before the session read the list: then the session did not see S, and stored the chunk.
+//! 2. S was condemned later, in epoch C: then the session began in an epoch before C. While it lives, prune does not
+//!    remove S. When it ends, its snapshot is committed, and prune reads the snapshots after it read the sessions.
+//! 3. The agent died: its session ends after [`SESSION_SECONDS`] without a renewal. A living agent that could not renew
+//!    for half of that time does not commit.
+
+use std::collections::BTreeMap;
+
+use super::Closed;
+use crate::codec::{Decoder, put_varint};
+use crate::crypt::hex;
+use crate::error::{BackupError, Result};
+use crate::segment::SegmentId;
+use crate::store::{Folder, Name};
+
+const SESSION_MAGIC: [u8; 8] = *b"STLBSES1";
+const EPOCH_MAGIC: [u8; 8] = *b"STLBEPO1";
+const SESSION_BYTES_MAX: u64 = 64;
+/// Bytes of the longest epoch: 16 million condemned segments.
+const EPOCH_BYTES_MAX: u64 = 1 << 30;
+
+/// A session that was not renewed for so long, by the store's clock, has ended.
+pub const SESSION_SECONDS: u64 = 86_400;
+/// A session renews itself this often.
+pub const RENEWAL_SECONDS: u64 = 3600;
+
+/// The segments that are condemned, each with the epoch of its condemnation.
+pub type Condemned = BTreeMap<SegmentId, u64>;
+
+/// The latest epoch. Zero: nothing was ever pruned.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Epoch {
+    pub number: u64,
+    pub condemned: Condemned,
+}
+
+impl Epoch {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = EPOCH_MAGIC.to_vec();
+        bytes.extend_from_slice(&self.number.to_le_bytes());
+        put_varint(&mut bytes, self.condemned.len() as u64);
+        for (segment, epoch) in &self.condemned {
+            bytes.extend_from_slice(&segment.0);
+            bytes.extend_from_slice(&epoch.to_le_bytes());
+        }
+        let hash = blake3::hash(&bytes);
+        bytes.extend_from_slice(hash.as_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Epoch> {
+        let mut decoder = Decoder::new(bytes, "epoch");
+        if decoder.array()? != EPOCH_MAGIC {
+            return Err(decoder.damaged("it is no epoch of this version"));
+        }
+        let number = decoder.u64()?;
+        let mut condemned = Condemned::new();
+        for _ in 0..decoder.count(40)? {
+            condemned.insert(SegmentId(decoder.array()?), decoder.u64()?);
+        }
+        let body = bytes.len() - decoder.left();
+        let hash: [u8; 32] = decoder.array()?;
+        decoder.end()?;
+        if bytes.get(..body).map(blake3::hash) != Some(hash.into()) {
+            return Err(decoder.damaged("its hash differs"));
+        }
+        Ok(Epoch { number, condemned })
+    }
+}
+
+/// A session as prune sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionState {
+    /// The epoch in which it began.
+    pub epoch: u64,
+    pub ended: bool,
+}
+
+impl SessionState {
+    fn encode(self) -> Vec<u8> {
+        [SESSION_MAGIC.as_slice(), &self.epoch.to_le_bytes(), &[u8::from(self.ended)]].concat()
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<SessionState> {
+        let mut decoder = Decoder::new(bytes, "session");
+        if decoder.array()? != SESSION_MAGIC {
+            return Err(decoder.damaged("it is no session of this version"));
+        }
+        let (epoch, ended) = (decoder.u64()?, decoder.byte()?);
+        decoder.end()?;
+        if ended > 1 {
+            return Err(decoder.damaged("its state is unknown"));
+        }
+        Ok(SessionState { epoch, ended: ended == 1 })
+    }
+}
+
+impl Closed {
+    pub fn epoch(&self) -> Result<Epoch> {
+        let mut latest: Option<Name> = None;
+        self.store.list(Folder::Epochs, &mut |listed| {
+            latest = latest.take().max(Some(listed.name));
+            Ok(())
+        })?;
+        let Some(name) = latest else { return Ok(Epoch::default()) };
+        Epoch::decode(&self.store.get(&name, EPOCH_BYTES_MAX)?)
+    }
+
+    /// Stores the next epoch. If another prune did so first, this one must not go on.
+    pub fn advance(&self, epoch: &Epoch) -> Result<()> {
+        self.store.create(&Name::epoch(epoch.number), &epoch.encode()).map_err(|error| match error {
+            BackupError::Exists(_) => BackupError::Locked("another prune runs in this repository".to_owned()),
+            other => other,
+        })
+    }
+
+    /// Begins a session, and gives the latest epoch: segments condemned there do not count as stored.
+    pub fn begin_session(&self) -> Result<(Session, Epoch)> {
+        let mut id = [0; 16];
+        self.surroundings.entropy(&mut id);
+        let state = SessionState { epoch: self.epoch()?.number, ended: false };
+        let session = Session { closed: self.clone(), id, state, renewed: self.surroundings.elapsed() };
+        self.store.create(&session.name(), &state.encode())?;
+        // Only now: a prune that condemns from here on sees the session.
+        let epoch = self.epoch()?;
+        Ok((session, epoch))
+    }
+
+    /// The sessions that live, and the names of those that have ended.
+    pub fn sessions(&self) -> Result<(Vec<SessionState>, Vec<Name>)> {
+        let now = self.store.now()?;
+        let (mut live, mut ended, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        self.store.list(Folder::Sessions, &mut |listed| {
+            names.push(listed);
+            Ok(())
+        })?;
+        for listed in names {
+            let bytes = match self.store.get(&listed.name, SESSION_BYTES_MAX) {
+                Err(BackupError::Missing(_)) => continue,
+                bytes => bytes?,
+            };
+            // One that cannot be read counts as the oldest possible until it is too old.
+            let state = SessionState::decode(&bytes).unwrap_or(SessionState { epoch: 0, ended: false });
+            if state.ended || listed.stored + SESSION_SECONDS < now {
+                ended.push(listed.name);
+            } else {
+                live.push(state);
+            }
+        }
+        Ok((live, ended))
+    }
+}
+
+/// A running backup. Dropped without an end, it holds back the removal of segments for a day.
+pub struct Session {
+    closed: Closed,
+    id: [u8; 16],
+    state: SessionState,
+    /// When it was renewed last, by the clock that only measures.
+    renewed: u64,
+}
+
+impl Session {
+    fn name(&self) -> Name {
+        Name::of(Folder::Sessions, &self.id)
+    }
+
+    /// Renews the session if it is time.
+    pub fn keep_alive(&mut self) -> Result<()> {
+        let now = self.closed.surroundings.elapsed();
+        if now.saturating_sub(self.renewed) >= RENEWAL_SECONDS {
+            self.closed.store.replace(&self.name(), &self.state.encode())?;
+            self.renewed = now;
+        }
+        Ok(())
+    }
+
+    /// Whether the session may commit: prune cannot have ended it.
+    pub fn check(&self) -> Result<()> {
+        let silent = self.closed.surroundings.elapsed().saturating_sub(self.renewed);
+        if silent < SESSION_SECONDS / 2 {
+            return Ok(());
+        }
+        let id = hex(&self.id);
+        Err(BackupError::Failed(format!("session {id} could not be renewed for {silent} seconds; repeat the backup")))
+    }
+
+    pub fn end(mut self) -> Result<()> {
+        self.state.ended = true;
+        self.closed.store.replace(&self.name(), &self.state.encode())
+    }
+}
+
+#[cfg(test)]
+mod tests;

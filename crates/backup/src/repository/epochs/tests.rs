@@ -1,0 +1,43 @@
+use super::*;
+use crate::testing::repository;
+
+#[test]
+fn epochs_and_sessions_read_back_and_damage_is_noticed() {
+    let condemned = Condemned::from([(SegmentId([1; 32]), 3), (SegmentId([2; 32]), 5)]);
+    let epoch = Epoch { number: 5, condemned };
+    let bytes = epoch.encode();
+    assert_eq!(Epoch::decode(&bytes), Ok(epoch));
+    for at in 0..bytes.len() {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        assert!(Epoch::decode(&changed).is_err(), "byte {at}");
+    }
+    let state = SessionState { epoch: 7, ended: true };
+    assert_eq!(SessionState::decode(&state.encode()), Ok(state));
+}
+
+#[test]
+fn two_prunes_at_once_are_one_and_an_error() {
+    let (repository, _) = repository(1);
+    let epoch = Epoch { number: 1, condemned: Condemned::new() };
+    repository.advance(&epoch).unwrap();
+    assert!(matches!(repository.advance(&epoch), Err(BackupError::Locked(_))));
+    assert_eq!(repository.epoch(), Ok(epoch));
+}
+
+#[test]
+fn a_session_lives_until_its_end_or_a_day_of_silence() {
+    let (repository, store) = repository(1);
+    let (session, _) = repository.begin_session().unwrap();
+    let live = || repository.sessions().unwrap().0.len();
+    assert_eq!(live(), 1);
+    store.set_now(1_000_000 + SESSION_SECONDS);
+    assert_eq!(live(), 1);
+    store.set_now(1_000_001 + SESSION_SECONDS);
+    assert_eq!(live(), 0);
+    let (second, _) = repository.begin_session().unwrap();
+    assert_eq!(live(), 1);
+    second.end().unwrap();
+    assert_eq!(live(), 0);
+    drop(session);
+}

@@ -1,0 +1,216 @@
+//! Loading the index: the footers of all segments, from a local cache or from the store.
+//!
+//! The cache is one file of footers behind each other, each with its segment's name. It may be lost or damaged at any
+//! time: a record that is not whole ends it, and what it lacks comes from the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::epochs::Epoch;
+use super::{Indexed, Repository};
+use crate::codec::Decoder;
+use crate::crypt::hex;
+use crate::error::{BackupError, Result};
+use crate::index::Index;
+use crate::references::Ordinals;
+use crate::segment::{Footer, SEGMENT_CHUNKS_MAX, SegmentId, TRAILER_BYTES};
+use crate::store::{Folder, Name, Store};
+
+/// Bytes that are read from the end of a segment at once. Most footers fit.
+const TAIL_BYTES: u64 = 64 << 10;
+/// Threads that read footers from a store far away.
+const READERS: usize = 8;
+/// Footers that are read before they are indexed.
+const BATCH: usize = 256;
+/// Bytes of the list of a segment's damaged chunks.
+const DAMAGED_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads the end of a segment that contains its footer.
+pub fn read_tail(store: &dyn Store, id: &SegmentId, size: u64) -> Result<Vec<u8>> {
+    let name = Name::segment(id);
+    let tail = store.get_range(&name, size.saturating_sub(TAIL_BYTES)..size)?;
+    let trailer = tail.len().checked_sub(TRAILER_BYTES).and_then(|from| tail.get(from..));
+    let length = Footer::length(trailer.unwrap_or_default())
+        .map_err(|error| BackupError::Damaged(format!("segment {id:?}: {error}")))?;
+    match tail.len().checked_sub(length) {
+        Some(from) => Ok(tail.get(from..).unwrap_or_default().to_vec()),
+        None if length as u64 <= size => store.get_range(&name, size - length as u64..size),
+        None => Err(BackupError::Damaged(format!("segment {id:?} is shorter than its footer"))),
+    }
+}
+
+/// The chunks of a segment that a check found damaged.
+pub fn damaged(store: &dyn Store) -> Result<BTreeMap<SegmentId, Ordinals>> {
+    let mut names = Vec::new();
+    store.list(Folder::Damaged, &mut |listed| {
+        names.push(listed.name);
+        Ok(())
+    })?;
+    let mut found = BTreeMap::new();
+    for name in names {
+        let Some(id) = name.id().map(SegmentId) else { continue };
+        let bytes = store.get(&name, DAMAGED_BYTES_MAX)?;
+        // A list that cannot be read condemns the whole segment: its chunks are only stored again.
+        let all = || {
+            let mut all = Ordinals::default();
+            (0..SEGMENT_CHUNKS_MAX).for_each(|ordinal| all.insert(ordinal));
+            all
+        };
+        found.insert(id, Ordinals::decode(&mut Decoder::new(&bytes, "damaged chunks")).unwrap_or_else(|_| all()));
+    }
+    Ok(found)
+}
+
+/// What was found while the index was loaded.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Loaded {
+    /// Segments whose footer cannot be read, with the cause.
+    pub unreadable: Vec<(SegmentId, String)>,
+}
+
+impl Repository {
+    /// Loads the index. Segments that `epoch` condemns are left out.
+    pub fn index(&self, epoch: &Epoch, cache: Option<&Path>) -> Result<(Indexed, Loaded)> {
+        let damaged = damaged(&*self.store)?;
+        let segments: BTreeMap<SegmentId, u64> = self.segments()?.into_iter().collect();
+        let wanted: BTreeMap<SegmentId, u64> = segments
+            .iter()
+            .filter(|(id, _)| !epoch.condemned.contains_key(id))
+            .map(|(id, size)| (*id, *size))
+            .collect();
+        let cache = cache.filter(|_| !self.store.is_local()).map(|dir| Cache::new(dir, &self.header.id));
+        let store = Arc::clone(&self.store);
+        let sizes = Arc::new(segments);
+        let source = Box::new(move |id: &SegmentId| match sizes.get(id) {
+            Some(size) => Footer::decode(&read_tail(&*store, id, *size)?),
+            None => {
+                // The segment was stored since.
+                let mut size = None;
+                store.list(Folder::Segments, &mut |listed| {
+                    size = size.or((listed.name == Name::segment(id)).then_some(listed.size));
+                    Ok(())
+                })?;
+                let size = size.ok_or_else(|| BackupError::Missing(format!("segment {id:?} is not in the store")))?;
+                Footer::decode(&read_tail(&*store, id, size)?)
+            }
+        });
+        let (mut index, mut loaded) = (Index::new(source), Loaded::default());
+        let mut left = wanted;
+        let add = |index: &mut Index, id: SegmentId, footer: Footer| {
+            index.add(id, footer, damaged.get(&id).cloned().unwrap_or_default()).map(drop)
+        };
+        if let Some(cache) = &cache {
+            for (id, footer) in cache.read() {
+                if left.remove(&id).is_some() {
+                    add(&mut index, id, footer)?;
+                }
+            }
+        }
+        let left: Vec<(SegmentId, u64)> = left.into_iter().collect();
+        for batch in left.chunks(BATCH) {
+            let mut fetched = Vec::new();
+            for (id, tail) in self.fetch(batch)? {
+                match tail.and_then(|tail| Ok((Footer::decode(&tail)?, tail))) {
+                    Ok((footer, tail)) => {
+                        add(&mut index, id, footer)?;
+                        fetched.push((id, tail));
+                    }
+                    Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
+                        loaded.unreadable.push((id, error.to_string()));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if let Some(cache) = &cache {
+                cache.append(&fetched);
+            }
+        }
+        Ok((Indexed::new(self.clone(), index), loaded))
+    }
+
+    /// The ends of segments, read by several threads if the store is far away.
+    fn fetch(&self, wanted: &[(SegmentId, u64)]) -> Result<Vec<(SegmentId, Result<Vec<u8>>)>> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut read = Vec::new();
+            while let Some((id, size)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                read.push((*id, read_tail(&*self.store, id, *size)));
+            }
+            read
+        };
+        if self.store.is_local() || wanted.len() < 2 {
+            return Ok(work());
+        }
+        let all = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..READERS).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<std::thread::Result<Vec<_>>>()
+        });
+        let all = all.map_err(|_| BackupError::Failed("a thread that read footers ended".to_owned()))?;
+        Ok(all.into_iter().flatten().collect())
+    }
+}
+
+/// The file of footers. It holds nothing that the store does not have, and every failure only costs time.
+struct Cache {
+    path: PathBuf,
+}
+
+impl Cache {
+    fn new(dir: &Path, repository: &[u8; 16]) -> Cache {
+        Cache { path: dir.join(hex(repository)).join("footers") }
+    }
+
+    fn read(&self) -> Vec<(SegmentId, Footer)> {
+        let Ok(file) = File::open(&self.path) else { return Vec::new() };
+        let mut reader = BufReader::new(file);
+        let (mut found, mut seen, mut good) = (Vec::new(), BTreeSet::new(), 0_u64);
+        while let Some((id, bytes)) = record(&mut reader) {
+            let Ok(footer) = Footer::decode(&bytes) else { break };
+            good += 36 + bytes.len() as u64;
+            if seen.insert(id) {
+                found.push((id, footer));
+            }
+        }
+        // Records behind damage would never be read.
+        if fs::metadata(&self.path).is_ok_and(|is| is.len() > good) {
+            let _ = OpenOptions::new().write(true).open(&self.path).and_then(|file| file.set_len(good));
+        }
+        found
+    }
+
+    fn append(&self, footers: &[(SegmentId, Vec<u8>)]) {
+        let written = || -> std::io::Result<()> {
+            fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")))?;
+            let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
+            let mut writer = BufWriter::new(file);
+            for (id, bytes) in footers {
+                writer.write_all(&id.0)?;
+                writer.write_all(&(bytes.len() as u32).to_le_bytes())?;
+                writer.write_all(bytes)?;
+            }
+            writer.flush()
+        };
+        let _ = written();
+    }
+}
+
+fn record(reader: &mut impl Read) -> Option<(SegmentId, Vec<u8>)> {
+    let (mut id, mut length) = ([0; 32], [0; 4]);
+    reader.read_exact(&mut id).ok()?;
+    reader.read_exact(&mut length).ok()?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > Footer::bytes_for(SEGMENT_CHUNKS_MAX) {
+        return None;
+    }
+    let mut bytes = vec![0; length];
+    reader.read_exact(&mut bytes).ok()?;
+    Some((SegmentId(id), bytes))
+}
+
+#[cfg(test)]
+mod tests;

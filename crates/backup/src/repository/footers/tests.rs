@@ -1,0 +1,97 @@
+use std::ops::Range;
+
+use super::*;
+use crate::repository::Closed;
+use crate::store::Listed;
+use crate::store::memory::Memory;
+use crate::testing::{PASSWORD, Temporary, random, repository, save, stage};
+
+/// A store that counts reads and is far away.
+struct Far(Arc<Memory>, AtomicUsize);
+
+impl Store for Far {
+    fn place(&self) -> String {
+        self.0.place()
+    }
+    fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        self.0.create(name, bytes)
+    }
+    fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        self.0.replace(name, bytes)
+    }
+    fn get(&self, name: &Name, max: u64) -> Result<Vec<u8>> {
+        self.0.get(name, max)
+    }
+    fn get_range(&self, name: &Name, range: Range<u64>) -> Result<Vec<u8>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.get_range(name, range)
+    }
+    fn list(&self, folder: Folder, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.0.list(folder, each)
+    }
+    fn remove(&self, name: &Name) -> Result<()> {
+        self.0.remove(name)
+    }
+    fn now(&self) -> Result<u64> {
+        self.0.now()
+    }
+    fn is_local(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_cache_saves_reads_and_may_be_lost_or_damaged() {
+    let (made, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("data/file", random(1, 100_000));
+    save(&made, &folder.join("data")).unwrap();
+    let far = Arc::new(Far(store, AtomicUsize::new(0)));
+    let opened = Repository::open(far.clone(), stage(2), PASSWORD).unwrap();
+    let cache = folder.join("cache");
+    let load = || {
+        let before = far.1.load(Ordering::Relaxed);
+        let (indexed, loaded) = opened.index(&Epoch::default(), Some(&cache)).unwrap();
+        assert_eq!(loaded, Loaded::default());
+        let index = indexed.index();
+        let counts = (index.segments(), index.chunks());
+        drop(index);
+        (counts, far.1.load(Ordering::Relaxed) - before)
+    };
+    let (counts, reads) = load();
+    assert!(reads > 2 && counts.0 == reads, "{counts:?} {reads}");
+    assert_eq!(load(), (counts, 0));
+    let path = cache.join(hex(&opened.header.id)).join("footers");
+    let whole = fs::read(&path).unwrap();
+    let mut dice = stele_ground::Dice::new(1);
+    for round in 0..60 {
+        let mut bytes = whole.clone();
+        let at = dice.below(bytes.len() as u64) as usize;
+        match round % 3 {
+            0 => bytes[at] ^= 0x40,
+            1 => bytes.truncate(at),
+            _ => drop(bytes.splice(at..at, [1, 2, 3])),
+        }
+        fs::write(&path, bytes).unwrap();
+        // Damage of a segment's name gives a record that belongs to none; all others are right.
+        assert_eq!(load().0, counts, "round {round}, byte {at}");
+        assert_eq!(load().0, counts);
+    }
+    fs::remove_file(&path).unwrap();
+    assert_eq!(load(), (counts, reads));
+}
+
+#[test]
+fn a_segment_without_a_footer_is_named_and_the_rest_is_there() {
+    let (made, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("data/file", random(1, 100_000));
+    save(&made, &folder.join("data")).unwrap();
+    let name = store.names(Folder::Segments).remove(1);
+    assert!(store.damage(&name, |bytes| bytes.truncate(bytes.len() - 1)));
+    let closed: &Closed = &made;
+    let segments = closed.segments().unwrap().len();
+    let (indexed, loaded) = made.index(&Epoch::default(), None).unwrap();
+    assert_eq!(loaded.unreadable.len(), 1);
+    assert_eq!(indexed.index().segments(), segments - 1);
+}

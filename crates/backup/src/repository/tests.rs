@@ -1,0 +1,56 @@
+use super::*;
+use crate::keyring::{escrow, parse_escrow};
+use crate::store::memory::Memory;
+use crate::testing::{PASSWORD, SMALL, repository, stage};
+
+#[test]
+fn only_a_password_of_the_repository_opens_it() {
+    let (made, store) = repository(1);
+    let open = |password: &[u8]| {
+        Repository::open(store.clone(), stage(2), password).map(|opened| opened.keys.secret().clone())
+    };
+    assert_eq!(open(PASSWORD), Ok(made.keys.secret().clone()));
+    assert_eq!(open(b"other"), Err(BackupError::WrongPassword));
+    let key = made.add_key(b"other", "second", Cost::LEAST).unwrap();
+    assert_eq!(open(b"other"), Ok(made.keys.secret().clone()));
+    made.remove_key(&key).unwrap();
+    assert_eq!(open(b"other"), Err(BackupError::WrongPassword));
+    let (last, _) = made.key_labels().unwrap().pop().unwrap();
+    assert!(matches!(made.remove_key(&last), Err(BackupError::Refused(_))));
+    assert!(matches!(made.remove_key("00"), Err(BackupError::Missing(_))));
+}
+
+#[test]
+fn a_repository_is_made_once() {
+    let (_, store) = repository(1);
+    let again = Repository::make(store, stage(2), PASSWORD, "first", SMALL);
+    assert!(matches!(again.map(drop), Err(BackupError::Exists(_))));
+    let empty = Closed::open(Arc::new(Memory::default()), stage(1));
+    assert!(matches!(empty.map(drop), Err(BackupError::NoRepository(_))));
+}
+
+#[test]
+fn an_escrow_opens_its_repository_and_no_other() {
+    let (first, _) = repository(1);
+    let (second, _) = repository(2);
+    let (id, secret) = parse_escrow(&escrow(&first.header.id, first.keys.secret())).unwrap();
+    assert_eq!(id, first.header.id);
+    assert!(Repository::open_with(first.closed.clone(), secret.clone()).is_ok());
+    assert!(matches!(Repository::open_with(second.closed.clone(), secret).map(drop), Err(BackupError::WrongPassword)));
+}
+
+#[test]
+fn a_damaged_header_or_key_is_noticed() {
+    let (_, store) = repository(1);
+    let header = store.get(&Name::repository(), 1000).unwrap();
+    for at in 0..header.len() {
+        let mut bytes = header.clone();
+        bytes[at] ^= 1;
+        assert!(Header::decode(&bytes).is_err(), "byte {at}");
+        assert!(Header::decode(&header[..at]).is_err());
+    }
+    let key = store.names(Folder::Keys).remove(0);
+    assert!(store.damage(&key, |bytes| bytes[30] ^= 1));
+    let opened = Repository::open(store, stage(2), PASSWORD);
+    assert!(matches!(opened.map(drop), Err(BackupError::WrongPassword)));
+}

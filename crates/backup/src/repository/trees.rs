@@ -1,0 +1,94 @@
+//! Reading the tree of a snapshot entry by entry, one chunk at a time.
+
+use crate::codec::Decoder;
+use crate::crypt::{ChunkId, Kind};
+use crate::error::{BackupError, Result};
+use crate::repository::Indexed;
+use crate::snapshot::{Description, is_within};
+use crate::tree::{Content, Entry, Piece, Reader, decode_pieces, join, order, total};
+
+/// An entry with its path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub path: Vec<u8>,
+    pub entry: Entry,
+}
+
+impl Found {
+    /// Directories above the entry.
+    pub fn depth(&self) -> usize {
+        self.path.iter().filter(|byte| **byte == b'/').count()
+    }
+}
+
+/// The entries at and below one path, in the order of the tree.
+pub struct Walk {
+    indexed: Indexed,
+    /// Chunks that are still to be read, the next one last.
+    chunks: Vec<ChunkId>,
+    /// Entries of the chunk that was read, the next one last.
+    entries: Vec<Found>,
+    within: Vec<u8>,
+}
+
+impl Walk {
+    /// `within` is the path of a directory or file, empty for the whole tree.
+    pub fn new(indexed: &Indexed, description: &Description, within: &[u8]) -> Walk {
+        let chunks = description.tree_of(within).iter().rev().map(|(id, _)| *id).collect();
+        Walk { indexed: indexed.clone(), chunks, entries: Vec::new(), within: within.to_vec() }
+    }
+
+    pub fn step(&mut self) -> Result<Option<Found>> {
+        loop {
+            if let Some(found) = self.entries.pop() {
+                return Ok(Some(found));
+            }
+            let Some(id) = self.chunks.pop() else { return Ok(None) };
+            let bytes = self.indexed.chunk(Kind::Tree, &id)?;
+            let mut reader = Reader::new(&bytes)?;
+            while let Some((directory, entry)) = reader.step()? {
+                let path = join(directory, &entry.name);
+                if is_within(&path, &self.within) {
+                    self.entries.push(Found { path, entry });
+                }
+            }
+            self.entries.reverse();
+        }
+    }
+
+    /// The entry with this path, if it is there. Passes over all entries before it.
+    pub fn seek(&mut self, path: &[u8]) -> Result<Option<Entry>> {
+        while let Some(found) = self.step()? {
+            match order(&found.path, path) {
+                std::cmp::Ordering::Less => {}
+                std::cmp::Ordering::Equal => return Ok(Some(found.entry)),
+                std::cmp::Ordering::Greater => {
+                    self.entries.push(found);
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Indexed {
+    /// The pieces of a file, also if they are in lists of their own.
+    pub fn pieces(&self, content: &Content) -> Result<Vec<Piece>> {
+        let Content::File { size, pieces, lists } = content else { return Ok(Vec::new()) };
+        let mut all = pieces.clone();
+        for id in lists {
+            let bytes = self.chunk(Kind::Tree, id)?;
+            let mut decoder = Decoder::new(&bytes, "list of pieces");
+            all.extend(decode_pieces(&mut decoder)?);
+            decoder.end()?;
+        }
+        if total(&all) != Some(*size) {
+            return Err(BackupError::damaged("the pieces of a file do not add up to its size"));
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,377 @@
+//! Restoring a snapshot, or a part of it.
+//!
+//! The tree is taken in windows of bounded size. Of each window, directories, links and special files are made first.
+//! Then several threads fetch the chunks in the order of the segments, and write each where it belongs. A file gets its
+//! times with its last chunk. So a restore that was interrupted goes on: files that have their size and their
+//! modification time are complete. Directories get their metadata at the end, deepest first.
+//!
+//! Nothing outside of the target is touched. Every path is resolved by the kernel below the target, without symbolic
+//! links, whatever the target contains.
+
+mod fetch;
+mod place;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::{BackupError, Result};
+use crate::filter::Filter;
+use crate::index::Location;
+use crate::repository::Indexed;
+use crate::repository::trees::{Found, Walk};
+use crate::snapshot::{Description, ISSUES_MAX, Issue, is_within};
+use crate::tree::{Content, Entry, Metadata, Piece};
+use place::{Present, Target};
+
+/// Files and pieces of a window. Both bound the memory: about 300 bytes for a file and 24 for a piece.
+const WINDOW_FILES: usize = 32 << 10;
+const WINDOW_PIECES: usize = 1 << 20;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub target: PathBuf,
+    /// The directory or file to restore; empty for everything.
+    pub within: Vec<u8>,
+    /// What to leave out.
+    pub exclude: Filter,
+    /// What to restore; empty for everything.
+    pub include: Filter,
+    /// Compares the content of files that are there, and of all files afterwards.
+    pub verify: bool,
+    pub workers: usize,
+}
+
+#[derive(Default, Debug)]
+pub struct Progress {
+    pub files: AtomicU64,
+    pub bytes: AtomicU64,
+    pub stop: AtomicBool,
+}
+
+impl Progress {
+    fn check(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(BackupError::Stopped) } else { Ok(()) }
+    }
+}
+
+/// The outcome of a restore.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Restored {
+    pub files: u64,
+    pub directories: u64,
+    pub others: u64,
+    /// Bytes of the files that were written.
+    pub bytes: u64,
+    /// Files that were there already.
+    pub files_kept: u64,
+    pub problems: u64,
+    pub issues: Vec<Issue>,
+}
+
+/// A file whose content is being written.
+struct File {
+    path: Vec<u8>,
+    metadata: Metadata,
+    size: u64,
+    /// Pieces that are still to be written.
+    left: AtomicU32,
+    /// Whether the file consists of one piece.
+    single: bool,
+    failed: AtomicBool,
+}
+
+/// A chunk and where it belongs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Planned {
+    location: Location,
+    file: u32,
+    offset: u64,
+}
+
+struct Job<'a> {
+    indexed: &'a Indexed,
+    options: &'a Options,
+    progress: &'a Progress,
+    target: Target,
+    issues: Mutex<(u64, Vec<Issue>)>,
+    failure: Mutex<Option<BackupError>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Job<'_> {
+    fn issue(&self, path: &[u8], text: String) {
+        let (count, issues) = &mut *lock(&self.issues);
+        *count += 1;
+        if issues.len() < ISSUES_MAX {
+            issues.push(Issue { path: path.to_vec(), text });
+        }
+    }
+
+    /// Lists the error under the path, unless it is one that ends the restore.
+    fn settle<T>(&self, path: &[u8], outcome: Result<T>) -> Result<Option<T>> {
+        match outcome {
+            Ok(done) => Ok(Some(done)),
+            Err(error @ (BackupError::Full(_) | BackupError::Stopped)) => Err(error),
+            Err(error) => {
+                self.issue(path, error.to_string());
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// The entries that are being restored, gathered from the tree.
+#[derive(Default)]
+struct Window {
+    files: Vec<File>,
+    planned: Vec<Planned>,
+}
+
+struct Restore<'a, 'b> {
+    job: &'a Job<'b>,
+    window: Window,
+    directories: Vec<(Vec<u8>, Metadata)>,
+    /// The first path of each file that has several, and then the others.
+    first: BTreeMap<(u64, u64), Vec<u8>>,
+    links: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Directories that are made if something in them is restored.
+    pending: Vec<Found>,
+    done: Restored,
+}
+
+pub fn run(indexed: &Indexed, description: &Description, options: &Options, progress: &Progress) -> Result<Restored> {
+    let job = Job {
+        indexed,
+        options,
+        progress,
+        target: Target::open(&options.target)?,
+        issues: Mutex::default(),
+        failure: Mutex::default(),
+    };
+    let mut restore = Restore {
+        job: &job,
+        window: Window::default(),
+        directories: Vec::new(),
+        first: BTreeMap::new(),
+        links: Vec::new(),
+        pending: Vec::new(),
+        done: Restored::default(),
+    };
+    let mut found_any = options.within.is_empty();
+    let mut walk = Walk::new(indexed, description, &options.within);
+    loop {
+        // Behind a damaged chunk of the tree the walk goes on with the next one.
+        let found = match walk.step() {
+            Ok(Some(found)) => found,
+            Ok(None) => break,
+            Err(error @ BackupError::Damaged(_)) => {
+                job.issue(&options.within, format!("a part of the tree is lost: {error}"));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        progress.check()?;
+        found_any = true;
+        match choose(options, found) {
+            Choice::Restored(found) => restore.entry(found)?,
+            Choice::Pending(found) => {
+                restore.pending.retain(|above| is_within(&found.path, &above.path));
+                restore.pending.push(found);
+            }
+            Choice::LeftOut => {}
+        }
+    }
+    if !found_any {
+        let path = String::from_utf8_lossy(&options.within).into_owned();
+        return Err(BackupError::Missing(format!("the snapshot has no /{path}")));
+    }
+    restore.flush()?;
+    let mut done = restore.finish()?;
+    if options.verify {
+        compare(&job, description)?;
+    }
+    let (problems, issues) = job.issues.into_inner().unwrap_or_else(PoisonError::into_inner);
+    (done.problems, done.issues) = (problems, issues);
+    Ok(done)
+}
+
+/// What becomes of an entry.
+enum Choice {
+    /// It is restored, with its path below the target.
+    Restored(Found),
+    /// A directory that is only made if something in it is restored.
+    Pending(Found),
+    LeftOut,
+}
+
+fn choose(options: &Options, found: Found) -> Choice {
+    // A pattern that matches a directory stands for all below it.
+    let ends = found.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let above = || ends.clone().chain([found.path.len()]).filter_map(|end| found.path.get(..end));
+    if above().any(|path| options.exclude.excludes(path)) {
+        return Choice::LeftOut;
+    }
+    let included = options.include.is_empty() || above().any(|path| options.include.excludes(path));
+    let is_directory = found.entry.content == Content::Directory;
+    let path = match found.path.strip_prefix(options.within.as_slice()) {
+        // The selected directory is the target itself; a selected file goes into it.
+        Some([]) if is_directory => return Choice::LeftOut,
+        Some([]) => found.entry.name.clone(),
+        Some(rest) => rest.strip_prefix(b"/").unwrap_or(rest).to_vec(),
+        None => return Choice::LeftOut,
+    };
+    let found = Found { path, entry: found.entry };
+    match (included, is_directory) {
+        (true, _) => Choice::Restored(found),
+        (false, true) => Choice::Pending(found),
+        (false, false) => Choice::LeftOut,
+    }
+}
+
+impl Restore<'_, '_> {
+    fn entry(&mut self, found: Found) -> Result<()> {
+        // Those that do not lead to the entry were left behind by the walk.
+        for above in std::mem::take(&mut self.pending) {
+            if is_within(&found.path, &above.path) {
+                self.make(above)?;
+            }
+        }
+        self.make(found)
+    }
+
+    fn make(&mut self, found: Found) -> Result<()> {
+        let Found { path, entry } = found;
+        let job = self.job;
+        let directory = entry.content == Content::Directory;
+        if directory {
+            if job.settle(&path, job.target.make_directory(&path))?.is_some() {
+                self.done.directories += 1;
+                self.directories.push((path, entry.metadata));
+            }
+            return Ok(());
+        }
+        if entry.metadata.links > 1 && !self.is_first_link(&path, &entry) {
+            return Ok(());
+        }
+        match &entry.content {
+            Content::File { .. } => self.file(path, entry),
+            _ => {
+                if job.settle(&path, job.target.make_other(&path, &entry))?.is_some() {
+                    self.done.others += 1;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes a further path of a file that has several.
+    fn is_first_link(&mut self, path: &[u8], entry: &Entry) -> bool {
+        let file = (entry.metadata.device, entry.metadata.inode);
+        if let Some(first) = self.first.get(&file) {
+            self.links.push((first.clone(), path.to_vec()));
+            return false;
+        }
+        self.first.insert(file, path.to_vec());
+        true
+    }
+
+    fn file(&mut self, path: Vec<u8>, entry: Entry) -> Result<()> {
+        let job = self.job;
+        let Some(pieces) = job.settle(&path, job.indexed.pieces(&entry.content))? else { return Ok(()) };
+        let (size, metadata) = (entry.content.size(), entry.metadata);
+        let present = job.settle(&path, job.target.present(&path, size, &metadata))?;
+        let complete = match present {
+            None => return Ok(()),
+            Some(Present::Complete) => !job.options.verify || place::matches(job, &path, &pieces)?,
+            Some(Present::SameSize) => job.options.verify && place::matches(job, &path, &pieces)?,
+            Some(Present::No | Present::Other) => false,
+        };
+        if complete {
+            self.done.files_kept += 1;
+            let set = job.target.set_metadata_at(&path, &metadata);
+            return job.settle(&path, set).map(drop);
+        }
+        if !matches!(present, Some(Present::No)) && job.settle(&path, job.target.remove(&path))?.is_none() {
+            return Ok(());
+        }
+        let number = self.window.files.len() as u32;
+        let (mut offset, mut chunks) = (0, 0);
+        let before = self.window.planned.len();
+        for piece in &pieces {
+            if let Piece::Chunk { id, .. } = piece {
+                let found = job.indexed.find(id);
+                let Some(location) = job.settle(&path, found)? else {
+                    self.window.planned.truncate(before);
+                    return Ok(());
+                };
+                self.window.planned.push(Planned { location, file: number, offset });
+                chunks += 1;
+            }
+            offset += piece.length();
+        }
+        let single = pieces.len() == 1 && chunks == 1;
+        let file = File { path, metadata, size, left: AtomicU32::new(chunks), single, failed: AtomicBool::new(false) };
+        self.done.files += 1;
+        self.done.bytes += size;
+        if !single {
+            // Of its whole length at once: chunks come in any order, and holes stay.
+            let made = job.target.make_file(&file.path, size);
+            if job.settle(&file.path, made)?.is_none() {
+                self.window.planned.truncate(before);
+                return Ok(());
+            }
+            if chunks == 0 {
+                let set = job.target.set_metadata_at(&file.path, &file.metadata);
+                job.progress.files.fetch_add(1, Ordering::Relaxed);
+                return job.settle(&file.path, set).map(drop);
+            }
+        }
+        self.window.files.push(file);
+        if self.window.files.len() >= WINDOW_FILES || self.window.planned.len() >= WINDOW_PIECES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let window = std::mem::take(&mut self.window);
+        if window.files.is_empty() { Ok(()) } else { fetch::run(self.job, window) }
+    }
+
+    /// Links and the metadata of directories.
+    fn finish(mut self) -> Result<Restored> {
+        let job = self.job;
+        for (first, path) in &self.links {
+            job.settle(path, job.target.link(first, path))?;
+            self.done.files += 1;
+        }
+        for (path, metadata) in self.directories.iter().rev() {
+            job.settle(path, job.target.set_metadata_at(path, metadata))?;
+        }
+        Ok(self.done)
+    }
+}
+
+/// Compares all files with the snapshot.
+fn compare(job: &Job<'_>, description: &Description) -> Result<()> {
+    let mut walk = Walk::new(job.indexed, description, &job.options.within);
+    while let Some(found) = walk.step()? {
+        job.progress.check()?;
+        let Choice::Restored(Found { path, entry }) = choose(job.options, found) else { continue };
+        if matches!(entry.content, Content::File { .. }) {
+            let pieces = job.indexed.pieces(&entry.content)?;
+            if !place::matches(job, &path, &pieces)? {
+                job.issue(&path, "its content differs from that of the snapshot".to_owned());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

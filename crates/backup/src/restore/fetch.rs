@@ -1,0 +1,159 @@
+//! Fetching the chunks of a window: each thread takes a segment, reads it in its order, and writes each chunk where it
+//! belongs. A thread holds one range of a segment and one chunk.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{File, Job, Planned, Window, lock};
+use crate::compress::Decompressor;
+use crate::error::{BackupError, Result};
+use crate::index::Directory;
+use crate::store::Name;
+
+/// Bytes that are read from a segment at once; a single chunk may be as long.
+const READ_MAX: u64 = 8 << 20;
+/// A gap that is shorter is read along: that costs less than another request.
+const GAP_MAX: u64 = 64 << 10;
+
+pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
+    let Window { files, mut planned } = window;
+    planned.sort_unstable();
+    let groups: Vec<&[Planned]> = planned.chunk_by(|a, b| a.location.segment == b.location.segment).collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..job.options.workers.max(1).min(groups.len()) {
+            scope.spawn(|| {
+                let mut worker = match Decompressor::new() {
+                    Ok(codec) => Worker { job, files: &files, codec, content: Vec::new() },
+                    Err(error) => {
+                        lock(&job.failure).get_or_insert(error);
+                        return;
+                    }
+                };
+                while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if lock(&job.failure).is_some() {
+                        return;
+                    }
+                    if let Err(error) = worker.segment(group) {
+                        lock(&job.failure).get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    lock(&job.failure).clone().map_or(Ok(()), Err)
+}
+
+struct Worker<'a, 'b> {
+    job: &'a Job<'b>,
+    files: &'a [File],
+    codec: Decompressor,
+    content: Vec<u8>,
+}
+
+impl Worker<'_, '_> {
+    /// Restores the chunks of one segment, which are in their order.
+    fn segment(&mut self, group: &[Planned]) -> Result<()> {
+        let Some(number) = group.first().map(|planned| planned.location.segment) else { return Ok(()) };
+        let (id, directory) = {
+            let mut index = self.job.indexed.index();
+            let id = index.segment(number)?;
+            match index.directory(number) {
+                Ok(directory) => (id, directory),
+                Err(error) => return self.lose(group, &error),
+            }
+        };
+        let (name, key) = (Name::segment(&id), directory.footer.key(&self.job.indexed.keys));
+        for part in ranges(group, &directory) {
+            self.job.progress.check()?;
+            let (Some(first), Some(last)) = (span(part.first(), &directory), span(part.last(), &directory)) else {
+                self.lose(part, &BackupError::damaged("a segment has too few chunks"))?;
+                continue;
+            };
+            let mut stored = match self.job.indexed.store.get_range(&name, first.0..last.1) {
+                Ok(stored) => stored,
+                Err(error) => {
+                    self.lose(part, &error)?;
+                    continue;
+                }
+            };
+            // A chunk may belong to several files.
+            for same in part.chunk_by(|a, b| a.location == b.location) {
+                let Some((ordinal, (from, to))) =
+                    same.first().map(|p| p.location.ordinal).zip(span(same.first(), &directory))
+                else {
+                    continue;
+                };
+                let sealed = stored.get_mut((from - first.0) as usize..(to - first.0) as usize).unwrap_or_default();
+                let opened = directory.footer.open(&key, ordinal as usize, sealed, &mut self.codec, &mut self.content);
+                match opened {
+                    Ok(()) => same.iter().try_for_each(|planned| self.write(planned))?,
+                    Err(error) => self.lose(same, &error)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the chunk in hand. The last one of a file completes it.
+    fn write(&mut self, planned: &Planned) -> Result<()> {
+        let Some(file) = self.files.get(planned.file as usize) else { return Ok(()) };
+        let target = &self.job.target;
+        let written = match file.single {
+            true => target.write_whole(&file.path, &self.content, &file.metadata),
+            false => target.write_at(&file.path, &self.content, planned.offset),
+        };
+        self.job.progress.bytes.fetch_add(self.content.len() as u64, Ordering::Relaxed);
+        if self.job.settle(&file.path, written)?.is_none() {
+            file.failed.store(true, Ordering::Relaxed);
+        }
+        self.complete(file)
+    }
+
+    fn complete(&self, file: &File) -> Result<()> {
+        // The last of the threads that write the file must see what the others found.
+        if file.left.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return Ok(());
+        }
+        self.job.progress.files.fetch_add(1, Ordering::Relaxed);
+        if file.single || file.failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        debug_assert!(file.size > 0);
+        let set = self.job.target.set_metadata_at(&file.path, &file.metadata);
+        self.job.settle(&file.path, set).map(drop)
+    }
+
+    /// Lists the files that lack these chunks. They keep no times, so the next restore writes them again.
+    fn lose(&self, group: &[Planned], error: &BackupError) -> Result<()> {
+        for planned in group {
+            let Some(file) = self.files.get(planned.file as usize) else { continue };
+            if !file.failed.swap(true, Ordering::Relaxed) {
+                self.job.issue(&file.path, format!("its content is lost at byte {}: {error}", planned.offset));
+            }
+            self.complete(file)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the chunk begins and ends in its segment.
+fn span(planned: Option<&Planned>, directory: &Directory) -> Option<(u64, u64)> {
+    let entry = directory.entry(planned?.location.ordinal)?;
+    Some((u64::from(entry.offset), u64::from(entry.offset) + u64::from(entry.stored)))
+}
+
+/// Runs of chunks that are read at once.
+fn ranges<'a>(group: &'a [Planned], directory: &Directory) -> Vec<&'a [Planned]> {
+    let (mut runs, mut from, mut begin, mut end) = (Vec::new(), 0, None::<u64>, 0);
+    for (at, planned) in group.iter().enumerate() {
+        let Some((start, stop)) = span(Some(planned), directory) else { continue };
+        let first = *begin.get_or_insert(start);
+        if at > from && (start > end + GAP_MAX || stop - first > READ_MAX) {
+            runs.push(group.get(from..at).unwrap_or_default());
+            (from, begin) = (at, Some(start));
+        }
+        end = stop;
+    }
+    runs.push(group.get(from..).unwrap_or_default());
+    runs
+}

@@ -1,0 +1,89 @@
+use zeroize::Zeroizing;
+
+use super::*;
+use crate::compress::LEVEL_DEFAULT;
+use crate::testing::random;
+
+fn keys() -> Keys {
+    Keys::new(Zeroizing::new([9; 32]))
+}
+
+fn contents() -> Vec<Vec<u8>> {
+    vec![b"text ".repeat(50), random(1, 300), Vec::new(), b"another text".repeat(9)]
+}
+
+fn segment(kind: Kind) -> Vec<u8> {
+    let (keys, mut compressor) = (keys(), Compressor::new(LEVEL_DEFAULT).unwrap());
+    let mut writer = Writer::new(&keys, kind, [3; 32], Vec::new());
+    for (at, raw) in contents().iter().enumerate() {
+        let chunk = Prepared::new(keys.id(kind, raw), raw, &mut compressor).unwrap();
+        assert_eq!(writer.add(&chunk), Ok(at));
+    }
+    writer.finish().1
+}
+
+/// The chunks of a segment; an error is that of the footer or of any chunk.
+fn read(bytes: &[u8], keys: &Keys) -> Result<Vec<Vec<u8>>> {
+    let footer = Footer::decode(bytes)?;
+    let (key, mut codec) = (footer.key(keys), Decompressor::new()?);
+    let open = |(ordinal, entry): (usize, &Entry)| {
+        let mut stored = bytes[entry.offset as usize..][..entry.stored as usize].to_vec();
+        let mut content = Vec::new();
+        footer.open(&key, ordinal, &mut stored, &mut codec, &mut content).map(|()| content)
+    };
+    footer.entries.iter().enumerate().map(open).collect()
+}
+
+#[test]
+fn chunks_read_back() {
+    for kind in [Kind::Content, Kind::Tree] {
+        let bytes = segment(kind);
+        assert_eq!(read(&bytes, &keys()), Ok(contents()));
+        let footer = Footer::decode(&bytes).unwrap();
+        assert_eq!(footer.kind, kind);
+        assert_eq!(Footer::length(&bytes[bytes.len() - TRAILER_BYTES..]), Ok(Footer::bytes_for(4)));
+        assert!(Footer::decode(&bytes[bytes.len() - Footer::bytes_for(4)..]).is_ok());
+    }
+}
+
+#[test]
+fn every_changed_byte_is_noticed() {
+    let whole = segment(Kind::Content);
+    for at in HEADER_BYTES..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        // The header is only a copy: the footer has the same fields.
+        assert!(read(&bytes, &keys()).is_err(), "byte {at} of {}", whole.len());
+        assert_ne!(SegmentId::of(&bytes), SegmentId::of(&whole));
+    }
+}
+
+#[test]
+fn a_cut_segment_gives_an_error() {
+    let whole = segment(Kind::Content);
+    for length in 0..whole.len() {
+        assert!(Footer::decode(&whole[..length]).is_err(), "{length}");
+    }
+}
+
+#[test]
+fn another_key_opens_nothing() {
+    let other = Keys::new(Zeroizing::new([8; 32]));
+    assert!(read(&segment(Kind::Content), &other).is_err());
+}
+
+#[test]
+fn chunks_do_not_change_places() {
+    // A footer that swaps the ids of two chunks of one length is well-formed, and opens none of them.
+    let (keys, mut compressor) = (keys(), Compressor::new(LEVEL_DEFAULT).unwrap());
+    let mut writer = Writer::new(&keys, Kind::Content, [3; 32], Vec::new());
+    for seed in [1, 2] {
+        let raw = random(seed, 100);
+        writer.add(&Prepared::new(keys.id(Kind::Content, &raw), &raw, &mut compressor).unwrap()).unwrap();
+    }
+    let (first, second) = (writer.footer.entries[0].id, writer.footer.entries[1].id);
+    (writer.footer.entries[0].id, writer.footer.entries[1].id) = (second, first);
+    let (_, bytes) = writer.finish();
+    assert!(Footer::decode(&bytes).is_ok());
+    assert!(read(&bytes, &keys).is_err());
+}

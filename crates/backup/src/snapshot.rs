@@ -1,0 +1,247 @@
+//! Snapshots: which chunks are needed, readable by the server, and a sealed description that only the key opens.
+//!
+//! ```text
+//! magic 8 | repository 16 | references | salt 32 | length 8 | sealed description, tag
+//! ```
+//!
+//! The name of a snapshot is the BLAKE3 hash of its bytes. The store's clock dates it: the description has the agent's
+//! time too, but nothing is decided by that.
+
+use crate::codec::{Decoder, put_bytes, put_varint};
+use crate::crypt::{ChunkId, Keys, Salt, TAG_BYTES, hex};
+use crate::error::{BackupError, Result};
+use crate::references::References;
+use crate::tree::{NAME_MAX, PATH_MAX};
+
+pub const MAGIC: [u8; 8] = *b"STLBSNP1";
+/// Bytes of the longest snapshot: about 100 million files.
+pub const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
+const PURPOSE: &str = "snapshot";
+const VERSION: u64 = 1;
+/// Paths, tags and excludes of one snapshot.
+const WORDS_MAX: usize = 10_000;
+/// Problems that a snapshot lists. Their number has no limit.
+pub const ISSUES_MAX: usize = 1000;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotId(pub [u8; 32]);
+
+impl SnapshotId {
+    /// The first digits, for tables.
+    pub fn short(&self) -> String {
+        hex(self.0.get(..4).unwrap_or_default())
+    }
+}
+
+impl std::fmt::Display for SnapshotId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl std::fmt::Debug for SnapshotId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Figures of a backup.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    pub files: u64,
+    pub directories: u64,
+    pub others: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Files that were read, because they are new or changed.
+    pub files_read: u64,
+    /// Bytes of content that no earlier backup had.
+    pub bytes_new: u64,
+    /// Bytes that this backup stored.
+    pub bytes_stored: u64,
+}
+
+/// A file or directory that could not be saved as it was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Issue {
+    pub path: Vec<u8>,
+    pub text: String,
+}
+
+/// What only the key opens.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Description {
+    pub host: String,
+    pub user: String,
+    pub program: String,
+    /// Beginning of the backup by the agent's clock: seconds since 1970.
+    pub begun: u64,
+    /// The paths that were saved.
+    pub paths: Vec<Vec<u8>>,
+    pub tags: Vec<String>,
+    pub excludes: Vec<String>,
+    pub counts: Counts,
+    /// Problems in all. Zero: the snapshot is complete.
+    pub problems: u64,
+    /// The first of them.
+    pub issues: Vec<Issue>,
+    /// The chunks of the tree, each with the path of its first entry.
+    pub tree: Vec<(ChunkId, Vec<u8>)>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    pub references: References,
+    pub description: Description,
+}
+
+impl Description {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, VERSION);
+        for text in [&self.host, &self.user, &self.program] {
+            put_bytes(&mut bytes, text.as_bytes());
+        }
+        put_varint(&mut bytes, self.begun);
+        put_varint(&mut bytes, self.paths.len() as u64);
+        self.paths.iter().for_each(|path| put_bytes(&mut bytes, path));
+        for words in [&self.tags, &self.excludes] {
+            put_varint(&mut bytes, words.len() as u64);
+            words.iter().for_each(|word| put_bytes(&mut bytes, word.as_bytes()));
+        }
+        let is = &self.counts;
+        for count in [is.files, is.directories, is.others, is.bytes, is.files_read, is.bytes_new, is.bytes_stored] {
+            put_varint(&mut bytes, count);
+        }
+        put_varint(&mut bytes, self.problems);
+        put_varint(&mut bytes, self.issues.len() as u64);
+        for issue in &self.issues {
+            put_bytes(&mut bytes, &issue.path);
+            put_bytes(&mut bytes, issue.text.as_bytes());
+        }
+        put_varint(&mut bytes, self.tree.len() as u64);
+        for (id, first) in &self.tree {
+            bytes.extend_from_slice(&id.0);
+            put_bytes(&mut bytes, first);
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Description> {
+        let mut decoder = Decoder::new(bytes, "snapshot description");
+        if decoder.varint()? != VERSION {
+            return Err(decoder.damaged("it is of another version"));
+        }
+        let mut is = Description {
+            host: text(&mut decoder)?,
+            user: text(&mut decoder)?,
+            program: text(&mut decoder)?,
+            begun: decoder.varint()?,
+            ..Description::default()
+        };
+        for _ in 0..decoder.up_to(WORDS_MAX as u64)? {
+            is.paths.push(decoder.bytes(PATH_MAX)?.to_vec());
+        }
+        for _ in 0..decoder.up_to(WORDS_MAX as u64)? {
+            is.tags.push(text(&mut decoder)?);
+        }
+        for _ in 0..decoder.up_to(WORDS_MAX as u64)? {
+            is.excludes.push(text(&mut decoder)?);
+        }
+        is.counts = Counts {
+            files: decoder.varint()?,
+            directories: decoder.varint()?,
+            others: decoder.varint()?,
+            bytes: decoder.varint()?,
+            files_read: decoder.varint()?,
+            bytes_new: decoder.varint()?,
+            bytes_stored: decoder.varint()?,
+        };
+        is.problems = decoder.varint()?;
+        for _ in 0..decoder.up_to(ISSUES_MAX as u64)? {
+            is.issues.push(Issue { path: decoder.bytes(PATH_MAX)?.to_vec(), text: text(&mut decoder)? });
+        }
+        for _ in 0..decoder.count(33)? {
+            is.tree.push((ChunkId(decoder.array()?), decoder.bytes(PATH_MAX)?.to_vec()));
+        }
+        decoder.end()?;
+        Ok(is)
+    }
+
+    /// The chunks of the tree that can hold `path` and the entries below it. Empty: the whole tree.
+    pub fn tree_of(&self, path: &[u8]) -> &[(ChunkId, Vec<u8>)] {
+        use std::cmp::Ordering::Greater;
+        let below = |first: &[u8]| path.is_empty() || is_within(first, path);
+        let from = self.tree.partition_point(|(_, first)| crate::tree::order(first, path) != Greater).saturating_sub(1);
+        let rest = self.tree.get(from..).unwrap_or_default();
+        let length = rest.iter().skip(1).take_while(|(_, first)| below(first)).count();
+        rest.get(..rest.len().min(length + 1)).unwrap_or_default()
+    }
+}
+
+/// Whether `path` is `above` or lies below it.
+pub fn is_within(path: &[u8], above: &[u8]) -> bool {
+    above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'/'))
+}
+
+fn text(decoder: &mut Decoder<'_>) -> Result<String> {
+    let bytes = decoder.bytes(NAME_MAX)?;
+    String::from_utf8(bytes.to_vec()).map_err(|_| decoder.damaged("a text is no UTF-8"))
+}
+
+impl Snapshot {
+    /// The bytes of the snapshot, and its name.
+    pub fn encode(&self, repository: &[u8; 16], keys: &Keys, salt: Salt) -> Result<(SnapshotId, Vec<u8>)> {
+        let mut bytes = [MAGIC.as_slice(), repository].concat();
+        self.references.encode(&mut bytes);
+        bytes.extend_from_slice(&salt);
+        let plain = self.description.encode();
+        let failed = |error: std::io::Error| BackupError::Failed(format!("the compression library failed: {error}"));
+        let mut sealed = zstd::bulk::compress(&plain, crate::compress::LEVEL_DEFAULT).map_err(failed)?;
+        let tag = keys.sealing(PURPOSE, &salt).seal(0, repository, &mut sealed)?;
+        bytes.extend_from_slice(&((sealed.len() + TAG_BYTES) as u64).to_le_bytes());
+        bytes.extend_from_slice(&sealed);
+        bytes.extend_from_slice(&tag);
+        if bytes.len() as u64 > SNAPSHOT_BYTES_MAX {
+            return Err(BackupError::Invalid(format!("the snapshot exceeds {SNAPSHOT_BYTES_MAX} bytes")));
+        }
+        Ok((SnapshotId(*blake3::hash(&bytes).as_bytes()), bytes))
+    }
+
+    /// The references alone, as a server without the key reads them.
+    pub fn decode_references(bytes: &[u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<References> {
+        start(bytes, id, repository).map(|(references, _)| references)
+    }
+
+    pub fn decode(bytes: &[u8], id: &SnapshotId, repository: &[u8; 16], keys: &Keys) -> Result<Snapshot> {
+        let (references, mut decoder) = start(bytes, id, repository)?;
+        let salt = decoder.array()?;
+        let length = decoder.u64()?;
+        let mut sealed = decoder.take(usize::try_from(length).unwrap_or(usize::MAX))?.to_vec();
+        decoder.end()?;
+        let opened = keys.sealing(PURPOSE, &salt).open(0, repository, &mut sealed);
+        let opened = opened.ok_or_else(|| BackupError::Damaged(format!("snapshot {id}: it is not authentic")))?;
+        // The agent that holds the key wrote it, so its length is trusted up to the limit.
+        let plain = zstd::bulk::decompress(opened, SNAPSHOT_BYTES_MAX as usize);
+        let plain = plain.map_err(|_| BackupError::Damaged(format!("snapshot {id}: it does not decompress")))?;
+        Ok(Snapshot { references, description: Description::decode(&plain)? })
+    }
+}
+
+fn start<'a>(bytes: &'a [u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<(References, Decoder<'a>)> {
+    if blake3::hash(bytes).as_bytes() != &id.0 {
+        return Err(BackupError::Damaged(format!("snapshot {id}: its hash differs")));
+    }
+    let mut decoder = Decoder::new(bytes, "snapshot");
+    if decoder.array()? != MAGIC {
+        return Err(decoder.damaged("it is no snapshot of this version"));
+    }
+    if decoder.array::<16>()? != *repository {
+        return Err(decoder.damaged("it is of another repository"));
+    }
+    let references = References::decode(&mut decoder)?;
+    Ok((references, decoder))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+use zeroize::Zeroizing;
+
+use super::*;
+use crate::segment::SegmentId;
+
+const REPOSITORY: [u8; 16] = [4; 16];
+
+fn keys() -> Keys {
+    Keys::new(Zeroizing::new([9; 32]))
+}
+
+fn snapshot() -> Snapshot {
+    let mut references = References::default();
+    references.0.entry(SegmentId([1; 32])).or_default().insert(7);
+    let tree = ["a", "b/c", "b/f", "d", "d/e/f", "x"].iter().enumerate();
+    let description = Description {
+        host: "host".to_owned(),
+        paths: vec![b"srv".to_vec()],
+        tags: vec!["tag".to_owned()],
+        excludes: vec!["*.o".to_owned()],
+        counts: Counts { files: 3, bytes: 1 << 40, ..Counts::default() },
+        problems: 1,
+        issues: vec![Issue { path: b"srv/x".to_vec(), text: "cannot".to_owned() }],
+        tree: tree.map(|(at, first)| (ChunkId([at as u8; 32]), first.as_bytes().to_vec())).collect(),
+        ..Description::default()
+    };
+    Snapshot { references, description }
+}
+
+#[test]
+fn a_snapshot_reads_back_and_its_references_without_the_key() {
+    let (id, bytes) = snapshot().encode(&REPOSITORY, &keys(), [2; 32]).unwrap();
+    assert_eq!(Snapshot::decode(&bytes, &id, &REPOSITORY, &keys()), Ok(snapshot()));
+    assert_eq!(Snapshot::decode_references(&bytes, &id, &REPOSITORY), Ok(snapshot().references));
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(!text.contains("srv") && !text.contains("host"), "the server sees names");
+}
+
+#[test]
+fn another_key_repository_or_name_opens_nothing() {
+    let (id, bytes) = snapshot().encode(&REPOSITORY, &keys(), [2; 32]).unwrap();
+    let other = Keys::new(Zeroizing::new([8; 32]));
+    assert!(Snapshot::decode(&bytes, &id, &REPOSITORY, &other).is_err());
+    assert!(Snapshot::decode(&bytes, &id, &[5; 16], &keys()).is_err());
+    assert!(Snapshot::decode(&bytes, &SnapshotId([0; 32]), &REPOSITORY, &keys()).is_err());
+}
+
+#[test]
+fn every_changed_byte_is_noticed_also_under_its_new_name() {
+    let (_, whole) = snapshot().encode(&REPOSITORY, &keys(), [2; 32]).unwrap();
+    let list = 24..24 + 1 + 32 + 3;
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        // A server can rewrite its own list and the name. It cannot forge the description.
+        let id = SnapshotId(*blake3::hash(&bytes).as_bytes());
+        let read = Snapshot::decode(&bytes, &id, &REPOSITORY, &keys());
+        assert_eq!(read.is_ok(), list.contains(&at) && read.is_ok(), "byte {at}");
+        assert!(Snapshot::decode(&whole[..at], &id, &REPOSITORY, &keys()).is_err());
+    }
+}
+
+#[test]
+fn a_path_needs_only_its_chunks_of_the_tree() {
+    let description = snapshot().description;
+    let check = |path: &str, expected: &[u8]| {
+        let found: Vec<u8> = description.tree_of(path.as_bytes()).iter().map(|(id, _)| id.0[0]).collect();
+        assert_eq!(found, expected, "{path}");
+    };
+    check("", &[0, 1, 2, 3, 4, 5]);
+    check("a", &[0]);
+    check("b", &[0, 1, 2]);
+    check("b/c", &[1]);
+    check("b/d", &[1]);
+    check("d", &[3, 4]);
+    check("d/e", &[3, 4]);
+    check("d/e/g", &[4]);
+    check("zz", &[5]);
+}

@@ -1,0 +1,172 @@
+//! A repository in a directory of a local or mounted file system.
+//!
+//! A new object is written under a temporary name, forced to the drive, and linked to its name. A link fails if the
+//! name exists, so nothing is replaced. A crash leaves at most a temporary file, which the next listing passes over and
+//! which `prune` removes when it is old. Local files have no retention: whoever may write in the directory may delete.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::{Folder, Listed, Name, Store};
+use crate::error::{BackupError, Result};
+
+const TEMPORARY: &str = "tmp";
+/// A temporary file of this age belongs to no living writer.
+const TEMPORARY_AGE_SECONDS: u64 = 2 * 86_400;
+
+#[derive(Debug)]
+pub struct Directory {
+    root: PathBuf,
+    /// Distinguishes the temporary files of this process.
+    writes: AtomicU64,
+}
+
+impl Directory {
+    pub fn new(root: &Path) -> Directory {
+        Directory { root: root.to_owned(), writes: AtomicU64::new(0) }
+    }
+
+    fn path(&self, name: &Name) -> PathBuf {
+        self.root.join(name.text())
+    }
+
+    /// Writes the bytes durably under a temporary name.
+    fn write_temporary(&self, bytes: &[u8]) -> Result<PathBuf> {
+        let folder = self.root.join(TEMPORARY);
+        make_folder(&folder)?;
+        let number = self.writes.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("{}-{number}", std::process::id()));
+        let failed = |error: &std::io::Error| BackupError::io("write", &path, error);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let file = file.as_mut().map_err(|error| failed(error))?;
+        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(|error| failed(&error))?;
+        Ok(path)
+    }
+
+    fn place_at(&self, name: &Name, bytes: &[u8], place: impl Fn(&Path, &Path) -> std::io::Result<()>) -> Result<()> {
+        let path = self.path(name);
+        let folder = path.parent().unwrap_or(&self.root);
+        make_folder(folder)?;
+        let temporary = self.write_temporary(bytes)?;
+        let placed = place(&temporary, &path).and_then(|()| File::open(folder)?.sync_all());
+        let _ = fs::remove_file(&temporary);
+        placed.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => BackupError::Exists(format!("{} exists already", path.display())),
+            _ => BackupError::io("store", &path, &error),
+        })
+    }
+
+    fn open(&self, name: &Name) -> Result<(File, PathBuf)> {
+        let path = self.path(name);
+        let file = File::open(&path).map_err(|error| BackupError::io("read", &path, &error))?;
+        Ok((file, path))
+    }
+
+    fn list_in(&self, folder: Folder, dir: &Path, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        let entries = match fs::read_dir(dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(|error| BackupError::io("list", dir, &error))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| BackupError::io("list", dir, &error))?;
+            let path = entry.path();
+            let metadata = match entry.metadata() {
+                // It was removed meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                metadata => metadata.map_err(|error| BackupError::io("list", &path, &error))?,
+            };
+            if metadata.is_dir() && folder == Folder::Segments && dir.parent() == Some(&self.root) {
+                self.list_in(folder, &path, each)?;
+            }
+            let text = path.strip_prefix(&self.root).ok().and_then(|path| path.to_str());
+            if let Some(name) = text.and_then(|text| Name::parse(folder, text)).filter(|_| metadata.is_file()) {
+                each(Listed { name, size: metadata.len(), stored: stored(&metadata) })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn stored(metadata: &fs::Metadata) -> u64 {
+    u64::try_from(metadata.mtime()).unwrap_or(0)
+}
+
+fn make_folder(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path).map_err(|error| BackupError::io("create", path, &error))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = File::open(parent).and_then(|parent| parent.sync_all());
+    synced.map_err(|error| BackupError::io("create", path, &error))
+}
+
+impl Store for Directory {
+    fn place(&self) -> String {
+        self.root.display().to_string()
+    }
+
+    fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        self.place_at(name, bytes, |from, to| fs::hard_link(from, to))
+    }
+
+    fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        self.place_at(name, bytes, |from, to| fs::rename(from, to))
+    }
+
+    fn get(&self, name: &Name, max: u64) -> Result<Vec<u8>> {
+        let (file, path) = self.open(name)?;
+        let mut bytes = Vec::new();
+        let read = file.take(max + 1).read_to_end(&mut bytes);
+        read.map_err(|error| BackupError::io("read", &path, &error))?;
+        if bytes.len() as u64 > max {
+            return Err(BackupError::Damaged(format!("{} is longer than {max} bytes", path.display())));
+        }
+        Ok(bytes)
+    }
+
+    fn get_range(&self, name: &Name, range: Range<u64>) -> Result<Vec<u8>> {
+        let (file, path) = self.open(name)?;
+        let mut bytes = vec![0; (range.end.saturating_sub(range.start)) as usize];
+        file.read_exact_at(&mut bytes, range.start).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => BackupError::Damaged(format!("{} is too short", path.display())),
+            _ => BackupError::io("read", &path, &error),
+        })?;
+        Ok(bytes)
+    }
+
+    fn list(&self, folder: Folder, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.list_in(folder, &self.root.join(folder.name()), each)
+    }
+
+    fn remove(&self, name: &Name) -> Result<()> {
+        let path = self.path(name);
+        fs::remove_file(&path).map_err(|error| BackupError::io("remove", &path, &error))
+    }
+
+    /// This machine dates the files, so its clock is the store's.
+    fn now(&self) -> Result<u64> {
+        Ok(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn tidy(&self) -> Result<()> {
+        let now = self.now()?;
+        let Ok(entries) = fs::read_dir(self.root.join(TEMPORARY)) else { return Ok(()) };
+        for entry in entries.flatten() {
+            let old = entry.metadata().is_ok_and(|is| stored(&is) + TEMPORARY_AGE_SECONDS < now);
+            if old {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
+    }
+}

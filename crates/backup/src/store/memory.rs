@@ -1,0 +1,143 @@
+//! A store in memory, with faults: the simple twin of every other store, for tests.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Folder, Listed, Name, Store};
+use crate::error::{BackupError, Result};
+
+#[derive(Default, Debug)]
+struct State {
+    /// Each object with the time when it was stored.
+    objects: BTreeMap<Name, (Vec<u8>, u64)>,
+    now: u64,
+    /// Changes that still succeed. None: all do.
+    changes_left: Option<u64>,
+    /// Whether objects may be removed.
+    append_only: bool,
+}
+
+#[derive(Default, Debug)]
+pub struct Memory {
+    state: Mutex<State>,
+}
+
+impl Memory {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_now(&self, now: u64) {
+        self.state().now = now;
+    }
+
+    /// From now on only this many changes succeed, as if the agent were killed behind them.
+    pub fn fail_after(&self, changes: Option<u64>) {
+        self.state().changes_left = changes;
+    }
+
+    pub fn set_append_only(&self, append_only: bool) {
+        self.state().append_only = append_only;
+    }
+
+    /// Changes the bytes of an object behind the back of its reader. Whether it was there.
+    pub fn damage(&self, name: &Name, change: impl FnOnce(&mut Vec<u8>)) -> bool {
+        self.state().objects.get_mut(name).map(|(bytes, _)| change(bytes)).is_some()
+    }
+
+    pub fn names(&self, folder: Folder) -> Vec<Name> {
+        let state = self.state();
+        state.objects.keys().filter(|name| Name::parse(folder, name.text()).is_some()).cloned().collect()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.state().objects.values().map(|(bytes, _)| bytes.len() as u64).sum()
+    }
+}
+
+impl State {
+    fn change(&mut self) -> Result<()> {
+        match &mut self.changes_left {
+            Some(0) => Err(BackupError::Failed("the store went away".to_owned())),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn find(&self, name: &Name) -> Result<&[u8]> {
+        let found = self.objects.get(name).map(|(bytes, _)| bytes.as_slice());
+        found.ok_or_else(|| BackupError::Missing(format!("{} is not in the store", name.text())))
+    }
+}
+
+impl Store for Memory {
+    fn place(&self) -> String {
+        "memory".to_owned()
+    }
+
+    fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        let mut state = self.state();
+        if state.objects.contains_key(name) {
+            return Err(BackupError::Exists(format!("{} exists already", name.text())));
+        }
+        state.change()?;
+        let now = state.now;
+        state.objects.insert(name.clone(), (bytes.to_vec(), now));
+        Ok(())
+    }
+
+    fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        let mut state = self.state();
+        state.change()?;
+        let now = state.now;
+        state.objects.insert(name.clone(), (bytes.to_vec(), now));
+        Ok(())
+    }
+
+    fn get(&self, name: &Name, max: u64) -> Result<Vec<u8>> {
+        let bytes = self.state().find(name)?.to_vec();
+        if bytes.len() as u64 > max {
+            return Err(BackupError::Damaged(format!("{} is longer than {max} bytes", name.text())));
+        }
+        Ok(bytes)
+    }
+
+    fn get_range(&self, name: &Name, range: Range<u64>) -> Result<Vec<u8>> {
+        let state = self.state();
+        let part = state.find(name)?.get(range.start as usize..range.end as usize);
+        part.map(<[u8]>::to_vec).ok_or_else(|| BackupError::Damaged(format!("{} is too short", name.text())))
+    }
+
+    fn list(&self, folder: Folder, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        let listed: Vec<Listed> = {
+            let state = self.state();
+            let in_folder = state.objects.iter().filter(|(name, _)| Name::parse(folder, name.text()).is_some());
+            in_folder
+                .map(|(name, (bytes, stored))| Listed { name: name.clone(), size: bytes.len() as u64, stored: *stored })
+                .collect()
+        };
+        listed.into_iter().try_for_each(each)
+    }
+
+    fn remove(&self, name: &Name) -> Result<()> {
+        let mut state = self.state();
+        if state.append_only {
+            return Err(BackupError::Refused(format!("{}: these credentials only append", name.text())));
+        }
+        state.change()?;
+        let gone = state.objects.remove(name);
+        gone.map(drop).ok_or_else(|| BackupError::Missing(format!("{} is not in the store", name.text())))
+    }
+
+    fn now(&self) -> Result<u64> {
+        Ok(self.state().now)
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,80 @@
+//! One suite for every store.
+
+use super::directory::Directory;
+use super::memory::Memory;
+use super::*;
+use crate::error::BackupError;
+use crate::testing::Temporary;
+
+fn suite(store: &dyn Store) {
+    let name = Name::of(Folder::Keys, &[1, 2]);
+    assert!(matches!(store.get(&name, 10), Err(BackupError::Missing(_))));
+    store.create(&name, b"content").unwrap();
+    assert_eq!(store.get(&name, 7), Ok(b"content".to_vec()));
+    assert!(matches!(store.get(&name, 6), Err(BackupError::Damaged(_))));
+    assert!(matches!(store.create(&name, b"other"), Err(BackupError::Exists(_))));
+    assert_eq!(store.get(&name, 7), Ok(b"content".to_vec()));
+    assert_eq!(store.get_range(&name, 2..5), Ok(b"nte".to_vec()));
+    assert!(matches!(store.get_range(&name, 2..8), Err(BackupError::Damaged(_))));
+    store.replace(&name, b"new").unwrap();
+    assert_eq!(store.get(&name, 7), Ok(b"new".to_vec()));
+    let segment = Name::segment(&SegmentId([0xab; 32]));
+    store.create(&segment, &[7; 1000]).unwrap();
+    store.create(&Name::epoch(3), b"").unwrap();
+    let now = store.now().unwrap();
+    let listed = |folder| {
+        let mut found = Vec::new();
+        store
+            .list(folder, &mut |listed| {
+                assert!(listed.stored.abs_diff(now) < 60);
+                found.push((listed.name.text().to_owned(), listed.size));
+                Ok(())
+            })
+            .unwrap();
+        found
+    };
+    assert_eq!(listed(Folder::Segments), [(format!("segments/ab/{}", "ab".repeat(32)), 1000)]);
+    assert_eq!(listed(Folder::Keys), [("keys/0102".to_owned(), 3)]);
+    assert_eq!(listed(Folder::Epochs), [("epochs/0000000000000003".to_owned(), 0)]);
+    assert_eq!(listed(Folder::Snapshots), []);
+    store.remove(&segment).unwrap();
+    assert!(matches!(store.remove(&segment), Err(BackupError::Missing(_))));
+    assert_eq!(listed(Folder::Segments), []);
+    store.tidy().unwrap();
+}
+
+#[test]
+fn the_store_in_memory_passes_the_suite() {
+    suite(&Memory::default());
+}
+
+#[test]
+fn the_store_in_a_directory_passes_the_suite() {
+    let folder = Temporary::new();
+    suite(&Directory::new(&folder.join("repository")));
+    // Nothing temporary stays.
+    assert_eq!(std::fs::read_dir(folder.join("repository/tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn foreign_names_are_not_listed() {
+    let folder = Temporary::new();
+    let long = "a".repeat(65);
+    for name in [
+        "keys/README",
+        "keys/..",
+        "segments/ab/cd",
+        "segments/abcd",
+        "epochs/0G",
+        "snapshots/x-1",
+        &format!("keys/{long}"),
+    ] {
+        let folder = name.split('/').next().unwrap();
+        let all = [Folder::Keys, Folder::Segments, Folder::Snapshots, Folder::Epochs];
+        let folder = all.into_iter().find(|known| known.name() == folder).unwrap();
+        assert_eq!(Name::parse(folder, name), None, "{name}");
+    }
+    folder.write("keys/lost+found/x", b"");
+    folder.write("keys/0A", b"");
+    Directory::new(&folder.0).list(Folder::Keys, &mut |listed| panic!("{listed:?}")).unwrap();
+}

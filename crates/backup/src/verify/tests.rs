@@ -1,0 +1,78 @@
+use stele_ground::Dice;
+
+use super::*;
+use crate::store::Store;
+use crate::store::memory::Memory;
+use crate::testing::{Temporary, picture, random, repository, restore, save};
+
+fn data() -> Temporary {
+    let folder = Temporary::new();
+    for number in 0..12 {
+        folder.write(&format!("data/{number}"), random(number, number as usize * 3000));
+    }
+    folder
+}
+
+fn check(repository: &Repository) -> Verified {
+    run(repository, true, 2, &Progress::default()).unwrap()
+}
+
+#[test]
+fn damage_of_any_stored_byte_is_found() {
+    let (repository, store) = repository(1);
+    let folder = data();
+    save(&repository, &folder.0).unwrap();
+    assert!(check(&repository).is_good());
+    let mut dice = Dice::new(1);
+    let names: Vec<Name> = [Folder::Segments, Folder::Snapshots].into_iter().flat_map(|of| store.names(of)).collect();
+    for name in names {
+        for _ in 0..8 {
+            let whole = store.get(&name, 1 << 20).unwrap();
+            let at = dice.below(whole.len() as u64) as usize;
+            store.damage(&name, |bytes| bytes[at] ^= 1 << dice.below(8));
+            assert!(!check(&repository).is_good(), "{name:?} byte {at}");
+            store.damage(&name, |bytes| *bytes = whole);
+            store.names(Folder::Damaged).iter().for_each(|name| store.remove(name).unwrap());
+        }
+        let whole = store.get(&name, 1 << 20).unwrap();
+        store.remove(&name).unwrap();
+        let found = check(&repository);
+        assert!(!found.is_good() || name.text().starts_with("snapshots"), "{name:?} removed");
+        store.create(&name, &whole).unwrap();
+    }
+}
+
+#[test]
+fn the_next_backup_repairs_what_was_lost() {
+    let (repository, store) = repository(1);
+    let folder = data();
+    let first = save(&repository, &folder.0).unwrap();
+    for name in store.names(Folder::Segments) {
+        store.damage(&name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1);
+    }
+    let found = check(&repository);
+    assert!(found.damaged_chunks >= found.segments && found.lost_files > 0, "{found:?}");
+    assert_eq!(found.lost_files as usize, found.lost.len());
+    // The files look unchanged; those whose chunks are damaged are read all the same.
+    let second = save(&repository, &folder.0).unwrap();
+    assert!(second.description.counts.bytes_new > 0);
+    let target = Temporary::new();
+    for saved in [&first, &second] {
+        let restored = restore(&repository, saved, &folder.0, &target.0).unwrap();
+        assert_eq!(restored.issues, []);
+        assert_eq!(picture(&target.0), picture(&folder.0));
+    }
+    assert_eq!(check(&repository).lost_files, 0);
+}
+
+#[test]
+fn a_scrub_needs_no_key() {
+    let (repository, store) = repository(1);
+    save(&repository, &data().0).unwrap();
+    assert_eq!(scrub(&repository, &Progress::default()), Ok(Vec::new()));
+    let name = store.names(Folder::Segments).remove(2);
+    store.damage(&name, |bytes| bytes[3] ^= 1);
+    let found = scrub(&repository, &Progress::default()).unwrap();
+    assert_eq!(found.iter().map(|(id, _)| Name::segment(id)).collect::<Vec<_>>(), [name]);
+    let _: &Memory = &store;
+}

@@ -1,0 +1,305 @@
+//! `stele backup`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Subcommand, Debug)]
+#[command(after_help = "\
+Examples:
+  export STELE_BACKUP_REPOSITORY=/mnt/backup STELE_BACKUP_PASSWORD_FILE=/root/backup-password
+  stele backup init
+  stele backup run /home /etc
+  stele backup snapshots
+  stele backup restore latest:/home/anna --to /tmp/restored
+
+A repository is a directory, or a bucket of any S3 server, whose keys come from AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY or ~/.aws/credentials. Its content and its names are encrypted: without a password or the escrow of the key
+nothing can be restored. Exit codes beside those of every command: 3 some files could not be saved or restored, or the
+store refused; 5 damage was found; 10 no repository; 11 another process prunes; 12 wrong password; 130 interrupted.")]
+pub enum Backup {
+    /// Make a repository
+    #[command(after_help = "\
+Examples:
+  stele backup init --repository /mnt/backup --password-file /root/backup-password
+  stele backup init --repository /mnt/backup --password-command 'pass show backup' --label laptop
+
+Keep the password, and an escrow of the key (`stele backup key escrow --to FILE`), where the data cannot be lost
+with them.")]
+    Init {
+        #[command(flatten)]
+        place: Place,
+        /// A word about this password, stored in plain text
+        #[arg(long, default_value = "")]
+        label: String,
+    },
+    /// Save files, or standard input, as a new snapshot
+    Run(Box<Run>),
+    /// List the snapshots, oldest first
+    #[command(after_help = "Examples:\n  stele backup snapshots\n  stele backup snapshots --json")]
+    Snapshots {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// List the files of a snapshot
+    #[command(after_help = "Examples:\n  stele backup ls latest\n  stele backup ls 3f09c2e4:/home/anna --json")]
+    Ls {
+        #[command(flatten)]
+        place: Place,
+        /// SNAPSHOT or SNAPSHOT:PATH; a snapshot is `latest` or the first digits of its id
+        snapshot: String,
+    },
+    /// Find files by a pattern in all snapshots, or in one
+    #[command(after_help = "Examples:\n  stele backup find '*.pdf'\n  stele backup find ledger.xlsx --snapshot latest")]
+    Find {
+        #[command(flatten)]
+        place: Place,
+        /// Pattern as for --exclude
+        pattern: String,
+        /// Only in this snapshot
+        #[arg(long)]
+        snapshot: Option<String>,
+    },
+    /// Show the differences of two snapshots
+    #[command(after_help = "\
+Examples:
+  stele backup diff 3f09c2e4 latest
+  stele backup diff 3f09c2e4 latest --path /etc --json
+
++ added, - removed, M another content, U other metadata with the same content.")]
+    Diff {
+        #[command(flatten)]
+        place: Place,
+        first: String,
+        second: String,
+        /// Only this directory or file
+        #[arg(long)]
+        path: Option<PathBuf>,
+    },
+    /// Restore a snapshot, or a part of it, into a directory
+    #[command(after_help = "\
+Examples:
+  stele backup restore latest --to /tmp/restored
+  stele backup restore 3f09c2e4:/home/anna --to /home/anna
+  stele backup restore latest --to / --include '*.conf' --verify
+
+A file that has its size and its modification time is taken as restored, so an interrupted restore goes on. With
+--verify the content of such files is compared too, and all files are read again at the end. Nothing that the snapshot
+lacks is removed. Owners need root. Exit code 3: some files could not be restored, and are listed.")]
+    Restore {
+        #[command(flatten)]
+        place: Place,
+        /// SNAPSHOT or SNAPSHOT:PATH
+        snapshot: String,
+        /// The directory to restore into
+        #[arg(long, value_name = "DIRECTORY")]
+        to: PathBuf,
+        /// Restore only what matches
+        #[arg(long, value_name = "PATTERN")]
+        include: Vec<String>,
+        /// Leave out what matches
+        #[arg(long, value_name = "PATTERN")]
+        exclude: Vec<String>,
+        /// Compare the content with the snapshot
+        #[arg(long)]
+        verify: bool,
+    },
+    /// Check that every snapshot can be restored
+    #[command(after_help = "\
+Examples:
+  stele backup verify
+  stele backup verify --data
+  stele backup verify --without-password      compares every segment with its name; for the holder of the store
+
+Without --data it reads all trees and looks up every chunk. With --data it reads and decrypts all content, and marks
+damaged chunks: the next backup that has their content stores them again. Exit code 5: damage was found.")]
+    Verify {
+        #[command(flatten)]
+        place: Place,
+        /// Read all content
+        #[arg(long)]
+        data: bool,
+        /// Compare segments with their names only, without the key
+        #[arg(long, conflicts_with = "data")]
+        without_password: bool,
+    },
+    /// Remove snapshots, by rules or by name; their content goes with `stele backup prune`
+    Forget(Box<Forget>),
+    /// Remove the content that no snapshot needs, beside running backups
+    #[command(after_help = "\
+Examples:
+  stele backup prune
+  stele backup prune --dry-run
+
+It needs no password. Content goes with the third run after its last snapshot was removed, and never while a backup
+runs that began earlier.")]
+    Prune {
+        #[command(flatten)]
+        place: Place,
+        /// Only say what would be done
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Passwords of a repository, and the escrow of its key
+    #[command(subcommand)]
+    Key(Key),
+}
+
+/// The repository, and the way to its password.
+#[derive(Args, Debug)]
+pub struct Place {
+    /// The repository: a directory, or s3://HOST[:PORT]/BUCKET[/PREFIX]; s3+http:// is without TLS
+    #[arg(long, env = "STELE_BACKUP_REPOSITORY", value_name = "PLACE")]
+    pub repository: PathBuf,
+    /// File with the password on its first line
+    #[arg(long, env = "STELE_BACKUP_PASSWORD_FILE", value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Command that prints the password
+    #[arg(long, env = "STELE_BACKUP_PASSWORD_COMMAND", value_name = "COMMAND", conflicts_with = "password_file")]
+    pub password_command: Option<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele backup run /home /etc --exclude '*.tmp' --exclude-caches
+  stele backup run / --one-file-system --exclude-file /etc/stele/excludes --tag nightly
+  pg_dump app | stele backup run --stdin-name app.sql
+  stele backup run /srv --before 'systemctl stop app' --after 'systemctl start app'
+
+Patterns are those of restic: `*.o`, `/home/*/tmp`, `a/**/b`, and `!keep` takes back. A file whose size, times and
+inode are those of the previous snapshot of the same paths is not read. Exit code 3: the snapshot was made, but files
+changed, vanished or could not be read; they are listed. An interrupted backup is repeated, and stores nothing twice.")]
+pub struct Run {
+    #[command(flatten)]
+    pub place: Place,
+    /// Files and directories
+    #[arg(required_unless_present = "stdin_name")]
+    pub paths: Vec<PathBuf>,
+    /// Save standard input as a file of this name
+    #[arg(long, value_name = "NAME", conflicts_with = "paths")]
+    pub stdin_name: Option<String>,
+    /// Leave out what matches
+    #[arg(long, short = 'e', value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// Leave out what matches, whatever its case
+    #[arg(long, value_name = "PATTERN")]
+    pub iexclude: Vec<String>,
+    /// File with patterns, one on each line
+    #[arg(long, value_name = "FILE")]
+    pub exclude_file: Vec<PathBuf>,
+    /// Leave out the content of directories with a CACHEDIR.TAG
+    #[arg(long)]
+    pub exclude_caches: bool,
+    /// Leave out the content of directories with a file of this name
+    #[arg(long, value_name = "NAME")]
+    pub exclude_if_present: Vec<String>,
+    /// Stay on the file system of each path
+    #[arg(long, short = 'x')]
+    pub one_file_system: bool,
+    /// Read every file, also those that look unchanged
+    #[arg(long)]
+    pub read_all: bool,
+    /// A word by which rules and people find the snapshot
+    #[arg(long)]
+    pub tag: Vec<String>,
+    /// Name of the host [default: that of this machine]
+    #[arg(long)]
+    pub host: Option<String>,
+    /// Level of zstd
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub compression: i32,
+    /// Command to run before; if it fails, nothing is saved
+    #[arg(long, value_name = "COMMAND")]
+    pub before: Option<String>,
+    /// Command to run afterwards, in any case; STELE_BACKUP_EXIT has the exit code
+    #[arg(long, value_name = "COMMAND")]
+    pub after: Option<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele backup forget --keep-daily 14 --keep-weekly 8 --keep-monthly 24 --dry-run
+  stele backup forget --keep-within-days 30 --keep-tag yearly
+  stele backup forget 3f09c2e4
+
+Snapshots of the same host and paths are one series, and the rules count in each. The store's clock dates snapshots. A
+snapshot stays if any rule keeps it.")]
+pub struct Forget {
+    #[command(flatten)]
+    pub place: Place,
+    /// Snapshots to remove, whatever the rules
+    pub snapshots: Vec<String>,
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub keep_last: usize,
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub keep_hourly: usize,
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub keep_daily: usize,
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub keep_weekly: usize,
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub keep_monthly: usize,
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub keep_yearly: usize,
+    /// Keep all that are not older than so many days before the latest of their series
+    #[arg(long, default_value_t = 0, value_name = "DAYS")]
+    pub keep_within_days: u64,
+    /// Keep all with this tag
+    #[arg(long, value_name = "TAG")]
+    pub keep_tag: Vec<String>,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Key {
+    /// List the passwords by their labels
+    #[command(after_help = "Example:\n  stele backup key list")]
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Add a password
+    #[command(after_help = "Example:\n  stele backup key add --new-password-file second --label office")]
+    Add {
+        #[command(flatten)]
+        place: Place,
+        /// File with the new password on its first line
+        #[arg(long, value_name = "FILE")]
+        new_password_file: PathBuf,
+        /// A word about this password, stored in plain text
+        #[arg(long, default_value = "")]
+        label: String,
+    },
+    /// Remove a password; the last one stays
+    #[command(after_help = "Example:\n  stele backup key remove 5be1d7a09c3344ff")]
+    Remove {
+        #[command(flatten)]
+        place: Place,
+        /// The key, as `stele backup key list` shows it
+        key: String,
+    },
+    /// Write the repository's key as text into a new file, for a safe
+    #[command(after_help = "\
+Example:
+  stele backup key escrow --to /media/safe/backup-key
+
+The text opens the repository without a password. Keep it offline.")]
+    Escrow {
+        #[command(flatten)]
+        place: Place,
+        /// A file that does not exist
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+    },
+    /// Check that an escrow opens the repository
+    #[command(after_help = "Example:\n  stele backup key check /media/safe/backup-key")]
+    Check {
+        #[command(flatten)]
+        place: Place,
+        file: PathBuf,
+    },
+}

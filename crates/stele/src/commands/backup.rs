@@ -1,0 +1,325 @@
+//! What `stele backup` does and shows. The work is in the crate `stele-backup`; here are the clock, the entropy, the
+//! password and the words.
+
+mod bucket;
+mod forget;
+mod key;
+mod progress;
+mod run;
+mod show;
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+use stele_backup::repository::epochs::Epoch;
+use stele_backup::repository::{Closed, Indexed, Repository, Surroundings};
+use stele_backup::snapshot::{Description, Issue, SnapshotId};
+use stele_backup::store::Store;
+use stele_backup::store::directory::Directory;
+use stele_backup::{BackupError, prune, verify};
+use stele_ground::Shown;
+
+use crate::cli::backup::{Backup, Place};
+use crate::commands::print_json;
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use progress::{Shows, Watch};
+
+/// Bytes of the longest password.
+const PASSWORD_MAX: u64 = 4096;
+
+pub async fn run(json: bool, command: Backup) -> Outcome<()> {
+    // The agent reads files and waits for drives: it has a thread of its own beside those that hear signals.
+    let done = tokio::task::spawn_blocking(move || on(json, command));
+    done.await.map_err(|error| Failure::failed(format!("the command ended early: {error}")))?
+}
+
+fn on(json: bool, command: Backup) -> Outcome<()> {
+    match command {
+        Backup::Init { place, label } => init(json, &place, &label),
+        Backup::Run(command) => run::run(json, *command),
+        Backup::Snapshots { place } => show::snapshots(json, &open(&place)?),
+        Backup::Ls { place, snapshot } => show::ls(json, &open(&place)?, &snapshot),
+        Backup::Find { place, pattern, snapshot } => show::find(json, &open(&place)?, &pattern, snapshot.as_deref()),
+        Backup::Diff { place, first, second, path } => {
+            show::diff(json, &open(&place)?, &first, &second, path.as_deref())
+        }
+        Backup::Restore { place, snapshot, to, include, exclude, verify } => {
+            run::restore(json, &open(&place)?, &snapshot, &to, &include, &exclude, verify)
+        }
+        Backup::Verify { place, without_password: true, .. } => scrub(json, &place),
+        Backup::Verify { place, data, .. } => verify(json, &open(&place)?, data),
+        Backup::Forget(command) => forget::forget(json, &command),
+        Backup::Prune { place, dry_run } => prune(json, &place, dry_run),
+        Backup::Key(command) => key::run(json, command),
+    }
+}
+
+/// The clock that only measures, and the system's entropy.
+struct Machine(Instant);
+
+impl Surroundings for Machine {
+    fn entropy(&self, into: &mut [u8]) {
+        // Without entropy no key is safe, and nothing may go on.
+        assert!(aws_lc_rs::rand::fill(into).is_ok(), "the system gives no entropy");
+    }
+
+    fn elapsed(&self) -> u64 {
+        self.0.elapsed().as_secs()
+    }
+}
+
+fn machine() -> Arc<dyn Surroundings> {
+    Arc::new(Machine(Instant::now()))
+}
+
+fn store(place: &Place) -> Outcome<Arc<dyn Store>> {
+    match place.repository.to_str().filter(|text| bucket::is_address(text)) {
+        Some(address) => Ok(Arc::new(bucket::Bucket::open(address)?)),
+        None => Ok(Arc::new(Directory::new(&place.repository))),
+    }
+}
+
+/// Where footers are cached.
+fn cache() -> Option<std::path::PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(std::path::PathBuf::from);
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
+    Some(cache.join("stele-backup"))
+}
+
+fn closed(place: &Place) -> Outcome<Closed> {
+    Ok(Closed::open(store(place)?, machine())?)
+}
+
+fn open(place: &Place) -> Outcome<Repository> {
+    // A wrong place is said before a password is asked for.
+    closed(place)?;
+    Ok(Repository::open(store(place)?, machine(), &password(place)?)?)
+}
+
+fn index(repository: &Repository) -> Outcome<Indexed> {
+    let (indexed, loaded) = repository.index(&Epoch::default(), cache().as_deref())?;
+    for (segment, text) in &loaded.unreadable {
+        eprintln!("stele: segment {segment:?} cannot be used: {}", Shown(text));
+    }
+    Ok(indexed)
+}
+
+/// Seconds since 1970 by this machine's clock. It dates nothing that is decided by.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn password(place: &Place) -> Outcome<Vec<u8>> {
+    match (&place.password_file, &place.password_command) {
+        (Some(file), _) => password_file(file),
+        (None, Some(command)) => {
+            let output =
+                Command::new("/bin/sh").args(["-c", command]).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+            let output =
+                output.map_err(|error| Failure::failed(format!("the password command cannot start: {error}")))?;
+            if !output.status.success() {
+                return Err(Failure::failed(format!("the password command failed: {}", output.status)));
+            }
+            first_line(output.stdout)
+        }
+        (None, None) => Err(Failure::usage("the repository's password is needed")
+            .next("give --password-file FILE or --password-command COMMAND")),
+    }
+}
+
+fn password_file(path: &Path) -> Outcome<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| io_failure("read the password from", path, &error))?;
+    let read = file.take(PASSWORD_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| io_failure("read the password from", path, &error))?;
+    first_line(bytes)
+}
+
+fn first_line(mut bytes: Vec<u8>) -> Outcome<Vec<u8>> {
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+    bytes.truncate(end);
+    if bytes.last() == Some(&b'\r') {
+        bytes.pop();
+    }
+    if bytes.is_empty() || bytes.len() as u64 > PASSWORD_MAX {
+        return Err(Failure::usage(format!("the password must have 1 to {PASSWORD_MAX} bytes on the first line")));
+    }
+    Ok(bytes)
+}
+
+impl From<BackupError> for Failure {
+    fn from(error: BackupError) -> Failure {
+        let kind = match &error {
+            BackupError::NoRepository(_) => Kind::NoRepository,
+            BackupError::WrongPassword => Kind::WrongPassword,
+            BackupError::Locked(_) => Kind::Locked,
+            BackupError::Damaged(_) => Kind::Damaged,
+            BackupError::Missing(_) => Kind::Missing,
+            BackupError::Exists(_) => Kind::Exists,
+            BackupError::Refused(_) => Kind::Refused,
+            BackupError::Full(_) => Kind::Full,
+            BackupError::Invalid(_) => Kind::Usage,
+            BackupError::Failed(_) => Kind::Failed,
+            BackupError::Stopped => Kind::Interrupted,
+        };
+        let next = match &error {
+            BackupError::NoRepository(_) => "`stele backup init` makes one",
+            BackupError::Locked(_) => "wait until it has ended",
+            _ => "",
+        };
+        Failure::new(kind, error.to_string()).next(next)
+    }
+}
+
+fn init(json: bool, place: &Place, label: &str) -> Outcome<()> {
+    let made = Repository::make(store(place)?, machine(), &password(place)?, label, Default::default())?;
+    let id = stele_backup::crypt::hex(&made.header.id);
+    if json {
+        return print_json(&json!({ "repository": id, "place": place.repository }));
+    }
+    println!("Repository {id} made in {}.", Shown(&place.repository.display().to_string()));
+    println!("Losing the password loses every backup: write the key with `stele backup key escrow --to FILE`.");
+    Ok(())
+}
+
+/// The snapshot that an argument names, and the path in it.
+fn snapshot(repository: &Repository, text: &str) -> Outcome<(SnapshotId, Description, Vec<u8>)> {
+    let (name, path) = text.split_once(':').unwrap_or((text, ""));
+    let id = find_snapshot(repository, name)?;
+    let path = path.trim_matches('/').as_bytes().to_vec();
+    Ok((id, repository.snapshot(&id)?.description, path))
+}
+
+fn find_snapshot(repository: &Closed, name: &str) -> Outcome<SnapshotId> {
+    let all = repository.snapshots()?;
+    let missing = || {
+        Failure::missing(format!("the repository has no snapshot '{name}'")).next("`stele backup snapshots` lists them")
+    };
+    if name == "latest" {
+        return all.last().map(|dated| dated.id).ok_or_else(missing);
+    }
+    let digits = !name.is_empty() && name.chars().all(|c| c.is_ascii_hexdigit());
+    let mut found = all.iter().filter(|dated| digits && dated.id.to_string().starts_with(name));
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one.id),
+        (Some(_), Some(_)) => Err(Failure::usage(format!("several snapshots begin with '{name}'; give more digits"))),
+        (None, _) => Err(missing()),
+    }
+}
+
+fn shown_path(path: &[u8]) -> String {
+    format!("/{}", String::from_utf8_lossy(path))
+}
+
+fn issues_json(issues: &[Issue]) -> Vec<serde_json::Value> {
+    issues.iter().map(|issue| json!({ "path": shown_path(&issue.path), "error": issue.text })).collect()
+}
+
+/// Lists problems on standard error, and gives the failure that they are.
+fn incomplete(what: &str, problems: u64, issues: &[Issue]) -> Outcome<()> {
+    if problems == 0 {
+        return Ok(());
+    }
+    for issue in issues {
+        eprintln!("stele: {}: {}", Shown(&shown_path(&issue.path)), Shown(&issue.text));
+    }
+    Err(Failure::new(Kind::Incomplete, format!("{what}; {problems} problems are listed above")))
+}
+
+fn verify(json: bool, repository: &Repository, data: bool) -> Outcome<()> {
+    let watch = Watch::begin(json);
+    let progress = Arc::new(verify::Progress::default());
+    let shown = Arc::clone(&progress);
+    let stop = Arc::clone(&progress);
+    let done = watch.during(
+        move || shown.so_far(),
+        move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
+        || verify::run(repository, data, run::workers(), &progress),
+    )?;
+    let faults = done.damaged.len() as u64 + done.unreadable.len() as u64 + done.lost_files;
+    if json {
+        print_json(&json!({
+            "snapshots": done.snapshots, "entries": done.files, "segments": done.segments, "chunks": done.chunks,
+            "read_bytes": done.bytes, "damaged_chunks": done.damaged_chunks,
+            "damaged": done.damaged.iter().map(|(id, text)| json!({ "segment": format!("{id:?}"), "error": text })).collect::<Vec<_>>(),
+            "unreadable": done.unreadable.iter().map(|(id, text)| json!({ "snapshot": id.to_string(), "error": text })).collect::<Vec<_>>(),
+            "lost_files": done.lost_files,
+            "lost": done.lost.iter().map(|lost| json!({
+                "snapshot": lost.snapshot.to_string(), "path": shown_path(&lost.path), "error": lost.text,
+            })).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        for (id, text) in &done.damaged {
+            println!("segment {id:?}: {}", Shown(text));
+        }
+        for (id, text) in &done.unreadable {
+            println!("snapshot {}: {}", id.short(), Shown(text));
+        }
+        for lost in &done.lost {
+            println!("snapshot {}: {}: {}", lost.snapshot.short(), Shown(&shown_path(&lost.path)), Shown(&lost.text));
+        }
+        println!(
+            "{} snapshots with {} entries, {} segments with {} chunks: {faults} faults.",
+            done.snapshots, done.files, done.segments, done.chunks
+        );
+    }
+    if done.is_good() {
+        return Ok(());
+    }
+    let failure = Failure::new(Kind::Damaged, format!("the repository has {faults} faults"));
+    Err(failure
+        .next("save the same files again with `stele backup run`: chunks that are marked as damaged are stored anew"))
+}
+
+fn scrub(json: bool, place: &Place) -> Outcome<()> {
+    let progress = Arc::new(verify::Progress::default());
+    let repository = closed(place)?;
+    let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
+    let damaged = Watch::begin(json).during(
+        move || shown.so_far(),
+        move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
+        || verify::scrub(&repository, &progress),
+    )?;
+    let segments = progress.segments.load(std::sync::atomic::Ordering::Relaxed);
+    if json {
+        print_json(&json!({
+            "segments": segments,
+            "damaged": damaged.iter().map(|(id, text)| json!({ "segment": format!("{id:?}"), "error": text })).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        damaged.iter().for_each(|(id, text)| println!("segment {id:?}: {}", Shown(text)));
+        println!("{segments} segments: {} are damaged.", damaged.len());
+    }
+    if damaged.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Damaged, format!("{} segments are damaged", damaged.len()))
+        .next("`stele backup verify --data` names the files, and marks the chunks"))
+}
+
+fn prune(json: bool, place: &Place, dry_run: bool) -> Outcome<()> {
+    let done = prune::run(&closed(place)?, dry_run)?;
+    if json {
+        return print_json(&json!({
+            "epoch": done.epoch, "snapshots": done.snapshots, "segments": done.segments, "needed_bytes": done.bytes,
+            "condemned": done.condemned, "condemned_bytes": done.condemned_bytes, "pardoned": done.pardoned,
+            "removed": done.removed, "removed_bytes": done.removed_bytes, "waiting": done.waiting,
+            "refused": done.refused, "dry_run": dry_run,
+        }));
+    }
+    let would = if dry_run { "would be " } else { "" };
+    println!("{} snapshots need {} of {} segments.", done.snapshots, done.segments - done.condemned, done.segments);
+    println!("{} unneeded segments ({}) {would}condemned.", done.condemned, stele_ground::Bytes(done.condemned_bytes));
+    println!("{} segments ({}) {would}removed.", done.removed, stele_ground::Bytes(done.removed_bytes));
+    if done.waiting > 0 {
+        println!("{} segments wait until an earlier backup has ended.", done.waiting);
+    }
+    if done.refused > 0 {
+        return Err(Failure::new(Kind::Refused, format!("the store did not let {} segments go", done.refused)));
+    }
+    Ok(())
+}

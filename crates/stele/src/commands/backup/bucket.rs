@@ -1,0 +1,342 @@
+//! A repository in a bucket, over S3: each object of the repository is an object of the bucket.
+//!
+//! `create` is a conditional PUT (`If-None-Match: *`), so two writers of one name are one and a refusal. A request whose
+//! connection breaks is repeated. If its answer was lost, the repetition says that the object exists, and the caller
+//! accepts that for names that are hashes. The times of objects and the clock are the server's.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use stele_backup::BackupError;
+use stele_backup::store::{Folder, Listed, Name, Store};
+use stele_ground::calendar::parse_moment;
+use stele_lab::live::s3::sign::{Keys, Request, Signer, hash};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::failure::{Failure, Outcome};
+
+/// A request that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Attempts of a request whose connection breaks.
+const ATTEMPTS: u32 = 3;
+/// Bytes of an answer that is a listing or an error.
+const TEXT_MAX: u64 = 8 << 20;
+/// Connections that are kept.
+const KEPT_MAX: usize = 16;
+
+type Sender = SendRequest<Full<Bytes>>;
+type Result<T> = std::result::Result<T, BackupError>;
+
+pub struct Bucket {
+    /// As the operator gave it.
+    place: String,
+    host: String,
+    port: u16,
+    /// The host as requests name it.
+    authority: String,
+    bucket: String,
+    /// What precedes every name: empty, or ends in a slash.
+    prefix: String,
+    tls: Option<TlsConnector>,
+    signer: Mutex<Signer>,
+    kept: Mutex<Vec<Sender>>,
+    runtime: Handle,
+}
+
+/// One request.
+#[derive(Clone, Copy)]
+struct Ask<'a> {
+    method: &'a str,
+    path: &'a str,
+    query: &'a str,
+    header: Option<(&'a str, &'a str)>,
+    max: u64,
+}
+
+struct Answer {
+    status: u16,
+    date: Option<String>,
+    body: Bytes,
+}
+
+/// Why a request got no answer: whether it can be repeated.
+struct Broken(String);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the text names a bucket and not a directory.
+pub fn is_address(text: &str) -> bool {
+    text.starts_with("s3://") || text.starts_with("s3+http://")
+}
+
+impl Bucket {
+    /// `s3://HOST[:PORT]/BUCKET[/PREFIX]`, or `s3+http://` without TLS. Keys come from where other S3 clients find them.
+    pub fn open(text: &str) -> Outcome<Bucket> {
+        let wrong = || {
+            Failure::usage(format!("'{text}' is no place of a repository"))
+                .next("write s3://HOST[:PORT]/BUCKET[/PREFIX], or s3+http:// without TLS")
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let (tls, usual) = if scheme == "s3" { (Some(connector()), 443) } else { (None, 80) };
+        let (authority, path) = rest.split_once('/').ok_or_else(wrong)?;
+        let (bucket, prefix) = path.trim_end_matches('/').split_once('/').unwrap_or((path.trim_end_matches('/'), ""));
+        let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-._/".contains(c));
+        if authority.is_empty() || bucket.is_empty() || !plain(bucket) || !plain(prefix) || authority.contains('@') {
+            return Err(wrong());
+        }
+        let uri: hyper::Uri = format!("http://{authority}/").parse().map_err(|_| wrong())?;
+        Ok(Bucket {
+            place: text.to_owned(),
+            host: uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned(),
+            port: uri.port_u16().unwrap_or(usual),
+            authority: authority.to_owned(),
+            bucket: bucket.to_owned(),
+            prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
+            tls,
+            signer: Mutex::new(Signer::new(Keys::find()?)),
+            kept: Mutex::default(),
+            runtime: Handle::current(),
+        })
+    }
+
+    fn path(&self, name: &Name) -> String {
+        format!("/{}/{}{}", self.bucket, self.prefix, name.text())
+    }
+
+    async fn connect(&self) -> std::result::Result<Sender, Broken> {
+        let broken = |error: &dyn std::fmt::Display| Broken(format!("cannot reach {}: {error}", self.authority));
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| broken(&error))?;
+        stream.set_nodelay(true).map_err(|error| broken(&error))?;
+        match &self.tls {
+            None => handshake(stream).await,
+            Some(tls) => {
+                let name = ServerName::try_from(self.host.clone()).map_err(|error| broken(&error))?;
+                handshake(tls.connect(name, stream).await.map_err(|error| broken(&error))?).await
+            }
+        }
+    }
+
+    async fn attempt(&self, ask: Ask<'_>, body: &Bytes, digest: &str) -> std::result::Result<Answer, Broken> {
+        let broken =
+            |error: &dyn std::fmt::Display| Broken(format!("the connection to {} broke: {error}", self.authority));
+        let kept = lock(&self.kept).pop();
+        let mut sender = match kept.filter(|sender| !sender.is_closed()) {
+            Some(sender) => sender,
+            None => self.connect().await?,
+        };
+        let Ask { method, path, query, .. } = ask;
+        let signed = lock(&self.signer).headers(&Request { method, host: &self.authority, path, query, hash: digest });
+        let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+        let mut request = hyper::Request::builder().method(method).uri(target);
+        let headers = signed.lines().filter_map(|line| line.split_once(": "));
+        for (name, value) in headers.chain(ask.header) {
+            request = request.header(name, value.trim());
+        }
+        let request = request.body(Full::new(body.clone())).map_err(|error| broken(&error))?;
+        sender.ready().await.map_err(|error| broken(&error))?;
+        let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
+        let status = answer.status();
+        let date = answer.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned);
+        let max = if status.is_success() { ask.max } else { TEXT_MAX };
+        let body = Limited::new(answer.into_body(), usize::try_from(max).unwrap_or(usize::MAX)).collect().await;
+        let body = body.map_err(|error| broken(&error))?.to_bytes();
+        let mut kept = lock(&self.kept);
+        if kept.len() < KEPT_MAX {
+            kept.push(sender);
+        }
+        Ok(Answer { status: status.as_u16(), date, body })
+    }
+
+    /// Asks, again if the connection breaks, and gives the answer if it is a success.
+    fn ask(&self, ask: Ask<'_>, body: &[u8]) -> Result<Answer> {
+        let (body, digest) = (Bytes::copy_from_slice(body), hash(body));
+        let mut last = String::new();
+        for _ in 0..ATTEMPTS {
+            let attempt = async { tokio::time::timeout(PATIENCE, self.attempt(ask, &body, &digest)).await };
+            match self.runtime.block_on(attempt) {
+                Ok(Ok(answer)) => return judge(&self.place, ask, answer),
+                Ok(Err(Broken(text))) => last = text,
+                Err(_) => last = format!("{} does not answer within {} seconds", self.authority, PATIENCE.as_secs()),
+            }
+        }
+        Err(BackupError::Failed(last))
+    }
+
+    fn put(&self, name: &Name, bytes: &[u8], header: Option<(&str, &str)>) -> Result<()> {
+        let path = self.path(name);
+        self.ask(Ask { method: "PUT", path: &path, query: "", header, max: TEXT_MAX }, bytes).map(drop)
+    }
+
+    fn read(&self, name: &Name, range: Option<&str>, max: u64) -> Result<Vec<u8>> {
+        let path = self.path(name);
+        let header = range.map(|range| ("range", range));
+        let answer = self.ask(Ask { method: "GET", path: &path, query: "", header, max }, b"")?;
+        Ok(answer.body.to_vec())
+    }
+}
+
+async fn handshake(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> std::result::Result<Sender, Broken> {
+    let made = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = made.map_err(|error| Broken(error.to_string()))?;
+    // It ends when the sender is dropped or the server closes.
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+/// Trusts the certificate authorities of the machine, or those of SSL_CERT_FILE.
+fn connector() -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    TlsConnector::from(Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
+}
+
+fn judge(place: &str, ask: Ask<'_>, answer: Answer) -> Result<Answer> {
+    if (200..300).contains(&answer.status) {
+        return Ok(answer);
+    }
+    let text = String::from_utf8_lossy(&answer.body);
+    let (code, message) = (tag(&text, "Code").unwrap_or_default(), tag(&text, "Message").unwrap_or_default());
+    let text = format!("{place}: {} {} was answered with {} {code}: {message}", ask.method, ask.path, answer.status);
+    Err(match (answer.status, code.as_str()) {
+        (412, _) => BackupError::Exists(text),
+        (404, "NoSuchBucket") => BackupError::NoRepository(text),
+        (404, _) => BackupError::Missing(text),
+        (416, _) => BackupError::Damaged(text),
+        (_, code) if code.contains("Quota") || code.contains("NoSpace") || answer.status == 507 => {
+            BackupError::Full(text)
+        }
+        (401 | 403, _) => BackupError::Refused(text),
+        _ => BackupError::Failed(text),
+    })
+}
+
+/// The text of the first element of this name.
+fn tag(text: &str, name: &str) -> Option<String> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (inside, _) = rest.split_once(&format!("</{name}>"))?;
+    let plain = inside.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&apos;", "'");
+    Some(plain.replace("&amp;", "&"))
+}
+
+/// A value of a query, as it is signed.
+fn encoded(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
+fn seconds(moment: &str) -> Option<u64> {
+    let whole = moment.split_once('.').map_or(moment.to_owned(), |(whole, _)| format!("{whole}Z"));
+    parse_moment(&whole)
+}
+
+impl Store for Bucket {
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        self.put(name, bytes, Some(("if-none-match", "*")))
+    }
+
+    fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        self.put(name, bytes, None)
+    }
+
+    fn get(&self, name: &Name, max: u64) -> Result<Vec<u8>> {
+        self.read(name, None, max)
+    }
+
+    fn get_range(&self, name: &Name, range: Range<u64>) -> Result<Vec<u8>> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let length = range.end - range.start;
+        let bytes = self.read(name, Some(&format!("bytes={}-{}", range.start, range.end - 1)), length)?;
+        if bytes.len() as u64 != length {
+            return Err(BackupError::Damaged(format!("{} is too short", name.text())));
+        }
+        Ok(bytes)
+    }
+
+    fn list(&self, folder: Folder, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        let (path, prefix) = (format!("/{}", self.bucket), format!("{}{}/", self.prefix, folder.name()));
+        let mut token: Option<String> = None;
+        loop {
+            let mut query =
+                token.as_ref().map(|token| format!("continuation-token={}&", encoded(token))).unwrap_or_default();
+            query += &format!("list-type=2&max-keys=1000&prefix={}", encoded(&prefix));
+            let ask = Ask { method: "GET", path: &path, query: &query, header: None, max: TEXT_MAX };
+            let answer = self.ask(ask, b"")?;
+            let text = String::from_utf8_lossy(&answer.body);
+            for part in text.split("<Contents>").skip(1) {
+                let key = tag(part, "Key").and_then(|key| Name::parse(folder, key.strip_prefix(&self.prefix)?));
+                let size = tag(part, "Size").and_then(|size| size.parse().ok());
+                let stored = tag(part, "LastModified").and_then(|moment| seconds(&moment));
+                if let (Some(name), Some(size), Some(stored)) = (key, size, stored) {
+                    each(Listed { name, size, stored })?;
+                }
+            }
+            token = match tag(&text, "IsTruncated").as_deref() {
+                Some("true") => tag(&text, "NextContinuationToken"),
+                _ => None,
+            };
+            if token.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn remove(&self, name: &Name) -> Result<()> {
+        let path = self.path(name);
+        self.ask(Ask { method: "DELETE", path: &path, query: "", header: None, max: TEXT_MAX }, b"").map(drop)
+    }
+
+    fn now(&self) -> Result<u64> {
+        let path = format!("/{}", self.bucket);
+        let query = format!("list-type=2&max-keys=1&prefix={}", encoded(&self.prefix));
+        let answer = self.ask(Ask { method: "GET", path: &path, query: &query, header: None, max: TEXT_MAX }, b"")?;
+        let date = answer.date.as_deref().and_then(|date| httpdate::parse_http_date(date).ok());
+        let since = date.and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok());
+        since.map(|since| since.as_secs()).ok_or_else(|| BackupError::Failed(format!("{} tells no time", self.place)))
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listings_are_read_as_servers_write_them() {
+        let text = "<X><Contents><Key>a&amp;b</Key><Size>3</Size></Contents></X>";
+        assert_eq!(
+            (tag(text, "Key").as_deref(), tag(text, "Size").as_deref(), tag(text, "None")),
+            (Some("a&b"), Some("3"), None)
+        );
+        assert_eq!(seconds("1970-01-02T00:00:01.250Z"), Some(86_401));
+        assert_eq!(seconds("1970-01-02T00:00:01Z"), Some(86_401));
+        assert_eq!(encoded("a/b c+~"), "a%2Fb%20c%2B~");
+    }
+}

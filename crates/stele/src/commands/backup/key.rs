@@ -1,0 +1,75 @@
+//! `stele backup key`.
+
+use std::path::Path;
+
+use serde_json::json;
+use stele_backup::keyring::{Cost, escrow, parse_escrow};
+use stele_backup::repository::Repository;
+use stele_ground::Shown;
+
+use super::{closed, open, password_file};
+use crate::cli::backup::Key;
+use crate::commands::print_json;
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::files;
+use crate::output::{Align, Table};
+
+pub fn run(json: bool, command: Key) -> Outcome<()> {
+    match command {
+        Key::List { place } => {
+            let labels = closed(&place)?.key_labels()?;
+            if json {
+                let rows = labels.iter().map(|(key, label)| json!({ "key": key, "label": label }));
+                return print_json(&rows.collect::<Vec<_>>());
+            }
+            let mut table = Table::new(&[("KEY", Align::Left), ("LABEL", Align::Left)]);
+            labels.iter().for_each(|(key, label)| table.row(vec![key.clone(), Shown(label).to_string()]));
+            print!("{}", table.render());
+            Ok(())
+        }
+        Key::Add { place, new_password_file, label } => {
+            let new = password_file(&new_password_file)?;
+            let key = open(&place)?.add_key(&new, &label, Cost::STANDARD)?;
+            if json {
+                return print_json(&json!({ "key": key, "label": label }));
+            }
+            println!("Key {key} added.");
+            Ok(())
+        }
+        Key::Remove { place, key } => {
+            open(&place)?.remove_key(&key)?;
+            if json {
+                return print_json(&json!({ "removed": key }));
+            }
+            println!("Key {} removed.", Shown(&key));
+            Ok(())
+        }
+        Key::Escrow { place, to } => write_escrow(json, &open(&place)?, &to),
+        Key::Check { place, file } => {
+            let text = std::fs::read_to_string(&file).map_err(|error| io_failure("read", &file, &error))?;
+            let (id, secret) = parse_escrow(&text)?;
+            let repository = closed(&place)?;
+            if id != repository.header.id || Repository::open_with(repository, secret).is_err() {
+                return Err(Failure::new(Kind::WrongPassword, "the escrow is that of another repository"));
+            }
+            if json {
+                return print_json(&json!({ "opens": true }));
+            }
+            println!("The escrow opens the repository.");
+            Ok(())
+        }
+    }
+}
+
+fn write_escrow(json: bool, repository: &Repository, to: &Path) -> Outcome<()> {
+    let text = escrow(&repository.header.id, repository.keys.secret());
+    files::create_private(to, text.as_bytes())?;
+    if json {
+        return print_json(&json!({ "file": to }));
+    }
+    println!(
+        "The key is in {}. It opens the repository without a password: keep it offline.",
+        Shown(&to.display().to_string())
+    );
+    Ok(())
+}

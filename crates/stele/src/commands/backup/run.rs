@@ -1,0 +1,174 @@
+//! `stele backup run` and `stele backup restore`.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+use stele_backup::backup::{self, Options, Source};
+use stele_backup::filter::Filter;
+use stele_backup::repository::Repository;
+use stele_backup::restore;
+use stele_ground::{Bytes, Shown};
+
+use super::progress::{Shows, Watch};
+use super::{cache, incomplete, index, issues_json, now, open, snapshot};
+use crate::cli::backup::Run;
+use crate::commands::print_json;
+use crate::failure::{Failure, Outcome, io_failure};
+
+/// Threads that store segments.
+const SESSIONS: usize = 2;
+/// Threads that read and chunk; each needs about 12 MB.
+const WORKERS_MAX: usize = 8;
+
+pub fn workers() -> usize {
+    std::thread::available_parallelism().map_or(2, NonZeroUsize::get).min(WORKERS_MAX)
+}
+
+pub fn run(json: bool, command: Run) -> Outcome<()> {
+    if let Some(before) = &command.before {
+        hook("--before", before, None)?;
+    }
+    let done = save(json, &command);
+    if let Some(after) = &command.after {
+        let code = done.as_ref().map_or_else(|failure| failure.kind.exit_code(), |()| 0);
+        // A failure of the backup is the one to report.
+        let hooked = hook("--after", after, Some(code));
+        return done.and(hooked);
+    }
+    done
+}
+
+fn hook(option: &str, command: &str, code: Option<u8>) -> Outcome<()> {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]);
+    if let Some(code) = code {
+        shell.env("STELE_BACKUP_EXIT", code.to_string());
+    }
+    match shell.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure::failed(format!("the command of {option} failed: {status}"))),
+        Err(error) => Err(Failure::failed(format!("the command of {option} cannot start: {error}"))),
+    }
+}
+
+fn filter(command: &Run) -> Outcome<Filter> {
+    let mut filter = Filter::default();
+    command.exclude.iter().try_for_each(|pattern| filter.add(pattern, false))?;
+    command.iexclude.iter().try_for_each(|pattern| filter.add(pattern, true))?;
+    for path in &command.exclude_file {
+        let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the patterns of", path, &error))?;
+        filter.add_lines(&text, false)?;
+    }
+    Ok(filter)
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn save(json: bool, command: &Run) -> Outcome<()> {
+    let options = Options {
+        paths: command.paths.clone(),
+        filter: filter(command)?,
+        one_file_system: command.one_file_system,
+        exclude_caches: command.exclude_caches,
+        exclude_if_present: command.exclude_if_present.clone(),
+        read_all: command.read_all,
+        level: command.compression,
+        workers: workers(),
+        sessions: SESSIONS,
+        cache: cache(),
+        host: command.host.clone().unwrap_or_else(host),
+        user: std::env::var("USER").unwrap_or_default(),
+        program: format!("stele {}", env!("CARGO_PKG_VERSION")),
+        tags: command.tag.clone(),
+        excludes: command.exclude.clone(),
+        begun: now(),
+    };
+    let repository = open(&command.place)?;
+    let progress = Arc::new(backup::Progress::default());
+    let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
+    let mut input = std::io::stdin();
+    let source = match &command.stdin_name {
+        Some(name) if name.is_empty() || name.contains('/') || name == "." || name == ".." => {
+            return Err(Failure::usage(format!("--stdin-name {name}: it must be the name of a file, without a path")));
+        }
+        Some(name) => Source::Stream { name: name.clone().into_bytes(), reader: &mut input },
+        None => Source::Files,
+    };
+    let saved = Watch::begin(json).during(
+        move || shown.so_far(),
+        move || stop.stop.store(true, Ordering::Relaxed),
+        || backup::run(&repository, source, &options, &progress),
+    )?;
+    let is = &saved.description;
+    let counts = &is.counts;
+    if json {
+        print_json(&json!({
+            "snapshot": saved.id.to_string(), "parent": saved.parent.map(|id| id.to_string()),
+            "files": counts.files, "directories": counts.directories, "others": counts.others,
+            "bytes": counts.bytes, "files_read": counts.files_read, "new_bytes": counts.bytes_new,
+            "stored_bytes": counts.bytes_stored, "problems": is.problems, "issues": issues_json(&is.issues),
+        }))?;
+    } else {
+        println!("Snapshot {} of {} files, {}.", saved.id.short(), counts.files, Bytes(counts.bytes));
+        println!(
+            "{} files were read; {} were new, and take {} in the store.",
+            counts.files_read,
+            Bytes(counts.bytes_new),
+            Bytes(counts.bytes_stored)
+        );
+    }
+    incomplete(&format!("snapshot {} is incomplete", saved.id.short()), is.problems, &is.issues)
+}
+
+pub fn restore(
+    json: bool,
+    repository: &Repository,
+    name: &str,
+    to: &Path,
+    include: &[String],
+    exclude: &[String],
+    verify: bool,
+) -> Outcome<()> {
+    let (id, description, within) = snapshot(repository, name)?;
+    let (mut included, mut excluded) = (Filter::default(), Filter::default());
+    include.iter().try_for_each(|pattern| included.add(pattern, false))?;
+    exclude.iter().try_for_each(|pattern| excluded.add(pattern, false))?;
+    let options = restore::Options {
+        target: to.to_owned(),
+        within,
+        exclude: excluded,
+        include: included,
+        verify,
+        workers: workers(),
+    };
+    let indexed = index(repository)?;
+    let progress = Arc::new(restore::Progress::default());
+    let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
+    let done = Watch::begin(json).during(
+        move || shown.so_far(),
+        move || stop.stop.store(true, Ordering::Relaxed),
+        || restore::run(&indexed, &description, &options, &progress),
+    )?;
+    if json {
+        print_json(&json!({
+            "snapshot": id.to_string(), "files": done.files, "directories": done.directories, "others": done.others,
+            "bytes": done.bytes, "files_kept": done.files_kept, "problems": done.problems,
+            "issues": issues_json(&done.issues),
+        }))?;
+    } else {
+        println!(
+            "{} files, {}, restored to {}; {} were there already.",
+            done.files,
+            Bytes(done.bytes),
+            Shown(&to.display().to_string()),
+            done.files_kept
+        );
+    }
+    incomplete("the restore is incomplete", done.problems, &done.issues)
+}

@@ -1,0 +1,195 @@
+//! Snapshots and their files, as tables and lines.
+
+use std::path::Path;
+
+use serde_json::json;
+use stele_backup::diff::{self, Change};
+use stele_backup::filter::Filter;
+use stele_backup::repository::trees::{Found, Walk};
+use stele_backup::repository::{Indexed, Repository};
+use stele_backup::snapshot::{Description, SnapshotId};
+use stele_backup::tree::Content;
+use stele_ground::calendar::moment;
+use stele_ground::{Bytes, Shown};
+
+use super::{index, shown_path, snapshot};
+use crate::commands::print_json;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Align, Table};
+
+fn paths(description: &Description) -> Vec<String> {
+    description.paths.iter().map(|path| shown_path(path)).collect()
+}
+
+pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
+    let mut rows = Vec::new();
+    let mut table = Table::new(&[
+        ("SNAPSHOT", Align::Left),
+        ("STORED", Align::Left),
+        ("HOST", Align::Left),
+        ("FILES", Align::Right),
+        ("SIZE", Align::Right),
+        ("NEW", Align::Right),
+        ("PROBLEMS", Align::Right),
+        ("PATHS", Align::Left),
+    ]);
+    for dated in repository.snapshots()? {
+        let is = match repository.snapshot(&dated.id) {
+            Ok(snapshot) => snapshot.description,
+            Err(error) => {
+                eprintln!("stele: {}", Shown(&error.to_string()));
+                continue;
+            }
+        };
+        let counts = &is.counts;
+        if json {
+            rows.push(json!({
+                "snapshot": dated.id.to_string(), "stored": moment(dated.stored), "begun": moment(is.begun),
+                "host": is.host, "user": is.user, "program": is.program, "paths": paths(&is), "tags": is.tags,
+                "excludes": is.excludes, "files": counts.files, "directories": counts.directories,
+                "others": counts.others, "bytes": counts.bytes, "new_bytes": counts.bytes_new,
+                "stored_bytes": counts.bytes_stored, "problems": is.problems,
+            }));
+            continue;
+        }
+        table.row(vec![
+            dated.id.short(),
+            moment(dated.stored),
+            Shown(&is.host).to_string(),
+            counts.files.to_string(),
+            Bytes(counts.bytes).to_string(),
+            Bytes(counts.bytes_new).to_string(),
+            is.problems.to_string(),
+            Shown(&paths(&is).join(" ")).to_string(),
+        ]);
+    }
+    match json {
+        true => print_json(&rows),
+        false => {
+            print!("{}", table.render());
+            Ok(())
+        }
+    }
+}
+
+fn entry_json(found: &Found) -> serde_json::Value {
+    let (is, content) = (&found.entry.metadata, &found.entry.content);
+    let target = match content {
+        Content::Symlink(target) => Some(String::from_utf8_lossy(target).into_owned()),
+        _ => None,
+    };
+    json!({
+        "path": shown_path(&found.path), "kind": kind(content), "mode": format!("{:04o}", is.mode), "user": is.user,
+        "group": is.group, "bytes": content.size(), "modified": modified(found), "target": target,
+    })
+}
+
+fn kind(content: &Content) -> &'static str {
+    match content {
+        Content::Directory => "directory",
+        Content::File { .. } => "file",
+        Content::Symlink(_) => "link",
+        Content::Fifo => "pipe",
+        Content::Socket => "socket",
+        Content::CharacterDevice(_) => "character-device",
+        Content::BlockDevice(_) => "block-device",
+    }
+}
+
+fn modified(found: &Found) -> String {
+    moment(u64::try_from(found.entry.metadata.modified.seconds).unwrap_or(0))
+}
+
+fn entry_line(found: &Found) -> String {
+    let is = &found.entry.metadata;
+    let size = Bytes(found.entry.content.size()).to_string();
+    let path = shown_path(&found.path);
+    let letter = found.entry.content.letter();
+    format!("{letter}{:04o} {:>6} {:>6} {size:>10} {} {}", is.mode, is.user, is.group, modified(found), Shown(&path))
+}
+
+fn walk(
+    indexed: &Indexed,
+    description: &Description,
+    within: &[u8],
+    each: &mut dyn FnMut(&Found) -> Outcome<()>,
+) -> Outcome<u64> {
+    let (mut walk, mut count) = (Walk::new(indexed, description, within), 0);
+    while let Some(found) = walk.step()? {
+        count += 1;
+        each(&found)?;
+    }
+    Ok(count)
+}
+
+pub fn ls(json: bool, repository: &Repository, name: &str) -> Outcome<()> {
+    let (_, description, within) = snapshot(repository, name)?;
+    let count = walk(&index(repository)?, &description, &within, &mut |found| match json {
+        true => print_json(&entry_json(found)),
+        false => {
+            println!("{}", entry_line(found));
+            Ok(())
+        }
+    })?;
+    if count == 0 && !within.is_empty() {
+        return Err(Failure::missing(format!("the snapshot has no {}", shown_path(&within))));
+    }
+    Ok(())
+}
+
+pub fn find(json: bool, repository: &Repository, pattern: &str, only: Option<&str>) -> Outcome<()> {
+    let mut filter = Filter::default();
+    filter.add(pattern, false)?;
+    let wanted: Vec<(SnapshotId, Description)> = match only {
+        Some(name) => {
+            let (id, description, _) = snapshot(repository, name)?;
+            vec![(id, description)]
+        }
+        None => {
+            let read =
+                |dated: stele_backup::repository::Dated| Ok((dated.id, repository.snapshot(&dated.id)?.description));
+            repository.snapshots()?.into_iter().map(read).collect::<Outcome<_>>()?
+        }
+    };
+    let indexed = index(repository)?;
+    for (id, description) in &wanted {
+        walk(&indexed, description, b"", &mut |found| {
+            if !filter.excludes(&found.path) {
+                return Ok(());
+            }
+            if json {
+                let mut value = entry_json(found);
+                if let Some(fields) = value.as_object_mut() {
+                    fields.insert("snapshot".to_owned(), id.to_string().into());
+                }
+                return print_json(&value);
+            }
+            println!("{} {}", id.short(), entry_line(found));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+pub fn diff(json: bool, repository: &Repository, first: &str, second: &str, path: Option<&Path>) -> Outcome<()> {
+    let (_, first, _) = snapshot(repository, first)?;
+    let (_, second, _) = snapshot(repository, second)?;
+    let within = path.map(|path| path.to_string_lossy().trim_matches('/').as_bytes().to_vec()).unwrap_or_default();
+    let mut failed = None;
+    diff::run(&index(repository)?, &first, &second, &within, &mut |change, found| {
+        let (letter, word) = match change {
+            Change::Added => ('+', "added"),
+            Change::Removed => ('-', "removed"),
+            Change::Content => ('M', "content"),
+            Change::Metadata => ('U', "metadata"),
+        };
+        let path = shown_path(&found.path);
+        if !json {
+            println!("{letter} {}", Shown(&path));
+        } else if let Err(failure) = print_json(&json!({ "change": word, "path": path })) {
+            failed.get_or_insert(failure);
+        }
+        Ok(())
+    })?;
+    failed.map_or(Ok(()), Err)
+}
