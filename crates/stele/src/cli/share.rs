@@ -150,8 +150,7 @@ pub struct Offer {
     /// Seconds that a file is left alone before it is archived [default of a new share: 10]
     #[arg(long, value_name = "SECONDS")]
     pub archive_after: Option<u32>,
-    /// Commit a file by itself that nobody changed for so many seconds; 0: never. The share needs --lock. Nobody can undo
-    /// the commit of a file
+    /// Commit files that were not changed for so many seconds; 0: never. The share needs --lock. A commit cannot be undone
     #[arg(long, value_name = "SECONDS")]
     pub commit_after: Option<u32>,
     /// The shortest retention of a commit, in days; an earlier date is moved up to it

@@ -112,6 +112,7 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::share::Remove>(),
     entry::<api::share::Ls>(),
     entry::<api::share::ArchiveFile>(),
+    entry::<api::share::Pin>(),
     entry::<api::share::Why>(),
     entry::<api::share::Mount>(),
     entry::<api::share::Unmount>(),
