@@ -7,7 +7,8 @@ use bytes::Bytes;
 use stele_archive::{
     Archive, BucketChange, Foundation, MasterKey, NewBucket, NoGuard, Options, Reading, Surroundings, Timestamp,
 };
-use stele_catalog::{Answerer, Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
+use stele_catalog::pending::Answerer;
+use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 use stele_ground::{Bytes as Size, Dice, Instant};
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request};
 
