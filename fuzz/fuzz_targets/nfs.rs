@@ -1,5 +1,6 @@
 //! NFS from bytes that no client vouches for: a raw stream, and then the same bytes as the arguments of well-formed calls
-//! with genuine handles, on a share in memory. Every answer must be a whole record.
+//! with genuine handles, on a share in memory. Then they choose operations of version 4.1 in a genuine session. Every answer
+//! must be a whole record.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -14,6 +15,7 @@ use stele_file::locks::{Limits, Locks};
 use stele_file::nfs::handle::HandleKey;
 use stele_file::nfs::rpc::{self, Reply};
 use stele_file::nfs::server::Peer;
+use stele_file::nfs::v4;
 use stele_file::nfs::xdr::Writer;
 use stele_file::nfs::{Ended, Export, Handle, Network, Options, Program, Rule, Server, Squash, serve_connection};
 use stele_file::{Inode, MemoryFiles, Moment};
@@ -108,6 +110,72 @@ fn call<'i>(input: &'i [u8], handles: &HandleKey, calls: &mut Vec<u8>) -> Option
     Some(rest)
 }
 
+/// EXCHANGE_ID, CREATE_SESSION and RECLAIM_COMPLETE, so that the calls behind them have a session.
+fn session(calls: &mut Vec<u8>) -> [u8; 16] {
+    let mut exchange = rpc::call(1, 100_003, 4, v4::COMPOUND);
+    [0, 1, 1, v4::number::EXCHANGE_ID, 0, 1].into_iter().for_each(|word| exchange.put_u32(word));
+    exchange.put_opaque(b"owner");
+    [0, 0, 0].into_iter().for_each(|word| exchange.put_u32(word));
+    calls.extend(Reply::of(exchange).head);
+    let mut create = rpc::call(2, 100_003, 4, v4::COMPOUND);
+    [0, 1, 1, v4::number::CREATE_SESSION, 0, 1, 1, 0].into_iter().for_each(|word| create.put_u32(word));
+    let channel = [0, 1 << 20, 1 << 20, 4096, 16, 4, 0];
+    channel.into_iter().chain(channel).chain([0, 0]).for_each(|word| create.put_u32(word));
+    calls.extend(Reply::of(create).head);
+    // The first session of the first client, as the server computes it.
+    let named: Vec<u8> = 1_u64.to_be_bytes().into_iter().chain(1_u64.to_be_bytes()).collect();
+    let session = *blake3::keyed_hash(&SECRET, &named).as_bytes().first_chunk().expect("a digest has 32 bytes");
+    let complete = compound(&session, 1, 1, |call| {
+        call.put_u32(v4::number::RECLAIM_COMPLETE);
+        call.put_bool(false);
+    });
+    calls.extend(complete);
+    session
+}
+
+/// A call of SEQUENCE and `count` other operations.
+fn compound(session: &[u8; 16], sequence: u32, count: u32, rest: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut call = rpc::call(100 + sequence, 100_003, 4, v4::COMPOUND);
+    [0, 1, 1 + count, v4::number::SEQUENCE].into_iter().for_each(|word| call.put_u32(word));
+    call.put_fixed(session);
+    [sequence, 0, 0, sequence % 2].into_iter().for_each(|word| call.put_u32(word));
+    rest(&mut call);
+    Reply::of(call).head
+}
+
+/// One call of version 4.1: a file, and operations with the numbers and arguments that the bytes choose. Some stateids
+/// are those of the first states.
+fn operations<'i>(
+    input: &'i [u8],
+    handles: &HandleKey,
+    session: &[u8; 16],
+    sequence: u32,
+    calls: &mut Vec<u8>,
+) -> Option<&'i [u8]> {
+    let ([file, count], mut rest) = input.split_first_chunk()?;
+    let count = u32::from(*count % 4) + 1;
+    let handle = handles.encode(Handle { share: SHARE, inode: Inode(u64::from(*file % 4)) });
+    calls.extend(compound(session, sequence, count + 1, |call| {
+        call.put_u32(v4::number::PUTFH);
+        call.put_opaque(&handle);
+        for _ in 0..count {
+            let Some(([number, state, length], behind)) = rest.split_first_chunk() else { break };
+            let (arguments, behind) = behind.split_at((usize::from(*length % 32) * 4).min(behind.len()));
+            rest = behind;
+            call.put_u32(u32::from(*number % 60));
+            if state % 2 == 1 {
+                [u32::from(*state % 4), 0, 1, u32::from(*state / 4 % 8)]
+                    .into_iter()
+                    .for_each(|word| call.put_u32(word));
+            }
+            call.put_fixed(arguments);
+            let padding = arguments.len().wrapping_neg() % 4;
+            (0..padding).for_each(|_| call.push(0));
+        }
+    }));
+    Some(rest)
+}
+
 fuzz_target!(|input: &[u8]| {
     let Some((choice, bytes)) = input.split_first() else { return };
     let _guard = RUNTIME.enter();
@@ -126,4 +194,12 @@ fuzz_target!(|input: &[u8]| {
         rest = behind;
     }
     serve(&server, calls, piece);
+    let (mut calls, mut rest) = (Vec::new(), bytes);
+    let session = session(&mut calls);
+    for sequence in 2.. {
+        let Some(behind) = operations(rest, &handles, &session, sequence, &mut calls) else { break };
+        rest = behind;
+    }
+    serve(&server, calls, piece);
+    RUNTIME.block_on(server.expire());
 });

@@ -4,6 +4,7 @@
 //! everything heavy.
 
 mod fuzz;
+mod guest;
 mod mutants;
 mod package;
 mod step;
@@ -86,6 +87,15 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Mount a share with the NFS client of a Linux kernel, in a virtual machine, and check what applications do there.
+    #[command(
+        after_help = "Needs qemu-system-x86 and busybox-static; fetches Debian's cloud kernel once. Takes some minutes."
+    )]
+    Guest {
+        /// The half that runs in the virtual machine.
+        #[arg(long, hide = true)]
+        inside: bool,
+    },
     /// Build a Debian package and a tarball, under target/package.
     #[command(after_help = "Examples:\n  ./x package\n  sudo ./x package --check")]
     Package {
@@ -118,12 +128,15 @@ fn main() -> ExitCode {
         Task::Demo { rest } => become_crate("stele-demo", rest),
         Task::Bench { rest } => become_crate("stele-bench", rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--block") => prove_block(&rest),
+        Task::Soak { rest } if rest.first().is_some_and(|first| first == "--files") => prove_files(&rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--admin") => prove_admin(&rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--days") => live_days(&rest),
         Task::Soak { rest } => become_crate("stele-sim", rest),
         Task::Mutate { rest } => become_crate("stele-mutants", rest),
         Task::Mutants { names, first } => mutants::run(&root, &names, first),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
+        Task::Guest { inside: true } => guest::inside::run(),
+        Task::Guest { inside: false } => guest::run(&root),
         Task::Package { inside: Some(packages), .. } => match packages.as_slice() {
             [deb, newer] => package::run_inside(&root, deb, newer),
             _ => ExitCode::from(2),
@@ -166,7 +179,7 @@ fn root() -> PathBuf {
 /// its progress on standard error, so that a first build of minutes does not look like a hang.
 fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     let first = rest.first().and_then(|first| first.to_str()).unwrap_or_default();
-    let starts_servers = package == "stele-demo" || ["s3", "block", "--drives"].contains(&first);
+    let starts_servers = package == "stele-demo" || ["s3", "block", "file", "--drives"].contains(&first);
     let packages: &[&str] = if starts_servers { &["stele", package] } else { &[package] };
     let built =
         cargo().args(["build", "--release"]).args(packages.iter().flat_map(|name| ["--package", name])).status();
@@ -199,6 +212,23 @@ fn prove_block(rest: &[OsString]) -> ExitCode {
     };
     let test = ["--test", "block_proof", "--", "--nocapture", "--test-threads=1"];
     hand_over(tests().args(test).env("STELE_BLOCK_SECONDS", seconds.to_string()))
+}
+
+/// `./x soak --files SECONDS [SEED]`: changes the files of a share through NFS, a mount and S3 for this time, under faults.
+fn prove_files(rest: &[OsString]) -> ExitCode {
+    let numbers: Option<Vec<u64>> = rest.iter().skip(1).map(|text| text.to_str()?.parse().ok()).collect();
+    let (seconds, seed) = match numbers.as_deref() {
+        Some([seconds]) => (*seconds, 1),
+        Some([seconds, seed]) => (*seconds, *seed),
+        _ => {
+            eprintln!("usage: ./x soak --files SECONDS [SEED]");
+            return ExitCode::from(2);
+        }
+    };
+    let test = ["--test", "files_proof", "--", "--nocapture"];
+    hand_over(
+        tests().args(test).env("STELE_FILES_SECONDS", seconds.to_string()).env("STELE_FILES_SEED", seed.to_string()),
+    )
 }
 
 /// `./x soak --admin [SECONDS]`: runs histories of the administrator for this time, or until one breaks a promise.

@@ -115,7 +115,7 @@ fn entries(root: &Path, folder: &Path) -> Done<Vec<Entry>> {
         file(folder.join("completions/_stele"), "usr/share/zsh/vendor-completions/_stele", 0o644)?,
         file(folder.join("completions/stele.fish"), "usr/share/fish/vendor_completions.d/stele.fish", 0o644)?,
     ];
-    for path in ["prometheus/stele.yml", "grafana/stele.json"] {
+    for path in ["prometheus/stele.yml", "grafana/stele.json", "verify-proof.py"] {
         all.push(file(root.join("contrib").join(path), &format!("usr/share/stele/{path}"), 0o644)?);
     }
     for name in ["README.md", "OPERATIONS.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {

@@ -46,20 +46,6 @@ pub struct AuditRecord {
     pub link: String,
 }
 
-/// The end of the log at some moment, signed. A copy kept elsewhere proves later that no earlier record was cut or
-/// changed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SignedHead {
-    pub store: String,
-    pub records: u64,
-    pub link: String,
-    /// Of the Merkle tree over all records' links.
-    pub root: String,
-    pub time: String,
-    pub public_key: String,
-    pub signature: String,
-}
-
 /// How the log compares with a head that was kept elsewhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HeadVerdict {
@@ -94,6 +80,8 @@ pub(crate) struct Event {
     /// key can still be revoked. Administrators and officers may use all of it.
     of_user: bool,
     origin: Option<Arc<str>>,
+    /// The path of a file that an S3 client named.
+    path: Option<Arc<str>>,
     action: Action,
     bucket: Option<String>,
     key: Option<String>,
@@ -109,6 +97,7 @@ impl Event {
             actor: caller.actor.clone(),
             of_user: !privileged && matches!(caller.actor, Actor::Key(_) | Actor::Anonymous),
             origin: caller.origin.clone(),
+            path: caller.path.clone(),
             action,
             bucket: None,
             key: None,
@@ -154,7 +143,10 @@ impl Event {
         });
     }
 
-    fn row(self, time: Timestamp) -> AuditRow {
+    fn row(mut self, time: Timestamp) -> AuditRow {
+        if let Some(path) = self.path.take() {
+            self.prefix_detail(format!("path `{path}`"));
+        }
         let within = |text: Option<String>, limit| text.map(|text| bounded(text, limit));
         AuditRow {
             time,

@@ -6,14 +6,16 @@
 //!
 //! Each folder imports only from those before it in this list: `model` (types of the interface), `cache`, `seal`
 //! (encryption), `record` (rows of the catalog), `space` (the data volume), `state` (shared memory), `store` (the
-//! parts put together, commits and notes), `audit`, `changes` (of noted rows), `retention`, `removal`, `access`
-//! (keys), `buckets`, `objects`, `upkeep` (background work), `opening`, `rebuild`, `inspect`.
+//! parts put together, commits and notes), `audit`, `changes` (of noted rows), `evidence` (receipts and proofs),
+//! `retention`, `removal`, `access` (keys), `buckets`, `objects`, `shares`, `upkeep` (background work), `opening`,
+//! `rebuild`, `inspect`.
 
 mod access;
 mod audit;
 mod buckets;
 mod cache;
 mod changes;
+mod evidence;
 pub mod inspect;
 mod model;
 mod objects;
@@ -23,6 +25,7 @@ mod record;
 mod removal;
 mod retention;
 mod seal;
+mod shares;
 mod space;
 mod state;
 pub mod store;
@@ -32,7 +35,12 @@ mod testing;
 mod tests;
 mod upkeep;
 
-pub use audit::{AuditRecord, AuditVerdict, HeadVerdict, SignedHead};
+pub use audit::{AuditRecord, AuditVerdict, HeadVerdict};
+pub use evidence::bundle::{BundleFiles, Manifest, ProofVerdict, ProvenVersion, public_key, verify_bundle};
+pub use evidence::export::{ProofExport, ProofPiece, ProofSelection};
+pub use evidence::receipt::{
+    ConsistencyProof, ContentDigests, ContentHasher, Finding, ProvenRecord, Receipt, check_head,
+};
 pub use model::action::Action;
 pub use model::alarm::{Alarm, AlarmKind};
 pub use model::bucket::{
@@ -41,13 +49,14 @@ pub use model::bucket::{
 };
 pub use model::checksum::{Algorithm, Checksum, ChecksumKind, Expected};
 pub use model::error::{ArchiveError, Result};
+pub use model::head::SignedHead;
 pub use model::mutation;
 pub use model::pairing::Paired;
 pub use model::principal::{Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role};
 pub use model::secrets::{CustomerKey, MasterKey};
 pub use model::time::{Reading, Surroundings, Timestamp};
 pub use model::version::{ETag, Metadata, ObjectInfo, PartInfo, Retention, RetentionMode, Tags, VersionId};
-pub use objects::copy::{Copied, CopyRequest, CopySource};
+pub use objects::copy::{Copied, CopyRequest, CopySource, transfer};
 pub use objects::deletion::{DeleteRequest, Deleted};
 pub use objects::get::{ByteRange, GetRequest, ObjectReader, ReadCondition};
 pub use objects::list::{ListPage, ListRequest, ListVersionsRequest, VersionsPage};
@@ -55,12 +64,14 @@ pub use objects::multipart;
 pub use objects::multipart::{
     CompleteRequest, CompletedPart, ListUploadsRequest, NewUpload, PartRequest, UploadInfo, UploadsPage,
 };
-pub use objects::put::{ObjectWriter, PutRequest, WriteCondition};
+pub use objects::put::{Ending, ObjectWriter, PutRequest, WriteCondition};
 pub use rebuild::{Filled, Rebuild, RebuildReport};
 pub use retention::approval::RequestInfo;
 pub use retention::clock::ClockStatus;
 pub use retention::why::Why;
+pub use shares::{Located, ShareObjects, Shares, upload_key};
 pub use store::Archive;
+pub use store::alongside::{Alongside, CommitBoth, Placement};
 pub use store::foundation::{Foundation, Guard, NoGuard, Options};
 pub use store::gateway::Records;
 pub use upkeep::affected::Affected;

@@ -5,6 +5,8 @@ pub mod alarm;
 pub mod bucket;
 pub mod checksum;
 pub mod error;
+pub mod head;
+pub mod merkle;
 pub mod mutation;
 pub mod pairing;
 pub mod principal;

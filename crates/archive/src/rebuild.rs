@@ -30,10 +30,11 @@ use serde::{Deserialize, Serialize};
 use stele_catalog::{Catalog, Head, Transaction};
 use stele_media::Handle;
 
+use crate::audit::Event;
 use crate::audit::chain::walk_links;
-use crate::audit::{Event, SignedHead};
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
+use crate::model::head::SignedHead;
 use crate::model::mutation::Mutation;
 use crate::model::principal::Caller;
 use crate::model::secrets::MasterKey;

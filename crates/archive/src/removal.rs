@@ -99,7 +99,7 @@ impl Store {
         Ok((transaction, Removed { slot: row.slot, disposal, wait }))
     }
 
-    /// Commits the removal of a version. Returns when its key is destroyed.
+    /// Commits the removal of a version. Returns the number of its audit record when the key is destroyed.
     #[allow(clippy::too_many_arguments)]
     pub(crate) async fn commit_removal(
         self: &Arc<Store>,
@@ -110,7 +110,7 @@ impl Store {
         key: &str,
         found: &Found,
         lock: KeyLock,
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         let proof = Proof { table: VERSIONS, key: keys::version(bucket.number, key, found.number), value: None };
         self.commit_disposal(self.with_record(transaction, event), proof, removed, lock).await
     }
@@ -121,14 +121,15 @@ impl Store {
         proof: Proof,
         removed: Removed,
         lock: KeyLock,
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         let committing = Committing::new(self, proof).lock(lock).after(move |store| store.dispose(removed));
         // The commit is the flush behind the acknowledgement. The destroyed entry, written with `fua`, follows it.
-        let (_, destroyed) = committing.commit(transaction).await?;
+        let (receipt, destroyed) = committing.commit(transaction).await?;
         if let Some(destroyed) = destroyed {
             destroyed.await?;
         }
-        self.settle_due().await
+        self.settle_due().await?;
+        Ok(receipt.numbers().last())
     }
 
     /// Removes an upload and its parts. They are no version yet, so they cannot be retained.
@@ -152,6 +153,6 @@ impl Store {
         let event = Event::new(caller, Action::AbortUpload).object(bucket.name(), key).detail(id.into());
         let removed = Removed { slot: upload.row.slot, disposal, wait: true };
         let proof = Proof { table: UPLOADS, key: record_key, value: None };
-        self.commit_disposal(self.with_record(transaction, event), proof, removed, lock).await
+        self.commit_disposal(self.with_record(transaction, event), proof, removed, lock).await.map(drop)
     }
 }

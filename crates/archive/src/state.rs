@@ -9,6 +9,7 @@ pub(crate) mod clock;
 pub(crate) mod compensations;
 pub(crate) mod disposals;
 pub(crate) mod key_locks;
+pub(crate) mod log_tree;
 pub(crate) mod refusals;
 pub(crate) mod shared;
 pub(crate) mod timer;

@@ -4,6 +4,7 @@
 //! that are not asynchronous (see [`Shared`]), so no lock is held over an await. The few locks that are held over an
 //! await order requests: those of keys, the protection, the witness and the background step.
 
+pub mod alongside;
 pub(crate) mod committing;
 pub(crate) mod foundation;
 pub(crate) mod gate;
@@ -47,6 +48,7 @@ use crate::state::clock::ComplianceClock;
 use crate::state::compensations::Compensations;
 use crate::state::disposals::Disposals;
 use crate::state::key_locks::{KeyLock, KeyLocks};
+use crate::state::log_tree::ReceiptLog;
 use crate::state::refusals::Refusals;
 use crate::state::shared::Shared;
 use crate::state::upkeep::Upkeep;
@@ -121,6 +123,7 @@ pub(crate) struct Store {
     compensations: Compensations,
     refusals: Refusals,
     audit_end: AuditEnd,
+    receipts: ReceiptLog,
     upkeep: Upkeep,
 }
 
@@ -196,6 +199,7 @@ impl Store {
             compensations: Compensations::default(),
             refusals: Refusals::default(),
             audit_end: AuditEnd::default(),
+            receipts: ReceiptLog::default(),
             upkeep: Upkeep::new(),
         })
     }
@@ -285,6 +289,10 @@ impl Store {
 
     pub fn audit_end(&self) -> &AuditEnd {
         &self.audit_end
+    }
+
+    pub fn receipts(&self) -> &ReceiptLog {
+        &self.receipts
     }
 
     pub fn upkeep(&self) -> &Upkeep {

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::engine::serving::Serving;
 use crate::formats::map::Home;
 use crate::model::place::{Lsn, StripeKey};
-use crate::model::{Action, ArrayError, Command};
+use crate::model::{Action, ArrayError, Command, WriteMode};
 use crate::runtime::sync::join_all;
 use crate::volumes::face::Face;
 use crate::volumes::{LayerKind, Volume};
@@ -102,7 +102,10 @@ impl Serving {
                     // As in `carry_out`: the volume gets no other layer meanwhile.
                     let _permit = face.write().await;
                     let result = match serving.engine.faced(&face) {
-                        Ok(layer) => serving.engine.write_atomic(&layer, at, data.clone()).await,
+                        Ok(layer) => {
+                            let result = serving.engine.write_atomic(&layer, at, data.clone()).await;
+                            serving.forced(&layer, fua, result).await
+                        }
                         Err(error) => Err(error),
                     };
                     (Op::Write { at, data, fua }, result)
@@ -112,7 +115,10 @@ impl Serving {
                     // As in `carry_out`: the volume gets no other layer meanwhile.
                     let _permit = face.write().await;
                     let result = match serving.engine.faced(&face) {
-                        Ok(layer) => serving.engine.write_ordered(&layer, at, data.clone(), say).await,
+                        Ok(layer) => {
+                            let result = serving.engine.write_ordered(&layer, at, data.clone(), say).await;
+                            serving.forced(&layer, fua, result).await
+                        }
                         Err(error) => Err(error),
                     };
                     (Op::Write { at, data, fua }, result)
@@ -167,24 +173,26 @@ impl Serving {
             }
             Op::Write { at, data, fua } => {
                 let result = engine.write_host(volume, at, data.clone()).await;
+                let result = self.forced(volume, fua, result).await;
                 (Op::Write { at, data, fua }, result)
             }
             Op::Zero { at, length } => (op, engine.zero_host(volume, at, length, true).await),
             Op::Discard { at, length } => (op, engine.zero_host(volume, at, length, false).await),
-            Op::Flush => {
-                // Everything acknowledged is durable already, except on a volatile volume: its writes are in the log's
-                // open groups, whose flushes this waits for.
-                let newest = Lsn(engine.log.next_lsn().0 - 1);
-                let result = match volume.mode() {
-                    crate::model::WriteMode::Volatile => engine.log.durable(newest).await,
-                    _ => Ok(()),
-                };
-                (Op::Flush, result)
-            }
+            Op::Flush => (Op::Flush, self.forced(volume, true, Ok(())).await),
             Op::Extents { at, length, since, mut extents } => {
                 let result = engine.extents_host(volume, at, length, since, &mut extents).await;
                 (Op::Extents { at, length, since, extents }, result)
             }
+        }
+    }
+
+    /// The result of a write once it is durable, where `force` asks for that. Everything acknowledged is durable
+    /// already, except on a volatile volume: its writes are in the log's open groups, whose flushes this waits for.
+    async fn forced(&self, volume: &Volume, force: bool, result: Result<(), ArrayError>) -> Result<(), ArrayError> {
+        let newest = Lsn(self.engine.log.next_lsn().0 - 1);
+        match volume.mode() {
+            WriteMode::Volatile if force && result.is_ok() => self.engine.log.durable(newest).await,
+            _ => result,
         }
     }
 
@@ -245,7 +253,7 @@ impl Engine {
         }
         // Durable in the log: the group's flushes are behind this.
         self.log.durable(newest).await?;
-        if volume.mode() == crate::model::WriteMode::WriteThrough {
+        if volume.mode() == WriteMode::WriteThrough {
             // Of whole stripes the mapping is all there is; parts are on their strips after the destage's flushes.
             let parts = [first, last.saturating_sub(1)].map(|at| at / volume.shape.data());
             for result in join_all(parts.map(|stripe| self.destage(volume, stripe))).await {

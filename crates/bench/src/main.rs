@@ -29,6 +29,7 @@ mod block;
 mod catalog;
 mod codes;
 mod digests;
+mod file;
 mod harness;
 mod lab;
 mod process;
@@ -55,6 +56,7 @@ const BENCHES: &[(&str, &str, Run)] = &[
     ("catalog", "commits, reads, and reopening 10 million versions after kill -9", catalog::run),
     ("codes", "parity, reconstruction and digests beside ISA-L", codes::run),
     ("digests", "MD5 of 1 to 16 streams side by side, beside the md-5 crate", digests::run),
+    ("file", "the file gateway over NFS: calls beside NFS-Ganesha, archiving, retrieval", file::run),
     ("lab", "the load generator beside fio: processor time for each access", lab::run),
     ("rebuild", "rebuild time and critical share against the number of drives, in virtual time", rebuild::run),
     ("s3", "PUT and GET over S3 by 8 clients, with the server's CPU and memory", s3::run),

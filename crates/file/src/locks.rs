@@ -244,6 +244,13 @@ impl Locks {
         Ok(())
     }
 
+    /// Whether a reservation denies these uses of the file to a caller without one.
+    pub fn denies(&self, file: LockedFile, uses: Uses) -> bool {
+        let table = self.table();
+        let reserved = table.files.get(&file).map(|on_file| on_file.reserved.as_slice()).unwrap_or_default();
+        reserved.iter().any(|reservation| reservation.deny.meets(uses))
+    }
+
     pub fn unreserve(&self, file: LockedFile, owner: &LockOwner) {
         let mut table = self.table();
         let Some(on_file) = table.files.get_mut(&file) else { return };

@@ -123,6 +123,10 @@ impl Moment {
         Moment { seconds: seconds as i64, nanoseconds: nanoseconds.rem_euclid(1_000_000_000) as u32 }
     }
 
+    pub fn plus(self, duration: stele_ground::Duration) -> Moment {
+        Moment::from_nanoseconds(self.nanoseconds() + i128::from(duration.0))
+    }
+
     pub fn nanoseconds(self) -> i128 {
         i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanoseconds)
     }

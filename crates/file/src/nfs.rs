@@ -1,4 +1,5 @@
-//! NFS version 3 over TCP: MOUNT 3, NFS 3, NLM 4 and NSM 1 on one connection, in front of any [`crate::Files`].
+//! NFS versions 3 and 4.1 over TCP: MOUNT 3, NFS 3, NLM 4, NSM 1 and NFS 4.1 ([`v4`]) on one connection, in front of any
+//! [`crate::Files`].
 //!
 //! A byte stream comes in ([`serve_connection`]); no socket is opened here. One task serves a connection. It reads as
 //! many calls as have arrived, starts all of them, and sends every answer that is ready with one vectored write.
@@ -29,10 +30,11 @@ mod replay;
 pub mod rpc;
 pub mod server;
 pub mod status;
+pub mod v4;
 pub mod xdr;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use connection::{Ended, serve_connection};
 pub use counters::{Counters, Program};

@@ -8,8 +8,11 @@
 //! as long as it likes: content stays in the cache, and writers are held back when that is full.
 
 mod archiving;
+mod autocommit;
 mod calls;
 mod core;
+mod objects;
+mod pinning;
 mod reading;
 mod records;
 pub mod registry;
@@ -20,6 +23,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod upload;
 mod view;
 mod writing;
 
@@ -29,17 +33,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use stele_archive::{Archive, Surroundings, Timestamp};
-use stele_catalog::{CatalogError, KeyRange};
+use stele_catalog::{CatalogError, KeyRange, Pending, Receipt, Transaction};
 use stele_ground::Duration;
 use stele_media::Handle;
 use tokio::sync::{Mutex as Turn, Notify};
 
 pub use archiving::{ARCHIVE_AFTER, Worked};
+pub use objects::ObjectView;
 pub use retention::RetentionRules;
 
-use self::core::{Core, Source, zeros};
+use self::core::{Core, Part, Source, zeros};
 use self::records::{
-    ACTIVE, BLOCK, BLOCKS, Group, INODES, NUMBERS, ORPHANS, ROOT, SLOT, decode, last_number, share_key,
+    ACTIVE, BLOCK, BLOCKS, Group, INODES, NUMBERS, ORPHANS, PINS, ROOT, SLOT, decode, last_number, share_key,
 };
 use self::slots::Slots;
 use self::tree::{Compliance, Numbers};
@@ -51,6 +56,8 @@ use crate::{FileError, Result};
 const ATTEMPTS: usize = 32;
 /// The smallest cache volume.
 pub const CACHE_MIN: u64 = 16 << 20;
+/// The longest body of one version.
+const BODY_MAX: u64 = 5 << 30;
 /// Extended attributes of a file: names and values together.
 const ATTRIBUTES_MAX: usize = 64 << 10;
 
@@ -88,10 +95,16 @@ pub struct Share {
     /// For the one who finds out what became of abandoned transactions.
     refreshing: Turn<()>,
     working: Turn<()>,
+    /// S3 requests that give a name to a file take turns, path by path.
+    naming: objects::Naming,
     /// Background work has been done: there may be room in the cache.
     room: Notify,
     /// A writer waits for room.
     wants_room: AtomicBool,
+    /// Transactions become durable in one order with the cache volume's writes.
+    ordered: bool,
+    /// The longest body of one version; a longer file is stored in parts.
+    body_max: u64,
     verifier: [u8; 8],
     counters: Counters,
 }
@@ -101,9 +114,23 @@ pub struct Share {
 struct Counters {
     archived_files: AtomicU64,
     archived_bytes: AtomicU64,
+    /// Bytes that were read, and the cache had; and that it did not have.
+    hit_bytes: AtomicU64,
+    missed_bytes: AtomicU64,
 }
 
 impl Counters {
+    fn read(&self, parts: &[Part]) {
+        for part in parts {
+            let counter = match part.source {
+                Source::Archive => &self.missed_bytes,
+                Source::Cache(_) => &self.hit_bytes,
+                Source::Zeros => continue,
+            };
+            counter.fetch_add(part.end - part.start, Ordering::Relaxed);
+        }
+    }
+
     fn archived(&self, bytes: u64) {
         self.archived_files.fetch_add(1, Ordering::Relaxed);
         self.archived_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -124,6 +151,10 @@ pub struct Status {
     /// Since the share was opened.
     pub archived_files: u64,
     pub archived_bytes: u64,
+    /// Bytes that were read and the cache had, since the share was opened; and that it had to fetch.
+    pub hit_bytes: u64,
+    pub missed_bytes: u64,
+    pub pinned: u64,
     /// Why the archive took no file lately.
     pub refusal: Option<String>,
 }
@@ -151,7 +182,9 @@ impl Share {
         if slots * SLOT < CACHE_MIN {
             return Err(FileError::Invalid(format!("a cache volume has at least {} MiB", CACHE_MIN >> 20)));
         }
-        let view = View::new(archive.records(), number);
+        let records = archive.records();
+        let ordered = cache.order().is_some_and(|order| records.order() == Some(order));
+        let view = View::new(records, number);
         let mut verifier = [0; 8];
         surroundings.entropy(&mut verifier);
         let share = Share {
@@ -163,8 +196,11 @@ impl Share {
             core: Mutex::new(Core::new(view, Numbers::new(None), Slots::new(slots))),
             refreshing: Turn::default(),
             working: Turn::default(),
+            naming: objects::Naming::default(),
             room: Notify::new(),
             wants_room: AtomicBool::new(false),
+            ordered,
+            body_max: BODY_MAX,
             verifier,
             counters: Counters::default(),
         };
@@ -199,11 +235,18 @@ impl Share {
                 each(core, table, &prefix, |core, key, _| {
                     match orphans {
                         true => drop(core.orphans.insert(last_number(key))),
-                        false => drop(core.active.insert(last_number(key), now)),
+                        false => {
+                            core.active.insert(last_number(key), now);
+                            core.catch_up(last_number(key))?;
+                        }
                     }
                     Ok(())
                 })?;
             }
+            each(core, PINS, &prefix, |core, key, _| {
+                core.pinned.insert(last_number(key));
+                Ok(())
+            })?;
             let mut last = None;
             each(core, BLOCKS, &prefix, |core, key, value| {
                 let group: Group = decode(BLOCKS, key, value)?;
@@ -264,7 +307,17 @@ impl Share {
     }
 
     /// Computes a change, commits it, and answers once it is durable.
-    async fn change<T>(&self, mut act: impl FnMut(&mut Change<'_>, &mut Numbers) -> Result<T>) -> Result<T> {
+    async fn change<T>(&self, act: impl FnMut(&mut Change<'_>, &mut Numbers) -> Result<T>) -> Result<T> {
+        let records = self.archive.records();
+        self.change_by(act, |transaction| records.commit(transaction)).await
+    }
+
+    /// As `change`, with another way to commit.
+    async fn change_by<T>(
+        &self,
+        mut act: impl FnMut(&mut Change<'_>, &mut Numbers) -> Result<T>,
+        commit: impl Fn(Transaction) -> Pending<Receipt>,
+    ) -> Result<T> {
         for _ in 0..ATTEMPTS {
             self.refresh().await?;
             let (value, submitted) = self.step(|core| {
@@ -272,7 +325,7 @@ impl Share {
                 let Core { view, numbers, .. } = core;
                 let mut change = view.change(now);
                 let value = act(&mut change, numbers)?;
-                Ok((value, (!change.is_empty()).then(|| change.submit())))
+                Ok((value, (!change.is_empty()).then(|| change.submit(&commit))))
             })?;
             let Some(submitted) = submitted else { return Ok(value) };
             let mut waiting = Waiting { share: self, ticket: Some(submitted.ticket) };
@@ -345,11 +398,14 @@ impl Share {
         try_join_all(parts.iter().map(|part| async {
             match (part.source, &row.archived) {
                 (Source::Cache(at), _) => self.read_cache(at, part.end - part.start).await,
-                (Source::Archive, Some(archived)) => self.read_archived(inode, archived, part.start, part.end).await,
-                _ => Ok(zeros(part.end - part.start)),
+                (Source::Archive, Some(archived)) => {
+                    Ok(vec![self.read_archived(inode, archived, part.start, part.end).await?])
+                }
+                _ => Ok(vec![zeros(part.end - part.start)]),
             }
         }))
         .await
+        .map(|pieces| pieces.into_iter().flatten().collect())
     }
 
     pub fn status(&self) -> Result<Status> {
@@ -365,9 +421,17 @@ impl Share {
                 cache_size: core.slots.count() * SLOT,
                 archived_files,
                 archived_bytes,
+                hit_bytes: self.counters.hit_bytes.load(Ordering::Relaxed),
+                missed_bytes: self.counters.missed_bytes.load(Ordering::Relaxed),
+                pinned: core.pinned.len() as u64,
                 refusal: core.refusal.as_ref().map(ToString::to_string),
             })
         })
+    }
+
+    #[cfg(test)]
+    fn row(&self, inode: Inode) -> Result<records::InodeRow> {
+        self.step(|core| Ok(records::InodeRow::clone(&*core.view.row(inode.0)?)))
     }
 
     /// The inode at a path from the root, `/` between names, as root sees it.

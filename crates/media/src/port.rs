@@ -26,7 +26,8 @@ pub trait Port: Send + Sync + 'static {
     /// Queues the operation. Each port states its own queue limit; at the limit it answers `Retry`.
     fn submit(&self, op: Op, priority: Priority, done: Done);
 
-    /// The order that this port's writes share with those of other ports, if any.
+    /// The order that this port's writes share with those of other ports, if any. A write that has completed precedes
+    /// every write that is submitted to a port of the order later: the later one is durable only if it is.
     fn order(&self) -> Option<Order> {
         None
     }
@@ -178,6 +179,14 @@ impl Handle {
     }
 
     /// Acknowledged by the rules of [`Op::Write`].
+    /// Reads without a copy: the pieces are the drive's own memory. See [`Op::View`].
+    pub async fn view(&self, at: u64, length: u64) -> Result<Vec<Shared>, MediaError> {
+        match self.run(Op::View { at, length, pieces: Vec::new() }, Priority::Host).await? {
+            Op::View { pieces, .. } => Ok(pieces),
+            _ => Err(gone()),
+        }
+    }
+
     pub async fn write(&self, at: u64, data: Vec<Shared>, fua: bool) -> Result<(), MediaError> {
         self.run(Op::Write { at, data, fua }, Priority::Host).await.map(drop)
     }

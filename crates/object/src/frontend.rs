@@ -18,6 +18,7 @@ mod subresource;
 pub use admin::{SnapshotSource, admin};
 
 use crate::metrics::Metrics;
+use crate::objects::Objects;
 use crate::refusal::refuse;
 use crate::serve::{Connections, Peer};
 use crate::settings::Settings;
@@ -32,7 +33,7 @@ use s3s::{Body, S3ErrorCode, S3Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
-use stele_archive::Archive;
+use stele_archive::{Archive, Shares};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -65,8 +66,20 @@ pub struct Frontend {
 impl Frontend {
     /// A frontend on an archive. `snapshot` returns the state of the store for `/health` and `/metrics`.
     pub fn new(archive: Archive, settings: Settings, clock: Clock, snapshot: Option<SnapshotSource>) -> Arc<Frontend> {
+        Frontend::with_shares(archive, None, settings, clock, snapshot)
+    }
+
+    /// As `new`, with the S3 view of shares. Without it, shares refuse every operation on their objects.
+    pub fn with_shares(
+        archive: Archive,
+        shares: Option<Arc<dyn Shares>>,
+        settings: Settings,
+        clock: Clock,
+        snapshot: Option<SnapshotSource>,
+    ) -> Arc<Frontend> {
         let settings = Arc::new(settings);
-        let wire = Wire { archive: archive.clone(), settings: settings.clone() };
+        let objects = Objects::new(archive.clone(), shares);
+        let wire = Wire { archive: archive.clone(), objects, settings: settings.clone() };
         let mut boot = [0; 8];
         // Ids need not be secret. Without entropy they only repeat after each start.
         let _ = rand::fill(&mut boot);

@@ -7,6 +7,7 @@ mod call;
 mod dechunk;
 mod frontend;
 mod metrics;
+mod objects;
 mod operation;
 mod paced;
 mod payload;

@@ -106,6 +106,11 @@ impl Payload {
         self
     }
 
+    /// The SHA-256 that the signature covers, once the whole payload was found to have it.
+    pub fn verified_sha256(&self) -> Option<[u8; 32]> {
+        self.expected.filter(|_| self.ended)
+    }
+
     /// The length of the payload in bytes.
     pub fn length(&self) -> u64 {
         self.length

@@ -14,11 +14,13 @@ mod listing;
 mod lock;
 mod multipart;
 mod object;
+mod receipt;
 mod tagging;
 mod unset;
 mod vocabulary;
 
 use crate::call::Call;
+use crate::objects::Objects;
 use crate::operation::Operation;
 use crate::settings::Settings;
 use s3s::dto::*;
@@ -28,9 +30,10 @@ use stele_archive::Archive;
 
 pub(crate) use checksum::verify_document;
 
-/// The archive, for the operations.
+/// The archive and its objects, for the operations.
 pub struct Wire {
     pub(crate) archive: Archive,
+    pub(crate) objects: Objects,
     pub(crate) settings: Arc<Settings>,
 }
 
@@ -44,6 +47,7 @@ macro_rules! operations {
                 async fn $method(&self, mut request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                     let call = Call::of(&mut request, Operation::$operation)?;
                     vocabulary::check(Operation::$operation, &request.headers)?;
+                    receipt::check(Operation::$operation, &request.headers)?;
                     $way(self, call, request).await
                 }
             )*

@@ -249,6 +249,12 @@ pub struct Archive {
     /// all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub heads_also: Vec<PathBuf>,
+    /// Syslog servers that heads are sent to: `udp:HOST:PORT`, `tcp:HOST:PORT`, `unix:PATH`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heads_syslog: Vec<String>,
+    /// Mail addresses that heads are sent to, by the mail server of `[messages]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heads_mail: Vec<String>,
     /// Seconds between two exports of a head.
     pub heads_every: u64,
     /// The largest size that the data volume reaches as the pool grows; `None`: the whole pool.
@@ -264,6 +270,8 @@ impl Default for Archive {
             master_key: "file:master.key".to_owned(),
             heads: PathBuf::from("heads"),
             heads_also: Vec::new(),
+            heads_syslog: Vec::new(),
+            heads_mail: Vec::new(),
             heads_every: 3600,
             data_max: None,
         }

@@ -183,6 +183,16 @@ fn what_is_printed_for_machines_is_documented() {
     drop(first);
     one("stele clock", &["clock", "show"]);
     one("stele audit verify", &["audit", "verify"]);
+    one("stele audit key", &["audit", "key"]);
+    let receipt = one("Receipts", &["receipt", "get", "records/ledger"]);
+    std::fs::write(place.0.join("receipt"), receipt.to_string()).unwrap();
+    assert!(place.stele(&["audit", "key", "--to", &place.path("key")]).status.success());
+    let verify = ["receipt", "verify", &place.path("receipt"), "--key", &place.path("key")];
+    one("stele receipt verify", &verify);
+    one(
+        "stele proof export and stele proof verify",
+        &["proof", "export", "--bucket", "records", "--to", &place.path("proof")],
+    );
     one(
         "stele config export",
         &["config", "export", "--to", &place.path("backup"), "--passphrase-file", &place.path("phrase")],

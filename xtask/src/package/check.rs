@@ -114,6 +114,7 @@ fn installed() -> Done<()> {
         ("/usr/lib/systemd/system/stele.service", 0o644),
         ("/usr/share/stele/prometheus/stele.yml", 0o644),
         ("/usr/share/stele/grafana/stele.json", 0o644),
+        ("/usr/share/stele/verify-proof.py", 0o644),
     ] {
         let about = fs::metadata(path).map_err(|error| format!("{path} is not installed: {error}"))?;
         let found = about.permissions().mode() & 0o7777;

@@ -40,11 +40,13 @@ const ARCHIVE: &[&str] = &[
     "store",     // the parts put together: commits, notes, leases, lookups
     "audit",     // the audit log
     "changes",   // changes of versions, buckets and access keys, with their notes
+    "evidence",  // receipts, and proofs from the audit log
     "retention", // rules, legal holds, the compliance clock, approval by two officers
     "removal",   // the one deletion path, and disposal
     "access",    // access keys and the master key
     "buckets",   // making, changing and removing buckets
     "objects",   // put, get, copy, list, delete, multipart
+    "shares",    // the seam by which S3 reaches the files of shares
     "upkeep",    // background work: expiration, reclamation, scrub
     "opening",   // making, opening and closing a store
     "rebuild",   // the catalog from the data volume alone

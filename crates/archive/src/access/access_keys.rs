@@ -106,6 +106,7 @@ impl Archive {
             origin: None,
             peer: None,
             gateway: false,
+            path: None,
         };
         Ok(Credentials { secret: known.secret.clone(), caller })
     }

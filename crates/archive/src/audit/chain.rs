@@ -3,15 +3,15 @@
 use stele_catalog::{Direction, KeyRange, Snapshot, link};
 
 use crate::model::error::{ArchiveError, Result};
+use crate::model::merkle::MerkleTree;
 use crate::record::audit::CheckpointRow;
 use crate::record::{AUDIT, CHECKPOINTS, decode, keys};
 
 /// Records per read.
 const PAGE: usize = 1024;
-/// Records under one checkpoint.
-pub(crate) const RUN: u64 = 1024;
+pub(crate) use crate::state::log_tree::RUN;
 
-pub(super) type Link = [u8; 32];
+pub(crate) type Link = [u8; 32];
 
 /// The chain's link at record `number`. None: the log does not reach so far.
 pub(crate) fn link_at(snapshot: &dyn Snapshot, number: u64) -> Result<Option<Link>> {
@@ -54,7 +54,7 @@ pub(crate) fn walk_links(
 }
 
 /// The roots of all checkpoints, and the last record they cover.
-pub(super) fn roots(snapshot: &dyn Snapshot) -> Result<(Vec<Link>, u64)> {
+pub(crate) fn roots(snapshot: &dyn Snapshot) -> Result<(Vec<Link>, u64)> {
     let (mut roots, mut covered) = (Vec::new(), 0);
     let mut range = KeyRange::all();
     loop {
@@ -70,7 +70,7 @@ pub(super) fn roots(snapshot: &dyn Snapshot) -> Result<(Vec<Link>, u64)> {
 }
 
 /// The chain's link at record `covered`, the last one under a checkpoint.
-pub(super) fn last_link(snapshot: &dyn Snapshot, covered: u64) -> Result<Link> {
+pub(crate) fn last_link(snapshot: &dyn Snapshot, covered: u64) -> Result<Link> {
     if covered == 0 {
         return Ok(Link::default());
     }
@@ -81,31 +81,14 @@ pub(super) fn last_link(snapshot: &dyn Snapshot, covered: u64) -> Result<Link> {
         .ok_or_else(|| ArchiveError::damaged("the audit log", format!("the checkpoint at record {covered} is missing")))
 }
 
-/// The root of a binary Merkle tree. Leaves and inner nodes are hashed differently; an odd node moves up unchanged.
+/// The root of a Merkle tree over links or roots.
 pub(crate) fn merkle(leaves: &[Link]) -> Link {
-    let mut level: Vec<Link> = leaves.iter().map(|leaf| hash(&[&[0], leaf])).collect();
-    while level.len() > 1 {
-        level = level
-            .chunks(2)
-            .map(|pair| match pair {
-                [left, right] => hash(&[&[1], left, right]),
-                [single] => *single,
-                _ => Link::default(),
-            })
-            .collect();
-    }
-    level.first().copied().unwrap_or_default()
+    let mut tree = MerkleTree::default();
+    leaves.iter().for_each(|leaf| tree.push(leaf));
+    tree.whole().root()
 }
 
-fn hash(parts: &[&[u8]]) -> Link {
-    let mut hasher = blake3::Hasher::new();
-    parts.iter().for_each(|part| {
-        hasher.update(part);
-    });
-    *hasher.finalize().as_bytes()
-}
-
-pub(super) fn number_of(key: &[u8]) -> u64 {
+pub(crate) fn number_of(key: &[u8]) -> u64 {
     key.try_into().map_or(u64::MAX, u64::from_be_bytes)
 }
 

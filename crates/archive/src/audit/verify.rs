@@ -10,10 +10,11 @@ use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use stele_catalog::{Direction, Head, KeyRange, Snapshot, link};
 
 use crate::audit::chain::{Link, RUN, checkpoint_message, last_link, link_at, merkle, number_of, roots};
-use crate::audit::{AuditRecord, AuditVerdict, Event, HeadVerdict, SignedHead};
+use crate::audit::{AuditRecord, AuditVerdict, Event, HeadVerdict};
 use crate::model::action::Action;
 use crate::model::checksum::{from_hex, to_hex};
 use crate::model::error::{ArchiveError, Result};
+use crate::model::head::SignedHead;
 use crate::model::mutation::Mutation;
 use crate::model::principal::{Caller, Role};
 use crate::record::audit::{AuditRow, CheckpointRow, SealedRow};
@@ -207,7 +208,7 @@ impl Archive {
             public_key: to_hex(store.signing().public()),
             signature: String::new(),
         };
-        signed.signature = to_hex(&store.signing().sign(&message(&signed)));
+        signed.signature = to_hex(&store.signing().sign(&signed.message()));
         Ok(signed)
     }
 }
@@ -319,11 +320,6 @@ fn check_reach(last: u64, sealed: Option<&SealedRow>, anchor: Option<&SignedHead
     }
 }
 
-fn message(head: &SignedHead) -> Vec<u8> {
-    format!("stele audit head 1\n{}\n{}\n{}\n{}\n{}\n", head.store, head.records, head.link, head.root, head.time)
-        .into_bytes()
-}
-
 fn check_signature(store: &Store, head: &SignedHead) -> Result<(), String> {
     check_head(store.id(), store.signing(), head)
 }
@@ -336,8 +332,8 @@ pub(crate) fn check_head(store: &[u8; 16], signing: &Signing, head: &SignedHead)
     if head.public_key != to_hex(signing.public()) {
         return Err("another key than this store's signed the anchor".into());
     }
-    let signature = from_hex(&head.signature).unwrap_or_default();
-    UnparsedPublicKey::new(&ED25519, signing.public())
-        .verify(&message(head), &signature)
-        .map_err(|_| "the anchor's signature is not valid: it was changed".into())
+    match head.is_signed_by(signing.public()) {
+        true => Ok(()),
+        false => Err("the anchor's signature is not valid: it was changed".into()),
+    }
 }

@@ -60,7 +60,7 @@ impl Archive {
 
 impl Store {
     /// Changes the row of a stored version: notes the new row, then commits it with its event, if the row is still as
-    /// found.
+    /// found. Returns the number of the event's record.
     pub async fn change_version(
         self: &Arc<Store>,
         bucket: &Bucket,
@@ -69,7 +69,7 @@ impl Store {
         lock: KeyLock,
         event: Event,
         change: impl FnOnce(&mut VersionRow),
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
         let answer = self.write_version_anew(bucket, key, found, lock, Some(event), change).await?;
         self.compensated(NoteSubject::Version(at), answer).await
@@ -84,7 +84,7 @@ impl Store {
         lock: KeyLock,
         event: Option<Event>,
         change: impl FnOnce(&mut VersionRow),
-    ) -> Result<std::result::Result<(), CatalogError>> {
+    ) -> Result<std::result::Result<Option<u64>, CatalogError>> {
         let writing = self.segments().begin();
         let mut row = found.row.clone();
         change(&mut row);
@@ -118,7 +118,7 @@ impl Store {
             None
         });
         // The commit is the flush behind the acknowledgement. The note was durable before it.
-        Ok(committing.commit(transaction).await.map(drop))
+        Ok(committing.commit(transaction).await.map(|(receipt, _)| receipt.numbers().last()))
     }
 
     /// Replaces the index records of a version's retention and hold.

@@ -137,6 +137,31 @@ impl ArchiveError {
     }
 }
 
+impl ArchiveError {
+    /// The same error with another name of the key: a file of a share is named by its path.
+    pub fn with_key(mut self, from: &str, to: &str) -> ArchiveError {
+        match &mut self {
+            ArchiveError::NoSuchKey { key, .. } | ArchiveError::NoSuchVersion { key, .. } => to.clone_into(key),
+            ArchiveError::Retained { key, message, .. } => {
+                to.clone_into(key);
+                *message = message.replace(from, to);
+            }
+            ArchiveError::NoSuchConfiguration { place: text, .. }
+            | ArchiveError::InvalidArgument(text)
+            | ArchiveError::InvalidRequest(text)
+            | ArchiveError::InvalidState(text)
+            | ArchiveError::PreconditionFailed(text)
+            | ArchiveError::Conflict(text)
+            | ArchiveError::Denied(text)
+            | ArchiveError::CustomerKey(text)
+            | ArchiveError::Busy(text)
+            | ArchiveError::Damaged { place: text, .. } => *text = text.replace(from, to),
+            _ => {}
+        }
+        self
+    }
+}
+
 impl fmt::Display for ArchiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use ArchiveError::*;

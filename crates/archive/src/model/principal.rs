@@ -198,12 +198,14 @@ pub struct Caller {
     pub peer: Option<u32>,
     /// The file gateway, which alone reaches the objects of shares.
     pub gateway: bool,
+    /// The S3 key for which the file gateway acts, for the audit record.
+    pub path: Option<Arc<str>>,
 }
 
 impl Caller {
     /// A caller without a key. It has the access that buckets offer to everyone.
     pub fn anonymous() -> Caller {
-        Caller { actor: Actor::Anonymous, rights: Arc::default(), origin: None, peer: None, gateway: false }
+        Caller { actor: Actor::Anonymous, rights: Arc::default(), origin: None, peer: None, gateway: false, path: None }
     }
 
     /// A user of this machine that the unix socket let in.
@@ -214,6 +216,7 @@ impl Caller {
             origin: None,
             peer: Some(uid),
             gateway: false,
+            path: None,
         }
     }
 
@@ -224,6 +227,7 @@ impl Caller {
             origin: None,
             peer: None,
             gateway: false,
+            path: None,
         }
     }
 
@@ -231,7 +235,7 @@ impl Caller {
     pub fn gateway(origin: impl Into<Arc<str>>) -> Caller {
         let rights = Rights { bypass_governance: false, ..Rights::all() };
         let actor = Actor::System("file gateway".into());
-        Caller { actor, rights: Arc::new(rights), origin: Some(origin.into()), peer: None, gateway: true }
+        Caller { actor, rights: Arc::new(rights), origin: Some(origin.into()), peer: None, gateway: true, path: None }
     }
 
     pub fn from(mut self, origin: impl Into<Arc<str>>) -> Caller {

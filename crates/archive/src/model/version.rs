@@ -54,6 +54,9 @@ pub struct ETag {
 }
 
 impl ETag {
+    /// Of content that has no tag yet: a delete marker, or a file of a share that is not archived.
+    pub const NONE: ETag = ETag { md5: [0; 16], parts: None };
+
     /// Parses `hex`, `hex-parts`, with or without quotes.
     pub fn parse(text: &str) -> Option<ETag> {
         let text = text.trim().trim_matches('"');
@@ -145,6 +148,8 @@ pub struct ObjectInfo {
     pub customer_key_md5: Option<String>,
     /// The actor that wrote it.
     pub owner: String,
+    /// Of a version that was just stored: the number of its audit record.
+    pub logged: Option<u64>,
 }
 
 /// The properties of one part in `GetObjectAttributes`.

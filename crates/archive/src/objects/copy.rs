@@ -44,9 +44,24 @@ pub struct Copied {
     pub source_versioned: bool,
 }
 
-impl Archive {
-    pub async fn copy(&self, caller: &Caller, request: CopyRequest) -> Result<Copied> {
-        let source = &request.source;
+impl CopySource {
+    /// The request that reads it.
+    pub fn read(&self, range: ByteRange) -> GetRequest {
+        GetRequest {
+            bucket: self.bucket.clone(),
+            key: self.key.clone(),
+            version: self.version,
+            range,
+            condition: self.condition.clone(),
+            customer_key: self.customer_key.clone(),
+        }
+    }
+}
+
+impl CopyRequest {
+    /// Refuses a copy that would change nothing.
+    pub fn check(&self) -> Result<()> {
+        let (request, source) = (self, &self.source);
         let itself = source.bucket == request.bucket && source.key == request.key && source.version.is_none();
         let replaces = request.metadata.is_some()
             || request.tags.is_some()
@@ -58,8 +73,12 @@ impl Archive {
                 "a copy of an object onto itself must change its metadata, tags, checksum or encryption".into(),
             ));
         }
-        let mut reader = self.open_source(caller, source, ByteRange::Whole).await?;
-        let from = reader.info.clone();
+        Ok(())
+    }
+
+    /// The put that stores the copy of a source with these properties.
+    pub fn put(self, from: ObjectInfo) -> Result<PutRequest> {
+        let request = self;
         if from.size > BODY_MAX {
             return Err(ArchiveError::TooLarge { limit: BODY_MAX });
         }
@@ -67,7 +86,7 @@ impl Archive {
             Some(algorithm) => vec![algorithm],
             None => from.checksums.iter().map(|checksum| checksum.algorithm).collect(),
         };
-        let put = PutRequest {
+        Ok(PutRequest {
             bucket: request.bucket,
             key: request.key,
             length: Some(from.size),
@@ -79,8 +98,16 @@ impl Archive {
             expected: Expected::default(),
             algorithms,
             customer_key: request.customer_key,
-        };
-        let writer = self.put(caller, put).await?;
+        })
+    }
+}
+
+impl Archive {
+    pub async fn copy(&self, caller: &Caller, request: CopyRequest) -> Result<Copied> {
+        request.check()?;
+        let mut reader = self.open_source(caller, &request.source, ByteRange::Whole).await?;
+        let from = reader.info.clone();
+        let writer = self.put(caller, request.put(from.clone())?).await?;
         let object = transfer(&mut reader, writer).await?;
         Ok(Copied { object, source: from.version, source_versioned: from.versioned })
     }
@@ -120,15 +147,7 @@ impl Archive {
     }
 
     async fn open_source(&self, caller: &Caller, source: &CopySource, range: ByteRange) -> Result<ObjectReader> {
-        let request = GetRequest {
-            bucket: source.bucket.clone(),
-            key: source.key.clone(),
-            version: source.version,
-            range,
-            condition: source.condition.clone(),
-            customer_key: source.customer_key.clone(),
-        };
-        match self.get(caller, request).await {
+        match self.get(caller, source.read(range)).await {
             Err(ArchiveError::NotModified { .. }) => {
                 Err(ArchiveError::PreconditionFailed("the condition excludes the source".into()))
             }
@@ -137,7 +156,8 @@ impl Archive {
     }
 }
 
-async fn transfer(reader: &mut ObjectReader, mut writer: ObjectWriter) -> Result<ObjectInfo> {
+/// Moves content from one object to another.
+pub async fn transfer(reader: &mut ObjectReader, mut writer: ObjectWriter) -> Result<ObjectInfo> {
     while let Some(bytes) = reader.next().await {
         writer.write(bytes?).await?;
     }

@@ -42,6 +42,8 @@ pub struct Deleted {
     pub version: Option<VersionId>,
     /// A marker was added, or the removed version was one.
     pub delete_marker: bool,
+    /// The number of the audit record. None: there was nothing to delete.
+    pub logged: Option<u64>,
 }
 
 impl Archive {
@@ -77,7 +79,8 @@ impl Archive {
         let lock = store.lock(bucket.number, &request.key).await?;
         let snapshot = store.snapshot()?;
         let condition = WriteCondition { absent: false, etag: request.etag.clone() };
-        let nothing = Deleted { key: request.key.clone(), version: request.version, delete_marker: false };
+        let nothing =
+            Deleted { key: request.key.clone(), version: request.version, delete_marker: false, logged: None };
         match (request.version, bucket.row.versioning) {
             (None, Versioning::Enabled | Versioning::Suspended) => {
                 if condition.is_any() {
@@ -112,18 +115,15 @@ impl Archive {
         let (transaction, removed) = store.remove(Transaction::new(), caller, bucket, key, found, cause).await?;
         let transaction = bucket.count(transaction, -1, -(found.row.size as i64));
         let bypassed = bypass && found.row.retention.is_some_and(|retention| retention.until > store.compliance_now());
-        let mut event =
-            Event::new(caller, Action::DeleteObject).object(bucket.name(), key).version(found.id()).detail(format!(
-                "{} bytes, blake3 {}{}",
-                found.row.size,
-                found.row.fingerprint(),
-                if bypassed { ", GOVERNANCE bypassed" } else { "" }
-            ));
+        let mut event = Event::new(caller, Action::DeleteObject)
+            .object(bucket.name(), key)
+            .version(found.id())
+            .detail(format!("{}{}", found.row.content_in_words(), if bypassed { ", GOVERNANCE bypassed" } else { "" }));
         if found.row.marker {
             event = event.detail("delete marker".into());
         }
-        store.commit_removal(transaction, event, removed, bucket, key, found, lock).await?;
-        Ok(Deleted { key: key.into(), version: Some(found.id()), delete_marker: found.row.marker })
+        let logged = store.commit_removal(transaction, event, removed, bucket, key, found, lock).await?;
+        Ok(Deleted { key: key.into(), version: Some(found.id()), delete_marker: found.row.marker, logged })
     }
 
     /// Adds a delete marker. That is always allowed, since a marker removes nothing. Where versioning is suspended
@@ -162,8 +162,9 @@ impl Archive {
             detail: None,
             lock,
             left: Vec::new(),
+            alongside: None,
         };
         let info = install.plain(store, row, None, lease, Transaction::new()).await?;
-        Ok(Deleted { key: key.into(), version: Some(info.version), delete_marker: true })
+        Ok(Deleted { key: key.into(), version: Some(info.version), delete_marker: true, logged: info.logged })
     }
 }

@@ -104,6 +104,23 @@ struct Origin {
     reading: Arc<Reading>,
 }
 
+impl ObjectReader {
+    /// An object without content that no version holds: a directory of a share.
+    pub fn empty(info: ObjectInfo, condition: &ReadCondition) -> Result<ObjectReader> {
+        condition.judge(&info)?;
+        Ok(ObjectReader {
+            info,
+            range: 0..0,
+            origin: None,
+            pieces: None,
+            on_their_way: FuturesOrdered::new(),
+            ready: VecDeque::new(),
+            next: 0,
+            failed: false,
+        })
+    }
+}
+
 impl ReadCondition {
     fn judge(&self, info: &ObjectInfo) -> Result<()> {
         let matches = |list: &str| {

@@ -26,6 +26,7 @@ use crate::space::header::{Kind, RecordHeader};
 use crate::space::places::{place_extents, places};
 use crate::state::buckets::Bucket;
 use crate::state::key_locks::KeyLock;
+use crate::store::alongside::Alongside;
 use crate::store::committing::{Committing, Proof};
 use crate::store::lease::Lease;
 use crate::store::{Store, lookup};
@@ -42,6 +43,8 @@ pub(crate) struct Install<'a> {
     pub lock: KeyLock,
     /// Streams and notes of unlisted parts, which the version's transaction removes from the catalog.
     pub left: Vec<(Stream, Place)>,
+    /// The file gateway's change, in the same transaction.
+    pub alongside: Option<Arc<dyn Alongside>>,
 }
 
 impl Install<'_> {
@@ -193,11 +196,20 @@ impl Install<'_> {
 
     fn event(&self, number: u64, row: &VersionRow) -> Event {
         let event = Event::new(self.caller, self.action).object(self.bucket.name(), self.key).version(row.id(number));
-        match &self.detail {
-            Some(detail) => event.detail(detail.clone()),
-            None if row.marker => event,
-            None => event.detail(format!("{} bytes, blake3 {}", row.size, row.fingerprint())),
+        if row.marker {
+            return event;
         }
+        let mut detail = match &self.detail {
+            Some(detail) => format!("{detail}, {}", row.content_in_words()),
+            None => row.content_in_words(),
+        };
+        if let Some(retention) = row.retention {
+            detail.push_str(&format!(", {} until {}", retention.mode, retention.until));
+        }
+        if row.hold {
+            detail.push_str(", legal hold");
+        }
+        event.detail(detail)
     }
 
     async fn commit(
@@ -249,7 +261,12 @@ impl Install<'_> {
                 left.into_iter().for_each(|(stream, note)| store.clear_later(stream, note));
                 removed.and_then(|removed| store.dispose(removed))
             });
-        match committing.commit_within_bucket(transaction).await {
+        let info = row.info(&bucket.row, self.key, number, true);
+        let answer = match &self.alongside {
+            None => committing.commit_within_bucket(transaction).await,
+            Some(alongside) => committing.commit_alongside(transaction, &**alongside, &info).await?,
+        };
+        let logged = match answer {
             Err(CatalogError::Failed(failure)) if (before..counted).contains(&failure.precondition) => {
                 let quota = bucket.row.quota;
                 return Err(ArchiveError::QuotaExceeded {
@@ -258,9 +275,9 @@ impl Install<'_> {
                 });
             }
             // The key of a replaced version is destroyed soon. The request does not wait for that.
-            answer => answer.map(drop)?,
-        }
+            answer => answer?.0.numbers().last(),
+        };
         store.settle_due().await?;
-        Ok(row.info(&bucket.row, self.key, number, true))
+        Ok(ObjectInfo { logged, ..info })
     }
 }

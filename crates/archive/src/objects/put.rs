@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -23,6 +24,7 @@ use crate::record::version::{CustomerMark, VersionRow};
 use crate::retention::rules::initial_retention;
 use crate::state::buckets::Bucket;
 use crate::store::Archive;
+use crate::store::alongside::{Alongside, Placement};
 use crate::store::lease::Lease;
 use crate::store::lookup::{self, Found};
 
@@ -71,11 +73,19 @@ pub struct ObjectWriter {
     pub(crate) expected: Expected,
     pub(crate) body: Body,
     pub(crate) target: Target,
+    /// Ends the body of an object in a share.
+    pub(crate) ending: Option<Box<dyn Ending>>,
+}
+
+/// What the file gateway does when the body of an object in a share has arrived.
+pub trait Ending: Send + Sync {
+    /// Says where the object goes ([`ObjectWriter::place`]), and finishes the writer.
+    fn finish(self: Box<Self>, writer: ObjectWriter, trailers: Expected) -> BoxFuture<'static, Result<ObjectInfo>>;
 }
 
 /// What the body becomes.
 pub(crate) enum Target {
-    Object { request: Box<PutRequest>, lease: Lease },
+    Object { request: Box<PutRequest>, lease: Lease, alongside: Option<Arc<dyn Alongside>> },
     Part(Box<PartTarget>),
 }
 
@@ -154,7 +164,8 @@ impl Archive {
             length: request.length,
             expected: request.expected.clone(),
             body,
-            target: Target::Object { request: Box::new(request), lease },
+            target: Target::Object { request: Box::new(request), lease, alongside: None },
+            ending: None,
         })
     }
 }
@@ -201,6 +212,24 @@ impl ObjectWriter {
         self.body.give_way(&self.archive.store()).await
     }
 
+    /// Leaves the end of the body to the file gateway.
+    pub fn ending(mut self, ending: Box<dyn Ending>) -> ObjectWriter {
+        self.ending = Some(ending);
+        self
+    }
+
+    /// Stores the object under this key, on this condition, and with the gateway's change. Comes before `finish`; the body
+    /// of a part has no such place.
+    pub fn place(&mut self, placement: Placement, condition: WriteCondition) {
+        if let Target::Object { request, alongside, .. } = &mut self.target {
+            self.key.clone_from(&placement.key);
+            request.key = placement.key;
+            request.metadata.user.extend(placement.metadata);
+            request.condition = condition;
+            *alongside = Some(placement.alongside);
+        }
+    }
+
     /// Bytes that this writer has handed to the data volume.
     pub fn handed_on(&self) -> u64 {
         self.body.handed_on()
@@ -208,7 +237,10 @@ impl ObjectWriter {
 
     /// Ends the body. `trailers` are digests that came behind it. Returns once the object is durable and in the
     /// catalog. For a part, the properties are the part's.
-    pub async fn finish(self, trailers: Expected) -> Result<ObjectInfo> {
+    pub async fn finish(mut self, trailers: Expected) -> Result<ObjectInfo> {
+        if let Some(ending) = self.ending.take() {
+            return ending.finish(self, trailers).await;
+        }
         let archive = self.archive.clone();
         let (caller, bucket, key) = (self.caller.clone(), self.bucket.name().to_string(), self.key.clone());
         let action = match self.target {
@@ -219,8 +251,16 @@ impl ObjectWriter {
         archive.store().audited(result, || Event::new(&caller, action).object(&bucket, &key)).await
     }
 
+    /// Verifies the body as `finish` does, and stores nothing.
+    pub fn discard(mut self, trailers: Expected) -> Result<()> {
+        self.expected.md5 = trailers.md5.or(self.expected.md5);
+        self.expected.sha256 = trailers.sha256.or(self.expected.sha256);
+        self.expected.checksums.extend(trailers.checksums);
+        self.body.digests()?.verify(&self.expected)
+    }
+
     async fn try_finish(self, trailers: Expected) -> Result<ObjectInfo> {
-        let ObjectWriter { archive, caller, bucket, key, length, mut expected, mut body, target } = self;
+        let ObjectWriter { archive, caller, bucket, key, length, mut expected, mut body, target, ending: _ } = self;
         if let Some(length) = length
             && body.length() != length
         {
@@ -233,8 +273,8 @@ impl ObjectWriter {
         digests.verify(&expected)?;
         match target {
             Target::Part(part) => archive.finish_part(&caller, bucket, key, *part, body, digests, &expected).await,
-            Target::Object { request, lease } => {
-                finish_object(&archive, &caller, bucket, *request, lease, body, digests, &expected).await
+            Target::Object { request, lease, alongside } => {
+                finish_object(&archive, &caller, bucket, *request, lease, body, digests, &expected, alongside).await
             }
         }
     }
@@ -250,8 +290,10 @@ async fn finish_object(
     body: Body,
     digests: Digests,
     expected: &Expected,
+    alongside: Option<Arc<dyn Alongside>>,
 ) -> Result<ObjectInfo> {
     let store = &archive.store();
+    check_metadata(&request.metadata)?;
     let lock = store.lock(bucket.number, &request.key).await?;
     // The bucket's settings may have changed while the body arrived. Another bucket of the same name is not the
     // requested one.
@@ -302,6 +344,7 @@ async fn finish_object(
         detail: None,
         lock,
         left: Vec::new(),
+        alongside,
     };
     let mut info = install.stream(store, row, lease, body).await?;
     info.customer_key_md5 = customer_md5;

@@ -6,9 +6,9 @@ use std::ops::Range;
 use bytes::Bytes;
 use stele_media::Handle;
 
-use crate::audit::SignedHead;
 use crate::audit::verify::check_head;
 use crate::model::error::{ArchiveError, Result};
+use crate::model::head::SignedHead;
 use crate::model::mutation::{Mutation, Mutations};
 use crate::model::time::Timestamp;
 use crate::record::access_key::{AccessKeyNote, AccessKeyRow};

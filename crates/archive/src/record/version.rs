@@ -148,7 +148,13 @@ impl VersionRow {
             blake3: self.blake3,
             customer_key_md5: None,
             owner: self.owner.to_string(),
+            logged: None,
         }
+    }
+
+    /// Size and BLAKE3 as audit records state them. Receipts and proofs read them there: FORMAT/evidence.md.
+    pub fn content_in_words(&self) -> String {
+        format!("{} bytes, blake3 {}", self.size, self.fingerprint())
     }
 
     /// The BLAKE3 in base64, for messages.

@@ -27,7 +27,7 @@ impl Archive {
     }
 
     /// Sets or extends the retention of a version. Shortens or removes it only in GOVERNANCE mode, with
-    /// `bypass_governance` and the permission.
+    /// `bypass_governance` and the permission. Returns the number of the change's audit record.
     pub async fn set_retention(
         &self,
         caller: &Caller,
@@ -36,7 +36,7 @@ impl Archive {
         version: Option<VersionId>,
         retention: Option<Retention>,
         bypass_governance: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         let detail = match retention {
             Some(retention) => format!("{} until {}", retention.mode, retention.until),
             None => "none".into(),
@@ -92,7 +92,7 @@ impl Archive {
         key: &str,
         version: Option<VersionId>,
         hold: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<u64>> {
         let event =
             Event::new(caller, Action::SetLegalHold).object(bucket, key).detail(if hold { "on" } else { "off" }.into());
         let result = async {

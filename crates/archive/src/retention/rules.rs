@@ -84,8 +84,10 @@ pub(crate) fn initial_retention(
     if let Some(retention) = retention {
         check_future(retention, now)?;
     }
-    // A file of a share is under retention from its commit on, which names the date. Storing its content gives it none.
-    let default = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !bucket.row.is_share());
+    // A file of a share is under retention from its commit on, which names the date. Storing its content gives it none. An S3
+    // client has no other way to commit: the default is for what it stores, as in any bucket.
+    let by_commit = bucket.row.is_share() && caller.path.is_none();
+    let default = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !by_commit);
     let retention = retention.or(default.map(|default| {
         let until = now.plus_days(default.period.days()).min(Timestamp::LATEST);
         Retention { mode: default.mode, until }

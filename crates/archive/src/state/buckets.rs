@@ -84,7 +84,7 @@ impl Bucket {
     pub fn reached_through(&self, caller: &Caller) -> Result<()> {
         match self.row.is_share() && !caller.gateway {
             true => Err(ArchiveError::InvalidState(format!(
-                "bucket `{}` is a share; its files are read and changed through the file gateway alone",
+                "bucket `{}` is a share; its files are reached through the file gateway alone, and the share is not open here",
                 self.name()
             ))),
             false => Ok(()),

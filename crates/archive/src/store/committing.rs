@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::model::error::Result;
+use crate::model::version::ObjectInfo;
 use crate::record::bucket::BucketRow;
 use crate::record::{BUCKETS, decode};
 use crate::space::keytable::Changed;
@@ -23,7 +24,11 @@ use crate::space::segments::Writing;
 use crate::state::key_locks::KeyLock;
 use crate::state::shared::Shared;
 use crate::store::Store;
+use crate::store::alongside::{Alongside, contended};
 use crate::store::lease::Lease;
+
+/// Times that a version's transaction is tried with the gateway's change computed anew.
+const ALONGSIDE_ATTEMPTS: usize = 8;
 
 /// The steps that follow a commit which took place. The request waits for the returned change, if it is still there.
 type After = Box<dyn FnOnce(&Arc<Store>) -> Option<Changed> + Send>;
@@ -152,6 +157,38 @@ impl Committing {
                 _ => return self.answered(answer).await,
             }
         }
+    }
+
+    /// As `commit_within_bucket`, together with the gateway's change. The outer error is the gateway's: nothing changed.
+    pub async fn commit_alongside(
+        mut self,
+        mut transaction: Transaction,
+        alongside: &dyn Alongside,
+        version: &ObjectInfo,
+    ) -> Result<std::result::Result<(Receipt, Option<Changed>), CatalogError>> {
+        let own = transaction.preconditions.len();
+        for _ in 0..ALONGSIDE_ATTEMPTS {
+            let prepared = alongside.prepare().await;
+            let store = Arc::clone(&self.store);
+            let mut both = |change: Transaction| store.commit_both(transaction.clone(), change);
+            let pending = match prepared.and_then(|()| alongside.submit(version, &mut both)) {
+                Ok(pending) => pending,
+                Err(error) => {
+                    // Nothing was committed: the slot goes back, and the lock is free.
+                    drop(self.held.take());
+                    return Err(error);
+                }
+            };
+            let answer = pending.await;
+            alongside.settle(answer.is_ok());
+            match &answer {
+                Err(CatalogError::Failed(failure)) if failure.precondition >= own => {}
+                Err(CatalogError::Failed(failure)) if follow_bucket(&mut transaction, failure) => {}
+                _ => return Ok(self.answered(answer).await),
+            }
+        }
+        drop(self.held.take());
+        Err(contended())
     }
 
     async fn answered(

@@ -7,6 +7,8 @@ use std::ops::RangeInclusive;
 
 use stele_catalog::{Catalog, CatalogError, Mutation, Pending, Precondition, Receipt, Snapshot, Table, Transaction};
 
+use stele_media::Order;
+
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
 use crate::seal::derive;
@@ -46,22 +48,36 @@ impl Archive {
 }
 
 impl Records {
+    pub(crate) fn archive(&self) -> &Archive {
+        &self.archive
+    }
+
     /// Commits a transaction of the gateway's tables, in order with all others. One that names another table is `Invalid`.
     pub fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
         let store = self.archive.store();
         if let Err(error) = store.writable() {
             return Pending::ready(Err(CatalogError::Stopped(error.to_string())));
         }
-        if let Some(Table(table)) = tables(&transaction).find(|Table(number)| !TABLES.contains(number)) {
+        if let Some(Table(table)) = foreign_table(&transaction) {
             let message = format!("table {table} is none of the file gateway's");
             return Pending::ready(Err(CatalogError::Invalid(message)));
         }
         store.catalog.commit(transaction)
     }
 
+    /// The order in which transactions become durable, which they may share with writes to volumes of the same pool.
+    pub fn order(&self) -> Option<Order> {
+        self.archive.store().catalog.order()
+    }
+
     pub fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
         self.archive.store().snapshot()
     }
+}
+
+/// A table of the transaction that is none of the gateway's.
+pub(crate) fn foreign_table(transaction: &Transaction) -> Option<Table> {
+    tables(transaction).find(|Table(number)| !TABLES.contains(number))
 }
 
 fn tables(transaction: &Transaction) -> impl Iterator<Item = Table> + '_ {

@@ -43,7 +43,14 @@ const KEYS: [&str; 6] = ["a", "a/b", "a/c", "b\0c", "ü/ö", "z"];
 fn plain() -> Caller {
     let mut rights = Rights::all();
     rights.bypass_governance = false;
-    Caller { actor: Actor::Key("plain".into()), rights: rights.into(), origin: None, peer: None, gateway: false }
+    Caller {
+        actor: Actor::Key("plain".into()),
+        rights: rights.into(),
+        origin: None,
+        peer: None,
+        gateway: false,
+        path: None,
+    }
 }
 
 impl Run {
@@ -293,7 +300,7 @@ impl Run {
             Some(before) => before.mode == RetentionMode::Governance && bypass && caller.rights.bypass_governance,
         };
         match result {
-            Ok(()) => {
+            Ok(_) => {
                 assert!(allowed, "{twin:?} to {after:?} at {now}");
                 self.change(bucket, key, twin.id, |twin| twin.retention = after);
             }

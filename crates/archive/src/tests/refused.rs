@@ -49,7 +49,7 @@ async fn be_refused(catalog: &Refusing, archive: &Archive, key: &str, times: u32
         other => panic!("{other:?}"),
     };
     catalog.refusals.store(times, SeqCst);
-    refused(archive.set_legal_hold(&admin(), "locked", "key", None, false).await);
+    refused(archive.set_legal_hold(&admin(), "locked", "key", None, false).await.map(drop));
     refused(archive.delete_bucket(&admin(), "empty").await);
     refused(archive.revoke_access_key(&admin(), key).await);
     catalog.refusals.store(0, SeqCst);

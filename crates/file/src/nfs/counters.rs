@@ -9,10 +9,12 @@ pub enum Program {
     Mount,
     Lock,
     Status,
+    /// Version 4.1: its procedures are the operations of COMPOUND, by number.
+    Nfs4,
 }
 
 impl Program {
-    pub const ALL: [Program; 4] = [Program::Nfs, Program::Mount, Program::Lock, Program::Status];
+    pub const ALL: [Program; 5] = [Program::Nfs, Program::Mount, Program::Lock, Program::Status, Program::Nfs4];
 
     /// The program's number and the version of it that is spoken here.
     pub fn number(self) -> (u32, u32) {
@@ -21,11 +23,18 @@ impl Program {
             Program::Mount => (100_005, 3),
             Program::Lock => (100_021, 4),
             Program::Status => (100_024, 1),
+            Program::Nfs4 => (100_003, 4),
         }
     }
 
-    pub fn of(number: u32) -> Option<Program> {
-        Program::ALL.into_iter().find(|program| program.number().0 == number)
+    /// The program with this number in the wanted version, or the lowest and highest version that it has here. None:
+    /// there is no such program.
+    pub fn find(number: u32, version: u32) -> Option<Result<Program, (u32, u32)>> {
+        let versions = || Program::ALL.into_iter().filter(|program| program.number().0 == number);
+        let numbers = || versions().map(|program| program.number().1);
+        let known = versions().find(|program| program.number().1 == version);
+        let (lowest, highest) = (numbers().min()?, numbers().max()?);
+        Some(known.ok_or((lowest, highest)))
     }
 
     /// The names of its procedures; an empty name is a number without a procedure here.
@@ -34,6 +43,7 @@ impl Program {
             Program::Nfs => &NFS,
             Program::Mount => &["null", "mnt", "dump", "umnt", "umntall", "export"],
             Program::Lock => &LOCK,
+            Program::Nfs4 => &super::v4::OPERATIONS,
             Program::Status => &["null", "stat", "mon", "unmon", "unmon_all", "simu_crash", "notify"],
         }
     }
@@ -69,12 +79,17 @@ const LOCK: [&str; 24] = [
     "share", "unshare", "nm_lock", "free_all",
 ];
 
-const PROCEDURES_MAX: usize = 24;
+const PROCEDURES_MAX: usize = 60;
 
-#[derive(Default)]
 struct Tally {
     calls: [AtomicU64; PROCEDURES_MAX],
     failures: [AtomicU64; PROCEDURES_MAX],
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally { calls: [const { AtomicU64::new(0) }; _], failures: [const { AtomicU64::new(0) }; _] }
+    }
 }
 
 /// Counts since the server began. Each is read by itself.

@@ -191,6 +191,15 @@ impl Reply {
         Reply { head, content }
     }
 
+    /// A whole record of a head and of pieces that hold everything behind it, padding too.
+    pub fn pieces(mut head: Vec<u8>, content: Vec<Bytes>) -> Reply {
+        let total = head.len().saturating_sub(4) + content.iter().map(Bytes::len).sum::<usize>();
+        if let Some(mark) = head.first_chunk_mut::<4>() {
+            *mark = (total as u32 | LAST_FRAGMENT).to_be_bytes();
+        }
+        Reply { head, content }
+    }
+
     /// Bytes on the wire, with the record mark.
     pub fn length(&self) -> usize {
         self.head.len() + self.content.iter().map(Bytes::len).sum::<usize>()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::Files;
 use crate::locks::Locks;
 
 use super::counters::Counters;
@@ -15,6 +16,8 @@ use super::export::{Export, ExportError, Exports};
 use super::handle::HandleKey;
 use super::notify::Reboots;
 use super::replay::Replays;
+use super::v4::Clients;
+use super::v4::clients::Ended;
 
 /// Mounts that DUMP lists. The oldest one goes first; the list is for people and decides nothing.
 const MOUNTS_MAX: usize = 1024;
@@ -43,6 +46,8 @@ pub struct Options {
     /// How long after the start only earlier locks are taken, by clients that had them. Zero after a first start.
     pub grace: Duration,
     pub tls: Tls,
+    /// A number that no other start of this server has: the names of clients of version 4.1 begin with it.
+    pub instance: u32,
 }
 
 impl Default for Options {
@@ -55,6 +60,7 @@ impl Default for Options {
             idle_patience: Duration::from_secs(15 * 60),
             grace: Duration::from_secs(45),
             tls: Tls::Off,
+            instance: 0,
         }
     }
 }
@@ -74,6 +80,7 @@ pub struct Server<F> {
     pub(super) locks: Arc<Locks>,
     pub(super) replays: Replays,
     pub(super) reboots: Reboots,
+    pub(super) clients: Clients,
     pub(super) mounts: Mutex<VecDeque<(String, String)>>,
     counters: Counters,
     exports: RwLock<Arc<Exports<F>>>,
@@ -89,6 +96,7 @@ impl<F> Server<F> {
         Server {
             handles: HandleKey::new(secret),
             grace_ends: Instant::now() + options.grace,
+            clients: Clients::new(secret, options.instance, locks.clone()),
             options,
             locks,
             replays: Replays::default(),
@@ -107,6 +115,7 @@ impl<F> Server<F> {
 
     /// Says whether there was such a share. Requests under way finish; later ones find their handles stale.
     pub fn remove(&self, share: u32) -> bool {
+        self.clients.forget_share(share);
         self.change(|exports| exports.remove(share))
     }
 
@@ -136,6 +145,11 @@ impl<F> Server<F> {
         &self.reboots
     }
 
+    /// The clients of version 4.1.
+    pub fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -158,7 +172,30 @@ impl<F> Server<F> {
         let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
         mounts.retain(|mount| mount.0 != host || path.is_some_and(|path| path != mount.1.as_bytes()));
     }
+}
 
+impl<F: Files> Server<F> {
+    /// Ends the opens and locks of version 4.1's clients that are silent for longer than a lease.
+    pub async fn expire(&self) {
+        let ended = self.clients.expire(Instant::now());
+        self.tell(ended).await;
+    }
+
+    /// Tells the shares of uses of files that have ended.
+    pub(super) async fn tell(&self, ended: Vec<Ended>) {
+        if ended.is_empty() {
+            return;
+        }
+        let exports = self.exports();
+        for Ended { file, writes } in ended {
+            if let Some(export) = exports.get(file.share) {
+                export.files.closed(file.inode, writes).await;
+            }
+        }
+    }
+}
+
+impl<F> Server<F> {
     fn change<R>(&self, change: impl FnOnce(&mut Exports<F>) -> R) -> R {
         let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
         let mut next = Exports::clone(&exports);

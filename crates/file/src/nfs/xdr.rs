@@ -25,6 +25,11 @@ impl Reader {
         self.bytes.len() - self.at
     }
 
+    /// The bytes that are not read yet.
+    pub fn rest(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
     /// The whole record.
     pub fn record(&self) -> &Bytes {
         &self.bytes

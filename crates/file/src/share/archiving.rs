@@ -13,13 +13,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use stele_archive::{DeleteRequest, Expected, Metadata, PutRequest, Retention};
+use stele_archive::{DeleteRequest, Metadata, Retention};
 use stele_ground::{Duration, Instant};
 
 use super::Share;
 use super::reading::{key_of, refused};
-use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, ORPHANS, inode_key, numbered_key};
+use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, ORPHANS, PINS, inode_key, numbered_key};
 use super::tree;
+use super::upload::Plan;
 use crate::model::Caller;
 use crate::{FileError, Inode, Result};
 
@@ -42,13 +43,15 @@ const GROUPS_MAX: u64 = 4096;
 const WAITS_MAX: u32 = 20;
 
 /// Characters of a path that a version's metadata carries; a longer one is left out.
-const PATH_MAX: usize = 6_000;
+pub(super) const PATH_MAX: usize = 6_000;
 
 /// What a step did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Worked {
     pub archived: u64,
     pub archived_bytes: u64,
+    /// Files that were committed because they were left alone.
+    pub committed: u64,
     pub cleared: u64,
     pub evicted: u64,
     /// There is more to do at once.
@@ -56,7 +59,7 @@ pub struct Worked {
 }
 
 /// How the end of storing a file went.
-enum Stored {
+pub(super) enum Stored {
     Done(u64),
     /// It changed meanwhile, or is in use.
     Later,
@@ -69,6 +72,7 @@ impl Share {
         let mut worked = Worked::default();
         self.clear_orphans(&mut worked).await?;
         self.archive_idle(&mut worked).await?;
+        self.commit_idle(&mut worked).await?;
         self.evict(&mut worked).await?;
         self.step(|core| {
             core.trim(CONTENTS_MAX);
@@ -151,7 +155,7 @@ impl Share {
 
     /// Stores a file's content as a version, if it is not stored. `retention`: what the version is to be under; the caller
     /// holds the file's gate then, so that nothing changes.
-    async fn store_file(&self, inode: u64, retention: Option<Retention>) -> Result<Stored> {
+    pub(super) async fn store_file(&self, inode: u64, retention: Option<Retention>) -> Result<Stored> {
         let held_by_caller = retention.is_some();
         let (gate, generation, writers, links) = self.step(|core| {
             let writers = core.writers(inode);
@@ -174,7 +178,6 @@ impl Share {
             })?;
             return Ok(Stored::Done(0));
         }
-        let caller = self.caller("archiving");
         let mut metadata = Metadata::default();
         // What a rebuild of the catalog needs to give the file its name again.
         let path = percent(&path);
@@ -186,15 +189,9 @@ impl Share {
         metadata
             .user
             .insert("stele-modified".into(), format!("{}.{:09}", row.modified.seconds, row.modified.nanoseconds));
-        let request = PutRequest {
-            bucket: self.name.clone(),
-            key: key_of(inode),
-            length: Some(size),
-            metadata,
-            retention,
-            ..PutRequest::default()
-        };
-        let mut writer = self.archive.put(&caller, request).await.map_err(|error| refused(&error))?;
+        // What is appended to a committed file is retained as long as the file.
+        let retention = retention.or_else(|| self.retention_of(&row));
+        let mut upload = self.begin_upload(Plan { inode, size, metadata, retention }).await?;
         let mut at = 0;
         while at < size {
             let data = match held_by_caller {
@@ -204,10 +201,11 @@ impl Share {
             let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
             // It shrank or grew meanwhile.
             if length == 0 || at + length > size {
+                upload.abandon().await?;
                 return Ok(Stored::Later);
             }
             for piece in data {
-                writer.write(piece).await.map_err(|error| refused(&error))?;
+                upload.write(piece).await?;
             }
             at += length;
         }
@@ -219,18 +217,20 @@ impl Share {
             let (size_now, writers) = (core.attributes(inode)?.size, core.writers(inode));
             let (row, content) = core.content(inode)?;
             // A commit may have stored it meanwhile, under its retention: this version would be one without.
-            let same = row.open && (held_by_caller || row.committed.is_none());
+            let same = row.open && (held_by_caller || row.committed.is_none() || row.appends());
             Ok(same && content.generation == generation && writers == 0 && size_now == size && row.links > 0)
         })?;
         if !unchanged {
+            upload.abandon().await?;
             return Ok(Stored::Later);
         }
-        let info = writer.finish(Expected::default()).await.map_err(|error| refused(&error))?;
+        let info = upload.finish().await?;
         let archived = ArchivedRow { version: info.version.to_string(), size, used: size };
         self.change(|change, _| {
             let mut row = change.row(inode)?;
             row.archived = Some(archived.clone());
             row.open = false;
+            row.lags = None;
             change.with_reserve();
             change.delete(ACTIVE, inode_key(change.share(), inode));
             change.put_row(inode, row);
@@ -329,6 +329,7 @@ impl Share {
             change.with_reserve();
             change.delete(ORPHANS, inode_key(change.share(), inode));
             change.delete(ACTIVE, inode_key(change.share(), inode));
+            change.delete(PINS, inode_key(change.share(), inode));
             change.delete_row(inode);
             Ok(())
         })
@@ -338,12 +339,13 @@ impl Share {
             core.active.remove(&inode);
             core.tried.remove(&inode);
             core.contents.remove(&inode);
+            core.pinned.remove(&inode);
             Ok(())
         })
     }
 
     /// Drops groups of a file, and gives their slots back once that is durable. Under the gate and in turn.
-    async fn drop_groups(&self, inode: u64, groups: &[(u64, Group)]) -> Result<()> {
+    pub(super) async fn drop_groups(&self, inode: u64, groups: &[(u64, Group)]) -> Result<()> {
         self.change(|change, _| {
             change.with_reserve();
             for (group, _) in groups {
@@ -447,7 +449,9 @@ impl Share {
     /// Writes records of content that reads brought into the cache, so that a restart finds it there.
     pub async fn save_all(&self) -> Result<()> {
         let unsaved: Vec<u64> = self.step(|core| {
-            let due = |content: &super::core::Content| !content.unsaved.is_empty() || content.grown.is_some();
+            let due = |content: &super::core::Content| {
+                !content.unsaved.is_empty() || content.grown.is_some() || content.slack.is_some()
+            };
             Ok(core.contents.iter().filter(|(_, content)| due(content)).map(|(inode, _)| *inode).collect())
         })?;
         for inode in unsaved {
@@ -464,7 +468,7 @@ impl Share {
 pub const ARCHIVE_AFTER: Duration = Duration::from_secs(10);
 
 /// Bytes that a header can carry: letters, digits and a few signs as they are, others as `%XX`.
-fn percent(bytes: &[u8]) -> String {
+pub(super) fn percent(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
         match byte {

@@ -49,8 +49,9 @@ impl Files for Share {
     async fn access(&self, caller: &Caller, inode: Inode, wanted: Access) -> Result<Access> {
         self.step(|core| {
             let mut access = granted(caller, &core.living(inode)?, wanted);
-            if core.view.row(inode.0)?.committed.is_some() {
-                (access.modify, access.extend) = (false, false);
+            let row = core.view.row(inode.0)?;
+            if row.committed.is_some() {
+                (access.modify, access.extend) = (false, access.extend && row.appends());
             }
             Ok(access)
         })
@@ -81,7 +82,7 @@ impl Files for Share {
 
     async fn commit(&self, inode: Inode) -> Result<Attributes> {
         if self.step(|core| Ok(core.living(inode)?.kind))? == crate::Kind::File {
-            self.save(inode.0).await?;
+            self.settle(inode.0, false).await?;
         }
         self.step(|core| core.attributes(inode.0))
     }
@@ -271,7 +272,7 @@ impl Share {
     }
 
     /// A file has lost a name: if it was the last one, it is to be cleared away.
-    fn note_unnamed(&self, inode: u64) -> Result<()> {
+    pub(super) fn note_unnamed(&self, inode: u64) -> Result<()> {
         self.step(|core| {
             match core.view.row(inode) {
                 Ok(row) if row.links == 0 => {

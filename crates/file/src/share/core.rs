@@ -34,6 +34,10 @@ pub struct Core {
     pub users: BTreeMap<u64, Users>,
     /// Files without names, to be cleared away.
     pub orphans: BTreeSet<u64>,
+    /// Files whose content stays in the cache.
+    pub pinned: BTreeSet<u64>,
+    /// The pass over all files that looks for those to commit.
+    pub pass: Pass,
     /// Files with slots, in the order in which eviction looks at them.
     pub clock_hand: VecDeque<u64>,
     /// Why the archive took no file, since the last one that it took.
@@ -41,6 +45,9 @@ pub struct Core {
     last: Moment,
     epochs: u64,
 }
+
+/// More writes than a file can have had while its times lagged.
+const LAGGING_WRITES: u64 = 1 << 32;
 
 /// The content of a regular file, as far as it is known in memory.
 pub struct Content {
@@ -53,12 +60,17 @@ pub struct Content {
     pub unsaved: BTreeSet<u64>,
     /// What writes changed and no record shows yet.
     pub grown: Option<Grown>,
+    /// The row says, durably, that its times may lag up to here.
+    pub slack: Option<Moment>,
     /// Rises with each change of content.
     pub generation: u64,
     /// Another one for each version that the file is archived as, and whenever the content is known anew.
     pub epoch: u64,
-    /// Used since eviction looked last.
+    /// Read again, or written, since eviction looked last. Reading a file once from its begin to its end does not count,
+    /// so that a scan of many files does not drive out those in use.
     pub touched: bool,
+    /// The end of the furthest read so far.
+    pub read_to: u64,
     /// It is in the order of eviction.
     pub queued: bool,
 }
@@ -68,6 +80,15 @@ pub struct Content {
 pub struct Users {
     pub all: u32,
     pub writers: u32,
+}
+
+/// Where a pass over all files is.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Pass {
+    /// The first inode that it has not looked at.
+    pub next: u64,
+    /// When the last one ended; none while one is under way.
+    pub ended: Option<Instant>,
 }
 
 /// Changes by writes, over the row.
@@ -102,6 +123,12 @@ pub enum Source {
 }
 
 impl Content {
+    /// Notes that a range is read.
+    pub fn note_read(&mut self, start: u64, end: u64) {
+        self.touched |= start < self.read_to;
+        self.read_to = self.read_to.max(end);
+    }
+
     fn new(epoch: u64) -> Content {
         Content {
             epoch,
@@ -110,8 +137,10 @@ impl Content {
             groups: BTreeMap::new(),
             unsaved: BTreeSet::new(),
             grown: None,
+            slack: None,
             generation: 0,
             touched: false,
+            read_to: 0,
             queued: false,
         }
     }
@@ -154,16 +183,21 @@ impl Content {
 
     /// Marks whole blocks as held by the cache. Answers the bytes that were not.
     pub fn validate(&mut self, start: u64, end: u64) -> u64 {
-        let mut gained = 0;
-        for block in start / BLOCK..end.div_ceil(BLOCK) {
-            let mut row = self.slot(block / (SLOT / BLOCK));
-            let bit = 1 << (block % (SLOT / BLOCK));
+        let (mut gained, mut at) = (0, start / BLOCK * BLOCK);
+        while at < end {
+            let slot = at / SLOT;
+            let until = ((slot + 1) * SLOT).min(end.next_multiple_of(BLOCK));
+            let mut row = self.slot(slot);
             assert_ne!(row.place, 0, "a block was written without a slot");
-            if row.valid & bit == 0 {
-                row.valid |= bit;
-                gained += BLOCK;
-                self.set_slot(block / (SLOT / BLOCK), row);
+            let (first, count) = (at % SLOT / BLOCK, (until - at) / BLOCK);
+            let bits = (((1u32 << count) - 1) << first) as u16;
+            let missing = bits & !row.valid;
+            if missing != 0 {
+                gained += u64::from(missing.count_ones()) * BLOCK;
+                row.valid |= bits;
+                self.set_slot(slot, row);
             }
+            at = until;
         }
         gained
     }
@@ -172,9 +206,13 @@ impl Content {
     pub fn parts(&self, start: u64, end: u64, archived: u64) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         let mut at = start;
+        let (mut slot, mut row) = (start / SLOT, self.slot(start / SLOT));
         while at < end {
             let block = at / BLOCK;
-            let row = self.slot(block / (SLOT / BLOCK));
+            if at / SLOT != slot {
+                slot = at / SLOT;
+                row = self.slot(slot);
+            }
             let cached = row.place != 0 && row.valid & (1 << (block % (SLOT / BLOCK))) != 0;
             let mut until = ((block + 1) * BLOCK).min(end);
             let source = if cached {
@@ -214,6 +252,8 @@ impl Core {
             epochs: 0,
             users: BTreeMap::new(),
             orphans: BTreeSet::new(),
+            pinned: BTreeSet::new(),
+            pass: Pass::default(),
             clock_hand: VecDeque::new(),
             refusal: None,
             last: Moment::default(),
@@ -332,7 +372,8 @@ impl Core {
                 continue;
             }
             self.clock_hand.push_back(inode);
-            if std::mem::take(&mut content.touched) || self.active.contains_key(&inode) {
+            let pinned = self.pinned.contains(&inode);
+            if std::mem::take(&mut content.touched) || pinned || self.active.contains_key(&inode) {
                 continue;
             }
             return Some(inode);
@@ -346,6 +387,41 @@ impl Core {
         if let Some(content) = self.contents.get_mut(&inode) {
             content.epoch = self.epochs;
         }
+    }
+
+    /// Whether nothing of a file is to be recorded but times for which its row leaves room.
+    pub fn is_within_slack(&mut self, inode: u64) -> Result<bool> {
+        // Of a transaction that no one waited for it is not known whether the row is durable.
+        let known = !self.view.is_stale();
+        let (row, content) = self.content(inode)?;
+        let within = match &content.grown {
+            None => true,
+            Some(grown) => {
+                grown.size == row.size
+                    && grown.stored == 0
+                    && !grown.without_set_id
+                    && content.slack.is_some_and(|slack| grown.modified <= slack)
+            }
+        };
+        Ok(known && within && content.unsaved.is_empty())
+    }
+
+    /// The times of the row count as they are from here on.
+    pub fn end_slack(&mut self, inode: u64) {
+        if let Some(content) = self.contents.get_mut(&inode) {
+            content.slack = None;
+        }
+    }
+
+    /// After a start: the times of a file that may lag are the latest that they can be, and its change counter is one
+    /// that no client has seen.
+    pub fn catch_up(&mut self, inode: u64) -> Result<()> {
+        let row = self.view.row(inode)?;
+        let Some(lags) = row.lags.filter(|_| row.is_file()) else { return Ok(()) };
+        let modified = Moment::from(lags).max(row.modified.into());
+        let grown = Grown { size: row.size, modified, writes: LAGGING_WRITES, stored: 0, without_set_id: false };
+        self.content(inode)?.1.grown = Some(grown);
+        Ok(())
     }
 
     /// How often a file is open for writing.

@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use futures_util::future::try_join_all;
 use stele_archive::{ByteRange, GetRequest, VersionId};
 use stele_media::MediaError;
 
 use super::Share;
-use super::core::{Source, zeros};
+use super::core::{Part, Source, zeros};
 use super::records::{ArchivedRow, BLOCK, GROUP, InodeRow, SLOT};
 use crate::files::Data;
 use crate::model::Caller;
@@ -37,7 +37,9 @@ impl Share {
                 let attributes = core.living(inode)?;
                 let (_, content) = core.content(inode.0)?;
                 may_read_content(caller, &attributes)?;
-                content.touched = true;
+                if fetched.is_none() {
+                    content.note_read(offset, offset.saturating_add(u64::from(length)));
+                }
                 Ok(Arc::clone(&content.gate))
             })?;
             let held = gate.read_owned().await;
@@ -53,6 +55,9 @@ impl Share {
             let Some(end) = parts.last().map(|part| part.end) else {
                 return Ok(Data { pieces: Vec::new(), end: offset >= size });
             };
+            if fetched.is_none() {
+                self.counters.read(&parts);
+            }
             let missing = parts.iter().find(|part| {
                 let here = |fetched: &Fetched| {
                     part.start >= fetched.start && part.end <= fetched.start + fetched.bytes.len() as u64
@@ -71,30 +76,39 @@ impl Share {
                 }
                 continue;
             }
-            let pieces = try_join_all(parts.iter().map(|part| async {
-                match (part.source, &fetched) {
-                    (Source::Cache(at), _) => self.read_cache(at, part.end - part.start).await,
-                    (Source::Archive, Some(fetched)) => {
-                        let (from, to) = (part.start - fetched.start, part.end - fetched.start);
-                        Ok(fetched.bytes.slice(from as usize..to as usize))
-                    }
-                    _ => Ok(zeros(part.end - part.start)),
-                }
-            }))
-            .await?;
+            let pieces = match parts.as_slice() {
+                [Part { source: Source::Cache(at), start, end }] => self.read_cache(*at, end - start).await?,
+                parts => self.join(parts, fetched.as_ref()).await?,
+            };
             drop(held);
             return Ok(Data { pieces, end: end >= size });
         }
         Err(FileError::Retry("the cache is too full to hold what is read; try again".into()))
     }
 
-    /// Bytes of the cache volume, at any offset.
-    pub(super) async fn read_cache(&self, at: u64, length: u64) -> Result<Bytes> {
+    /// Pieces of several kinds, side by side.
+    async fn join(&self, parts: &[Part], fetched: Option<&Fetched>) -> Result<Vec<Bytes>> {
+        let pieces = try_join_all(parts.iter().map(|part| async {
+            match (part.source, fetched) {
+                (Source::Cache(at), _) => self.read_cache(at, part.end - part.start).await,
+                (Source::Archive, Some(fetched)) => {
+                    let (from, to) = (part.start - fetched.start, part.end - fetched.start);
+                    Ok(vec![fetched.bytes.slice(from as usize..to as usize)])
+                }
+                _ => Ok(vec![zeros(part.end - part.start)]),
+            }
+        }))
+        .await?;
+        Ok(pieces.into_iter().flatten().collect())
+    }
+
+    /// Bytes of the cache volume, at any offset; pieces of the volume's own memory.
+    pub(super) async fn read_cache(&self, at: u64, length: u64) -> Result<Vec<Bytes>> {
         let first = at / BLOCK * BLOCK;
         let end = (at + length).next_multiple_of(BLOCK);
-        let buffer = self.cache.read(first, (end - first) as usize).await.map_err(|error| broken(&error))?;
-        let from = (at - first) as usize;
-        Ok(buffer.freeze().slice(from..from + length as usize))
+        let mut pieces = self.cache.view(first, end - first).await.map_err(|error| broken(&error))?;
+        cut(&mut pieces, at - first, length);
+        Ok(pieces)
     }
 
     /// Fetches whole slots around a range, and keeps them in the cache where there is room.
@@ -173,7 +187,7 @@ impl Share {
                 if whole > 0 {
                     data.push(zeros(whole));
                 }
-                self.write_cache((place - 1) * SLOT + at % SLOT, data, Arc::clone(&held)).await?;
+                self.write_cache((place - 1) * SLOT + at % SLOT, data, false, Arc::clone(&held)).await?;
                 self.step(|core| {
                     core.content(inode)?.1.validate(at, until);
                     Ok(())
@@ -190,6 +204,18 @@ impl InodeRow {
     pub(super) fn served(&self) -> u64 {
         self.archived.as_ref().map_or(0, |archived| archived.used)
     }
+}
+
+/// Leaves `length` bytes from `skip` on.
+fn cut(pieces: &mut Vec<Bytes>, mut skip: u64, mut length: u64) {
+    pieces.retain_mut(|piece| {
+        let passed = skip.min(piece.len() as u64);
+        piece.advance(passed as usize);
+        skip -= passed;
+        piece.truncate((length as usize).min(piece.len()));
+        length -= piece.len() as u64;
+        !piece.is_empty()
+    });
 }
 
 /// The archive's key of a file.

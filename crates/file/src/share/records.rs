@@ -27,6 +27,9 @@ pub const ORPHANS: Table = Table(70);
 /// Share, inode: a file whose content is not archived. Empty.
 pub const ACTIVE: Table = Table(71);
 
+/// Share, inode: a file whose content stays in the cache. Empty.
+pub const PINS: Table = Table(72);
+
 /// The directory at the top of every share.
 pub const ROOT: u64 = 1;
 
@@ -83,7 +86,16 @@ pub struct InodeRow {
     /// Bytes of content, holes left out.
     #[n(19)]
     pub used: u64,
+    /// The content may have changed up to this time, later than `modified` says.
+    #[n(20)]
+    pub lags: Option<MomentRow>,
+    /// [`APPENDS`].
+    #[n(21)]
+    pub marks: Option<u32>,
 }
+
+/// A committed file that can only grow.
+const APPENDS: u32 = 1;
 
 /// Bytes, encoded as such.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
@@ -251,7 +263,19 @@ impl InodeRow {
             committed: None,
             committed_below: 0,
             used: 0,
+            lags: None,
+            marks: None,
         }
+    }
+
+    /// A committed file that can only grow.
+    pub fn appends(&self) -> bool {
+        self.marks.is_some_and(|marks| marks & APPENDS != 0)
+    }
+
+    pub fn set_appends(&mut self, appends: bool) {
+        let marks = self.marks.unwrap_or(0) & !APPENDS;
+        self.marks = Some(if appends { marks | APPENDS } else { marks }).filter(|marks| *marks != 0);
     }
 
     /// Takes over attributes that a caller may set.

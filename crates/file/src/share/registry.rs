@@ -4,7 +4,7 @@ use minicbor::{Decode, Encode};
 use stele_archive::Records;
 use stele_catalog::{Direction, KeyRange, Table, Transaction};
 
-use super::records::{ACTIVE, BLOCKS, COOKIES, ENTRIES, INODES, NUMBERS, ORPHANS, decode, encode, share_key};
+use super::records::{ACTIVE, BLOCKS, COOKIES, ENTRIES, INODES, NUMBERS, ORPHANS, PINS, decode, encode, share_key};
 use super::view::failure;
 use crate::{FileError, Result};
 
@@ -44,6 +44,9 @@ pub struct ShareRow {
     pub read_only: bool,
     #[n(9)]
     pub squash: SquashRow,
+    /// Seconds that a file is left alone before it is committed; none: it is committed by its mode alone.
+    #[n(10)]
+    pub commit_after: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Encode, Decode)]
@@ -114,7 +117,7 @@ impl Registry {
     /// that is cut short can be repeated.
     pub async fn remove(&self, name: &str, row: &ShareRow) -> Result<()> {
         let prefix = KeyRange::prefix(share_key(row.number));
-        for table in [ENTRIES, COOKIES, BLOCKS, ORPHANS, ACTIVE, INODES, NUMBERS] {
+        for table in [ENTRIES, COOKIES, BLOCKS, ORPHANS, ACTIVE, PINS, INODES, NUMBERS] {
             loop {
                 let snapshot = self.records.snapshot().map_err(|error| FileError::Stopped(error.to_string()))?;
                 let records = snapshot.range(table, &prefix, PAGE, Direction::Forward).map_err(failure)?;

@@ -12,8 +12,10 @@
 use std::sync::Arc;
 
 use stele_archive::{Retention, RetentionMode, Timestamp};
+use stele_ground::Duration;
 
 use super::reading::{key_of, refused};
+use super::records::InodeRow;
 use super::{Share, tree};
 use crate::files::Changed;
 use crate::model::{Caller, Changes, Moment, SetTime};
@@ -22,7 +24,7 @@ use crate::rules;
 use crate::{Attributes, FileError, Inode, Result};
 
 /// The bits of a mode that allow writing.
-const WRITE: u32 = 0o222;
+pub(super) const WRITE: u32 = 0o222;
 
 /// How files of a share are committed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -36,19 +38,25 @@ pub struct RetentionRules {
     pub days_min: Option<u64>,
     /// A date after this many days from now is moved down to it.
     pub days_max: Option<u64>,
+    /// A file that is left alone for so long is committed.
+    pub commit_after: Option<Duration>,
 }
 
 impl RetentionRules {
     /// The end of a new retention. None: nothing names a date, and the file is not committed.
-    fn end(&self, accessed: Moment, now: Timestamp) -> Option<Timestamp> {
-        // Compared in whole milliseconds: the time of a file that was made just now names no date to come.
-        let ahead = accessed.nanoseconds().div_euclid(1_000_000) > i128::from(now.0);
-        let asked = moment(accessed).filter(|_| ahead);
+    pub(super) fn end(&self, accessed: Moment, now: Timestamp) -> Option<Timestamp> {
+        let asked = moment(accessed).filter(|_| is_ahead(accessed, now));
         let end = asked.or(self.default_days.map(|days| now.plus_days(days)))?;
         let low = self.days_min.map_or(Timestamp(0), |days| now.plus_days(days));
         let high = self.days_max.map_or(Timestamp::LATEST, |days| now.plus_days(days));
         Some(end.min(high).max(low).min(Timestamp::LATEST))
     }
+}
+
+/// Whether an access time names a date to come. Compared in whole milliseconds, so that the time of a file that was made
+/// just now names none.
+fn is_ahead(accessed: Moment, now: Timestamp) -> bool {
+    accessed.nanoseconds().div_euclid(1_000_000) > i128::from(now.0)
 }
 
 /// A time of a file in milliseconds, upwards: a retention never ends before the time that was asked for.
@@ -57,7 +65,7 @@ fn moment(time: Moment) -> Option<Timestamp> {
     u64::try_from(milliseconds).ok().map(Timestamp)
 }
 
-fn shown(until: Timestamp) -> Moment {
+pub(super) fn shown(until: Timestamp) -> Moment {
     Moment::from_nanoseconds(i128::from(until.0) * 1_000_000)
 }
 
@@ -71,7 +79,7 @@ impl Share {
     ) -> Result<Changed> {
         let row = self.step(|core| core.view.row(inode.0))?;
         if row.committed.is_some() {
-            return self.extend(caller, inode, before, &changes).await;
+            return self.change_committed(caller, inode, before, changes).await;
         }
         if changes.is_empty() {
             return Ok(Changed { before: before.clone(), after: before });
@@ -84,12 +92,15 @@ impl Share {
         }
         let rules = self.settings().retention;
         let closes = changes.mode.is_some_and(|mode| mode & WRITE == 0) && before.mode & WRITE != 0;
-        if closes && rules.commits && row.is_file() && before.size > 0 {
+        if closes && rules.commits && row.is_file() {
             let accessed = match changes.accessed {
                 Some(SetTime::At(time)) => time,
                 _ => before.accessed,
             };
-            if let Some(until) = rules.end(accessed, self.archive.retention_base()) {
+            let base = self.archive.retention_base();
+            // An empty file is committed only where a date asks for it.
+            let wanted = before.size > 0 || is_ahead(accessed, base);
+            if let Some(until) = rules.end(accessed, base).filter(|_| wanted) {
                 return self.commit_file(caller, inode, before, changes, until).await;
             }
         }
@@ -97,6 +108,7 @@ impl Share {
         if row.is_file() && self.step(|core| Ok(core.content(inode.0)?.1.grown.is_some()))? {
             self.save(inode.0).await?;
         }
+        self.locked().end_slack(inode.0);
         self.change(|change, _| {
             let row = change.row(inode.0)?;
             if row.committed.is_some() {
@@ -112,7 +124,7 @@ impl Share {
     }
 
     /// Archives the file under its retention, and marks it as committed.
-    async fn commit_file(
+    pub(super) async fn commit_file(
         &self,
         caller: &Caller,
         inode: Inode,
@@ -143,6 +155,7 @@ impl Share {
             let mut new = tree::set_attributes(&row, caller, &changes, change.now)?;
             let first = new.committed.is_none();
             new.committed = Some(until.0);
+            new.set_appends(false);
             let directories: Vec<u64> = new.names.iter().map(|name| name.directory).collect();
             change.put_row(inode.0, new);
             for directory in directories.into_iter().filter(|_| first) {
@@ -155,12 +168,60 @@ impl Share {
         Ok(Changed { before, after })
     }
 
+    /// The retention of what is appended to a committed file.
+    pub(super) fn retention_of(&self, row: &InodeRow) -> Option<Retention> {
+        let mode = self.settings().retention.mode.unwrap_or(RetentionMode::Compliance);
+        row.committed.filter(|_| row.appends()).map(|until| Retention { mode, until: Timestamp(until) })
+    }
+
+    /// Changes of a committed file: an empty one that regains write permission can only grow from then on; one that can
+    /// only grow is closed for good by taking the permission away again; and any retention can be extended.
+    async fn change_committed(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        before: Attributes,
+        changes: Changes,
+    ) -> Result<Changed> {
+        let row = self.step(|core| core.view.row(inode.0))?;
+        let until = Timestamp(row.committed.unwrap_or(0));
+        let only_mode = Changes { mode: None, ..changes.clone() }.is_empty();
+        match changes.mode.map(|mode| mode & WRITE != 0) {
+            Some(true) if only_mode && row.is_file() && before.size == 0 && !row.appends() => {
+                owns(caller, &before)?;
+                self.change(|change, _| {
+                    let row = change.row(inode.0)?;
+                    if row.size > 0 || row.committed.is_none() {
+                        return Err(FileError::Retry("the file has changed; try again".into()));
+                    }
+                    let mut new = tree::set_attributes(&row, caller, &changes, change.now)?;
+                    new.set_appends(true);
+                    change.put_row(inode.0, new);
+                    Ok(())
+                })
+                .await?;
+                let after = self.step(|core| core.attributes(inode.0))?;
+                Ok(Changed { before, after })
+            }
+            Some(false) if only_mode && row.appends() => self.commit_file(caller, inode, before, changes, until).await,
+            _ if row.appends() && changes.size.is_some_and(|size| size >= before.size) => {
+                let size = changes.size.unwrap_or(before.size);
+                let only_size = Changes { size: None, ..changes.clone() }.is_empty();
+                match only_size {
+                    true => self.resize(caller, inode, size, &changes).await,
+                    false => Err(FileError::ReadOnly("the file is committed; its attributes cannot change".into())),
+                }
+            }
+            _ => self.extend(caller, inode, before, &changes).await,
+        }
+    }
+
     /// Puts the archived version under a retention, or extends the one that it has.
     async fn retain(&self, inode: u64, retention: Retention) -> Result<()> {
         let caller = self.caller("committing");
         let key = key_of(inode);
         let set = self.archive.set_retention(&caller, &self.name, &key, None, Some(retention), false);
-        set.await.map_err(|error| refused(&error))
+        set.await.map(drop).map_err(|error| refused(&error))
     }
 
     /// The one change of a committed file: a later end of its retention.

@@ -11,11 +11,15 @@ use super::reading::broken;
 use super::records::{BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, numbered_key};
 use super::tree;
 use super::view::Change;
+use stele_ground::Duration;
+
 use crate::files::Changed;
 use crate::model::{Caller, Changes, Moment, SIZE_MAX};
 use crate::rules;
 use crate::{FileError, Inode, Result};
 
+/// How long stable writes over recorded content leave the times of a file to the next record.
+const SLACK: Duration = Duration::from_secs(1);
 /// Groups in one transaction: 4 GiB of a file, far below the catalog's limits.
 const GROUPS_MAX: usize = 4096;
 
@@ -27,11 +31,33 @@ impl Share {
         self.save_in_turn(inode).await
     }
 
+    /// Makes what was written durable for a stable write, or a commit. As `save`, except that times may lag for a while:
+    /// the row says until when, and a start after a crash takes the latest time that they can be. So most stable writes
+    /// over recorded content need no transaction. `forced`: the blocks are durable already.
+    pub(super) async fn settle(&self, inode: u64, forced: bool) -> Result<()> {
+        let saving = self.step(|core| Ok(Arc::clone(&core.content(inode)?.1.saving)))?;
+        let _turn = saving.lock().await;
+        if self.step(|core| core.is_within_slack(inode))? {
+            return match forced {
+                true => Ok(()),
+                // The flush behind the acknowledgement of a commit.
+                false => self.cache.flush().await.map_err(|error| broken(&error)),
+            };
+        }
+        self.save_leaving(inode, Some(SLACK)).await
+    }
+
     /// As `save`, by the holder of the file's turn.
     pub(super) async fn save_in_turn(&self, inode: u64) -> Result<()> {
+        self.save_leaving(inode, None).await
+    }
+
+    /// Leaves times to lag for so long from now on.
+    async fn save_leaving(&self, inode: u64, slack: Option<Duration>) -> Result<()> {
+        self.locked().end_slack(inode);
         loop {
-            let (groups, grown, size) = self.step(|core| {
-                let content = core.content(inode)?.1;
+            let (groups, grown, size, lags) = self.step(|core| {
+                let (row, content) = core.content(inode)?;
                 let groups: Vec<(u64, Group)> = content
                     .unsaved
                     .iter()
@@ -43,14 +69,17 @@ impl Share {
                 // the size up to its end.
                 let reached = groups.last().filter(|_| !last).map(|(group, _)| (group + 1) * GROUP * SLOT);
                 let size = content.grown.as_ref().zip(reached).map(|(grown, reached)| grown.size.min(reached));
-                Ok((groups, content.grown.clone().filter(|_| last), size))
+                Ok((groups, content.grown.clone().filter(|_| last), size, row.lags.is_some()))
             })?;
-            if groups.is_empty() && grown.is_none() {
+            if groups.is_empty() && grown.is_none() && (slack.is_some() || !lags) {
                 return Ok(());
             }
-            // The flush behind the acknowledgement of every stable write and commit.
-            self.cache.flush().await.map_err(|error| broken(&error))?;
-            self.change(|change, _| {
+            // The flush behind the acknowledgement of every stable write and commit. A transaction that has one order
+            // with the cache volume's writes is durable only if they are.
+            if !self.ordered {
+                self.cache.flush().await.map_err(|error| broken(&error))?;
+            }
+            let lags = self.change(|change, _| {
                 let mut row = change.row(inode)?;
                 for (group, value) in &groups {
                     put_group(change, inode, *group, value);
@@ -59,12 +88,15 @@ impl Share {
                     apply(&mut row, grown);
                 }
                 row.size = row.size.max(size.unwrap_or(0));
+                let lags = slack.map(|slack| change.now.plus(slack));
+                row.lags = lags.map(Into::into);
                 change.put_row(inode, row);
-                Ok(())
-            })
-            .await?;
+                Ok(lags)
+            });
+            let lags = lags.await?;
             self.step(|core| {
                 let content = core.content(inode)?.1;
+                content.slack = lags;
                 for (group, value) in &groups {
                     if content.group(*group).unwrap_or(&Group::default()) == value {
                         content.unsaved.remove(group);
@@ -79,7 +111,7 @@ impl Share {
                 }
                 Ok(())
             })?;
-            if grown.is_some() {
+            if grown.is_some() || groups.is_empty() {
                 return Ok(());
             }
         }
@@ -143,7 +175,7 @@ impl Share {
         let groups = self.step(|core| core.groups_behind(inode, size))?;
         self.change(|change, _| {
             let row = change.row(inode)?;
-            if row.committed.is_some() {
+            if row.committed.is_some() && !(row.appends() && size >= row.size) {
                 return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
             }
             let mut new = tree::set_attributes(&row, caller, changes, change.now)?;

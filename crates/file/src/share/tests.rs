@@ -3,6 +3,9 @@
 
 mod archiving;
 mod crashes;
+mod keeping;
+mod nfs4;
+mod objects;
 mod retention;
 mod stage;
 

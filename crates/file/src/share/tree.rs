@@ -43,6 +43,17 @@ impl Numbers {
         Bytes::copy_from_slice(&self.reserved.to_be_bytes())
     }
 
+    /// A number for a file that is stored before its first transaction. The record may be behind it: whoever draws one sees
+    /// to it that the record is not.
+    pub fn draw(&mut self) -> u64 {
+        if self.next == self.reserved {
+            self.reserved += NUMBERS_AHEAD;
+        }
+        let number = self.next;
+        self.next += 1;
+        number
+    }
+
     /// No number below this one is given out.
     pub fn raise(&mut self, least: u64) {
         if self.next < least {
@@ -57,28 +68,24 @@ impl Numbers {
     }
 
     fn take(&mut self, change: &mut Change<'_>) -> u64 {
-        if self.next == self.reserved {
-            self.reserved += NUMBERS_AHEAD;
-        }
+        let number = self.draw();
         // With every change that takes one, since an earlier one that reserved more may yet fail.
         change.put_bytes(NUMBERS, share_key(change.share()), self.stored());
-        let number = self.next;
-        self.next += 1;
         number
     }
 }
 
 /// A name and what it leads to.
-struct Named {
-    entry: EntryRow,
-    row: InodeRow,
+pub struct Named {
+    pub entry: EntryRow,
+    pub row: InodeRow,
 }
 
 /// The compliance clock, in milliseconds since 1970: retention ends by it.
 #[derive(Clone, Copy, Debug)]
 pub struct Compliance(pub u64);
 
-fn find(change: &mut Change<'_>, directory: u64, name: &[u8]) -> Result<Option<Named>> {
+pub fn find(change: &mut Change<'_>, directory: u64, name: &[u8]) -> Result<Option<Named>> {
     let key = entry_key(change.share(), directory, name);
     let Some(entry) = change.fetch::<EntryRow>(ENTRIES, &key)? else { return Ok(None) };
     let row = change.row(entry.inode).map_err(|error| match error {
@@ -517,6 +524,7 @@ pub fn set_attributes(row: &InodeRow, caller: &Caller, changes: &Changes, now: M
     let mut new = row.clone();
     if !changes.is_empty() {
         new.show(&rules::changed(caller, &row.attributes(0), changes, now)?);
+        new.lags = None;
     }
     Ok(new)
 }

@@ -273,8 +273,8 @@ impl Change<'_> {
         self.written.is_empty()
     }
 
-    /// Submits the transaction, and shows what it changes to the next change.
-    pub fn submit(self) -> Submitted {
+    /// Submits the transaction by `commit`, and shows what it changes to the next change.
+    pub fn submit(self, commit: impl FnOnce(Transaction) -> Pending<Receipt>) -> Submitted {
         let mut transaction = Transaction::new();
         if self.reserve {
             transaction = transaction.with_reserve();
@@ -293,7 +293,7 @@ impl Change<'_> {
                 None => transaction.delete(table, key.clone()),
             };
         }
-        let answer = self.view.records.commit(transaction);
+        let answer = commit(transaction);
         let keys: Vec<Key> = self.written.keys().cloned().collect();
         for (key, value) in self.written {
             let pending = self.view.pending.entry(key).or_insert((None, 0));

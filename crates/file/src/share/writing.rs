@@ -34,6 +34,21 @@ enum Held {
     Alone(Arc<OwnedRwLockWriteGuard<()>>),
 }
 
+/// What a write finds under the file's gate.
+enum Place {
+    /// The file is another than before the wait for the gate.
+    Other,
+    Full,
+    /// Every slot is there. `pads`: the block that holds the present end has to be padded first.
+    Here {
+        size_now: u64,
+        pads: bool,
+    },
+}
+
+/// Bytes before the end of a file that can only grow, in which writes that were sent earlier may still arrive, unless
+/// they are archived.
+const LATE_MAX: u64 = 8 << 20;
 /// Times that a write tries anew after the file was archived or the cache made room.
 const ATTEMPTS: usize = 64;
 
@@ -46,22 +61,24 @@ impl Share {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> Result<(Changed, Stability)> {
-        let before = self.step(|core| self.writable(core, caller, inode))?;
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FileError::TooLarge)?;
-        if length == 0 {
-            return Ok((Changed { before: before.clone(), after: before }, Stability::File));
-        }
-        let mut waited = 0;
+        let forced = stability != Stability::Unstable;
+        let (mut waited, mut first) = (0, None);
         for _ in 0..ATTEMPTS {
-            let (open, gate) = self.step(|core| {
+            let (found, open, gate) = self.step(|core| {
+                let found = self.writable(core, caller, inode, offset)?;
                 let (row, content) = core.content(inode.0)?;
-                Ok((row.open, Arc::clone(&content.gate)))
+                Ok((found, row.open, Arc::clone(&content.gate)))
             })?;
+            let size = found.size;
+            let before = first.get_or_insert(found).clone();
+            if length == 0 {
+                return Ok((Changed { before: before.clone(), after: before }, Stability::File));
+            }
             if !open {
                 self.reopen(inode.0).await?;
             }
-            let size = self.step(|core| Ok(core.attributes(inode.0)?.size))?;
             let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
             // A file whose end is within a block that is not written over grows past bytes that may be no zeros.
             let clean = size.is_multiple_of(BLOCK) || offset <= size / BLOCK * BLOCK || end <= size;
@@ -70,33 +87,35 @@ impl Share {
                 false => Held::Alone(Arc::new(gate.write_owned().await)),
             };
             // Looked at again under the gate: it may have been archived, truncated or committed meanwhile.
-            let (still, size_now) = self.step(|core| {
-                self.writable(core, caller, inode)?;
-                let (row, _) = core.content(inode.0)?;
-                Ok((row.open, core.attributes(inode.0)?.size))
+            let place = self.step(|core| {
+                let size_now = self.writable(core, caller, inode, offset)?.size;
+                let still = core.content(inode.0)?.0.open;
+                if !still || (size_now != size && matches!(held, Held::Shared(_)) && size_now < offset) {
+                    return Ok(Place::Other);
+                }
+                let first = if size_now < offset { size_now / BLOCK * BLOCK } else { offset / BLOCK * BLOCK };
+                let pads = size_now < offset && !size_now.is_multiple_of(BLOCK) && first / BLOCK != offset / BLOCK;
+                let room = (!pads || core.allocate(inode.0, first, first + BLOCK)?)
+                    && core.allocate(inode.0, offset / BLOCK * BLOCK, end.next_multiple_of(BLOCK))?;
+                Ok(if room { Place::Here { size_now, pads } } else { Place::Full })
             })?;
-            if !still || (size_now != size && matches!(held, Held::Shared(_)) && size_now < offset) {
-                continue;
-            }
-            let first = if size_now < offset { size_now / BLOCK * BLOCK } else { offset / BLOCK * BLOCK };
-            let pads = size_now < offset && !size_now.is_multiple_of(BLOCK) && first / BLOCK != offset / BLOCK;
-            let room = self.step(|core| {
-                let pad = !pads || core.allocate(inode.0, first, first + BLOCK)?;
-                Ok(pad && core.allocate(inode.0, offset / BLOCK * BLOCK, end.next_multiple_of(BLOCK))?)
-            })?;
-            if !room {
-                drop(held);
-                self.wait_for_room(&mut waited).await?;
-                continue;
-            }
+            let (size_now, pads) = match place {
+                Place::Here { size_now, pads } => (size_now, pads),
+                Place::Other => continue,
+                Place::Full => {
+                    drop(held);
+                    self.wait_for_room(&mut waited).await?;
+                    continue;
+                }
+            };
             if pads && let Held::Alone(gate) = &held {
                 self.pad(inode.0, size_now, Arc::clone(gate)).await?;
             }
             let (start, blocks) = match &held {
-                Held::Shared(gate) => (offset, self.store(inode.0, offset, data, Arc::clone(gate)).await?),
+                Held::Shared(gate) => (offset, self.store(inode.0, offset, data, forced, Arc::clone(gate)).await?),
                 Held::Alone(gate) => {
                     let (start, data) = self.complete(inode.0, offset, data, size_now).await?;
-                    (start, self.store(inode.0, start, data, Arc::clone(gate)).await?)
+                    (start, self.store(inode.0, start, data, forced, Arc::clone(gate)).await?)
                 }
             };
             // One step, so that no block behind the end is recorded before the end is.
@@ -105,10 +124,10 @@ impl Share {
                 self.grow(core, caller, inode, end, stored)
             })?;
             drop(held);
-            if stability == Stability::Unstable {
+            if !forced {
                 return Ok((Changed { before, after }, Stability::Unstable));
             }
-            self.save(inode.0).await?;
+            self.settle(inode.0, true).await?;
             let after = self.step(|core| core.attributes(inode.0))?;
             return Ok((Changed { before, after }, Stability::File));
         }
@@ -116,11 +135,14 @@ impl Share {
     }
 
     /// The attributes of a file that the caller may write to.
-    fn writable(&self, core: &mut super::core::Core, caller: &Caller, inode: Inode) -> Result<Attributes> {
+    fn writable(&self, core: &mut super::core::Core, caller: &Caller, inode: Inode, offset: u64) -> Result<Attributes> {
         let attributes = core.living(inode)?;
         let (row, _) = core.content(inode.0)?;
-        if row.committed.is_some() {
+        if row.committed.is_some() && !row.appends() {
             return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
+        }
+        if row.appends() && offset < row.served().max(attributes.size.saturating_sub(LATE_MAX)) {
+            return Err(FileError::ReadOnly("the file is committed; it can only grow".into()));
         }
         may_write_content(caller, &attributes)?;
         Ok(attributes)
@@ -128,9 +150,11 @@ impl Share {
 
     /// Marks an archived file as open, durably, before its content changes.
     pub(super) async fn reopen(&self, inode: u64) -> Result<()> {
+        self.locked().end_slack(inode);
         self.change(|change, _| {
             let mut row = change.row(inode)?;
             row.open = true;
+            row.lags = None;
             change.put_bytes(ACTIVE, inode_key(change.share(), inode), Bytes::new());
             change.put_row(inode, row);
             Ok(())
@@ -143,7 +167,7 @@ impl Share {
     pub(super) async fn pad(&self, inode: u64, size: u64, held: Arc<OwnedRwLockWriteGuard<()>>) -> Result<()> {
         let first = size / BLOCK * BLOCK;
         let (start, data) = self.complete(inode, first, Vec::new(), size).await?;
-        let length = self.store(inode, start, data, held).await?;
+        let length = self.store(inode, start, data, false, held).await?;
         self.step(|core| {
             core.content(inode)?.1.validate(start, start + length);
             Ok(())
@@ -175,11 +199,13 @@ impl Share {
         })?;
         let mut pieces = Vec::new();
         for part in parts {
-            pieces.push(match (part.source, &row.archived) {
-                (Source::Cache(at), _) => self.read_cache(at, part.end - part.start).await?,
-                (Source::Archive, Some(archived)) => self.read_archived(inode, archived, part.start, part.end).await?,
-                _ => zeros(part.end - part.start),
-            });
+            match (part.source, &row.archived) {
+                (Source::Cache(at), _) => pieces.extend(self.read_cache(at, part.end - part.start).await?),
+                (Source::Archive, Some(archived)) => {
+                    pieces.push(self.read_archived(inode, archived, part.start, part.end).await?);
+                }
+                _ => pieces.push(zeros(part.end - part.start)),
+            }
         }
         if until < end {
             pieces.push(zeros(end - until));
@@ -195,6 +221,7 @@ impl Share {
         inode: u64,
         start: u64,
         data: Vec<Bytes>,
+        forced: bool,
         held: Arc<G>,
     ) -> Result<u64> {
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
@@ -231,17 +258,18 @@ impl Share {
                 missing -= piece.len();
                 pieces.push(piece);
             }
-            self.write_cache(at, pieces, Arc::clone(&held))
+            self.write_cache(at, pieces, forced, Arc::clone(&held))
         });
         try_join_all(writes.collect::<Vec<_>>()).await?;
         Ok(length)
     }
 
-    /// One write to the cache volume, with what it keeps alive.
+    /// One write to the cache volume, with what it keeps alive. `forced`: durable when it is answered.
     pub(super) fn write_cache<G: Send + Sync + 'static>(
         &self,
         at: u64,
         pieces: Vec<Bytes>,
+        forced: bool,
         held: Arc<G>,
     ) -> impl Future<Output = Result<()>> + Send + use<G> {
         let (sender, receiver) = oneshot::channel();
@@ -250,7 +278,7 @@ impl Share {
             drop(sender.send(result));
             drop(held);
         });
-        self.cache.submit(Op::Write { at, data, fua: false }, Priority::Host, done);
+        self.cache.submit(Op::Write { at, data, fua: forced }, Priority::Host, done);
         async move {
             match receiver.await {
                 Ok(result) => result.map_err(|error| broken(&error)),

@@ -3,6 +3,7 @@
 use super::checksum::{algorithm_named, said, say_checksums};
 use super::convert::*;
 use super::object::{part_number, write_condition};
+use super::receipt::{self, Act};
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::refusal::{refuse, translated};
@@ -64,6 +65,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         metadata.headers.remove("content-type");
     }
     let condition = destination_condition(&request.headers)?;
+    let wanted = receipt::is_wanted(&request.headers);
     let input = request.input;
     check_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     check_encryption(input.server_side_encryption.as_ref())?;
@@ -115,7 +117,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         algorithm: algorithm_named(input.checksum_algorithm.as_ref().map(|name| name.as_str()))?,
         customer_key,
     };
-    let copied = wire.archive.copy(&call.caller, copy).await.map_err(source_refusal)?;
+    let copied = wire.objects.copy(&call.caller, copy).await.map_err(source_refusal)?;
     let info = copied.object;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
@@ -126,7 +128,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         ..CopyObjectResult::default()
     };
     say_checksums!(result, sums);
-    Ok(S3Response::new(CopyObjectOutput {
+    let mut response = S3Response::new(CopyObjectOutput {
         copy_object_result: Some(result),
         copy_source_version_id: copied.source_versioned.then(|| copied.source.to_string()),
         version_id: written_version(&info),
@@ -134,7 +136,10 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         sse_customer_algorithm: customer_algorithm,
         sse_customer_key_md5: customer_md5,
         ..CopyObjectOutput::default()
-    }))
+    });
+    let act = Act { wanted, bucket: &info.bucket, key: &info.key, logged: info.logged, sha256: None };
+    receipt::add(wire, &call, act, &mut response).await;
+    Ok(response)
 }
 
 // "Not modified" is a failed precondition for a copy: there is no copy to reuse.
@@ -206,7 +211,7 @@ pub async fn part(
     let source = source_of(&input.copy_source, condition, source_key)?;
     check_source_owner(wire, &call, &source, input.expected_source_bucket_owner.as_deref()).await?;
     let range = range_of(input.copy_source_range.as_deref())?;
-    let (made, version) = wire.archive.copy_part(&call.caller, source, range, part).await.map_err(source_refusal)?;
+    let (made, version) = wire.objects.copy_part(&call.caller, source, range, part).await.map_err(source_refusal)?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(customer_md5.as_ref());
     let mut result = CopyPartResult {
         e_tag: Some(wire_etag(&made.etag)),

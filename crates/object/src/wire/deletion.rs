@@ -1,6 +1,7 @@
 //! Deletes one version, or up to a thousand keys with an answer for each.
 
 use super::convert::version_of;
+use super::receipt::{self, Act};
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::refusal::{refuse, spelled, translated};
@@ -13,6 +14,7 @@ const KEYS_MAX: usize = 1000;
 
 /// DeleteObject.
 pub async fn one(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectInput>) -> Answer<DeleteObjectOutput> {
+    let wanted = receipt::is_wanted(&request.headers);
     let input = request.input;
     if input.if_match_last_modified_time.is_some() || input.if_match_size.is_some() {
         return Err(refuse(
@@ -25,19 +27,22 @@ pub async fn one(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectIn
         None => "*".to_owned(),
     });
     let delete = DeleteRequest {
-        bucket: input.bucket,
-        key: input.key,
+        bucket: input.bucket.clone(),
+        key: input.key.clone(),
         version: version_of(input.version_id.as_deref())?,
         bypass_governance: input.bypass_governance_retention.unwrap_or(false),
         etag,
     };
-    let deleted = wire.archive.delete(&call.caller, delete).await.map_err(translated)?;
+    let deleted = wire.objects.delete(&call.caller, delete).await.map_err(translated)?;
     let output = DeleteObjectOutput {
         delete_marker: deleted.delete_marker.then_some(true),
         version_id: deleted.version.map(|version| version.to_string()),
         ..DeleteObjectOutput::default()
     };
-    Ok(S3Response::with_status(output, hyper::StatusCode::NO_CONTENT))
+    let mut response = S3Response::with_status(output, hyper::StatusCode::NO_CONTENT);
+    let act = Act { wanted, bucket: &input.bucket, key: &input.key, logged: deleted.logged, sha256: None };
+    receipt::add(wire, &call, act, &mut response).await;
+    Ok(response)
 }
 
 /// DeleteObjects. A key that may not be deleted does not refuse the whole request.
@@ -90,7 +95,7 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
         };
         asked.push((object.key, object.version_id, refused));
     }
-    let mut outcomes = wire.archive.delete_many(&call.caller, requests).await.into_iter();
+    let mut outcomes = wire.objects.delete_many(&call.caller, requests).await.into_iter();
     let quiet = input.delete.quiet.unwrap_or(false);
     let (mut deleted, mut errors) = (Vec::new(), Vec::new());
     for (key, version, refused) in asked {

@@ -73,17 +73,17 @@ async fn page(wire: &Wire, call: &Call, request: ListRequest) -> S3Result<ListPa
     if request.limit == 0 {
         // A request for nothing gets an empty answer, but only if the caller may list the bucket.
         let probe = ListRequest { limit: 1, ..request };
-        wire.archive.list(&call.caller, probe).await.map_err(translated)?;
+        wire.objects.list(&call.caller, probe).await.map_err(translated)?;
         return Ok(ListPage::default());
     }
-    wire.archive.list(&call.caller, request).await.map_err(translated)
+    wire.objects.list(&call.caller, request).await.map_err(translated)
 }
 
 fn contents(page: &ListPage, encoding: Encoding, owners: bool) -> Option<Vec<Object>> {
     let listed = |info: &ObjectInfo| Object {
         key: Some(encoding.write(&info.key)),
         last_modified: Some(wire_time(info.modified)),
-        e_tag: Some(wire_etag(&info.etag)),
+        e_tag: listed_etag(info),
         size: i64::try_from(info.size).ok(),
         storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
         owner: owners.then(|| wire_owner(&info.owner)),
@@ -92,6 +92,11 @@ fn contents(page: &ListPage, encoding: Encoding, owners: bool) -> Option<Vec<Obj
         ..Object::default()
     };
     (!page.objects.is_empty()).then(|| page.objects.iter().map(listed).collect())
+}
+
+// A file of a share that is not archived has no tag yet.
+fn listed_etag(info: &ObjectInfo) -> Option<s3s::dto::ETag> {
+    (info.etag != stele_archive::ETag::NONE).then(|| wire_etag(&info.etag))
 }
 
 fn algorithms(info: &ObjectInfo) -> Option<Vec<ChecksumAlgorithm>> {
@@ -201,7 +206,7 @@ pub async fn versions(
         version_marker,
         limit: limit.max(1),
     };
-    let mut page = wire.archive.list_versions(&call.caller, list).await.map_err(translated)?;
+    let mut page = wire.objects.list_versions(&call.caller, list).await.map_err(translated)?;
     if limit == 0 {
         page = stele_archive::VersionsPage::default();
     }
@@ -218,7 +223,7 @@ pub async fn versions(
             objects.push(ObjectVersion {
                 checksum_algorithm: algorithms(info),
                 checksum_type: info.checksums.first().map(|sum| super::checksum::kind_name(sum.kind())),
-                e_tag: Some(wire_etag(&info.etag)),
+                e_tag: listed_etag(info),
                 is_latest,
                 key,
                 last_modified,

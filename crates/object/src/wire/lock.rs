@@ -1,6 +1,7 @@
 //! Object Lock: the bucket's configuration, retention and legal hold of versions.
 
 use super::convert::*;
+use super::receipt::{self, Act};
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::refusal::{refuse, translated};
@@ -101,7 +102,7 @@ pub async fn retention(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let kept = wire.archive.retention(&call.caller, &input.bucket, &input.key, version).await.map_err(unset)?;
+    let kept = wire.objects.retention(&call.caller, &input.bucket, &input.key, version).await.map_err(unset)?;
     Ok(S3Response::new(GetObjectRetentionOutput {
         retention: Some(ObjectLockRetention {
             mode: Some(ObjectLockRetentionMode::from(kept.mode.to_string())),
@@ -127,6 +128,7 @@ pub async fn set_retention(
     call: Arc<Call>,
     request: S3Request<PutObjectRetentionInput>,
 ) -> Answer<PutObjectRetentionOutput> {
+    let wanted = receipt::is_wanted(&request.headers);
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
@@ -140,11 +142,15 @@ pub async fn set_retention(
         _ => return Err(malformed()),
     };
     let bypass = input.bypass_governance_retention.unwrap_or(false);
-    wire.archive
+    let logged = wire
+        .objects
         .set_retention(&call.caller, &input.bucket, &input.key, version, retention, bypass)
         .await
         .map_err(translated)?;
-    Ok(S3Response::new(PutObjectRetentionOutput::default()))
+    let mut response = S3Response::new(PutObjectRetentionOutput::default());
+    let act = Act { wanted, bucket: &input.bucket, key: &input.key, logged, sha256: None };
+    receipt::add(wire, &call, act, &mut response).await;
+    Ok(response)
 }
 
 /// GetObjectLegalHold.
@@ -156,7 +162,7 @@ pub async fn legal_hold(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let held = wire.archive.legal_hold(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
+    let held = wire.objects.legal_hold(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
     let status = if held { ObjectLockLegalHoldStatus::ON } else { ObjectLockLegalHoldStatus::OFF };
     Ok(S3Response::new(GetObjectLegalHoldOutput {
         legal_hold: Some(ObjectLockLegalHold { status: Some(ObjectLockLegalHoldStatus::from_static(status)) }),
@@ -169,13 +175,21 @@ pub async fn set_legal_hold(
     call: Arc<Call>,
     request: S3Request<PutObjectLegalHoldInput>,
 ) -> Answer<PutObjectLegalHoldOutput> {
+    let wanted = receipt::is_wanted(&request.headers);
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
     let status = input.legal_hold.and_then(|hold| hold.status).ok_or_else(malformed)?;
     let hold = hold_of(Some(status.as_str())).map_err(|_| malformed())?;
-    wire.archive.set_legal_hold(&call.caller, &input.bucket, &input.key, version, hold).await.map_err(translated)?;
-    Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
+    let logged = wire
+        .objects
+        .set_legal_hold(&call.caller, &input.bucket, &input.key, version, hold)
+        .await
+        .map_err(translated)?;
+    let mut response = S3Response::new(PutObjectLegalHoldOutput::default());
+    let act = Act { wanted, bucket: &input.bucket, key: &input.key, logged, sha256: None };
+    receipt::add(wire, &call, act, &mut response).await;
+    Ok(response)
 }
 
 // AWS answers these only in buckets with Object Lock.

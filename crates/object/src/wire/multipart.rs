@@ -5,6 +5,7 @@ use super::convert::*;
 use super::elements::{elements, only};
 use super::listing::{Encoding, given};
 use super::object::{check_size, part_number, payload_of, pump, write_condition};
+use super::receipt::{self, Act};
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::payload::Payload;
@@ -50,7 +51,7 @@ pub async fn create(
             input.sse_customer_key_md5.as_deref(),
         )?,
     };
-    let info = wire.archive.create_upload(&call.caller, new).await.map_err(translated)?;
+    let info = wire.objects.create_upload(&call.caller, new).await.map_err(translated)?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
@@ -115,7 +116,7 @@ pub async fn part(wire: &Wire, call: Arc<Call>, request: S3Request<UploadPartInp
             return Err(error);
         }
     };
-    let info = pump(&call, payload, writer, &digests).await?;
+    let (info, _) = pump(&call, payload, writer, &digests).await?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(customer_md5.as_ref());
     let mut output = UploadPartOutput {
         e_tag: Some(wire_etag(&info.etag)),
@@ -152,7 +153,7 @@ async fn begin_part(
             input.sse_customer_key_md5.as_deref(),
         )?,
     };
-    let writer = wire.archive.put_part(&call.caller, part).await.map_err(translated)?;
+    let writer = wire.objects.put_part(&call.caller, part).await.map_err(translated)?;
     Ok((writer, digests))
 }
 
@@ -175,6 +176,7 @@ pub async fn complete(
     call: Arc<Call>,
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> Answer<CompleteMultipartUploadOutput> {
+    let wanted = receipt::is_wanted(&request.headers);
     let input = request.input;
     only(&elements(&call.document)?, &COMPLETION)?;
     let customer_key = customer_key_of(
@@ -228,7 +230,7 @@ pub async fn complete(
             refuse(S3ErrorCode::InvalidArgument, "Value for x-amz-mp-object-size header is less than zero.")
         })?,
     };
-    let info = wire.archive.complete_upload(&call.caller, complete).await.map_err(translated)?;
+    let info = wire.objects.complete_upload(&call.caller, complete).await.map_err(translated)?;
     let (encryption, _, _) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
     let mut output = CompleteMultipartUploadOutput {
@@ -242,7 +244,10 @@ pub async fn complete(
         ..CompleteMultipartUploadOutput::default()
     };
     say_checksums!(output, sums);
-    Ok(S3Response::new(output))
+    let mut response = S3Response::new(output);
+    let act = Act { wanted, bucket: &info.bucket, key: &info.key, logged: info.logged, sha256: None };
+    receipt::add(wire, &call, act, &mut response).await;
+    Ok(response)
 }
 
 /// AbortMultipartUpload.
@@ -252,7 +257,7 @@ pub async fn abort(
     request: S3Request<AbortMultipartUploadInput>,
 ) -> Answer<AbortMultipartUploadOutput> {
     let input = request.input;
-    wire.archive.abort_upload(&call.caller, &input.bucket, &input.key, &input.upload_id).await.map_err(translated)?;
+    wire.objects.abort_upload(&call.caller, &input.bucket, &input.key, &input.upload_id).await.map_err(translated)?;
     Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), hyper::StatusCode::NO_CONTENT))
 }
 
@@ -274,7 +279,7 @@ pub async fn parts(wire: &Wire, call: Arc<Call>, request: S3Request<ListPartsInp
     let after = input.part_number_marker.unwrap_or(0).max(0);
     let marker = u32::try_from(after).unwrap_or(0);
     let (upload, parts, more) = wire
-        .archive
+        .objects
         .list_parts(&call.caller, &input.bucket, &input.key, &input.upload_id, marker, limit)
         .await
         .map_err(translated)?;
@@ -328,7 +333,7 @@ pub async fn uploads(
         upload_marker: given(input.upload_id_marker.clone()),
         limit: limit.max(1),
     };
-    let mut page = wire.archive.list_uploads(&call.caller, list).await.map_err(translated)?;
+    let mut page = wire.objects.list_uploads(&call.caller, list).await.map_err(translated)?;
     if limit == 0 {
         page = stele_archive::multipart::UploadsPage::default();
     }

@@ -3,6 +3,7 @@
 use super::arrival::arrive;
 use super::checksum::{self, Digests, header_digests, said, say_checksums, trailer_digests};
 use super::convert::*;
+use super::receipt::{self, Act};
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::payload::Payload;
@@ -37,13 +38,14 @@ pub fn payload_of(call: &Call) -> S3Result<Payload> {
 }
 
 /// Moves a payload into a writer and finishes it. When this returns, the object is durable and in the catalog: `finish`
-/// returns only after the catalog commit, which follows the data's flush.
+/// returns only after the catalog commit, which follows the data's flush. Also returns the SHA-256 of the payload that
+/// the signature covers.
 pub async fn pump(
     call: &Call,
     mut payload: Payload,
     mut writer: ObjectWriter,
     digests: &Digests,
-) -> S3Result<ObjectInfo> {
+) -> S3Result<(ObjectInfo, Option<[u8; 32]>)> {
     let moved = arrive(&mut payload, &mut writer).await;
     if let Err(error) = moved {
         call.return_payload(payload);
@@ -51,7 +53,8 @@ pub async fn pump(
     }
     call.metrics.received(payload.length());
     let late = trailer_digests(&digests.announced, payload.trailers())?;
-    writer.finish(late).await.map_err(translated)
+    let sha256 = payload.verified_sha256();
+    Ok((writer.finish(late).await.map_err(translated)?, sha256))
 }
 
 /// The condition of a write.
@@ -78,6 +81,7 @@ pub fn write_condition(
 /// PutObject.
 pub async fn put(wire: &Wire, call: Arc<Call>, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
     let payload = payload_of(&call)?;
+    let wanted = receipt::is_wanted(&request.headers);
     let begun = begin_put(wire, &call, request, &payload).await;
     let (writer, digests) = match begun {
         Ok(begun) => begun,
@@ -86,7 +90,7 @@ pub async fn put(wire: &Wire, call: Arc<Call>, request: S3Request<PutObjectInput
             return Err(error);
         }
     };
-    let info = pump(&call, payload, writer, &digests).await?;
+    let (info, sha256) = pump(&call, payload, writer, &digests).await?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
     let mut output = PutObjectOutput {
@@ -99,7 +103,10 @@ pub async fn put(wire: &Wire, call: Arc<Call>, request: S3Request<PutObjectInput
         ..PutObjectOutput::default()
     };
     say_checksums!(output, sums);
-    Ok(S3Response::new(output))
+    let mut response = S3Response::new(output);
+    let act = Act { wanted, bucket: &info.bucket, key: &info.key, logged: info.logged, sha256 };
+    receipt::add(wire, &call, act, &mut response).await;
+    Ok(response)
 }
 
 async fn begin_put(
@@ -143,7 +150,7 @@ async fn begin_put(
             input.sse_customer_key_md5.as_deref(),
         )?,
     };
-    let writer = wire.archive.put(&call.caller, put).await.map_err(translated)?;
+    let writer = wire.objects.put(&call.caller, put).await.map_err(translated)?;
     Ok((writer, digests))
 }
 
@@ -315,7 +322,7 @@ macro_rules! described {
 pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
     let (get, asked, _) = asked!(&*call, request.input);
     let refused = read_refusal(asked.key_sent, asked.by_part());
-    let reader = wire.archive.get(&call.caller, get).await.map_err(refused)?;
+    let reader = wire.objects.get(&call.caller, get).await.map_err(refused)?;
     // The wire crate itself adds the headers that the request sets to this answer.
     let mut output = described!(GetObjectOutput, &asked, Named::default(), &reader.info, &reader.range);
     let tags = reader.info.tags.len();
@@ -329,7 +336,7 @@ pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput
 pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
     let (get, asked, named) = asked!(&*call, request.input);
     let refused = read_refusal(asked.key_sent, asked.by_part());
-    let (info, range) = wire.archive.head(&call.caller, get).await.map_err(refused)?;
+    let (info, range) = wire.objects.head(&call.caller, get).await.map_err(refused)?;
     let mut response = S3Response::new(described!(HeadObjectOutput, &asked, named, &info, &range));
     // The wire crate has no field for tags in the answer to HEAD, and AWS reports their number here too.
     if !info.tags.is_empty() {
@@ -429,7 +436,7 @@ pub async fn attributes(
         ReadCondition::default(),
         customer_key,
     )?;
-    let (info, _) = wire.archive.head(&call.caller, get.clone()).await.map_err(read_refusal(sent_key, false))?;
+    let (info, _) = wire.objects.head(&call.caller, get.clone()).await.map_err(read_refusal(sent_key, false))?;
     let mut output = GetObjectAttributesOutput {
         last_modified: Some(wire_time(info.modified)),
         version_id: named_version(&info),
@@ -480,7 +487,7 @@ async fn parts_of(
     limit: usize,
 ) -> S3Result<GetObjectAttributesParts> {
     let marker = u32::try_from(after).unwrap_or(0);
-    let (parts, more) = wire.archive.object_parts(&call.caller, get, marker, limit).await.map_err(translated)?;
+    let (parts, more) = wire.objects.object_parts(&call.caller, get, marker, limit).await.map_err(translated)?;
     let last = parts.last().and_then(|part| i32::try_from(part.number).ok());
     let listed: Vec<ObjectPart> = parts
         .iter()
@@ -511,7 +518,7 @@ pub async fn acl(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectAclIn
     let input = request.input;
     let get =
         read_request(input.bucket, input.key, input.version_id.as_deref(), None, None, ReadCondition::default(), None)?;
-    let (info, _) = wire.archive.head(&call.caller, get).await.map_err(translated)?;
+    let (info, _) = wire.objects.head(&call.caller, get).await.map_err(translated)?;
     let owner = wire_owner(&info.owner);
     Ok(S3Response::new(GetObjectAclOutput {
         grants: Some(vec![full_control(&owner)]),

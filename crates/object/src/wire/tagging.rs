@@ -57,7 +57,7 @@ pub async fn of_object(
     let input = request.input;
     let version = version_of(input.version_id.as_deref())?;
     let (tags, version) =
-        wire.archive.tags(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
+        wire.objects.tags(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set: tag_set(&tags), version_id: said(version) }))
 }
 
@@ -76,7 +76,7 @@ pub async fn set_of_object(
     let version = version_of(input.version_id.as_deref())?;
     let tags = tags_of_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
     let version =
-        wire.archive.set_tags(&call.caller, &input.bucket, &input.key, version, tags).await.map_err(translated)?;
+        wire.objects.set_tags(&call.caller, &input.bucket, &input.key, version, tags).await.map_err(translated)?;
     Ok(S3Response::new(PutObjectTaggingOutput { version_id: said(version) }))
 }
 
@@ -89,7 +89,7 @@ pub async fn remove_of_object(
     let input = request.input;
     let version = version_of(input.version_id.as_deref())?;
     let version = wire
-        .archive
+        .objects
         .set_tags(&call.caller, &input.bucket, &input.key, version, Tags::new())
         .await
         .map_err(translated)?;

@@ -468,3 +468,80 @@ async fn every_audit_record_names_the_access_key() {
     assert!(done.iter().all(|record| record.origin.as_deref().is_some_and(|from| from.starts_with("127.0.0.1"))));
     assert!(of(&key.0).iter().any(|record| record.refused.is_some()), "{records:?}");
 }
+
+/// Of `a record`.
+const SHA256: &str = "9b700ce8298dbf0750b1d83f36b0733424d6fcce95f86bc5a456b5eb0296697e";
+
+fn receipt_of(answer: &Answer) -> stele_archive::Receipt {
+    let text = answer.header("x-stele-receipt").unwrap_or_else(|| panic!("no receipt: {}", answer.head));
+    let json = base64_simd::STANDARD.decode_to_vec(text).unwrap();
+    serde_json::from_slice(&json).unwrap()
+}
+
+#[tokio::test]
+async fn an_act_answers_with_a_receipt_where_the_request_asks_for_one() {
+    let server = server().await;
+    let public = server.archive.audit_head().await.unwrap().public_key;
+    let public: Vec<u8> = (0..32).map(|at| u8::from_str_radix(&public[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let ask = |method: &str, path: &str| Ask::new(&server, method, path).header("x-stele-receipt", "1");
+    let make = Ask::new(&server, "PUT", "/locked").header("x-amz-bucket-object-lock-enabled", "true");
+    check(&server, "a bucket with a lock", make, 200, "").await;
+
+    let put = ask("PUT", "/locked/ledger").body("a record").send(&server).await;
+    expect("a put", &put, 200, "");
+    let receipt = receipt_of(&put);
+    assert_eq!(receipt.verify(&public), Ok(()));
+    assert_eq!((receipt.action.as_str(), receipt.size_bytes), ("PutObject", Some(8)));
+    assert_eq!(receipt.sha256.as_deref(), Some(SHA256), "the signature covered the payload");
+    assert_eq!(receipt.version.as_deref(), put.header("x-amz-version-id").as_deref());
+
+    let copy = ask("PUT", "/locked/copy").header("x-amz-copy-source", "/locked/ledger").send(&server).await;
+    expect("a copy", &copy, 200, "");
+    let copied = receipt_of(&copy);
+    assert_eq!(copied.verify(&public), Ok(()));
+    assert_eq!((copied.key.as_str(), &copied.blake3), ("copy", &receipt.blake3));
+
+    let begun = Ask::new(&server, "POST", "/locked/parts?uploads").send(&server).await;
+    let upload = http::between(&begun.text(), "<UploadId>", "</UploadId>").unwrap();
+    let path = format!("/locked/parts?partNumber=1&uploadId={upload}");
+    let part = Ask::new(&server, "PUT", &path).body("one part").send(&server).await;
+    let etag = part.header("etag").unwrap();
+    let list = format!(
+        "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part></CompleteMultipartUpload>"
+    );
+    let done = ask("POST", &format!("/locked/parts?uploadId={upload}")).body(list.as_str()).send(&server).await;
+    expect("a completion", &done, 200, "");
+    let completed = receipt_of(&done);
+    assert_eq!(completed.verify(&public), Ok(()));
+    assert_eq!(completed.parts, Some(vec![(8, 1)]));
+
+    let hold = "<LegalHold><Status>ON</Status></LegalHold>";
+    let held = ask("PUT", "/locked/ledger?legal-hold").body(hold).send(&server).await;
+    expect("a hold", &held, 200, "");
+    assert_eq!(receipt_of(&held).legal_hold, Some(true));
+    let until = "<Retention><Mode>GOVERNANCE</Mode><RetainUntilDate>2091-01-01T00:00:00Z</RetainUntilDate></Retention>";
+    let kept = ask("PUT", "/locked/ledger?retention").body(until).send(&server).await;
+    expect("a retention", &kept, 200, "");
+    assert_eq!(receipt_of(&kept).keep_until.as_deref(), Some("2091-01-01T00:00:00.000Z"));
+    let marker = ask("DELETE", "/locked/copy").send(&server).await;
+    expect("a delete marker", &marker, 204, "");
+    assert_eq!(receipt_of(&marker).action, "AddDeleteMarker");
+    let version = copy.header("x-amz-version-id").unwrap();
+    let gone = ask("DELETE", &format!("/locked/copy?versionId={version}")).send(&server).await;
+    expect("a delete", &gone, 204, "");
+    let gone = receipt_of(&gone);
+    assert_eq!((gone.verify(&public), gone.action.as_str()), (Ok(()), "DeleteObject"));
+
+    // A deletion of nothing succeeds and has no receipt.
+    let nothing = ask("DELETE", &format!("/locked/copy?versionId={version}")).send(&server).await;
+    expect("a delete of nothing", &nothing, 204, "");
+    assert!(nothing.header("x-stele-receipt").is_none() && nothing.header("x-stele-receipt-error").is_some());
+    // Where the request does not ask there is none; elsewhere, or with another value, the header is refused.
+    let plain = Ask::new(&server, "PUT", "/locked/plain").body("x").send(&server).await;
+    assert!(plain.header("x-stele-receipt").is_none());
+    check(&server, "a read", ask("GET", "/locked/ledger"), 501, "NotImplemented").await;
+    let other = Ask::new(&server, "PUT", "/locked/k").header("x-stele-receipt", "yes").body("x");
+    check(&server, "another value", other, 400, "InvalidArgument").await;
+    let unknown = Ask::new(&server, "PUT", "/locked/k").header("x-stele-class", "ledger").body("x");
+    check(&server, "another header", unknown, 501, "NotImplemented").await;
+}

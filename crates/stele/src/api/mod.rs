@@ -9,6 +9,7 @@ pub mod affected;
 pub mod approval;
 pub mod archive;
 pub mod drive;
+pub mod evidence;
 pub mod export;
 pub mod formats;
 pub mod pool;

@@ -1,24 +1,23 @@
 //! Calls about shares.
 
+mod files;
+
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use stele_archive::{BucketChange, NewBucket};
+use stele_archive::{BucketChange, BucketInfo, NewBucket};
 use stele_array::Command;
-use stele_file::files::Files;
 use stele_file::nfs::Network;
 use stele_file::share::Share;
 use stele_file::share::registry::{ShareRow, SquashRow};
-use stele_file::{Caller, Inode, Kind as FileKind};
 use stele_ground::Bytes;
+
+pub use files::{ArchiveFile, FileView, Ls, Pin, Why};
 
 use super::archive::parse_retention;
 use super::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 use crate::node::shares::{failed, rules, settings};
-
-/// Entries of a directory that one answer carries.
-const LISTED_MAX: usize = 10_000;
 
 /// A share as an operator sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,6 +29,8 @@ pub struct View {
     /// The volume of its cache.
     pub cache_volume: String,
     pub archive_after_seconds: u32,
+    /// How long a file is left alone before it is committed by itself; none where only its mode commits it.
+    pub commit_after_seconds: Option<u32>,
     /// Removing every write permission commits a file.
     pub commits: bool,
     /// `MODE:PERIOD` of committed files whose access time names no date.
@@ -59,6 +60,11 @@ pub struct StatusView {
     /// Since the server started.
     pub archived_files: u64,
     pub archived_bytes: u64,
+    /// Bytes that were read since the server started: from the cache, and from the archive into the cache.
+    pub cache_hit_bytes: u64,
+    pub cache_missed_bytes: u64,
+    /// Files whose content stays in the cache.
+    pub pinned_files: u64,
     /// Why the archive took no file lately.
     pub refusal: Option<String>,
 }
@@ -79,6 +85,9 @@ pub struct Create {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Offer {
     pub archive_after: Option<u32>,
+    /// 0: files are not committed by themselves.
+    #[serde(default)]
+    pub commit_after: Option<u32>,
     pub retention_min: Option<u64>,
     pub retention_max: Option<u64>,
     /// Replaces all.
@@ -91,6 +100,9 @@ impl Offer {
     fn apply(&self, row: &mut ShareRow) -> Outcome<()> {
         if let Some(seconds) = self.archive_after {
             row.archive_after = seconds;
+        }
+        if let Some(seconds) = self.commit_after {
+            row.commit_after = Some(seconds).filter(|seconds| *seconds > 0);
         }
         row.retention_min = self.retention_min.or(row.retention_min);
         row.retention_max = self.retention_max.or(row.retention_max);
@@ -119,6 +131,17 @@ impl Offer {
     }
 }
 
+/// Refuses to commit files by themselves where no file can be committed.
+fn can_commit(row: &ShareRow, bucket: &BucketInfo) -> Outcome<()> {
+    match (row.commit_after, bucket.object_lock) {
+        (Some(_), None) => {
+            Err(Failure::usage(format!("'{}' has no Object Lock; none of its files can be committed", bucket.name))
+                .next("leave out --commit-after, or make another share with --lock"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn squash_word(squash: SquashRow) -> &'static str {
     match squash {
         SquashRow::Root => "root",
@@ -137,6 +160,7 @@ async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<View> {
         nfs: node.shares.address().filter(|_| open.is_some()).map(|address| format!("{}:/{name}", address.ip())),
         cache_volume: row.volume.clone(),
         archive_after_seconds: row.archive_after,
+        commit_after_seconds: row.commit_after,
         commits: bucket.object_lock.is_some(),
         default_retention: bucket
             .object_lock
@@ -164,6 +188,9 @@ fn status(share: &Share) -> Outcome<StatusView> {
         cache_size_bytes: status.cache_size,
         archived_files: status.archived_files,
         archived_bytes: status.archived_bytes,
+        cache_hit_bytes: status.hit_bytes,
+        cache_missed_bytes: status.missed_bytes,
+        pinned_files: status.pinned,
         refusal: status.refusal,
     })
 }
@@ -215,6 +242,7 @@ impl Call for Create {
             networks: Vec::new(),
             read_only: false,
             squash: SquashRow::Root,
+            commit_after: None,
         };
         self.options.apply(&mut row)?;
         if self.mode > 0o7777 {
@@ -241,6 +269,7 @@ impl Call for Create {
             }
             Err(error) => return Err(error.into()),
         }
+        can_commit(&row, &archive.bucket(&caller, &self.name).await?)?;
         archive.change_bucket(&caller, &self.name, BucketChange::Share).await?;
         if node.cache_volume(&row.volume).await?.is_none() {
             let act = node.make_cache(row.volume.clone(), code, Bytes(self.cache));
@@ -295,6 +324,7 @@ impl Call for Set {
         let before = row_of(node, &self.name)?;
         let mut after = before.clone();
         self.options.apply(&mut after)?;
+        can_commit(&after, &node.archive()?.bucket(&node.own_caller(), &self.name).await?)?;
         let registry = node.registry()?;
         let act = registry.change(&self.name, &before, &after);
         let place = format!("{}: {}", self.name, described(&after));
@@ -313,8 +343,9 @@ fn described(row: &ShareRow) -> String {
     let days = |days: Option<u64>| days.map_or_else(|| "none".to_owned(), |days| format!("{days} days"));
     let networks = if row.networks.is_empty() { "this machine".to_owned() } else { row.networks.join(", ") };
     format!(
-        "archive after {} s, shortest retention {}, longest {}, for {networks}, {}, squash {}",
+        "archive after {} s, commit {}, shortest retention {}, longest {}, for {networks}, {}, squash {}",
         row.archive_after,
+        row.commit_after.map_or_else(|| "by mode".to_owned(), |seconds| format!("after {seconds} s")),
         days(row.retention_min),
         days(row.retention_max),
         if row.read_only { "read-only" } else { "read-write" },
@@ -417,139 +448,5 @@ impl Call for Unmount {
         let act = async { tokio::task::block_in_place(|| node.shares.unmount(&self.directory)) };
         node.audited(actor, Unmount::NAME, &self.directory.display().to_string(), act).await??;
         Ok(Done {})
-    }
-}
-
-/// One file of a share.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FileView {
-    pub name: String,
-    /// `file`, `directory`, `link` or `special`.
-    pub kind: String,
-    /// `open`, `archived` or `locked`; none of what has no content.
-    pub state: Option<String>,
-    pub mode: String,
-    pub uid: u32,
-    pub gid: u32,
-    pub size_bytes: u64,
-    /// Seconds since 1970.
-    #[serde(with = "crate::moment::option", default)]
-    pub modified: Option<u64>,
-    /// The end of its retention.
-    pub retained_until: Option<String>,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Ls {
-    pub name: String,
-    pub path: String,
-}
-
-impl Call for Ls {
-    const NAME: &'static str = "share/ls";
-    type Answer = Vec<FileView>;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<FileView>> {
-        let share = open(node, &self.name)?;
-        let inode = find(&share, &self.name, &self.path)?;
-        let about = share.attributes(inode).await.map_err(failed)?;
-        if about.kind != FileKind::Directory {
-            let name = self.path.rsplit('/').next().unwrap_or(&self.path).to_owned();
-            return Ok(vec![file_view(node, &share, name, &about)?]);
-        }
-        let (mut views, mut cookie) = (Vec::new(), 0);
-        loop {
-            let listing = share.read_directory(&Caller::ROOT, inode, cookie, 1000).await.map_err(failed)?;
-            for entry in &listing.entries {
-                let name = String::from_utf8_lossy(&entry.name).into_owned();
-                views.push(file_view(node, &share, name, &entry.attributes)?);
-                cookie = entry.cookie;
-            }
-            if listing.end || listing.entries.is_empty() {
-                return Ok(views);
-            }
-            if views.len() >= LISTED_MAX {
-                return Err(Failure::new(Kind::Refused, format!("more than {LISTED_MAX} entries lie there"))
-                    .next("list a directory below, or mount the share"));
-            }
-        }
-    }
-}
-
-fn find(share: &Share, name: &str, path: &str) -> Outcome<Inode> {
-    share.resolve(path).map_err(|error| {
-        let failure = failed(error);
-        Failure { error: format!("`{name}/{path}`: {}", failure.error), ..failure }
-    })
-}
-
-fn file_view(node: &Node, share: &Share, name: String, about: &stele_file::Attributes) -> Outcome<FileView> {
-    let state = match about.kind {
-        FileKind::File => Some(share.state(about.inode).map_err(failed)?),
-        _ => None,
-    };
-    let now = node.archive()?.compliance_time();
-    Ok(FileView {
-        name,
-        kind: match about.kind {
-            FileKind::File => "file",
-            FileKind::Directory => "directory",
-            FileKind::Link => "link",
-            _ => "special",
-        }
-        .to_owned(),
-        state: state.as_ref().map(|state| state.word(now).to_owned()),
-        mode: format!("{:04o}", about.mode),
-        uid: about.uid,
-        gid: about.gid,
-        size_bytes: about.size,
-        modified: u64::try_from(about.modified.seconds).ok(),
-        retained_until: state.and_then(|state| state.committed).map(|until| until.to_string()),
-    })
-}
-
-/// Archives a file now, without waiting until it is idle.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ArchiveFile {
-    pub name: String,
-    pub path: String,
-}
-
-impl Call for ArchiveFile {
-    const NAME: &'static str = "share/archive";
-    type Answer = FileView;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<FileView> {
-        let share = open(node, &self.name)?;
-        let inode = find(&share, &self.name, &self.path)?;
-        share.archive_now(inode).await.map_err(failed)?;
-        let about = share.attributes(inode).await.map_err(failed)?;
-        file_view(node, &share, self.path, &about)
-    }
-}
-
-/// Why a file cannot be removed, and when it could.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Why {
-    pub name: String,
-    pub path: String,
-}
-
-impl Call for Why {
-    const NAME: &'static str = "share/why";
-    type Answer = stele_archive::Why;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<stele_archive::Why> {
-        let share = open(node, &self.name)?;
-        let inode = find(&share, &self.name, &self.path)?;
-        let state = share.state(inode).map_err(failed)?;
-        match node.archive()?.why(&actor.caller(), &self.name, &state.key, None).await {
-            Err(stele_archive::ArchiveError::NoSuchKey { .. }) => {
-                Err(Failure::missing(format!("`{}/{}` is not archived; nothing retains it", self.name, self.path))
-                    .next("`stele share archive` archives it now"))
-            }
-            other => {
-                let mut why = other?;
-                why.key = format!("{} (inode {})", self.path, state.key);
-                Ok(why)
-            }
-        }
     }
 }

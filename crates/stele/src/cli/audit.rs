@@ -26,6 +26,27 @@ pub enum Audit {
         #[arg(long, value_name = "HEAD")]
         anchor: Option<PathBuf>,
     },
+    /// Print the public key that verifies heads, receipts and proofs of this store
+    #[command(after_help = "Examples:\n  stele audit key\n  stele audit key --to stele.pub")]
+    Key {
+        /// New file; `-` is standard output
+        #[arg(long, default_value = "-")]
+        to: String,
+    },
+    /// Prove that the log still begins with what an earlier head or receipt covers
+    #[command(after_help = "\
+Examples:
+  stele audit prove ledger.receipt --to later.proof
+  stele audit prove heads/00000000000000001234.head --to later.proof
+
+`stele receipt verify --later` checks the proof without a server.")]
+    Prove {
+        /// A signed head or a receipt
+        from: PathBuf,
+        /// New file; `-` is standard output
+        #[arg(long, default_value = "-")]
+        to: String,
+    },
     /// Write all records as JSON lines, with the signed head as the last line
     #[command(after_help = "Example:\n  stele audit export --to audit.jsonl")]
     Export {

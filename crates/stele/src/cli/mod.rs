@@ -4,6 +4,7 @@ pub mod audit;
 pub mod backup;
 pub mod bucket;
 pub mod config;
+pub mod evidence;
 pub mod export;
 pub mod key;
 pub mod lab;
@@ -97,6 +98,12 @@ pub enum Command {
     /// The audit log: show, verify, export
     #[command(subcommand)]
     Audit(audit::Audit),
+    /// Receipts: signed statements of what was stored, held or deleted
+    #[command(subcommand)]
+    Receipt(evidence::Receipt),
+    /// Retention proofs: directories that an auditor can check without this machine
+    #[command(subcommand)]
+    Proof(evidence::Proof),
     /// The compliance clock, which retention counts by
     #[command(subcommand)]
     Clock(show::Clock),

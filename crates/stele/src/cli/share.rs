@@ -67,6 +67,20 @@ with the next start.")]
         /// NAME/PATH
         path: String,
     },
+    /// Keep a file's content in the cache, and fetch what is not there
+    #[command(after_help = "\
+Examples:
+  stele share pin records/catalogue.db
+  stele share pin records/catalogue.db --off
+
+Pinned files take at most half of the cache. Reads of a pinned file do not wait for the archive.")]
+    Pin {
+        /// NAME/PATH
+        path: String,
+        /// Let the content go again when the cache needs room
+        #[arg(long)]
+        off: bool,
+    },
     /// Say why a file cannot be removed, and when it could
     #[command(after_help = "Example:\n  stele share why records/2026/ledger.pdf")]
     Why {
@@ -136,6 +150,9 @@ pub struct Offer {
     /// Seconds that a file is left alone before it is archived [default of a new share: 10]
     #[arg(long, value_name = "SECONDS")]
     pub archive_after: Option<u32>,
+    /// Commit files that were not changed for so many seconds; 0: never. The share needs --lock. A commit cannot be undone
+    #[arg(long, value_name = "SECONDS")]
+    pub commit_after: Option<u32>,
     /// The shortest retention of a commit, in days; an earlier date is moved up to it
     #[arg(long, value_name = "DAYS")]
     pub retention_min: Option<u64>,

@@ -14,7 +14,7 @@ use crate::cli::key::Key;
 use crate::cli::show::Clock;
 use crate::cli::words::{Access, word};
 use crate::commands::approve::{asked, read_officer};
-use crate::commands::{confirm, print_json};
+use crate::commands::{confirm, evidence, print_json};
 use crate::config::Site;
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -233,6 +233,13 @@ async fn check(site: &Site, json: bool, file: &Path) -> Outcome<()> {
 }
 
 pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {
+    let (bucket, key, version) = object_named(object)?;
+    let why = ask(site, calls::Why { bucket, key, version }).await?;
+    show_why(json, &why)
+}
+
+/// The bucket, key and version that `BUCKET/KEY` or `BUCKET/KEY@VERSION` names.
+pub(super) fn object_named(object: &str) -> Outcome<(String, String, Option<String>)> {
     let (object, version) = match object.rsplit_once('@') {
         Some((object, version))
             if version == "null" || (version.len() == 32 && version.bytes().all(|byte| byte.is_ascii_hexdigit())) =>
@@ -245,8 +252,7 @@ pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {
         object.split_once('/').filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty()).ok_or_else(|| {
             Failure::usage(format!("'{object}' names no object")).next("write BUCKET/KEY or BUCKET/KEY@VERSION")
         })?;
-    let why = ask(site, calls::Why { bucket: bucket.to_owned(), key: key.to_owned(), version }).await?;
-    show_why(json, &why)
+    Ok((bucket.to_owned(), key.to_owned(), version))
 }
 
 /// For a version, or for a file of a share.
@@ -304,6 +310,8 @@ pub async fn audit(site: &Site, json: bool, command: Audit) -> Outcome<()> {
     match command {
         Audit::Show { from, limit } => show(site, json, from, limit).await,
         Audit::Verify { anchor } => verify(site, json, anchor.as_deref()).await,
+        Audit::Key { to } => evidence::key(site, json, &to).await,
+        Audit::Prove { from, to } => evidence::prove(site, &from, &to).await,
         Audit::Export { to } => export(site, &to).await,
     }
 }
@@ -378,7 +386,8 @@ async fn verify(site: &Site, json: bool, anchor: Option<&Path>) -> Outcome<()> {
 fn read_head(path: &Path) -> Outcome<SignedHead> {
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the head", path, &error))?;
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    serde_json::from_str(line)
+    // A line of a syslog has words before the head.
+    serde_json::from_str(line.find('{').and_then(|at| line.get(at..)).unwrap_or(line))
         .map_err(|error| Failure::usage(format!("{} is not a signed head: {error}", path.display())))
 }
 

@@ -8,6 +8,7 @@ pub mod config;
 pub mod doctor;
 pub mod drive;
 pub mod dump;
+pub mod evidence;
 pub mod export;
 pub mod lab;
 pub mod manual;
@@ -45,6 +46,8 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Key(command) => archive::key(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,
         Command::Audit(command) => archive::audit(&site, json, command).await,
+        Command::Receipt(command) => evidence::receipt(&site, json, command).await,
+        Command::Proof(command) => evidence::proof(&site, json, command).await,
         Command::Clock(command) => archive::clock(&site, json, command).await,
         Command::Approve(command) => approve::run(&site, json, command).await,
         Command::Catalog(command) => rebuild::run(&site, json, command).await,

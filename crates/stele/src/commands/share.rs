@@ -102,6 +102,14 @@ async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> 
                 false => show_files(false, &[view]),
             }
         }
+        Share::Pin { path, off } => {
+            let (name, path) = file(&path)?;
+            let view = connection.call(calls::Pin { name, path, pinned: !off }).await?;
+            match json {
+                true => print_json(&view),
+                false => show_files(false, &[view]),
+            }
+        }
         Share::Why { path } => {
             let (name, path) = file(&path)?;
             let why = connection.call(calls::Why { name, path }).await?;
@@ -118,6 +126,7 @@ fn whole(directory: &Path) -> Outcome<PathBuf> {
 fn offer(offer: cli::Offer, read_only: Option<bool>) -> Offer {
     Offer {
         archive_after: offer.archive_after,
+        commit_after: offer.commit_after,
         retention_min: offer.retention_min,
         retention_max: offer.retention_max,
         networks: (!offer.allow.is_empty()).then(|| offer.allow.iter().map(ToString::to_string).collect()),
@@ -200,6 +209,7 @@ fn states(views: &[View]) -> String {
         ("bytes", Align::Right),
         ("cache used", Align::Right),
         ("of", Align::Right),
+        ("hits", Align::Right),
     ]);
     for view in views {
         let Some(status) = &view.status else {
@@ -214,9 +224,18 @@ fn states(views: &[View]) -> String {
             Bytes(status.archived_bytes).to_string(),
             Bytes(status.cache_used_bytes).to_string(),
             Bytes(status.cache_size_bytes).to_string(),
+            hits(status.cache_hit_bytes, status.cache_missed_bytes),
         ]);
     }
     table.render()
+}
+
+/// The part of the bytes read that the cache had.
+fn hits(hit: u64, missed: u64) -> String {
+    match hit + missed {
+        0 => "-".to_owned(),
+        all => format!("{} %", hit * 100 / all),
+    }
 }
 
 fn show_files(json: bool, views: &[FileView]) -> Outcome<()> {
@@ -232,8 +251,9 @@ fn show_files(json: bool, views: &[FileView]) -> Outcome<()> {
         ("name", Align::Left),
     ]);
     for view in views {
+        let state = view.state.clone().unwrap_or_else(|| view.kind.clone());
         table.row(vec![
-            view.state.clone().unwrap_or_else(|| view.kind.clone()),
+            if view.pinned { format!("{state}, pinned") } else { state },
             view.mode.clone(),
             format!("{}:{}", view.uid, view.gid),
             Bytes(view.size_bytes).to_string(),

@@ -57,6 +57,7 @@ fn the_packaged_configuration_explains_every_key_and_says_the_defaults() {
     whole.iscsi.listen = address();
     whole.admin = Admin { socket: path(), metrics: address(), officers: vec![1] };
     whole.archive.heads_also = vec![PathBuf::from("x")];
+    (whole.archive.heads_syslog, whole.archive.heads_mail) = (vec!["x".into()], vec!["x".into()]);
     let mut named = Vec::new();
     keys(&toml::Table::try_from(&whole).unwrap(), "", &mut named);
     assert!(named.len() > 30, "{named:?}");

@@ -17,6 +17,7 @@ pub mod master;
 pub mod membership;
 #[cfg(test)]
 mod model;
+mod proofs;
 pub mod rebuild;
 pub mod shares;
 pub mod smart;
@@ -122,6 +123,8 @@ pub struct Node {
     #[cfg(test)]
     breaks_off: Option<u64>,
     unrecorded: unrecorded::Unrecorded,
+    /// Exports of retention proofs under way.
+    pub proofs: proofs::Proofs,
     /// Counters of earlier servers.
     pub history: history::History,
     /// Allows one growth at a time.
@@ -198,6 +201,7 @@ impl Node {
             #[cfg(test)]
             breaks_off: None,
             unrecorded: unrecorded::Unrecorded::of(&site.dir),
+            proofs: proofs::Proofs::default(),
             history: history::History::of(&site.dir),
             growing: tokio::sync::Mutex::new(()),
             has_taken_up: AtomicBool::new(false),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use stele_archive::{Archive, BucketInfo};
+use stele_archive::{Archive, BucketInfo, ShareObjects};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use stele_codes::Code;
 use stele_file::FileError;
@@ -18,7 +18,7 @@ use stele_file::locks::Locks;
 use stele_file::nfs::server::Tls;
 use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
 use stele_file::share::registry::{Registry, ShareRow, SquashRow};
-use stele_file::share::{CACHE_MIN, Ground, RetentionRules, Root, Settings, Share};
+use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Settings, Share};
 use stele_ground::{Bytes, Duration};
 
 use super::Node;
@@ -63,16 +63,21 @@ impl Shares {
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
-    /// The NFS server of this node.
-    pub fn server(&self, archive: &Archive, start: u32) -> Arc<Server<Share>> {
+    /// The NFS server of this node. `instance` tells this start from every other one.
+    pub fn server(&self, archive: &Archive, start: u32, instance: impl FnOnce() -> u32) -> Arc<Server<Share>> {
         let make = || {
             let secret = *archive.gateway_secret();
             // Odd while the server runs, and larger with each start, as hosts with locks are told.
             let tls = self.tls.get().copied().unwrap_or(Tls::Off);
-            let options = Options { tls, ..Options::default() };
+            let options = Options { tls, instance: instance(), ..Options::default() };
             Arc::new(Server::new(secret, start | 1, Arc::new(Locks::default()), options))
         };
         Arc::clone(self.server.get_or_init(make))
+    }
+
+    /// The NFS server, once a share or a listener needed it.
+    pub fn running(&self) -> Option<&Arc<Server<Share>>> {
+        self.server.get()
     }
 
     /// Before the shares are opened.
@@ -128,6 +133,16 @@ impl Shares {
     }
 }
 
+/// The open shares of a node, for its S3 frontend.
+pub struct S3View(pub Arc<Node>);
+
+impl stele_archive::Shares for S3View {
+    fn objects(&self, bucket: &str) -> Option<Arc<dyn ShareObjects>> {
+        let share = self.0.shares.get(bucket)?;
+        Some(Arc::new(ObjectView::new(share)))
+    }
+}
+
 impl Node {
     pub fn registry(&self) -> Outcome<Registry> {
         Ok(Registry::new(self.archive()?.records()))
@@ -175,14 +190,14 @@ impl Node {
             files: Arc::clone(share),
             rules: rules(row)?,
         };
-        let server = self.shares.server(self.archive()?, super::wall_clock() as u32);
+        let server = self.shares.server(self.archive()?, super::wall_clock() as u32, || self.random_number());
         server.replace(export).map_err(|error| Failure::failed(error.to_string()))
     }
 
     /// Takes the share away from clients, and lets go of it.
     pub fn withdraw(&self, name: &str, number: u32) -> Option<Arc<Share>> {
         if let Ok(archive) = self.archive() {
-            self.shares.server(archive, super::wall_clock() as u32).remove(number);
+            self.shares.server(archive, super::wall_clock() as u32, || self.random_number()).remove(number);
         }
         self.shares.take(name)
     }
@@ -238,6 +253,7 @@ pub fn settings(bucket: &BucketInfo, row: &ShareRow) -> Settings {
             default_days: default.map(|default| default.period.days()),
             days_min: row.retention_min,
             days_max: row.retention_max,
+            commit_after: row.commit_after.map(|seconds| Duration::from_secs(u64::from(seconds))),
         },
     }
 }

@@ -112,6 +112,7 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::share::Remove>(),
     entry::<api::share::Ls>(),
     entry::<api::share::ArchiveFile>(),
+    entry::<api::share::Pin>(),
     entry::<api::share::Why>(),
     entry::<api::share::Mount>(),
     entry::<api::share::Unmount>(),
@@ -136,6 +137,10 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::archive::AuditShow>(),
     entry::<api::archive::AuditHead>(),
     entry::<api::archive::AuditVerify>(),
+    entry::<api::evidence::AuditProve>(),
+    entry::<api::evidence::ReceiptGet>(),
+    entry::<api::evidence::ProofBegin>(),
+    entry::<api::evidence::ProofNext>(),
 ];
 
 const fn entry<C: Call>() -> (&'static str, bool, Handler) {

@@ -3,7 +3,6 @@
 //!
 //! Failure model: a failed step is logged and repeated at the next turn. No acknowledgement depends on this work.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,8 @@ use tokio::task::JoinSet;
 
 use crate::config::Site;
 use crate::node::growth::When;
-use crate::node::{Node, heads, membership};
+use crate::node::{Node, membership};
+use crate::server::head_places::HeadPlaces;
 
 const STEP_EVERY: Duration = Duration::from_secs(1);
 /// Largest time from a disposal until the log holds no trace of its key.
@@ -31,7 +31,7 @@ const SCRUB_EVERY: Duration = Duration::from_secs(10);
 const SCRUB_PASS: u64 = 14 * 86_400;
 const SCRUB_LEAST: u64 = 1 << 20;
 
-pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
+pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>, places: HeadPlaces) {
     tasks.spawn(forget_removed(site.clone(), Arc::clone(node)));
     let Ok(archive) = node.archive().cloned() else { return };
     tasks.spawn(step(archive.clone(), Arc::clone(node)));
@@ -40,7 +40,6 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
     tasks.spawn(open_again(Arc::clone(node)));
     tasks.spawn(wash(Arc::clone(node)));
     tasks.spawn(grow(Arc::clone(node)));
-    let places = heads::places(site, &node.config);
     tasks.spawn(export_heads(archive, places, Duration::from_secs(node.config.archive.heads_every.max(1))));
 }
 
@@ -174,28 +173,15 @@ pub async fn keep_history(node: &Node) {
 /// Sends the last head before the server stops, so that heads cover all acts since the previous one.
 pub async fn send_heads(site: &Site, node: &Node) {
     let Ok(archive) = node.archive() else { return };
-    let places = heads::places(site, &node.config);
-    send(archive, &places, &mut vec![None; places.len()]).await;
-}
-
-async fn export_heads(archive: Archive, places: Vec<PathBuf>, every: Duration) {
-    let mut last = vec![None; places.len()];
-    loop {
-        send(&archive, &places, &mut last).await;
-        tokio::time::sleep(every).await;
+    match HeadPlaces::of(site, &node.config) {
+        Ok(mut places) => places.send(archive).await,
+        Err(failure) => tracing::warn!("the audit head was not exported: {failure}"),
     }
 }
 
-/// Sends the head to each place that lacks it; `last` is the number of records that each place has.
-async fn send(archive: &Archive, places: &[PathBuf], last: &mut [Option<u64>]) {
-    let head = match archive.audit_head_to_send().await {
-        Ok(head) => head,
-        Err(error) => return tracing::warn!("the audit head was not exported: {error}"),
-    };
-    for (place, last) in places.iter().zip(last).filter(|(_, last)| **last != Some(head.records)) {
-        match heads::write(place, &head) {
-            Ok(()) => *last = Some(head.records),
-            Err(failure) => tracing::warn!("the audit head was not exported: {failure}"),
-        }
+async fn export_heads(archive: Archive, mut places: HeadPlaces, every: Duration) {
+    loop {
+        places.send(&archive).await;
+        tokio::time::sleep(every).await;
     }
 }

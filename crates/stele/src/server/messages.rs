@@ -8,7 +8,7 @@
 //! twice. At [`WAITING_MAX`] messages the oldest is dropped, and the next message that arrives gives the number
 //! dropped. Alarms that stand at a start are sent again. Messages that wait at a stop are not sent.
 
-mod mail;
+pub(super) mod mail;
 mod webhook;
 
 use std::collections::{BTreeMap, VecDeque};

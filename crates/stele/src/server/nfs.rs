@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use stele_file::nfs::server::Peer;
@@ -13,6 +13,7 @@ use stele_file::nfs::{Ended, Server, portmap, serve_connection};
 use stele_file::share::Share;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -107,24 +108,41 @@ pub async fn unregister(address: Option<SocketAddr>) {
     let _ = timeout(RPCBIND_MAX, telling).await;
 }
 
-/// Archives, clears away and evicts, for all shares in turn.
+/// Archives, commits, clears away and evicts: a task for each share, so that a long one keeps no other back.
 pub async fn work(node: Arc<Node>) {
+    let mut tasks = JoinSet::new();
+    let mut known: Vec<Weak<Share>> = Vec::new();
     loop {
-        let mut wait = WORK_EVERY;
         // Where the archive was for reading only at the start, the shares open with its return.
         if let Err(failure) = node.open_shares().await {
             tracing::warn!("the shares could not be opened: {failure}");
         }
+        known.retain(|share| share.strong_count() > 0);
+        if let Some(server) = node.shares.running() {
+            server.expire().await;
+        }
         for share in node.shares.all() {
-            match share.work().await {
-                Ok(worked) if worked.more || share.is_pressed() => wait = Duration::from_millis(1),
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!("background work of share '{}': {error}", share.name());
-                    wait = WORK_AGAIN;
-                }
+            if !known.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(&share))) {
+                known.push(Arc::downgrade(&share));
+                tasks.spawn(work_on(Arc::clone(&node), share));
             }
         }
+        while tasks.try_join_next().is_some() {}
+        tokio::time::sleep(WORK_EVERY).await;
+    }
+}
+
+/// Background work of one share, until it is withdrawn.
+async fn work_on(node: Arc<Node>, share: Arc<Share>) {
+    while node.shares.get(share.name()).is_some_and(|open| Arc::ptr_eq(&open, &share)) {
+        let wait = match share.work().await {
+            Ok(worked) if worked.more || share.is_pressed() => Duration::from_millis(1),
+            Ok(_) => WORK_EVERY,
+            Err(error) => {
+                tracing::warn!("background work of share '{}': {error}", share.name());
+                WORK_AGAIN
+            }
+        };
         tokio::time::sleep(wait).await;
     }
 }

@@ -21,11 +21,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::head_places::HeadPlaces;
 use super::messages::Messages;
 use super::tls::{self, TlsFiles};
 use super::{admin, background, block, iscsi, nfs, notify, s3, smb, snapshot};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
+use crate::node::shares::S3View;
 use crate::node::{Node, smart};
 
 /// Time limit for requests under way after a stop begins.
@@ -81,6 +83,7 @@ impl Services {
         let files = files.or_else(|| configured(site, config));
         // Report errors of the configuration before offering any service.
         let acceptor = files.as_ref().map(tls::acceptor).transpose()?;
+        let head_places = HeadPlaces::of(site, config)?;
         let socket = site.admin_socket(config);
         let listener = admin::listen(&socket, "[admin] socket", !config.admin.officers.is_empty())?;
         let mut services = Services {
@@ -102,7 +105,7 @@ impl Services {
         services.serve_nbd().await?;
         services.serve_iscsi().await?;
         services.serve_shares().await?;
-        services.work_in_background(look);
+        services.work_in_background(look, head_places);
         Ok(services)
     }
 
@@ -155,7 +158,9 @@ impl Services {
         self.places.metrics = address.ip().is_loopback().then(|| format!("{scheme}://{address}/metrics"));
         self.places.certificate = files.map(|files| files.certificate);
         let (settings, clock) = (settings(config, address), Arc::new(SystemTime::now));
-        let frontend = Frontend::new(archive.clone(), settings, clock, Some(self.latest.source()));
+        let shares: Arc<dyn stele_archive::Shares> = Arc::new(S3View(Arc::clone(&self.node)));
+        let frontend =
+            Frontend::with_shares(archive.clone(), Some(shares), settings, clock, Some(self.latest.source()));
         let _ = self.node.s3.set(frontend.shared_metrics());
         self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend), acceptor));
         self.frontend = Some(frontend);
@@ -248,7 +253,7 @@ impl Services {
         if let Some(listen) = node.config.nfs.listen {
             let (listener, address) = s3::listen(listen, "[nfs] listen").await?;
             node.shares.note_address(address);
-            let server = node.shares.server(archive, crate::node::wall_clock() as u32);
+            let server = node.shares.server(archive, crate::node::wall_clock() as u32, || node.random_number());
             self.unattended.spawn(nfs::serve(listener, server, tls));
             self.unattended.spawn(nfs::register(address));
             self.places.nfs = Some(address.to_string());
@@ -273,10 +278,10 @@ impl Services {
         }
     }
 
-    fn work_in_background(&mut self, look: snapshot::Look) {
+    fn work_in_background(&mut self, look: snapshot::Look, head_places: HeadPlaces) {
         let node = &self.node;
         self.unattended.spawn(self.latest.clone().keep_fresh(Arc::clone(node), look));
-        background::start(&mut self.unattended, &self.site, node);
+        background::start(&mut self.unattended, &self.site, node, head_places);
         self.unattended.spawn(notify::keep_watch(Arc::clone(node)));
         self.unattended.spawn(smart::keep_asking(Arc::clone(node)));
     }

@@ -1,4 +1,4 @@
-//! NFS version 3 by hand, for calls that no packaged client makes: each opens a connection of its own.
+//! NFS version 3 by hand, for calls that no packaged client makes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,29 +24,114 @@ pub fn remove(port: u16, export: &str, name: &str, uid: u32) -> Result<(), u32> 
     status(&client.call(NFS, 12, &body))
 }
 
-struct Client {
+/// One connection; every failure is the NFS status.
+pub struct Client {
     stream: TcpStream,
     uid: u32,
     xid: u32,
 }
 
 impl Client {
-    fn new(port: u16, uid: u32) -> Client {
+    pub fn new(port: u16, uid: u32) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         Client { stream, uid, xid: 1 }
     }
 
-    fn mount(&mut self, export: &str) -> Vec<u8> {
+    pub fn mount(&mut self, export: &str) -> Vec<u8> {
         let answer = self.call(MOUNT, 1, &opaque(export.as_bytes()));
         status(&answer).unwrap();
         taken(&answer[4..])
     }
 
-    fn lookup(&mut self, directory: &[u8], name: &str) -> Result<Vec<u8>, u32> {
+    pub fn lookup(&mut self, directory: &[u8], name: &str) -> Result<Vec<u8>, u32> {
         let answer = self.call(NFS, 3, &[opaque(directory), opaque(name.as_bytes())].concat());
         status(&answer)?;
         Ok(taken(&answer[4..]))
+    }
+
+    pub fn create(&mut self, directory: &[u8], name: &str) -> Result<(), u32> {
+        // Unchecked; a mode of 0666; nothing else is set.
+        let how = words(&[0, 1, 0o666, 0, 0, 0, 0, 0]);
+        status(&self.call(NFS, 8, &[opaque(directory), opaque(name.as_bytes()), how].concat()))
+    }
+
+    pub fn remove(&mut self, directory: &[u8], name: &str) -> Result<(), u32> {
+        status(&self.call(NFS, 12, &[opaque(directory), opaque(name.as_bytes())].concat()))
+    }
+
+    pub fn rename(&mut self, directory: &[u8], from: &str, to: &str) -> Result<(), u32> {
+        let names = [opaque(directory), opaque(from.as_bytes()), opaque(directory), opaque(to.as_bytes())];
+        status(&self.call(NFS, 14, &names.concat()))
+    }
+
+    pub fn set_size(&mut self, file: &[u8], size: u64) -> Result<(), u32> {
+        // No mode, owner and group; the size; no times, no guard.
+        let body = [opaque(file), words(&[0, 0, 0, 1]), size.to_be_bytes().to_vec(), words(&[0, 0, 0])].concat();
+        self.patient(2, &body).map(drop)
+    }
+
+    pub fn write(&mut self, file: &[u8], offset: u64, data: &[u8], stable: bool) -> Result<(), u32> {
+        let how = words(&[data.len() as u32, if stable { 2 } else { 0 }]);
+        let body = [opaque(file), offset.to_be_bytes().to_vec(), how, opaque(data)].concat();
+        self.patient(7, &body).map(drop)
+    }
+
+    pub fn commit(&mut self, file: &[u8]) -> Result<(), u32> {
+        self.patient(21, &[opaque(file), vec![0; 12]].concat()).map(drop)
+    }
+
+    pub fn read_all(&mut self, file: &[u8]) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            let body = [opaque(file), (all.len() as u64).to_be_bytes().to_vec(), words(&[1 << 20])].concat();
+            let answer = self.patient(6, &body).unwrap();
+            let mut rest = after_attributes(&answer[4..]);
+            let (end, length) = (word(&rest[4..]) != 0, word(&rest[8..]) as usize);
+            rest = &rest[12..];
+            all.extend_from_slice(&rest[..length]);
+            if end {
+                return all;
+            }
+        }
+    }
+
+    /// The names in a directory.
+    pub fn names(&mut self, directory: &[u8]) -> Vec<String> {
+        let (mut names, mut cookie, mut verifier) = (Vec::new(), 0u64, vec![0; 8]);
+        loop {
+            let place = [cookie.to_be_bytes().to_vec(), verifier, words(&[60_000])].concat();
+            let answer = self.call(NFS, 16, &[opaque(directory), place].concat());
+            status(&answer).unwrap();
+            let rest = after_attributes(&answer[4..]);
+            verifier = rest[..8].to_vec();
+            let mut rest = &rest[8..];
+            while word(rest) == 1 {
+                let name = taken(&rest[12..]);
+                rest = &rest[16 + name.len().next_multiple_of(4)..];
+                cookie = u64::from_be_bytes(rest[..8].try_into().unwrap());
+                rest = &rest[8..];
+                let name = String::from_utf8(name).unwrap();
+                if name != "." && name != ".." {
+                    names.push(name);
+                }
+            }
+            if word(&rest[4..]) == 1 {
+                return names;
+            }
+        }
+    }
+
+    /// A call that the server may ask to repeat later.
+    fn patient(&mut self, procedure: u32, body: &[u8]) -> Result<Vec<u8>, u32> {
+        const JUKEBOX: u32 = 10_008;
+        super::wait_for("the server to take a call", || {
+            let answer = self.call(NFS, procedure, body);
+            match status(&answer) {
+                Err(JUKEBOX) => None,
+                other => Some(other.map(|()| answer)),
+            }
+        })
     }
 
     /// The result of a call that the server accepted.
@@ -91,4 +176,20 @@ fn opaque(bytes: &[u8]) -> Vec<u8> {
 fn taken(bytes: &[u8]) -> Vec<u8> {
     let length = u32::from_be_bytes(bytes[..4].try_into().unwrap()) as usize;
     bytes[4..4 + length].to_vec()
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes[..4].try_into().unwrap())
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// What follows attributes that may be there.
+fn after_attributes(bytes: &[u8]) -> &[u8] {
+    match word(bytes) {
+        0 => &bytes[4..],
+        _ => &bytes[88..],
+    }
 }

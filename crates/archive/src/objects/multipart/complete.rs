@@ -1,6 +1,7 @@
 //! The completion of an upload: the listed parts become an object.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use stele_catalog::{Snapshot, Transaction};
 
@@ -14,7 +15,7 @@ use crate::model::principal::{Access, Caller};
 use crate::model::secrets::CustomerKey;
 use crate::model::version::{ETag, ObjectInfo, Retention, VersionId};
 use crate::objects::install::Install;
-use crate::objects::put::WriteCondition;
+use crate::objects::put::{WriteCondition, check_metadata};
 use crate::record::content::{Content, Layout, LayoutPart, Place};
 use crate::record::part::PartRow;
 use crate::record::upload::UploadRow;
@@ -22,6 +23,7 @@ use crate::record::version::VersionRow;
 use crate::record::{PARTS, UPLOADS, keys};
 use crate::retention::rules::initial_retention;
 use crate::state::buckets::Bucket;
+use crate::store::alongside::Placement;
 use crate::store::lease::Lease;
 use crate::store::uploads::Upload;
 use crate::store::uploads::part_rows;
@@ -55,21 +57,48 @@ pub struct CompleteRequest {
 impl Archive {
     /// Makes the parts an object. A repeated completion returns the object that the first one made.
     pub async fn complete_upload(&self, caller: &Caller, request: CompleteRequest) -> Result<ObjectInfo> {
-        let result = self.try_complete(caller, &request).await;
+        self.complete_at(caller, request, None).await
+    }
+
+    /// As `complete_upload`, for the file gateway: the object gets another key than its upload, and the gateway's change
+    /// takes effect with it. The gateway lets nothing else store a version of that key meanwhile.
+    pub async fn complete_placed(
+        &self,
+        caller: &Caller,
+        request: CompleteRequest,
+        placement: Placement,
+    ) -> Result<ObjectInfo> {
+        self.complete_at(caller, request, Some(placement)).await
+    }
+
+    async fn complete_at(
+        &self,
+        caller: &Caller,
+        request: CompleteRequest,
+        placement: Option<Placement>,
+    ) -> Result<ObjectInfo> {
+        let result = self.try_complete(caller, &request, placement).await;
         let event = || Event::new(caller, Action::CompleteUpload).object(&request.bucket, &request.key);
         self.store().audited(result, event).await
     }
 
-    async fn try_complete(&self, caller: &Caller, request: &CompleteRequest) -> Result<ObjectInfo> {
+    async fn try_complete(
+        &self,
+        caller: &Caller,
+        request: &CompleteRequest,
+        placement: Option<Placement>,
+    ) -> Result<ObjectInfo> {
+        let target = placement.as_ref().map_or(request.key.as_str(), |placement| placement.key.as_str());
         let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
         let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
+        // The lock of the upload's key: parts change under it. No second one is taken, which might be the same.
         let lock = store.lock(bucket.number, &request.key).await?;
         let snapshot = store.snapshot()?;
         let upload = match store.upload(&*snapshot, &bucket, &request.key, &request.upload) {
             Ok(upload) => upload,
-            Err(error) => return completed_before(&*snapshot, &bucket, request)?.ok_or(error),
+            Err(error) => return completed_before(&*snapshot, &bucket, request, target)?.ok_or(error),
         };
         if let Some(key) = &request.customer_key
             && !upload.row.customer.as_ref().is_some_and(|mark| mark.recognises(key))
@@ -93,7 +122,11 @@ impl Archive {
             initial_retention(store, caller, &bucket, &request.key, upload.row.retention, upload.row.hold)?;
         let layout = layout_of(&chosen);
         let version = Assembled { size, checksums, retention, hold };
-        let row = version.row(store, &bucket, &upload, &chosen);
+        let mut row = version.row(store, &bucket, &upload, &chosen);
+        if let Some(placement) = &placement {
+            row.metadata.user.extend(placement.metadata.clone());
+            check_metadata(&row.metadata)?;
+        }
         let upload_key = keys::upload(bucket.number, &request.key, upload.number);
         let mut transaction =
             Transaction::new().equals(UPLOADS, upload_key.clone(), upload.raw.clone()).delete(UPLOADS, upload_key);
@@ -106,22 +139,28 @@ impl Archive {
             caller,
             action: Action::CompleteUpload,
             bucket: &bucket,
-            key: &request.key,
+            key: target,
             condition: &request.condition,
-            detail: Some(format!("upload {}, {} parts, {size} bytes", upload.id(), layout.parts.len())),
+            detail: Some(format!("upload {}, {} parts", upload.id(), layout.parts.len())),
             lock,
             left: rows.into_values().map(|row| (row.stream, row.note)).collect(),
+            alongside: placement.as_ref().map(|placement| Arc::clone(&placement.alongside)),
         };
         install.plain(store, row, Some(&layout), lease, transaction).await
     }
 }
 
 /// The object that this upload became already, if the completion is a repetition.
-fn completed_before(snapshot: &dyn Snapshot, bucket: &Bucket, request: &CompleteRequest) -> Result<Option<ObjectInfo>> {
+fn completed_before(
+    snapshot: &dyn Snapshot,
+    bucket: &Bucket,
+    request: &CompleteRequest,
+    target: &str,
+) -> Result<Option<ObjectInfo>> {
     let Ok(VersionId::Number(upload, _)) = VersionId::parse(&request.upload) else { return Ok(None) };
-    let newest = lookup::newest(snapshot, bucket, &request.key)?;
+    let newest = lookup::newest(snapshot, bucket, target)?;
     let done = newest.filter(|found| found.row.upload == Some(upload));
-    Ok(done.map(|found| found.info(bucket, &request.key)))
+    Ok(done.map(|found| found.info(bucket, target)))
 }
 
 fn layout_of(parts: &[(u32, PartRow)]) -> Layout {

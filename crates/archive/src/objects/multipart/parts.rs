@@ -110,6 +110,7 @@ impl Archive {
             expected: request.expected,
             body,
             target: Target::Part(Box::new(PartTarget { upload, number: request.number, algorithms, writing })),
+            ending: None,
         })
     }
 
@@ -232,5 +233,6 @@ fn part_info(row: &PartRow, bucket: &Bucket, key: String, caller: &Caller) -> Ob
         blake3: row.blake3,
         customer_key_md5: None,
         owner: caller.actor.to_string(),
+        logged: None,
     }
 }

@@ -91,3 +91,18 @@ fn a_volume_acknowledges_as_it_was_told_last_also_after_opening() {
     let owned = Command::SetVolume { name: "a2".into(), read_ahead: None, mode: Some(WriteMode::Volatile) };
     assert!(matches!(fixture.command(owned), Err(Trouble::Array(ArrayError::Refused(_)))));
 }
+
+#[test]
+fn a_forced_write_of_a_volatile_volume_is_durable_when_it_is_answered() {
+    let mut fixture = Fixture::new(8, 8, 52);
+    let shape = VolumeSpec { mode: WriteMode::Volatile, ..spec("a", "4+2", 1 << 20) };
+    let volume = fixture.create_volume(shape).id;
+    for (round, at) in [0u64, 8 * 4096, 100 * 4096].into_iter().enumerate() {
+        let data = pattern(round as u64 + 1, 4096);
+        let op = Op::Write { at, data: vec![Buffer::copy_of(&data).freeze()], fua: true };
+        let (_, answers) = fixture.submit_all(volume, vec![op]);
+        assert_eq!(answers.into_iter().flatten().next().expect("answered").1, Ok(()));
+        fixture.crash().expect("opened");
+        assert!(fixture.read(volume, at, 4096).expect("read") == data, "the write at {at} was lost");
+    }
+}

@@ -267,7 +267,7 @@ async fn other_programs_versions_and_procedures_are_unavailable() {
     let server = server();
     let mut client = Client::new(&server);
     for (at, word, expected) in
-        [(4, 100_227, vec![1]), (5, 4, vec![2, 3, 3]), (5, 2, vec![2, 3, 3]), (6, 22, vec![3]), (6, u32::MAX, vec![3])]
+        [(4, 100_227, vec![1]), (5, 5, vec![2, 3, 4]), (5, 2, vec![2, 3, 4]), (6, 22, vec![3]), (6, u32::MAX, vec![3])]
     {
         let mut record = client.record(Program::Nfs, 0, &[]);
         record[at * 4..at * 4 + 4].copy_from_slice(&u32::to_be_bytes(word));

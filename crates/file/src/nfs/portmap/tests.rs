@@ -34,16 +34,18 @@ async fn mapper(mut stream: DuplexStream, answers: &[Option<bool>]) -> Vec<(u32,
 #[tokio::test(start_paused = true)]
 async fn every_program_is_registered_anew() {
     let (mut stream, theirs) = duplex(4096);
-    let answers = [Some(false), Some(true)].repeat(4);
+    let answers = [Some(false), Some(true)].repeat(Program::ALL.len());
     let (registered, asked) = tokio::join!(register(&mut stream, 2049), mapper(theirs, &answers));
     registered.unwrap();
-    let expected: Vec<(u32, u32)> =
-        [100_003, 100_005, 100_021, 100_024].into_iter().flat_map(|number| [(UNSET, number), (SET, number)]).collect();
+    let expected: Vec<(u32, u32)> = [100_003, 100_005, 100_021, 100_024, 100_003]
+        .into_iter()
+        .flat_map(|number| [(UNSET, number), (SET, number)])
+        .collect();
     assert_eq!(asked, expected);
     let (mut stream, theirs) = duplex(4096);
-    let (removed, asked) = tokio::join!(unregister(&mut stream), mapper(theirs, &[Some(false); 4]));
+    let (removed, asked) = tokio::join!(unregister(&mut stream), mapper(theirs, &[Some(false); Program::ALL.len()]));
     removed.unwrap();
-    assert_eq!(asked.len(), 4);
+    assert_eq!(asked.len(), Program::ALL.len());
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use crate::nfs::handle::HANDLE_MAX;
 use crate::nfs::replay::{self, Repeated, Ticket};
 use crate::nfs::rpc::{self, Accepted, Call, Credentials, Refusal, Reply};
 use crate::nfs::server::{Peer, Server, Tls};
-use crate::nfs::{mount, nlm, notify, status};
+use crate::nfs::{mount, nlm, notify, status, v4};
 
 use super::{READ, Request, TRANSFER_MAX, WRITE, changes, is_once, perform, read, refuse, write};
 
@@ -37,7 +37,7 @@ pub enum Started {
     },
 }
 
-pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer, record: Bytes) -> Started {
+pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Arc<Exports<F>>, peer: Peer, record: Bytes) -> Started {
     let refused = || server.counters().refused.fetch_add(1, Ordering::Relaxed);
     let call = match Call::parse(record) {
         Ok(call) => call,
@@ -60,15 +60,13 @@ pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer
             false => refusal(Reply::unauthenticated(xid, rpc::AUTH_BAD_CREDENTIALS)),
         };
     }
-    let Some(program) = Program::of(call.program) else {
-        return refusal(Reply::refused(xid, Accepted::ProgramUnavailable));
+    let program = match Program::find(call.program, call.version) {
+        None => return refusal(Reply::refused(xid, Accepted::ProgramUnavailable)),
+        Some(Err((low, high))) => return refusal(Reply::refused(xid, Accepted::ProgramMismatch(low, high))),
+        Some(Ok(program)) => program,
     };
-    let version = program.number().1;
-    if call.version != version {
-        return refusal(Reply::refused(xid, Accepted::ProgramMismatch(version, version)));
-    }
     let name = program.procedures().get(call.procedure as usize);
-    if name.is_none_or(|name| name.is_empty()) {
+    if name.is_none_or(|name| name.is_empty()) || program == Program::Nfs4 && call.procedure > v4::COMPOUND {
         return refusal(Reply::refused(xid, Accepted::ProcedureUnavailable));
     }
     server.counters().called(program, call.procedure);
@@ -83,6 +81,7 @@ pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer
         Program::Mount => mount::start(server, exports, peer, call),
         Program::Lock => nlm::start(server, exports, peer, call),
         Program::Status => Started::Ready(notify::answer(server, peer, call)),
+        Program::Nfs4 => v4::start(server, exports, peer, call),
     }
 }
 

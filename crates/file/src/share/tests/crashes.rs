@@ -79,9 +79,13 @@ async fn drive(
             content[offset as usize..end].copy_from_slice(&data);
             known.push(content);
             let stability = if stable { Stability::File } else { Stability::Unstable };
-            share.write(&Caller::ROOT, Inode(*inode), offset, vec![data], stability).await?;
+            share.write(&Caller::ROOT, Inode(*inode), offset, vec![data.clone()], stability).await?;
             if stable {
-                known.drain(..known.len() - 1);
+                // Of earlier unstable writes it says nothing.
+                for earlier in known {
+                    earlier.resize(earlier.len().max(end), 0);
+                    earlier[offset as usize..end].copy_from_slice(&data);
+                }
             }
         }
         (7, Some(inode)) => {
@@ -103,6 +107,65 @@ async fn drive(
         }
     }
     Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn stable_writes_over_recorded_content_leave_the_times_to_the_next_record() {
+    let stage = Stage::new(1);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 40_000)).await;
+    let stable = async |share: &crate::Share, offset: u64, seed: u64| {
+        let data = content(seed, 4096);
+        let written = share.write(&Caller::ROOT, inode, offset, vec![data], Stability::File).await;
+        written.expect("a stable write").0.after
+    };
+    stable(&share, 0, 2).await;
+    let recorded = share.row(inode).expect("the row");
+    stable(&share, 4096, 3).await;
+    let last = stable(&share, 8192, 4).await;
+    assert_eq!(share.row(inode).expect("the row"), recorded, "a transaction for times alone");
+    drop(share);
+    stage.cache.power_on();
+
+    let share = stage.share().await;
+    let mut expected = content(1, 40_000).to_vec();
+    for (offset, seed) in [(0, 2), (4096, 3), (8192, 4)] {
+        expected[offset..offset + 4096].copy_from_slice(&content(seed, 4096));
+    }
+    assert!(read(&share, inode).await == expected, "a stable write is gone");
+    let after = share.attributes(inode).await.expect("attributes");
+    let late = after.modified.nanoseconds() - last.modified.nanoseconds();
+    assert!((0..=1_000_000_000).contains(&late), "the time of the last write is {late} ns late");
+    assert!(after.change > last.change, "a client would take its cached content for current");
+    settle(&stage, &share).await;
+    assert_eq!(share.row(inode).expect("the row").lags, None);
+    drop(share);
+    let again = stage.share().await.attributes(inode).await.expect("attributes");
+    assert_eq!((again.modified, again.change), (after.modified, after.change), "times drift with each start");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stable_write_after_the_slack_is_recorded_and_times_that_are_set_stay() {
+    let stage = Stage::new(2);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 40_000)).await;
+    let stable = async |share: &crate::Share| {
+        let data = content(9, 4096);
+        share.write(&Caller::ROOT, inode, 0, vec![data], Stability::File).await.expect("a stable write");
+    };
+    stable(&share).await;
+    stage.pass(2);
+    stable(&share).await;
+    let seen = share.attributes(inode).await.expect("attributes");
+    assert_eq!(crate::Moment::from(share.row(inode).expect("the row").modified), seen.modified);
+    stable(&share).await;
+    let set = crate::Moment { seconds: 1_000_000, nanoseconds: 5 };
+    let changes = Changes { modified: Some(crate::SetTime::At(set)), ..Changes::default() };
+    share.set_attributes(&Caller::ROOT, inode, changes, None).await.expect("the time is set");
+    drop(share);
+    stage.cache.power_on();
+    let share = stage.share().await;
+    assert_eq!(share.attributes(inode).await.expect("attributes").modified, set);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,14 @@
 //! What the tests stand on: an archive on memory, a cache volume that can lose power, and a clock that moves when told.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures_channel::oneshot;
 use stele_archive::{
     Archive, BucketChange, Foundation, MasterKey, NewBucket, NoGuard, Options, Reading, Surroundings, Timestamp,
 };
-use stele_catalog::MemoryCatalog;
+use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 use stele_ground::{Bytes as Size, Dice, Instant};
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request};
 
@@ -78,12 +80,46 @@ impl Port for Volume {
     }
 }
 
+type Queue = VecDeque<(Transaction, oneshot::Sender<Result<Receipt, CatalogError>>)>;
+
+/// A catalog whose transactions take effect a moment after they were handed over, in order.
+struct Late {
+    catalog: Arc<MemoryCatalog>,
+    queue: Arc<Mutex<Queue>>,
+}
+
+impl Catalog for Late {
+    fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
+        let (answerer, answer) = oneshot::channel();
+        let (catalog, queue) = (Arc::clone(&self.catalog), Arc::clone(&self.queue));
+        queue.lock().expect("no test panics with the queue").push_back((transaction, answerer));
+        tokio::spawn(async move {
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            let next = queue.lock().expect("no test panics with the queue").pop_front();
+            if let Some((transaction, answerer)) = next {
+                drop(answerer.send(catalog.commit(transaction).await));
+            }
+        });
+        Pending::future(async move {
+            answer.await.unwrap_or_else(|_| Err(CatalogError::Stopped("the test has ended".into())))
+        })
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {
+        self.catalog.snapshot()
+    }
+}
+
 #[derive(Clone)]
 pub struct Stage {
     pub clock: Arc<Clock>,
     pub cache: Volume,
-    data: Volume,
+    pub data: Volume,
+    master: Arc<std::sync::OnceLock<MasterKey>>,
     catalog: Arc<MemoryCatalog>,
+    late: bool,
     archive: Arc<tokio::sync::OnceCell<Archive>>,
     pub settings: Settings,
     pub bucket: NewBucket,
@@ -96,7 +132,9 @@ impl Stage {
             clock: Arc::new(Clock { state: Mutex::new((Dice::new(seed), reading)) }),
             cache: Volume::new(CACHE),
             data: Volume::new(DATA),
+            master: Arc::default(),
             catalog: Arc::new(MemoryCatalog::new()),
+            late: false,
             archive: Arc::default(),
             settings: Settings::default(),
             bucket: NewBucket::default(),
@@ -112,7 +150,14 @@ impl Stage {
             default_days: Some(10),
             days_min: None,
             days_max: None,
+            commit_after: None,
         };
+        self
+    }
+
+    /// The catalog answers each commit after a moment, in which other tasks run.
+    pub fn late(mut self) -> Stage {
+        self.late = true;
         self
     }
 
@@ -124,15 +169,7 @@ impl Stage {
     pub async fn archive(&self) -> &Archive {
         self.archive
             .get_or_init(async || {
-                let foundation = Foundation {
-                    catalog: Arc::clone(&self.catalog) as Arc<dyn stele_catalog::Catalog>,
-                    data: Handle::new(self.data.clone()),
-                    surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
-                    guard: Arc::new(NoGuard),
-                    master: MasterKey::generate(&*self.clock),
-                };
-                let options = Options { segment: Size(4 << 20), ..Options::default() };
-                let archive = Archive::create(foundation, options).await.expect("a new store");
+                let archive = Archive::create(self.foundation(), options()).await.expect("a new store");
                 let admin = stele_archive::Caller::local(0);
                 archive.create_bucket(&admin, NAME, self.bucket.clone()).await.expect("a new bucket");
                 archive
@@ -142,6 +179,25 @@ impl Stage {
                 archive
             })
             .await
+    }
+
+    fn foundation(&self) -> Foundation {
+        Foundation {
+            catalog: match self.late {
+                true => Arc::new(Late { catalog: Arc::clone(&self.catalog), queue: Arc::default() }),
+                false => Arc::clone(&self.catalog) as Arc<dyn Catalog>,
+            },
+            data: Handle::new(self.data.clone()),
+            surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
+            guard: Arc::new(NoGuard),
+            master: self.master.get_or_init(|| MasterKey::generate(&*self.clock)).clone(),
+        }
+    }
+
+    /// Opens the archive anew, as after a crash of the server.
+    pub async fn reopen(&mut self) {
+        let archive = Archive::open(self.foundation(), options()).await.expect("the store opens");
+        self.archive = Arc::new(tokio::sync::OnceCell::new_with(Some(archive)));
     }
 
     pub async fn share(&self) -> Share {
@@ -156,7 +212,7 @@ impl Stage {
 
     /// Deletes every record of files, as a rebuild of the catalog does.
     pub async fn forget_files(&self) {
-        use stele_catalog::{Direction, KeyRange, Table, Transaction};
+        use stele_catalog::{Direction, KeyRange, Table};
         let records = self.archive().await.records();
         let mut transaction = Transaction::new();
         for table in (64..=71).map(Table) {
@@ -178,6 +234,10 @@ impl Stage {
     pub fn moment(&self) -> Moment {
         Moment::from_nanoseconds(i128::from(self.clock.now().wall.0) * 1_000_000)
     }
+}
+
+fn options() -> Options {
+    Options { segment: Size(4 << 20), ..Options::default() }
 }
 
 /// Content that repeats for a seed.

@@ -129,7 +129,8 @@ pub fn room(site: &Site) -> Finding {
 /// Only heads that were sent elsewhere reveal a pool that was rolled back as a whole.
 pub fn heads(site: &Site, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if config.archive.heads_also.is_empty() {
+    let archive = &config.archive;
+    if archive.heads_also.is_empty() && archive.heads_syslog.is_empty() && archive.heads_mail.is_empty() {
         findings.push(Finding::new(
             "heads",
             Verdict::Note,

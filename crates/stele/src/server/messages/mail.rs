@@ -23,8 +23,13 @@ fn mailbox(key: &str, text: &str) -> Outcome<Mailbox> {
 
 impl Mail {
     pub fn new(site: &Site, config: &Messages) -> Outcome<Mail> {
-        let missing = |key: &str| {
-            Failure::usage(format!("[messages] has mail_to and no {key}")).next("OPERATIONS.md lists what mail needs")
+        Mail::to(site, config, "mail_to", &config.mail_to)
+    }
+
+    /// Mail to other addresses; `key` names their setting.
+    pub fn to(site: &Site, config: &Messages, key: &str, addresses: &[String]) -> Outcome<Mail> {
+        let missing = |absent: &str| {
+            Failure::usage(format!("{key} needs {absent} under [messages]")).next("OPERATIONS.md lists what mail needs")
         };
         let server = config.mail_server.clone().ok_or_else(|| missing("mail_server"))?;
         if server.contains('@') {
@@ -32,7 +37,7 @@ impl Mail {
                 .next("write the user into mail_user, and the path of a file with the password into mail_password"));
         }
         let from = mailbox("mail_from", config.mail_from.as_ref().ok_or_else(|| missing("mail_from"))?)?;
-        let to = config.mail_to.iter().map(|text| mailbox("mail_to", text)).collect::<Outcome<_>>()?;
+        let to = addresses.iter().map(|text| mailbox(key, text)).collect::<Outcome<_>>()?;
         let mut transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(&server).map_err(|error| {
             Failure::usage(format!("[messages] mail_server: '{server}' cannot be used: {error}"))
                 .next("write smtps://HOST, smtp://HOST:587?tls=required, or smtp://HOST:25 without TLS")
@@ -51,11 +56,16 @@ impl Mail {
     }
 
     pub async fn send(&self, message: &Message) -> Result<(), String> {
-        let mut mail = lettre::Message::builder().from(self.from.clone()).subject(subject(message));
+        self.deliver(subject(message), text(message)).await
+    }
+
+    /// Sends a mail in plain text.
+    pub async fn deliver(&self, subject: String, text: String) -> Result<(), String> {
+        let mut mail = lettre::Message::builder().from(self.from.clone()).subject(subject);
         for to in &self.to {
             mail = mail.to(to.clone());
         }
-        let mail = mail.body(text(message)).map_err(|error| error.to_string())?;
+        let mail = mail.body(text).map_err(|error| error.to_string())?;
         self.transport.send(mail).await.map(drop).map_err(|error| error.to_string())
     }
 }

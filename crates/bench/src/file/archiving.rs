@@ -1,0 +1,111 @@
+//! From the first byte of a file to its verified version in the archive, and back.
+
+use std::time::{Duration, Instant};
+
+use crate::harness::{Bench, Unit};
+use crate::process::Usage;
+
+use super::client::{Call, Client};
+use super::servers::Stele;
+use super::{CPU_SUFFIX, content};
+
+const FILES: Unit = Unit::more("files/s");
+const MEGABYTES: Unit = Unit::more("MB/s");
+const FILE_CPU: Unit = Unit::less("us/file");
+
+/// Small files, in directories of this many.
+const SMALL: u64 = 6000;
+/// Bytes of the large file, several times the cache that it goes through.
+const LARGE: u64 = 512 << 20;
+const CACHE: &str = "64MiB";
+const PIECE: u64 = 256 << 10;
+
+const SMALL_NAME: &str = "4 KiB files through to archived";
+const LARGE_NAME: &str = "512 MiB file through to archived";
+const COLD_NAME: &str = "retrieval, cold";
+const CACHED_NAME: &str = "retrieval, cached";
+
+pub fn run(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
+    if bench.wants(SMALL_NAME) || bench.wants(&format!("{SMALL_NAME}{CPU_SUFFIX}")) {
+        small(bench, stele)?;
+    }
+    if [LARGE_NAME, COLD_NAME, CACHED_NAME].iter().any(|name| bench.wants(name)) {
+        large(bench, stele)?;
+    }
+    Ok(())
+}
+
+fn small(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
+    let mut client = stele.share("small", "1GiB", "0")?;
+    let (root, data) = (client.root().to_vec(), content(4096));
+    let before = Usage::of(stele.process).cpu_nanoseconds;
+    let begun = Instant::now();
+    let name = |index: u64| format!("record-{index:06}");
+    client.many(SMALL, 32, |index| Call::create(&root, &name(index)))?;
+    let mut handles = Vec::new();
+    for index in 0..SMALL {
+        handles.push(client.find(&name(index))?.ok_or("a file is not there")?);
+    }
+    client.many(SMALL, 32, |index| Call::write(&handles[index as usize], 0, &data, false))?;
+    client.many(SMALL, 32, |index| Call::commit(&handles[index as usize]))?;
+    archived(stele, "small", SMALL)?;
+    let elapsed = begun.elapsed().as_secs_f64();
+    let spent = Usage::of(stele.process).cpu_nanoseconds - before;
+    bench.figure(SMALL_NAME, FILES, SMALL as f64 / elapsed, Some(("mark", 3000.0)), Some(1.0));
+    let name = format!("{SMALL_NAME}{CPU_SUFFIX}");
+    bench.figure(&name, FILE_CPU, spent as f64 / 1e3 / SMALL as f64, None, None);
+    Ok(())
+}
+
+fn large(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
+    let mut client = stele.share("large", CACHE, "0")?;
+    let begun = Instant::now();
+    let file = client.make("large")?;
+    // The largest file that fits the cache goes through it piece by piece only when it is archived; this one is made of
+    // parts that do.
+    let part = 32 << 20;
+    let mut parts = vec![file];
+    for index in 1..LARGE / part {
+        parts.push(client.make(&format!("large-{index}"))?);
+    }
+    let data = content(PIECE as usize);
+    for part_file in &parts {
+        client.fill(part_file, part, &data)?;
+    }
+    archived(stele, "large", parts.len() as u64)?;
+    let megabytes = LARGE as f64 / 1e6;
+    bench.figure(LARGE_NAME, MEGABYTES, megabytes / begun.elapsed().as_secs_f64(), None, None);
+    let begun = Instant::now();
+    read(&mut client, &parts, part)?;
+    bench.figure(COLD_NAME, MEGABYTES, megabytes / begun.elapsed().as_secs_f64(), None, None);
+    let last = &parts[parts.len() - 1..];
+    read(&mut client, last, part)?;
+    let begun = Instant::now();
+    for _ in 0..16 {
+        read(&mut client, last, part)?;
+    }
+    bench.figure(CACHED_NAME, MEGABYTES, 16.0 * part as f64 / 1e6 / begun.elapsed().as_secs_f64(), None, None);
+    Ok(())
+}
+
+fn read(client: &mut Client, files: &[Vec<u8>], length: u64) -> Result<(), String> {
+    for file in files {
+        client.many(length / PIECE, 8, |index| Call::read(file, index * PIECE, PIECE as u32))?;
+    }
+    Ok(())
+}
+
+/// Waits until this many files are archived and none is open.
+fn archived(stele: &Stele, share: &str, files: u64) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        let status = stele.status(share)?["status"].clone();
+        if status["archived_files"].as_u64() >= Some(files) && status["open_files"].as_u64() == Some(0) {
+            return Ok(());
+        }
+        if begun.elapsed() > Duration::from_secs(20) {
+            return Err(format!("not archived after two minutes: {status}"));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,8 @@
+mod clients;
+mod compound;
+mod files;
+mod locking;
+mod names;
+mod opening;
+mod recovery;
+mod sessions;

@@ -1,0 +1,100 @@
+//! Retention that an S3 client puts on a file: the archive decides, and the file is committed by it.
+//!
+//! Crash point: the version is retained, and the row does not say yet that the file is committed. It is that of a commit
+//! over a protocol of files (`super::super::retention`): the caller had no answer, and asks again.
+
+use stele_archive::{Access, ArchiveError, Caller, Result, Retention, VersionId};
+
+use super::key::Path;
+use super::{ATTEMPTS, ObjectView, There, refusal, to_its_end};
+use crate::share::reading::key_of;
+use crate::share::records::InodeRow;
+use crate::share::retention::{WRITE, shown};
+use crate::share::tree;
+
+impl ObjectView {
+    pub(super) async fn retain_object(
+        &self,
+        caller: &Caller,
+        key: &str,
+        version: Option<VersionId>,
+        retention: Option<Retention>,
+        bypass_governance: bool,
+    ) -> Result<()> {
+        let caller = self.on_behalf(caller, Access::Retain, key).await?;
+        let (view, key) = (self.clone(), key.to_owned());
+        let change = async move { view.retain_file(caller, &key, version, retention, bypass_governance).await };
+        to_its_end(change).await
+    }
+
+    async fn retain_file(
+        self,
+        caller: Caller,
+        key: &str,
+        version: Option<VersionId>,
+        retention: Option<Retention>,
+        bypass: bool,
+    ) -> Result<()> {
+        let share = &self.share;
+        let path = Path::parse(key)?;
+        for _ in 0..ATTEMPTS {
+            let There::File(inode, row) = self.look(&path)? else { return Err(self.missing(key)) };
+            if path.directory {
+                return Err(self.missing(key));
+            }
+            let file = key_of(inode);
+            let set = |version| share.archive.set_retention(&caller, &share.name, &file, version, retention, bypass);
+            if version.is_some_and(|version| !holds(&row, version)) {
+                return set(version).await.map(drop).map_err(|error| error.with_key(&file, key));
+            }
+            if row.open {
+                self.archive_now(inode).await?;
+            }
+            let gate = share.step(|core| Ok(core.content(inode)?.1.gate.clone())).map_err(refusal)?;
+            let _held = gate.write_owned().await;
+            let ready = share.step(|core| {
+                let writers = core.writers(inode);
+                let (row, content) = core.content(inode)?;
+                Ok(!row.open && content.grown.is_none() && writers == 0 && row.links > 0)
+            });
+            if !ready.map_err(refusal)? {
+                continue;
+            }
+            set(version).await.map_err(|error| error.with_key(&file, key))?;
+            let now = share.archive.compliance_time();
+            let change = share.change(|change, _| {
+                let mut row = change.row(inode)?;
+                let Some(until) = retention.map(|retention| retention.until).or(row.committed.map(|_| now)) else {
+                    return Ok(());
+                };
+                let first = commit(&mut row, until.0);
+                row.alter(change.now);
+                let directories: Vec<u64> = row.names.iter().map(|name| name.directory).collect();
+                change.put_row(inode, row);
+                for directory in directories.into_iter().filter(|_| first) {
+                    tree::count(change, directory)?;
+                }
+                Ok(())
+            });
+            return change.await.map_err(refusal);
+        }
+        Err(ArchiveError::Busy("the file is being written; try again".into()))
+    }
+}
+
+/// Whether this version is the file's present content.
+fn holds(row: &InodeRow, version: VersionId) -> bool {
+    !row.open && row.archived.as_ref().is_some_and(|archived| archived.version == version.to_string())
+}
+
+/// Marks a file as committed until this time. Answers whether it was not before.
+pub fn commit(row: &mut InodeRow, until: u64) -> bool {
+    let first = row.committed.is_none();
+    row.committed = Some(until);
+    row.accessed = shown(stele_archive::Timestamp(until)).into();
+    // A committed file that can only grow keeps the permission to.
+    if first {
+        row.mode &= !WRITE;
+    }
+    first
+}

@@ -1,0 +1,92 @@
+//! Receipts: a write, a deletion, a change of retention or of a hold answers with one if `x-stele-receipt: 1` asks for it.
+//!
+//! The act has taken place when its receipt is made. A receipt that cannot be made therefore never makes the request
+//! fail: the answer says so in `x-stele-receipt-error`, and `stele receipt get` gives the receipt later.
+
+use super::Wire;
+use crate::call::Call;
+use crate::operation::Operation;
+use crate::refusal::refuse;
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue};
+use s3s::{S3ErrorCode, S3Response, S3Result};
+
+const RECEIPT: HeaderName = HeaderName::from_static("x-stele-receipt");
+const RECEIPT_ERROR: HeaderName = HeaderName::from_static("x-stele-receipt-error");
+
+/// Largest receipt in an answer, in base64. Names of the greatest length need most of it.
+const RECEIPT_MAX: usize = 32 << 10;
+
+/// Refuses headers of Stele's own that this operation does not carry out.
+pub fn check(operation: Operation, headers: &HeaderMap) -> S3Result<()> {
+    use Operation as O;
+    let gives = matches!(
+        operation,
+        O::PutObject
+            | O::CopyObject
+            | O::CompleteMultipartUpload
+            | O::DeleteObject
+            | O::PutObjectRetention
+            | O::PutObjectLegalHold
+    );
+    for (name, value) in headers.iter().filter(|(name, _)| name.as_str().starts_with("x-stele-")) {
+        if *name != RECEIPT || !gives {
+            return Err(refuse(
+                S3ErrorCode::NotImplemented,
+                format!("A header you provided implies functionality that this operation does not have: {name}"),
+            ));
+        }
+        if value.as_bytes() != b"1" {
+            return Err(refuse(S3ErrorCode::InvalidArgument, "The only value of x-stele-receipt is 1."));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the request asks for a receipt.
+pub fn is_wanted(headers: &HeaderMap) -> bool {
+    headers.contains_key(RECEIPT)
+}
+
+/// An act that may have a receipt.
+pub struct Act<'a> {
+    pub wanted: bool,
+    pub bucket: &'a str,
+    pub key: &'a str,
+    /// The number of its audit record. None: the request changed nothing.
+    pub logged: Option<u64>,
+    /// SHA-256 of the content, if it was signed and verified.
+    pub sha256: Option<[u8; 32]>,
+}
+
+/// Adds the receipt to the answer, if it was asked for.
+pub async fn add<T>(wire: &Wire, call: &Call, act: Act<'_>, response: &mut S3Response<T>) {
+    if !act.wanted {
+        return;
+    }
+    let (name, text) = match make(wire, call, &act).await {
+        Ok(text) => (RECEIPT, text),
+        Err(reason) => {
+            tracing::warn!("no receipt was given for {}/{}: {reason}", act.bucket, act.key);
+            (RECEIPT_ERROR, reason)
+        }
+    };
+    let printable: String = text.chars().filter(|character| (' '..='~').contains(character)).collect();
+    if let Ok(value) = HeaderValue::from_str(&printable) {
+        response.headers.insert(name, value);
+    }
+}
+
+async fn make(wire: &Wire, call: &Call, act: &Act<'_>) -> Result<String, String> {
+    if wire.objects.is_share(act.bucket) {
+        return Err("the audit log names a file of a share by its archive key: there is no receipt by its path".into());
+    }
+    let Some(logged) = act.logged else { return Err("the request changed nothing".to_owned()) };
+    let receipt = wire.archive.receipt_of_act(&call.caller, act.bucket, act.key, logged, act.sha256).await;
+    let receipt = receipt.map_err(|error| error.to_string())?;
+    let text = base64_simd::STANDARD.encode_to_string(receipt.to_json());
+    match text.len() > RECEIPT_MAX {
+        true => Err(format!("a receipt of {} bytes, at most {RECEIPT_MAX} fit into an answer", text.len())),
+        false => Ok(text),
+    }
+}

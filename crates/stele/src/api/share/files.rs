@@ -1,0 +1,175 @@
+//! Calls about single files of a share.
+
+use serde::{Deserialize, Serialize};
+use stele_file::files::Files;
+use stele_file::share::Share;
+use stele_file::{Caller, Inode, Kind as FileKind};
+
+use super::open;
+use crate::api::{Actor, Call};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::node::Node;
+use crate::node::shares::failed;
+
+/// Entries of a directory that one answer carries.
+const LISTED_MAX: usize = 10_000;
+
+/// One file of a share.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FileView {
+    pub name: String,
+    /// `file`, `directory`, `link` or `special`.
+    pub kind: String,
+    /// `open`, `archived` or `locked`; none of what has no content.
+    pub state: Option<String>,
+    pub mode: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub size_bytes: u64,
+    /// Seconds since 1970.
+    #[serde(with = "crate::moment::option", default)]
+    pub modified: Option<u64>,
+    /// The end of its retention.
+    pub retained_until: Option<String>,
+    /// Its content stays in the cache.
+    pub pinned: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ls {
+    pub name: String,
+    pub path: String,
+}
+
+impl Call for Ls {
+    const NAME: &'static str = "share/ls";
+    type Answer = Vec<FileView>;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<FileView>> {
+        let share = open(node, &self.name)?;
+        let inode = find(&share, &self.name, &self.path)?;
+        let about = share.attributes(inode).await.map_err(failed)?;
+        if about.kind != FileKind::Directory {
+            let name = self.path.rsplit('/').next().unwrap_or(&self.path).to_owned();
+            return Ok(vec![file_view(node, &share, name, &about)?]);
+        }
+        let (mut views, mut cookie) = (Vec::new(), 0);
+        loop {
+            let listing = share.read_directory(&Caller::ROOT, inode, cookie, 1000).await.map_err(failed)?;
+            for entry in &listing.entries {
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                views.push(file_view(node, &share, name, &entry.attributes)?);
+                cookie = entry.cookie;
+            }
+            if listing.end || listing.entries.is_empty() {
+                return Ok(views);
+            }
+            if views.len() >= LISTED_MAX {
+                return Err(Failure::new(Kind::Refused, format!("more than {LISTED_MAX} entries lie there"))
+                    .next("list a directory below, or mount the share"));
+            }
+        }
+    }
+}
+
+fn find(share: &Share, name: &str, path: &str) -> Outcome<Inode> {
+    share.resolve(path).map_err(|error| {
+        let failure = failed(error);
+        Failure { error: format!("`{name}/{path}`: {}", failure.error), ..failure }
+    })
+}
+
+fn file_view(node: &Node, share: &Share, name: String, about: &stele_file::Attributes) -> Outcome<FileView> {
+    let state = match about.kind {
+        FileKind::File => Some(share.state(about.inode).map_err(failed)?),
+        _ => None,
+    };
+    let now = node.archive()?.compliance_time();
+    Ok(FileView {
+        name,
+        kind: match about.kind {
+            FileKind::File => "file",
+            FileKind::Directory => "directory",
+            FileKind::Link => "link",
+            _ => "special",
+        }
+        .to_owned(),
+        state: state.as_ref().map(|state| state.word(now).to_owned()),
+        mode: format!("{:04o}", about.mode),
+        uid: about.uid,
+        gid: about.gid,
+        size_bytes: about.size,
+        modified: u64::try_from(about.modified.seconds).ok(),
+        retained_until: state.and_then(|state| state.committed).map(|until| until.to_string()),
+        pinned: share.is_pinned(about.inode),
+    })
+}
+
+/// Archives a file now, without waiting until it is idle.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ArchiveFile {
+    pub name: String,
+    pub path: String,
+}
+
+impl Call for ArchiveFile {
+    const NAME: &'static str = "share/archive";
+    type Answer = FileView;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<FileView> {
+        let share = open(node, &self.name)?;
+        let inode = find(&share, &self.name, &self.path)?;
+        share.archive_now(inode).await.map_err(failed)?;
+        let about = share.attributes(inode).await.map_err(failed)?;
+        file_view(node, &share, self.path, &about)
+    }
+}
+
+/// Keeps a file's content in the cache, or no longer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pin {
+    pub name: String,
+    pub path: String,
+    pub pinned: bool,
+}
+
+impl Call for Pin {
+    const NAME: &'static str = "share/pin";
+    type Answer = FileView;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<FileView> {
+        let share = open(node, &self.name)?;
+        let inode = find(&share, &self.name, &self.path)?;
+        match self.pinned {
+            true => drop(share.pin(inode).await.map_err(failed)?),
+            false => share.unpin(inode).await.map_err(failed)?,
+        }
+        let about = share.attributes(inode).await.map_err(failed)?;
+        file_view(node, &share, self.path, &about)
+    }
+}
+
+/// Why a file cannot be removed, and when it could.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Why {
+    pub name: String,
+    pub path: String,
+}
+
+impl Call for Why {
+    const NAME: &'static str = "share/why";
+    type Answer = stele_archive::Why;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<stele_archive::Why> {
+        let share = open(node, &self.name)?;
+        let inode = find(&share, &self.name, &self.path)?;
+        let state = share.state(inode).map_err(failed)?;
+        match node.archive()?.why(&actor.caller(), &self.name, &state.key, None).await {
+            Err(stele_archive::ArchiveError::NoSuchKey { .. }) => {
+                Err(Failure::missing(format!("`{}/{}` is not archived; nothing retains it", self.name, self.path))
+                    .next("`stele share archive` archives it now"))
+            }
+            other => {
+                let mut why = other?;
+                why.key = format!("{} (inode {})", self.path, state.key);
+                Ok(why)
+            }
+        }
+    }
+}

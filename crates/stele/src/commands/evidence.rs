@@ -1,0 +1,280 @@
+//! Runs `stele receipt` and `stele proof`. What verifies reads files only: no server, no pool, no configuration.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use stele_archive::{
+    BundleFiles, ConsistencyProof, ContentHasher, Finding, ProofSelection, Receipt, SignedHead, verify_bundle,
+};
+use stele_ground::Shown;
+
+use crate::api::evidence as calls;
+use crate::cli::evidence::{Proof, Receipt as ReceiptCommand};
+use crate::commands::archive::object_named;
+use crate::commands::print_json;
+use crate::config::Site;
+use crate::connection::Connection;
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::output::json_line;
+
+/// Largest file that holds a receipt, a head or a proof.
+const EVIDENCE_MAX: u64 = 1 << 20;
+
+pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcome<()> {
+    match command {
+        ReceiptCommand::Get { object, record, to } => {
+            let (bucket, key, version) = object_named(&object)?;
+            let receipt = exact(site, calls::ReceiptGet { bucket, key, version, record }).await?;
+            write_new(&to, &line(&receipt)?)
+        }
+        ReceiptCommand::Verify { file, key, content, later } => {
+            let public = public_key(&key)?;
+            let receipt = read_receipt(&file)?;
+            let holds = |checked: Result<(), Finding>, path: &Path| checked.map_err(|finding| wrong(path, &finding));
+            holds(receipt.verify(&public), &file)?;
+            if let Some(path) = &content {
+                holds(receipt.check_content(&digests(path, &receipt)?), path)?;
+            }
+            let later = later.map(|path| read_json::<ConsistencyProof>(&path, "a proof").map(|proof| (path, proof)));
+            let later = later.transpose()?;
+            if let Some((path, proof)) = &later {
+                holds(proof.verify(&receipt.head, &public), path)?;
+            }
+            if json {
+                return print_json(&serde_json::json!({
+                    "store": receipt.store,
+                    "record": receipt.entry.record,
+                    "head_records": receipt.head.records,
+                    "content_compared": content.is_some(),
+                    "later_records": later.map(|(_, proof)| proof.head.records),
+                }));
+            }
+            show(&receipt);
+            if let Some(path) = content {
+                println!("{} is its content.", path.display());
+            }
+            if let Some((_, proof)) = later {
+                let head = &proof.head;
+                println!("The log of {} records, signed {}, still begins with it.", head.records, Shown(&head.time));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn show(receipt: &Receipt) {
+    let version = receipt.version.as_deref().map(|version| format!("@{version}")).unwrap_or_default();
+    println!("{}/{}{}", Shown(&receipt.bucket), Shown(&receipt.key), Shown(&version));
+    let mut lines: Vec<(&str, Option<String>)> = vec![
+        ("act", Some(format!("{} by {} at {}", receipt.action, receipt.actor, receipt.time))),
+        ("size", receipt.size_bytes.map(|size| format!("{size} bytes"))),
+        ("BLAKE3", receipt.blake3.clone()),
+        ("SHA-256", receipt.sha256.clone()),
+    ];
+    let until = receipt.keep_until.as_deref().unwrap_or_default();
+    lines.push(("retention", receipt.retention_mode.as_ref().map(|mode| format!("{mode} until {until}"))));
+    lines.push(("legal hold", receipt.legal_hold.map(|hold| if hold { "on" } else { "off" }.to_owned())));
+    let (record, head) = (receipt.entry.record, &receipt.head);
+    lines.push(("audit log", Some(format!("record {record}, under the head of {} records", head.records))));
+    lines.push(("signed", Some(format!("{} by store {}", receipt.signed, receipt.store))));
+    for (name, value) in lines {
+        if let Some(value) = value {
+            println!("  {name:<11}{}", Shown(&value));
+        }
+    }
+    println!("The receipt holds.");
+}
+
+pub async fn proof(site: &Site, json: bool, command: Proof) -> Outcome<()> {
+    match command {
+        Proof::Export { bucket, prefix, matter, to } => {
+            fs::create_dir(&to).map_err(|error| io_failure("make", &to, &error))?;
+            let connection = Connection::find(site).await?;
+            let exported = export(&connection, ProofSelection { bucket, prefix, matter }, &to).await;
+            connection.leave().await?;
+            exported.map_err(|failure| {
+                let next = format!("{} is not complete; remove it. {}", to.display(), failure.next);
+                failure.next(next.trim_end().to_owned())
+            })?;
+            verify(json, &to, None)
+        }
+        Proof::Verify { dir, key } => verify(json, &dir, key.as_deref()),
+    }
+}
+
+async fn export(connection: &Connection, selection: ProofSelection, to: &Path) -> Outcome<()> {
+    let begun = connection.exact(calls::ProofBegin { selection }).await?;
+    let mut files: BTreeMap<PathBuf, File> = BTreeMap::new();
+    let mut signed = false;
+    while !signed && let Some(piece) = connection.exact(calls::ProofNext { export: begun.export }).await? {
+        let path = to.join(Path::new(&piece.file).file_name().unwrap_or_default());
+        let file = match files.entry(path.clone()) {
+            std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),
+            std::collections::btree_map::Entry::Vacant(new) => {
+                new.insert(File::create_new(&path).map_err(|error| io_failure("write", &path, &error))?)
+            }
+        };
+        file.write_all(piece.text.as_bytes()).map_err(|error| io_failure("write", &path, &error))?;
+        if let Some(signature) = piece.signature {
+            let (path, bytes) = (path.with_extension("sig"), hex(&signature).unwrap_or_default());
+            let written = File::create_new(&path).and_then(|mut file| file.write_all(&bytes).and(file.sync_all()));
+            written.map_err(|error| io_failure("write", &path, &error))?;
+            signed = true;
+        }
+    }
+    for (path, file) in &files {
+        file.sync_all().map_err(|error| io_failure("write", path, &error))?;
+    }
+    Ok(())
+}
+
+fn verify(json: bool, dir: &Path, key: Option<&Path>) -> Outcome<()> {
+    let public = key.map(public_key).transpose()?;
+    let verdict = verify_bundle(&Directory(dir), public.as_ref().map(|key| key.as_slice()))
+        .map_err(|finding| wrong(dir, &finding))?;
+    if json {
+        return print_json(&verdict);
+    }
+    let matter = verdict.matter.as_deref().map(|matter| format!(" under the matter {matter}")).unwrap_or_default();
+    println!(
+        "{}/{}{}: {} versions and {} records of the audit log hold,",
+        Shown(&verdict.bucket),
+        Shown(&verdict.prefix),
+        Shown(&matter),
+        verdict.versions,
+        verdict.records
+    );
+    let time = Shown(&verdict.head_time).to_string();
+    println!("under the head of {} records that store {} signed at {time}.", verdict.head_records, verdict.store);
+    if !verdict.key_given {
+        println!("Compare the key with one that came on another way: {}", verdict.public_key);
+    }
+    Ok(())
+}
+
+/// The files of a bundle in a directory. Everything in it counts; only plain files are read.
+struct Directory<'a>(&'a Path);
+
+impl BundleFiles for Directory<'_> {
+    fn names(&self) -> Result<Vec<String>, Finding> {
+        let unread = |error: std::io::Error| format!("it cannot be read: {error}");
+        let entries = fs::read_dir(self.0).map_err(unread)?;
+        entries
+            .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()).map_err(unread))
+            .collect()
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, Finding> {
+        let path = self.0.join(name);
+        let unread = |error: std::io::Error| format!("{name} cannot be read: {error}");
+        if !fs::symlink_metadata(&path).map_err(unread)?.is_file() {
+            return Err(format!("{name} is not a plain file"));
+        }
+        Ok(Box::new(File::open(&path).map_err(unread)?))
+    }
+}
+
+/// `stele audit key`.
+pub async fn key(site: &Site, json: bool, to: &str) -> Outcome<()> {
+    let head = exact(site, crate::api::archive::AuditHead {}).await?;
+    if json {
+        return print_json(&serde_json::json!({ "store": head.store, "public_key": head.public_key }));
+    }
+    write_new(to, &format!("{}\n", head.public_key))
+}
+
+/// `stele audit prove`.
+pub async fn prove(site: &Site, from: &Path, to: &str) -> Outcome<()> {
+    let text = read_text(from)?;
+    let head = match serde_json::from_str::<SignedHead>(text.trim()) {
+        Ok(head) => head,
+        Err(_) => read_receipt(from)?.head,
+    };
+    let proof = exact(site, calls::AuditProve { from: head }).await?;
+    write_new(to, &line(&proof)?)
+}
+
+async fn exact<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
+    let connection = Connection::find(site).await?;
+    let answer = connection.exact(call).await;
+    connection.leave().await?;
+    answer
+}
+
+fn wrong(path: &Path, finding: &str) -> Failure {
+    Failure::new(Kind::Damaged, format!("{} does not hold: {finding}", path.display()))
+        .next("get it again from its source; if it stays so, somebody changed it or it is of another store")
+}
+
+fn line(value: &impl serde::Serialize) -> Outcome<String> {
+    let text = json_line(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+    Ok(format!("{text}\n"))
+}
+
+/// Writes a new file, or standard output.
+fn write_new(to: &str, text: &str) -> Outcome<()> {
+    if to == "-" {
+        print!("{text}");
+        return Ok(());
+    }
+    let path = Path::new(to);
+    let written = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()).and(file.sync_all()));
+    written.map_err(|error| io_failure("write", path, &error))
+}
+
+fn read_text(path: &Path) -> Outcome<String> {
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| io_failure("read", path, &error))?;
+    let read = file.take(EVIDENCE_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| io_failure("read", path, &error))?;
+    match text.len() as u64 > EVIDENCE_MAX {
+        true => Err(Failure::usage(format!("{} has more than {EVIDENCE_MAX} bytes", path.display()))),
+        false => Ok(text),
+    }
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Outcome<T> {
+    serde_json::from_str(read_text(path)?.trim()).map_err(|error| wrong(path, &format!("it is not {what}: {error}")))
+}
+
+/// A receipt as `receipt get` writes it, or as S3 answers carry it, in base64.
+fn read_receipt(path: &Path) -> Outcome<Receipt> {
+    let text = read_text(path)?;
+    let text = text.trim();
+    let decoded = match text.starts_with('{') {
+        true => Some(text.as_bytes().to_vec()),
+        false => base64_simd::STANDARD.decode_to_vec(text.trim_start_matches("x-stele-receipt:").trim()).ok(),
+    };
+    let read = decoded.as_deref().map(serde_json::from_slice::<Receipt>);
+    match read {
+        Some(Ok(receipt)) => Ok(receipt),
+        Some(Err(error)) => Err(wrong(path, &format!("it is not a receipt: {error}"))),
+        None => Err(wrong(path, "it is neither JSON nor base64")),
+    }
+}
+
+fn public_key(path: &Path) -> Outcome<[u8; 32]> {
+    stele_archive::public_key(read_text(path)?.as_bytes()).map_err(|finding| {
+        Failure::usage(format!("{}: {finding}", path.display())).next("`stele audit key` prints the key of a store")
+    })
+}
+
+fn hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text.chars().map(|digit| u8::try_from(digit.to_digit(16)?).ok()).collect();
+    digits.map(|digits| digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
+}
+
+fn digests(path: &Path, receipt: &Receipt) -> Outcome<stele_archive::ContentDigests> {
+    let failure = |error: std::io::Error| io_failure("read", path, &error);
+    let mut file = File::open(path).map_err(failure)?;
+    let (mut hasher, mut buffer) = (ContentHasher::new(receipt.parts.as_deref()), vec![0; 1 << 20]);
+    loop {
+        let count = file.read(&mut buffer).map_err(failure)?;
+        match buffer.get(..count).filter(|read| !read.is_empty()) {
+            Some(read) => hasher.update(read),
+            None => return Ok(hasher.finish()),
+        }
+    }
+}

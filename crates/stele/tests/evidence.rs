@@ -1,0 +1,189 @@
+//! Receipts and retention proofs, from the server to an auditor on another machine with a public key.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use support::{Place, Server};
+
+/// `stele` as on a clean machine: no data directory, no server.
+fn elsewhere(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stele"));
+    command.args(arguments).current_dir("/").env_remove("STELE_DIR");
+    command.output().unwrap()
+}
+
+#[track_caller]
+fn holds(arguments: &[&str]) -> String {
+    let output = elsewhere(arguments);
+    assert!(output.status.success(), "stele {arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+fn fails(arguments: &[&str], word: &str) {
+    let output = elsewhere(arguments);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "stele {arguments:?}: {text}");
+    assert!(text.contains(word), "stele {arguments:?} should speak of '{word}': {text}");
+}
+
+fn records(place: &Place, server: &Server) {
+    let made = place.stele(&["bucket", "create", "records", "--lock", "--retention", "compliance:7y"]);
+    assert!(made.status.success(), "{made:?}");
+    server.put("/records/2026/ledger", b"the ledger of 2026");
+    server.put("/records/2026/minutes", &vec![7; 70_000]);
+    server.put("/records/2025/old", b"");
+}
+
+#[test]
+fn a_receipt_is_verified_elsewhere() {
+    let place = Place::new("receipt");
+    let server = place.up();
+    records(&place, &server);
+    let [key, receipt, header, proof, copy, other] =
+        ["stele.pub", "receipt", "header", "proof", "copy", "other"].map(|name| place.path(name));
+    assert!(place.stele(&["audit", "key", "--to", &key]).status.success());
+    assert!(place.stele(&["receipt", "get", "records/2026/ledger", "--to", &receipt]).status.success());
+    let asked = server.ask("PUT", "/records/2026/second").header("x-stele-receipt", "1").body("second");
+    let answer = server.send(asked);
+    std::fs::write(&header, answer.header("x-stele-receipt").unwrap()).unwrap();
+    std::fs::write(&copy, b"the ledger of 2026").unwrap();
+    std::fs::write(&other, b"the ledger of 2027").unwrap();
+    server.put("/records/2026/third", b"third");
+    assert!(place.stele(&["audit", "prove", &receipt, "--to", &proof]).status.success());
+    // No file is written over.
+    place.refused(9, &["exists"], &["audit", "key", "--to", &key]);
+    // A receipt for another record, and one that is not about the object.
+    let refused = place.stele(&["receipt", "get", "records/2026/ledger", "--record", "1"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    place.refused(4, &["ledger"], &["receipt", "get", "records/ledger"]);
+    server.stop();
+
+    // Without the server the command opens the pool, and signs with the same key.
+    let later = place.stele(&["receipt", "get", "records/2026/ledger"]);
+    assert!(later.status.success(), "{later:?}");
+    std::fs::write(place.0.join("later"), later.stdout).unwrap();
+    holds(&["receipt", "verify", &place.path("later"), "--key", &key]);
+
+    let text = holds(&["receipt", "verify", &receipt, "--key", &key, "--content", &copy, "--later", &proof]);
+    assert!(text.contains("COMPLIANCE until") && text.contains("still begins with it"), "{text}");
+    let text = holds(&["receipt", "verify", &header, "--key", &key]);
+    assert!(text.contains("SHA-256"), "the signature covered the digest: {text}");
+    let json = holds(&["receipt", "verify", &receipt, "--key", &key, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((json["content_compared"].as_bool(), json["later_records"].is_null()), (Some(false), true), "{json}");
+    fails(&["receipt", "verify", &receipt, "--key", &key, "--content", &other], "BLAKE3");
+    fails(&["receipt", "verify", &header, "--key", &key, "--later", &proof], "begins at record");
+    let text = std::fs::read_to_string(&receipt).unwrap();
+    std::fs::write(&other, text.replacen("COMPLIANCE", "GOVERNANCE", 1)).unwrap();
+    fails(&["receipt", "verify", &other, "--key", &key], "signature of the receipt");
+    std::fs::write(&other, format!("{}\n", "0".repeat(64))).unwrap();
+    fails(&["receipt", "verify", &receipt, "--key", &other], "another key");
+}
+
+/// The verifier in Python, if Python and its package are on this machine.
+fn python(arguments: &[&str]) -> Option<Output> {
+    let known = Command::new("python3").args(["-c", "import cryptography"]).output();
+    if !known.is_ok_and(|output| output.status.success()) {
+        println!("left out: the verifier in Python needs python3 and its package cryptography");
+        return None;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/verify-proof.py");
+    Some(Command::new("python3").arg(script).args(arguments).output().unwrap())
+}
+
+#[test]
+fn a_retention_proof_is_verified_by_two_programs() {
+    let place = Place::new("proof");
+    let server = place.up();
+    records(&place, &server);
+    server.put("/records/2026/minutes", b"another version");
+    let hold = "<LegalHold><Status>ON</Status></LegalHold>";
+    assert_eq!(server.send(server.ask("PUT", "/records/2025/old?legal-hold").body(hold)).status, 200);
+    let refused = server.ask("DELETE", "/records/2026/ledger");
+    assert_eq!(server.send(refused).status, 204, "a delete without a version adds a marker");
+    let begun = server.send(server.ask("POST", "/records/2026/parts?uploads")).text();
+    let upload = support::http::between(&begun, "<UploadId>", "</UploadId>").unwrap();
+    let part = |number: u32, body: Vec<u8>| {
+        let target = format!("/records/2026/parts?partNumber={number}&uploadId={upload}");
+        let etag = server.put(&target, &body).header("etag").unwrap();
+        format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>")
+    };
+    let list = part(1, vec![1; 5 << 20]) + &part(2, vec![2; 1000]);
+    let list = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
+    let done = server.ask("POST", &format!("/records/2026/parts?uploadId={upload}")).body(list.as_str());
+    assert_eq!(server.send(done).status, 200);
+
+    let [key, proof, held] = ["stele.pub", "proof", "held"].map(|name| place.path(name));
+    assert!(place.stele(&["audit", "key", "--to", &key]).status.success());
+    let json = place.json(&["proof", "export", "--bucket", "records", "--prefix", "2026/", "--to", &proof]);
+    assert_eq!((json["versions"].as_u64(), json["key_given"].as_bool()), (Some(5), Some(false)), "{json}");
+    let json = place.json(&["proof", "export", "--bucket", "records", "--matter", "s3", "--to", &held]);
+    assert_eq!(json["versions"], 1, "{json}");
+    place.refused(9, &["exists"], &["proof", "export", "--bucket", "records", "--to", &proof]);
+    place.refused(4, &["nothing"], &["proof", "export", "--bucket", "nothing", "--to", &place.path("nothing")]);
+    server.stop();
+
+    for dir in [&proof, &held] {
+        let text = holds(&["proof", "verify", dir, "--key", &key]);
+        assert!(text.contains("hold,"), "{text}");
+        if let Some(output) = python(&[dir, "--key", &key]) {
+            assert!(output.status.success(), "{output:?}");
+        }
+    }
+    let copy = place.path("copy");
+    std::fs::write(&copy, b"another version").unwrap();
+    let Some(output) = python(&[&proof, "--key", &key, "--content", "2026/minutes", &copy]) else { return };
+    assert!(output.status.success(), "{output:?}");
+    let output = python(&[&proof, "--content", "2026/ledger", &copy]).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+
+    // A sample of bytes for both programs; the archive's own tests alter every byte.
+    let files: Vec<_> = std::fs::read_dir(&proof).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 7);
+    for path in files {
+        let whole = std::fs::read(&path).unwrap();
+        for at in [0, whole.len() / 3, whole.len() / 2, whole.len() - 1] {
+            let mut altered = whole.clone();
+            altered[at] ^= 0x20;
+            std::fs::write(&path, &altered).unwrap();
+            fails(&["proof", "verify", &proof], "does not hold");
+            let output = python(&[&proof]).unwrap();
+            assert_eq!(output.status.code(), Some(1), "byte {at} of {}: {output:?}", path.display());
+        }
+        std::fs::write(&path, &whole).unwrap();
+    }
+    holds(&["proof", "verify", &proof]);
+    std::fs::write(format!("{proof}/more"), b"more").unwrap();
+    fails(&["proof", "verify", &proof], "no part of");
+    assert_eq!(python(&[&proof]).unwrap().status.code(), Some(1));
+}
+
+#[test]
+fn heads_go_to_a_syslog_server() {
+    let place = Place::new("heads-syslog");
+    place.up().stop();
+    let syslog = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    syslog.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let port = syslog.local_addr().unwrap().port();
+    let config = place.0.join("stele.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let with = |line: &str| text.replacen("[archive]\n", &format!("[archive]\n{line}\n"), 1);
+    std::fs::write(&config, with("heads_syslog = [\"log.example.org\"]")).unwrap();
+    place.refused(2, &["heads_syslog", "udp:HOST"], &["serve"]);
+    std::fs::write(&config, with("heads_mail = [\"auditor@example.org\"]")).unwrap();
+    place.refused(2, &["heads_mail", "mail_server"], &["serve"]);
+    std::fs::write(&config, with(&format!("heads_syslog = [\"udp:127.0.0.1:{port}\"]"))).unwrap();
+    let server = place.serve();
+    let mut buffer = [0; 4096];
+    let (length, _) = syslog.recv_from(&mut buffer).unwrap();
+    let line = String::from_utf8(buffer[..length].to_vec()).unwrap();
+    assert!(line.starts_with("<110>1 "), "{line}");
+    // The line as a syslog server keeps it is an anchor.
+    std::fs::write(place.0.join("line"), format!("{line}\n")).unwrap();
+    let verdict = place.json(&["audit", "verify", "--anchor", &place.path("line")]);
+    assert!(verdict["anchored"].as_u64().is_some_and(|records| records > 0), "{verdict}");
+    server.stop();
+}

@@ -1,0 +1,365 @@
+//! Proof that people may trust a share. Files change through NFS, a mount and S3 at once, while the server is killed, a
+//! drive lies and another one is away. Every byte is compared with a model.
+//!
+//! Here the proof runs for some seconds; `./x soak --files SECONDS` runs it for the given time
+//! (`STELE_FILES_SECONDS`), from the seed in `STELE_FILES_SEED`.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use stele_ground::Dice;
+use support::nfs::Client;
+use support::{Place, Server, content, installed, is_whole, wait_for};
+
+const SHARE: &str = "proof";
+const FILES_MAX: usize = 24;
+const LENGTH_MAX: u64 = 3 << 20;
+/// Acts between two faults.
+const ACTS: u32 = 150;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// What a file may hold: its content as it was durable last, and after each change since.
+struct Known(Vec<Vec<u8>>);
+
+impl Known {
+    fn now(&self) -> &[u8] {
+        self.0.last().expect("a file has content")
+    }
+
+    fn changed(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut next = self.now().to_vec();
+        change(&mut next);
+        self.0.push(next);
+    }
+
+    fn is_durable(&mut self) {
+        self.0.drain(..self.0.len() - 1);
+    }
+
+    /// After a kill each byte is one that the file had there since it was durable last.
+    fn check_after_kill(&self, name: &str, found: &[u8]) {
+        assert!(self.0.iter().any(|had| had.len() == found.len()), "{name} has {} bytes", found.len());
+        for (at, byte) in found.iter().enumerate() {
+            let had = self.0.iter().any(|content| content.get(at) == Some(byte));
+            let hole = *byte == 0 && self.0.iter().any(|content| content.len() <= at);
+            assert!(had || hole, "{name}: byte {at} was never written");
+        }
+    }
+}
+
+struct Proof {
+    place: Place,
+    server: Option<Server>,
+    client: Client,
+    root: Vec<u8>,
+    /// A directory where the share is mounted, if this machine can.
+    mount: Option<PathBuf>,
+    files: BTreeMap<String, Known>,
+    dice: Dice,
+    made: u64,
+}
+
+impl Proof {
+    fn new(seed: u64) -> Proof {
+        let place = Place::new("files-proof");
+        place.pool(5);
+        place.edit_config(|text| text.replace("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n"));
+        let server = place.serve();
+        let create = [
+            "share",
+            "create",
+            SHARE,
+            "--cache",
+            "32MiB",
+            "--archive-after",
+            "1",
+            "--squash",
+            "none",
+            "--mode",
+            "0777",
+        ];
+        place.json(&create);
+        let mount = installed(&["sh", "-c", "test $(id -u) = 0 && test -e /dev/fuse"]).then(|| {
+            let directory = PathBuf::from(place.path("mounted"));
+            std::fs::create_dir(&directory).unwrap();
+            directory
+        });
+        let (client, root) = connected(&place);
+        let files = BTreeMap::new();
+        let proof = Proof { place, server: Some(server), client, root, mount, files, dice: Dice::new(seed), made: 0 };
+        proof.mount();
+        proof
+    }
+
+    fn mount(&self) {
+        if let Some(directory) = &self.mount {
+            self.place.json(&["share", "mount", SHARE, &directory.display().to_string()]);
+        }
+    }
+
+    fn start(&mut self) {
+        if let Some(directory) = &self.mount {
+            // The mount of the killed server is dead.
+            let _ = std::process::Command::new("umount").arg("-l").arg(directory).output();
+        }
+        self.server = Some(self.place.serve());
+        (self.client, self.root) = connected(&self.place);
+        self.mount();
+    }
+
+    fn kill(&mut self) {
+        self.server.take().expect("a server runs").kill();
+    }
+
+    fn handle(&mut self, name: &str) -> Vec<u8> {
+        self.client.lookup(&self.root, name).unwrap_or_else(|status| panic!("{name}: NFS status {status}"))
+    }
+
+    fn read(&mut self, name: &str) -> Vec<u8> {
+        let handle = self.handle(name);
+        self.client.read_all(&handle)
+    }
+
+    fn act(&mut self) {
+        let names: Vec<String> = self.files.keys().cloned().collect();
+        let picked = self.dice.pick(&names).cloned();
+        match (self.dice.below(20), picked) {
+            (0..=2, _) | (_, None) if self.files.len() < FILES_MAX => self.create(),
+            (3..=9, Some(name)) => self.write(&name),
+            (10..=11, Some(name)) => self.truncate(&name),
+            (12, Some(name)) => self.rename(&name),
+            (13, Some(name)) => self.remove(&name),
+            (14..=15, Some(name)) => self.compare(&name),
+            (16, Some(name)) => self.put(&name),
+            (17, Some(name)) => self.get(&name),
+            (_, Some(name)) => {
+                let handle = self.handle(&name);
+                self.client.commit(&handle).unwrap();
+                self.known(&name).is_durable();
+            }
+            (_, None) => {}
+        }
+    }
+
+    fn known(&mut self, name: &str) -> &mut Known {
+        self.files.get_mut(name).expect("a known file")
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        self.mount.as_ref().map(|directory| directory.join(name))
+    }
+
+    fn create(&mut self) {
+        self.made += 1;
+        let name = format!("f{}", self.made);
+        match (self.path(&name), self.dice.one_in(2)) {
+            (Some(path), true) => drop(std::fs::File::create_new(path).unwrap()),
+            _ => self.client.create(&self.root, &name).unwrap(),
+        }
+        self.files.insert(name, Known(vec![Vec::new()]));
+    }
+
+    fn write(&mut self, name: &str) {
+        let offset = self.dice.below(LENGTH_MAX) & if self.dice.one_in(2) { !4095 } else { !0 };
+        let most = if self.dice.one_in(4) { 300_000 } else { 20_000 };
+        let length = 1 + self.dice.below(most);
+        let data = content(self.dice.roll(), length as usize);
+        let end = (offset + length) as usize;
+        self.known(name).changed(|content| {
+            content.resize(content.len().max(end), 0);
+            content[offset as usize..end].copy_from_slice(&data);
+        });
+        match self.path(name) {
+            Some(path) if self.dice.one_in(2) => {
+                let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+                file.write_all_at(&data, offset).unwrap();
+                if self.dice.one_in(3) {
+                    file.sync_all().unwrap();
+                    self.known(name).is_durable();
+                }
+            }
+            _ => {
+                let stable = self.dice.one_in(3);
+                let handle = self.handle(name);
+                self.client.write(&handle, offset, &data, stable).unwrap();
+                if stable {
+                    // Of earlier unstable writes it says nothing.
+                    for earlier in &mut self.known(name).0 {
+                        earlier.resize(earlier.len().max(end), 0);
+                        earlier[offset as usize..end].copy_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+
+    fn truncate(&mut self, name: &str) {
+        let size = self.dice.below(LENGTH_MAX);
+        match self.path(name) {
+            Some(path) if self.dice.one_in(2) => {
+                std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(size).unwrap();
+            }
+            _ => {
+                let handle = self.handle(name);
+                self.client.set_size(&handle, size).unwrap();
+            }
+        }
+        let known = self.known(name);
+        known.changed(|content| content.resize(size as usize, 0));
+        known.is_durable();
+    }
+
+    fn rename(&mut self, name: &str) {
+        self.made += 1;
+        let to = format!("f{}", self.made);
+        match (self.path(name), self.path(&to)) {
+            (Some(from), Some(to)) if self.dice.one_in(2) => std::fs::rename(from, to).unwrap(),
+            _ => self.client.rename(&self.root, name, &to).unwrap(),
+        }
+        let known = self.files.remove(name).expect("a known file");
+        self.files.insert(to, known);
+    }
+
+    fn remove(&mut self, name: &str) {
+        match self.path(name) {
+            Some(path) if self.dice.one_in(2) => std::fs::remove_file(path).unwrap(),
+            _ => self.client.remove(&self.root, name).unwrap(),
+        }
+        self.files.remove(name);
+    }
+
+    fn compare(&mut self, name: &str) {
+        let found = match self.path(name) {
+            Some(path) if self.dice.one_in(2) => std::fs::read(path).unwrap(),
+            _ => self.read(name),
+        };
+        assert!(found == self.known(name).now(), "{name} differs");
+    }
+
+    fn put(&mut self, name: &str) {
+        let length = self.dice.below(400_000);
+        let data = content(self.dice.roll(), length as usize);
+        let answer = self.server.as_ref().expect("a server runs").put(&format!("/{SHARE}/{name}"), &data);
+        assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+        let known = self.known(name);
+        known.0.push(data);
+        known.is_durable();
+    }
+
+    fn get(&mut self, name: &str) {
+        let answer = self.server.as_ref().expect("a server runs").get(&format!("/{SHARE}/{name}"));
+        match answer.status {
+            200 => assert!(answer.body == self.known(name).now(), "{name} differs over S3"),
+            status => assert_eq!(status, 503, "{}", String::from_utf8_lossy(&answer.body)),
+        }
+    }
+
+    /// Everything, after a kill: as NFS shows it, and again once it is archived.
+    fn check(&mut self) {
+        let mut listed = self.client.names(&self.root);
+        listed.sort();
+        let known: Vec<String> = self.files.keys().cloned().collect();
+        assert_eq!(listed, known, "the names after a kill");
+        for name in known {
+            let found = self.read(&name);
+            let known = self.known(&name);
+            known.check_after_kill(&name, &found);
+            *known = Known(vec![found]);
+        }
+    }
+
+    fn whole(&self) {
+        wait_for("a pool without faults", || {
+            let status = self.place.json(&["pool", "status"]);
+            (is_whole(&status) && status["rebuild"].is_null()).then_some(())
+        });
+    }
+
+    /// A drive that gives other bytes without an error; a scrub finds them.
+    fn damage(&mut self, drive: u64) {
+        let path = self.place.path(&format!("d{drive}.img"));
+        let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.seek(SeekFrom::Start(96 << 20)).unwrap();
+        file.write_all(&content(drive, 16 << 20)).unwrap();
+        drop(file);
+        self.place.json(&["pool", "scrub", "--wait"]);
+    }
+
+    fn fault(&mut self, round: u64) {
+        let drive = |proof: &Proof, number: u64| proof.place.path(&format!("d{number}.img"));
+        match round % 3 {
+            0 => {
+                self.kill();
+                self.start();
+            }
+            1 => {
+                let (there, away) = (drive(self, round % 5), self.place.path("away.img"));
+                self.kill();
+                std::fs::rename(&there, &away).unwrap();
+                self.start();
+                self.check();
+                for _ in 0..ACTS / 3 {
+                    self.act();
+                }
+                self.kill();
+                std::fs::rename(&away, &there).unwrap();
+                self.start();
+            }
+            _ => {
+                self.damage(round % 5);
+                self.kill();
+                self.start();
+            }
+        }
+        self.check();
+        self.whole();
+    }
+}
+
+fn connected(place: &Place) -> (Client, Vec<u8>) {
+    let status = place.json(&["share", "status", SHARE]);
+    let mut client = Client::new(status["nfs_port"].as_u64().unwrap() as u16, 0);
+    let root = client.mount(&format!("/{SHARE}"));
+    (client, root)
+}
+
+#[test]
+fn what_was_answered_is_read_through_every_protocol_while_drives_fail_and_the_server_is_killed() {
+    let begun = Instant::now();
+    let lasts = Duration::from_secs(number("STELE_FILES_SECONDS").unwrap_or(0));
+    let seed = number("STELE_FILES_SEED").unwrap_or(1);
+    println!("seed {seed}");
+    let mut proof = Proof::new(seed);
+    let mut round = 0;
+    // Each kind of fault at least once.
+    while round < 3 || begun.elapsed() < lasts {
+        for _ in 0..ACTS {
+            proof.act();
+        }
+        proof.fault(round);
+        round += 1;
+        println!("round {round}: {} files, {:.0} s", proof.files.len(), begun.elapsed().as_secs_f64());
+    }
+    wait_for("the archive to have every file", || {
+        (proof.place.json(&["share", "status", SHARE])["status"]["open_files"] == 0).then_some(())
+    });
+    for name in proof.files.keys().cloned().collect::<Vec<_>>() {
+        proof.compare(&name);
+        let answer = proof.server.as_ref().unwrap().get(&format!("/{SHARE}/{name}"));
+        assert_eq!(answer.status, 200, "{name}");
+        assert!(answer.body == proof.known(&name).now(), "{name} differs over S3");
+    }
+    assert!(proof.place.json(&["audit", "verify"])["findings"].as_array().unwrap().is_empty());
+    if let Some(directory) = &proof.mount {
+        proof.place.json(&["share", "unmount", &directory.display().to_string()]);
+    }
+    proof.server.take().unwrap().stop();
+}
