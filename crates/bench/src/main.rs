@@ -24,6 +24,7 @@
 //! the same work (CPU, memory). [`process::Usage`] reads a process's CPU time and peak memory. `rate` times a closure.
 
 mod array;
+mod backup;
 mod block;
 mod catalog;
 mod codes;
@@ -50,6 +51,7 @@ type Run = fn(&mut Bench) -> Result<(), String>;
 /// Name, subject, and function.
 const BENCHES: &[(&str, &str, Run)] = &[
     ("array", "the pool on memory drives: streams and small blocks", array::run),
+    ("backup", "a tree of 65,623 files: backup, restore and verify beside restic and borg", backup::run),
     ("block", "a volume over NBD and iSCSI: server CPU and rates beside nbdkit, qemu-nbd and tgt", block::run),
     ("catalog", "commits, reads, and reopening 10 million versions after kill -9", catalog::run),
     ("codes", "parity, reconstruction and digests beside ISA-L", codes::run),
