@@ -103,11 +103,14 @@ pub trait BundleFiles {
     fn open(&self, name: &str) -> Result<Box<dyn Read + '_>, Finding>;
 }
 
+/// Size and BLAKE3.
+type Content = (u64, [u8; 32]);
+
 /// What the records say of a version.
 #[derive(Default)]
 struct History {
     /// The records of its storing: number, size and BLAKE3 if stated. A null version is stored again and again.
-    stored: Vec<(u64, Option<(u64, [u8; 32])>)>,
+    stored: Vec<(u64, Option<Content>)>,
     /// Dates that retention was set to, and holds, with the number of the record.
     until: Vec<(u64, Option<String>)>,
     holds: Vec<(u64, bool)>,
