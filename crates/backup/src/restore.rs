@@ -177,6 +177,11 @@ pub fn run(indexed: &Indexed, description: &Description, options: &Options, prog
         };
         progress.check()?;
         found_any = true;
+        if found.path == options.within && found.entry.content == Content::Directory && restore.job.target.is_new {
+            // The selected directory is the target itself. One that was there before keeps its metadata.
+            restore.directories.push((Vec::new(), found.entry.metadata));
+            continue;
+        }
         match choose(options, found) {
             Choice::Restored(found) => restore.entry(found)?,
             Choice::Pending(found) => {

@@ -202,7 +202,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     fs::write(stage.path("password"), PASSWORD).map_err(|error| error.to_string())?;
     bench.note(&format!("{} files in {}; agent and store are one process", tree::FILES, stage.root.display()));
     let agents = agents()?;
-    let figures: RefCell<BTreeMap<(usize, &str), Vec<(Vec<Cost>, f64)>>> = RefCell::default();
+    let figures: RefCell<BTreeMap<(usize, &str), Vec<Done>>> = RefCell::default();
     for _ in 0..bench.rounds() {
         for (at, agent) in agents.iter().enumerate() {
             let done = round(&stage, agent)?;
@@ -210,18 +210,18 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         }
     }
     let figures = figures.into_inner();
-    let of = |name: &str, figure: &dyn Fn(&(Vec<Cost>, f64)) -> f64| -> Vec<f64> {
+    let of = |name: &str, figure: Figure<'_>| -> Vec<f64> {
         let rounds = figures.iter().filter(|((_, agent), _)| *agent == name).flat_map(|(_, rounds)| rounds);
         rounds.map(figure).collect()
     };
     for (at, (step, mark)) in STEPS.iter().enumerate() {
-        let kinds: [(&str, Unit, fn(&Cost) -> f64); 3] = [
+        let kinds: [Kind; 3] = [
             ("CPU", CPU, |cost| cost.cpu_seconds),
             ("wall", WALL, |cost| cost.wall_seconds),
             ("memory", MEMORY, |cost| cost.memory_mib),
         ];
         for (kind, unit, figure) in kinds {
-            let figure = |done: &(Vec<Cost>, f64)| done.0.get(at).map_or(0.0, figure);
+            let figure = |done: &Done| done.0.get(at).map_or(0.0, figure);
             report(bench, &format!("{step}, {kind}"), unit, &of, &figure);
         }
         if *mark > 0.0 {
@@ -232,10 +232,14 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-type Of<'a> = dyn Fn(&str, &dyn Fn(&(Vec<Cost>, f64)) -> f64) -> Vec<f64> + 'a;
+/// The costs of each step of a round, and the bytes that were stored.
+type Done = (Vec<Cost>, f64);
+type Figure<'a> = &'a dyn Fn(&Done) -> f64;
+type Kind = (&'static str, Unit, fn(&Cost) -> f64);
+type Of<'a> = dyn Fn(&str, Figure<'_>) -> Vec<f64> + 'a;
 
 /// Our figure beside each peer's.
-fn report(bench: &mut Bench, name: &str, unit: Unit, of: &Of<'_>, figure: &dyn Fn(&(Vec<Cost>, f64)) -> f64) {
+fn report(bench: &mut Bench, name: &str, unit: Unit, of: &Of<'_>, figure: Figure<'_>) {
     let ours = of("stele", figure);
     for peer in ["restic", "borg"] {
         let mut theirs = of(peer, figure);

@@ -58,6 +58,7 @@ impl Known {
 struct Proof {
     place: Place,
     server: Option<Server>,
+    keys: (String, String),
     client: Client,
     root: Vec<u8>,
     /// A directory where the share is mounted, if this machine can.
@@ -93,8 +94,9 @@ impl Proof {
             directory
         });
         let (client, root) = connected(&place);
-        let files = BTreeMap::new();
-        let proof = Proof { place, server: Some(server), client, root, mount, files, dice: Dice::new(seed), made: 0 };
+        let (files, keys) = (BTreeMap::new(), server.keys());
+        let proof =
+            Proof { place, server: Some(server), keys, client, root, mount, files, dice: Dice::new(seed), made: 0 };
         proof.mount();
         proof
     }
@@ -110,7 +112,7 @@ impl Proof {
             // The mount of the killed server is dead.
             let _ = std::process::Command::new("umount").arg("-l").arg(directory).output();
         }
-        self.server = Some(self.place.serve());
+        self.server = Some(self.place.serve().with_keys(self.keys.clone()));
         (self.client, self.root) = connected(&self.place);
         self.mount();
     }

@@ -67,9 +67,10 @@ fn a_file_and_an_object_are_two_views_of_one_record() {
     assert_eq!(ledger["state"], "locked", "{ledger}");
     let why = place.json(&["share", "why", "records/2026/ledger"]);
     assert_eq!((&why["protected"], &why["mode"]), (&true.into(), &"COMPLIANCE".into()), "{why}");
+    let keys = server.keys();
     server.kill();
 
-    let server = serve(&place);
+    let server = serve(&place).with_keys(keys);
     let answer = server.get("/home/a/large");
     assert_eq!((answer.status, answer.body.len()), (200, 5 * (2 << 20)));
     assert!(place.json(&["audit", "verify"])["findings"].as_array().unwrap().is_empty());
@@ -105,6 +106,8 @@ fn the_aws_command_line_copies_a_tree_and_removes_it() {
     diff.args(["-r", &tree, &back]);
     must(diff);
     aws(&["s3", "rm", "--recursive", "s3://home/"]);
-    assert_eq!(aws(&["s3api", "list-objects-v2", "--bucket", "home", "--query", "Contents[?Size>`0`]"]).trim(), "null");
+    let left = aws(&["s3api", "list-objects-v2", "--bucket", "home", "--query", "Contents[?Size>`0`]"]);
+    // Empty directories are keys; without them there is no list at all.
+    assert!(["null", "[]"].contains(&left.trim()), "{left}");
     server.stop();
 }

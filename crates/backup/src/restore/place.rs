@@ -32,6 +32,8 @@ pub struct Target {
     root: OwnedFd,
     /// Whether owners can be set.
     is_root: bool,
+    /// The restore made the directory.
+    pub is_new: bool,
     /// The directory that was used last.
     last: Mutex<Option<Folder>>,
 }
@@ -49,11 +51,12 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 impl Target {
     pub fn open(path: &Path) -> Result<Target> {
+        let is_new = !path.exists();
         fs::create_dir_all(path).map_err(|error| BackupError::io("create", path, &error))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty());
         let root = root.map_err(|error| BackupError::io("open", path, &error.into()))?;
-        Ok(Target { root, is_root: rustix::process::geteuid().is_root(), last: Mutex::new(None) })
+        Ok(Target { root, is_root: rustix::process::geteuid().is_root(), is_new, last: Mutex::new(None) })
     }
 
     /// Opens below the target, without following any symbolic link.
