@@ -290,7 +290,7 @@ impl Proof {
         let path = self.place.path(&format!("d{drive}.img"));
         let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
         file.seek(SeekFrom::Start(96 << 20)).unwrap();
-        file.write_all(&content(drive, 16 << 20)).unwrap();
+        file.write_all(&content(drive, 2 << 20)).unwrap();
         drop(file);
         self.place.json(&["pool", "scrub", "--wait"]);
     }

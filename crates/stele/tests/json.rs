@@ -167,7 +167,8 @@ fn what_is_printed_for_machines_is_documented() {
     one("stele backup run", &[&with(&["run"])[..], &[&saved]].concat());
     let snapshots = one("stele backup snapshots", &with(&["snapshots"]));
     let first = snapshots[0]["snapshot"].as_str().unwrap().to_owned();
-    one("stele backup restore", &[&with(&["restore", "latest", "--to"])[..], &[&place.path("restored")]].concat());
+    let restored = place.path("restored");
+    one("stele backup restore", &[&with(&["restore", "latest"])[..], &["--to", &restored]].concat());
     one("stele backup verify", &with(&["verify", "--data"]));
     one("stele backup verify --without-password", &with(&["verify", "--without-password"]));
     one("stele backup key list", &with(&["key", "list"]));

@@ -62,7 +62,7 @@ impl Share {
         stability: Stability,
     ) -> Result<(Changed, Stability)> {
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
-        let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FileError::TooLarge)?;
+        let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX);
         let forced = stability != Stability::Unstable;
         let (mut waited, mut first) = (0, None);
         for _ in 0..ATTEMPTS {
@@ -71,6 +71,7 @@ impl Share {
                 let (row, content) = core.content(inode.0)?;
                 Ok((found, row.open, Arc::clone(&content.gate)))
             })?;
+            let end = end.ok_or(FileError::TooLarge)?;
             let size = found.size;
             let before = first.get_or_insert(found).clone();
             if length == 0 {

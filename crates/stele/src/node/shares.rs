@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use stele_archive::{Archive, BucketInfo, ShareObjects};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
@@ -133,12 +133,12 @@ impl Shares {
     }
 }
 
-/// The open shares of a node, for its S3 frontend.
-pub struct S3View(pub Arc<Node>);
+/// The open shares of a node, for its S3 frontend. A request that is left at a stop keeps no node open.
+pub struct S3View(pub Weak<Node>);
 
 impl stele_archive::Shares for S3View {
     fn objects(&self, bucket: &str) -> Option<Arc<dyn ShareObjects>> {
-        let share = self.0.shares.get(bucket)?;
+        let share = self.0.upgrade()?.shares.get(bucket)?;
         Some(Arc::new(ObjectView::new(share)))
     }
 }

@@ -158,7 +158,7 @@ impl Services {
         self.places.metrics = address.ip().is_loopback().then(|| format!("{scheme}://{address}/metrics"));
         self.places.certificate = files.map(|files| files.certificate);
         let (settings, clock) = (settings(config, address), Arc::new(SystemTime::now));
-        let shares: Arc<dyn stele_archive::Shares> = Arc::new(S3View(Arc::clone(&self.node)));
+        let shares: Arc<dyn stele_archive::Shares> = Arc::new(S3View(Arc::downgrade(&self.node)));
         let frontend =
             Frontend::with_shares(archive.clone(), Some(shares), settings, clock, Some(self.latest.source()));
         let _ = self.node.s3.set(frontend.shared_metrics());
