@@ -172,13 +172,8 @@ fn what_is_printed_for_machines_is_documented() {
     one("stele backup verify", &with(&["verify", "--data"]));
     one("stele backup verify --without-password", &with(&["verify", "--without-password"]));
     one("stele backup key list", &with(&["key", "list"]));
-    one(
-        "stele backup key add",
-        &with(&["key", "add", "--label", "second", "--new-password-file"])
-            .into_iter()
-            .chain([&*password])
-            .collect::<Vec<_>>(),
-    );
+    let new = ["--new-password-file", &password];
+    one("stele backup key add", &[&with(&["key", "add", "--label", "second"])[..], &new].concat());
     one("stele backup forget", &with(&["forget", "--keep-last", "1"]));
     one("stele backup prune", &with(&["prune"]));
     drop(first);
