@@ -576,14 +576,7 @@ impl Node {
             Ok(pool.command_blocking(Command::Close).map(drop)?)
         })
         .await?;
-        match archived.map_err(Failure::from) {
-            // Drives are away. Everything acknowledged is durable, and the next start reads the rest from the log.
-            Err(failure) if failure.kind == Kind::Refused => {
-                tracing::warn!("the store is left as after a power cut: {}", failure.error);
-                Ok(())
-            }
-            closed => closed,
-        }
+        Ok(archived?)
     }
 }
 

@@ -24,7 +24,7 @@ pub async fn close(node: Arc<Node>, grace: Duration) -> Outcome<()> {
         let mut shared = node;
         loop {
             match Arc::try_unwrap(shared) {
-                Ok(node) => return node.close().await,
+                Ok(node) => return settled(node.close().await),
                 Err(still) => shared = still,
             }
             sleep(LOOK_EVERY).await;
@@ -34,6 +34,18 @@ pub async fn close(node: Arc<Node>, grace: Duration) -> Outcome<()> {
         Ok(Ok(closed)) => closed,
         Ok(Err(error)) => Err(Failure::failed(format!("closing broke off: {error}; this is a defect of Stele"))),
         Err(_) => Err(stuck(grace)),
+    }
+}
+
+/// Drives that are away may refuse the notes of a stop. Everything acknowledged is durable, and the next start reads the
+/// rest from the log.
+fn settled(closed: Outcome<()>) -> Outcome<()> {
+    match closed {
+        Err(failure) if failure.kind == Kind::Refused => {
+            tracing::warn!("the pool is left as after a power cut: {}", failure.error);
+            Ok(())
+        }
+        closed => closed,
     }
 }
 
