@@ -1,5 +1,6 @@
 //! Turns a received request into one that the wire crate may route: with a known sender and a bounded body.
 
+use super::policing::Asked;
 use super::{DOCUMENT_UNIT, Frontend};
 use super::{document, subresource};
 use crate::call::Call;
@@ -128,8 +129,22 @@ impl Frontend {
                 Err(error) => return Err(Unfit { error, payload: Some(payload) }),
             }
         }
+        let asked = Asked {
+            method: &parts.method,
+            uri: &uri,
+            query: &target.query,
+            headers: &parts.headers,
+            claim: claim.as_ref(),
+            peer,
+            document: &text,
+        };
+        let (caller, facts) = match self.policed(caller, asked).await {
+            Ok(policed) => policed,
+            Err(error) => return Err(Unfit { error, payload: streamed }),
+        };
         let mut call = Call::new(id.to_owned(), caller, private, self.metrics.clone(), streamed, turn);
         call.document = text;
+        call.facts = facts;
         call.bucket_url = bucket_url(&parts.headers, &target, peer.secure);
         if parts.method == Method::GET || parts.method == Method::HEAD {
             call.if_match = take_text(&mut parts.headers, &IF_MATCH);
@@ -195,14 +210,9 @@ impl Frontend {
         let raw_path = uri.path().to_owned();
         let path = decode(&raw_path, false).ok_or_else(invalid)?;
         let query = Query::parse(uri.query()).ok_or_else(invalid)?;
-        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
-        let host = host.rsplit_once(':').map_or(host, |(name, _port)| name);
-        let named = self.settings.domains.iter().find_map(|domain| {
-            host.strip_suffix(domain.as_str())?.strip_suffix('.').filter(|bucket| !bucket.is_empty())
-        });
-        if let Some(bucket) = named {
+        if let Some(bucket) = self.bucket_of_host(headers) {
             let object = path.len() > 1;
-            let bucket = Some(bucket.to_owned());
+            let bucket = Some(bucket);
             return Ok(Target { raw_path, path, query, bucket, object, by_host: true });
         }
         let (bucket, key) = match path.trim_start_matches('/').split_once('/') {
@@ -212,6 +222,16 @@ impl Frontend {
         let object = !key.is_empty();
         let bucket = (!bucket.is_empty()).then(|| bucket.to_owned());
         Ok(Target { raw_path, path, query, bucket, object, by_host: false })
+    }
+
+    /// The bucket that the host name stands for, under one of our domains.
+    pub(super) fn bucket_of_host(&self, headers: &HeaderMap) -> Option<String> {
+        let host = headers.get(HOST)?.to_str().ok()?;
+        let host = host.rsplit_once(':').map_or(host, |(name, _port)| name);
+        let mut named = self.settings.domains.iter().filter_map(|domain| {
+            host.strip_suffix(domain.as_str())?.strip_suffix('.').filter(|bucket| !bucket.is_empty())
+        });
+        named.next().map(str::to_owned)
     }
 
     async fn verify(
@@ -365,7 +385,6 @@ fn check_method(method: &Method, headers: &HeaderMap, target: &Target) -> S3Resu
         return Err(refuse(S3ErrorCode::NotImplemented, "POST with a form is not implemented."));
     }
     match *method {
-        Method::OPTIONS => Err(refuse(S3ErrorCode::NotImplemented, "CORS is not implemented for this store.")),
         Method::GET if target.bucket.is_none() => Ok(()),
         Method::GET | Method::HEAD | Method::PUT | Method::POST | Method::DELETE if target.bucket.is_some() => {
             subresource::check(method, target.object, &target.query)
