@@ -14,6 +14,7 @@ mod answer;
 mod cors;
 mod document;
 mod policing;
+mod posting;
 mod prepare;
 mod subresource;
 
@@ -186,6 +187,9 @@ impl Frontend {
             }
         };
         answer::correct(call.operation(), &mut response);
+        if let Some(form) = prepared.form {
+            form.finish(&mut response);
+        }
         let rest = call.take_payload();
         if rest.is_some() {
             // The request was refused before its end: the sender may take its time, but must not hold a turn.

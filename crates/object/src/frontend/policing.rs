@@ -79,6 +79,8 @@ pub struct Asked<'r> {
     pub query: &'r Query,
     pub headers: &'r HeaderMap,
     pub claim: Option<&'r Claim>,
+    /// The request is an upload by a form.
+    pub form: bool,
     pub peer: &'r Peer,
     /// The document, if the request has one.
     pub document: &'r [u8],
@@ -135,6 +137,9 @@ impl Frontend {
         if let Some(claim) = asked.claim {
             facts.set("s3:signatureversion", "AWS4-HMAC-SHA256");
             facts.set("s3:authType", if claim.presigned { "REST-QUERY-STRING" } else { "REST-HEADER" });
+        }
+        if asked.form {
+            facts.set("s3:authType", "POST");
         }
         let header = |name: HeaderName| asked.headers.get(name).and_then(|value| value.to_str().ok());
         for (name, key) in [

@@ -256,10 +256,88 @@ def lifecycle():
     refused("no rules at last", missing, s3.get_bucket_lifecycle_configuration, Bucket=BUCKET)
 
 
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+def post(fields, content=b"content", filename="a b.txt", path=f"/{BUCKET}", kind="text/plain"):
+    """Sends a form as a browser does; the status, the headers and the body of the answer."""
+    mark = "----form7MA4YWxkTrZu0gW"
+    parts = []
+    for name, value in fields.items():
+        parts.append(f'--{mark}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode())
+    head = f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="{filename}"\r\nContent-Type: {kind}\r\n\r\n'
+    body = b"".join(parts) + head.encode() + content + f"\r\n--{mark}--\r\n".encode()
+    headers = {"Content-Type": f"multipart/form-data; boundary={mark}"}
+    request = urllib.request.Request(ENDPOINT + path, data=body, method="POST", headers=headers)
+    try:
+        with urllib.request.build_opener(NoRedirect).open(request) as answer:
+            return answer.status, dict(answer.headers), answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, dict(error.headers), error.read()
+
+
+def code(answer):
+    text = answer[2].decode()
+    return text.split("<Code>")[1].split("</Code>")[0] if "<Code>" in text else f"status {answer[0]}"
+
+
+def forms():
+    def signed(key="form/${filename}", fields=None, conditions=None, who=s3, **more):
+        made = who.generate_presigned_post(BUCKET, key, Fields=fields, Conditions=conditions, **more)
+        return made["fields"]
+
+    # boto3 lets the key begin with what stands before ${filename}.
+    answer = post(signed())
+    same("a form", answer[0], 204)
+    same("... its content", text(s3, "form/a b.txt"), b"content")
+    same("... its type", s3.head_object(Bucket=BUCKET, Key="form/a b.txt")["ContentType"], "text/plain")
+    big = os.urandom(3_000_000) + b"\r\n--almost\r\n"
+    same("a large form", post(signed("form/big"), big)[0], 204)
+    check("... its content", text(s3, "form/big") == big)
+    same("an empty file", post(signed("form/empty"), b"")[0], 204)
+    same("... its content", text(s3, "form/empty"), b"")
+    own = {"x-amz-meta-who": "me", "success_action_status": "201", "Content-Type": "image/png"}
+    answer = post(signed("form/meta", own, [{name: value} for name, value in own.items()]))
+    same("a form with fields", answer[0], 201)
+    check("... is told where its object is", b"<Key>form/meta</Key>" in answer[2] and b"<PostResponse>" in answer[2], answer[2])
+    head = s3.head_object(Bucket=BUCKET, Key="form/meta")
+    same("... its metadata and type", (head["Metadata"], head["ContentType"]), ({"who": "me"}, "image/png"))
+    url = {"success_action_redirect": "http://localhost/done?a=1"}
+    answer = post(signed("form/sent", url, [url]))
+    same("a redirect", answer[0], 303)
+    check("... names the object", answer[1]["location"].startswith("http://localhost/done?a=1&bucket=documents&key=form%2Fsent&etag=%22"), answer[1])
+    tagging = "<Tagging><TagSet><Tag><Key>a b</Key><Value>1&amp;2</Value></Tag></TagSet></Tagging>"
+    same("tags", post(signed("form/tags", {"tagging": tagging}, [{"tagging": tagging}]))[0], 204)
+    same("... as they are", s3.get_object_tagging(Bucket=BUCKET, Key="form/tags")["TagSet"], [{"Key": "a b", "Value": "1&2"}])
+
+    small = [["content-length-range", 3, 7]]
+    same("a file of the right size", post(signed("form/size", None, list(small)))[0], 204)
+    same("one that is too large", code(post(signed("form/large", None, list(small)), b"12345678")), "EntityTooLarge")
+    same("one that is too small", code(post(signed("form/small", None, list(small)), b"12")), "EntityTooSmall")
+    same("a field more than the policy has", code(post({**signed("form/more"), "x-amz-meta-a": "1"})), "AccessDenied")
+    same("another key than the policy's", code(post({**signed("form/key"), "key": "form/other"})), "AccessDenied")
+    same("another bucket than the policy's", code(post(signed("form/x"), path="/scoped")) in ("AccessDenied", "NoSuchBucket"), True)
+    changed = signed("form/policy")
+    changed["policy"] = changed["policy"][:-8] + "AAAAAAA="
+    same("another policy than the signed one", code(post(changed)), "SignatureDoesNotMatch")
+    same("a key without the right", code(post(signed("form/less", who=less))), "AccessDenied")
+    same("no policy", code(post({"key": "form/none"})), "AccessDenied")
+    same("an expired policy", code(post(signed("form/late", ExpiresIn=-5))), "AccessDenied")
+    same("no key", code(post({name: value for name, value in signed().items() if name != "key"})), "InvalidArgument")
+    for key in ["large", "small", "more", "other", "policy", "less", "none", "late"]:
+        refused(f"nothing was stored: {key}", "404", s3.head_object, Bucket=BUCKET, Key=f"form/{key}")
+    policy(statement("Allow", "s3:PutObject", "/drop/*"))
+    same("a form of the public, by the bucket's policy", post({"key": "drop/${filename}"})[0], 204)
+    same("... and nowhere else", code(post({"key": "elsewhere"})), "AccessDenied")
+    s3.delete_bucket_policy(Bucket=BUCKET)
+
+
 s3.create_bucket(Bucket=BUCKET)
 s3.put_object(Bucket=BUCKET, Key="open/a", Body=b"a")
 s3.put_object(Bucket=BUCKET, Key="closed/b", Body=b"b")
-for group in [policies, blocks, cors, lifecycle]:
+for group in [policies, blocks, cors, lifecycle, forms]:
     print(f"--- {group.__name__}")
     group()
 sys.exit(bool(failed))
