@@ -254,6 +254,7 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
     session.check()?;
     let snapshot = Snapshot { references: packed.references, description };
     let (id, _) = repository.commit(&snapshot)?;
+    session.confirm(&id)?;
     // The snapshot is there. A session that could not be ended only delays the removal of segments.
     let _ = session.end();
     Ok(Saved {

@@ -100,7 +100,8 @@ pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
             pruned.refused += 1;
         }
     }
-    // The sessions that have ended, and all epochs but the last.
+    // The sessions that have ended, and all epochs but the last. A session that was silent for a day has lapsed and can
+    // commit no more, even if its agent renews it at this moment.
     for name in ended {
         ignore_refusal(repository.store.remove(&name))?;
     }

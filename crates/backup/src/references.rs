@@ -14,6 +14,11 @@ use crate::segment::{SEGMENT_CHUNKS_MAX, SegmentId};
 pub struct Ordinals(Vec<u64>);
 
 impl Ordinals {
+    /// All that a segment can have.
+    pub fn all() -> Ordinals {
+        Ordinals(vec![u64::MAX; SEGMENT_CHUNKS_MAX / 64])
+    }
+
     pub fn insert(&mut self, ordinal: usize) {
         let word = ordinal / 64;
         if self.0.len() <= word {

@@ -310,14 +310,21 @@ impl Indexed {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where the chunk is whole.
     pub fn find(&self, id: &ChunkId) -> Result<Location> {
         let found = self.index().find(id);
         found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
     }
 
+    /// Where to read the chunk, see [`Index::find_any`].
+    pub fn find_any(&self, id: &ChunkId) -> Result<Location> {
+        let found = self.index().find_any(id);
+        found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
+    }
+
     /// The content of one chunk, checked against its id.
     pub fn chunk(&self, kind: Kind, id: &ChunkId) -> Result<Vec<u8>> {
-        let location = self.find(id)?;
+        let location = self.find_any(id)?;
         let (segment, directory) = {
             let mut index = self.index();
             (index.segment(location.segment)?, index.directory(location.segment)?)

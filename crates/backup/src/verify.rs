@@ -1,8 +1,10 @@
 //! Checks: that everything a snapshot needs is there and, on request, that every stored byte is what was written.
 //!
 //! A chunk that is damaged is marked in the store, so that the next backup which has its content stores it again. Then
-//! old snapshots that need it are whole again too.
+//! old snapshots that need it are whole again too. A mark goes when its segment is found whole. Of a segment whose
+//! footer is lost, all chunks are marked.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,6 +13,7 @@ use crate::compress::Decompressor;
 use crate::error::{BackupError, Result};
 use crate::references::Ordinals;
 use crate::repository::epochs::Epoch;
+use crate::repository::footers::{damaged, mark, read_tail, unmark};
 use crate::repository::trees::Walk;
 use crate::repository::{Closed, Dated, Indexed, Repository};
 use crate::segment::{Footer, SEGMENT_BYTES_MAX, SegmentId};
@@ -158,7 +161,7 @@ fn read_all(
                 while let Some((id, size)) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let checked = match progress.stop.load(Ordering::Relaxed) {
                         true => Err(BackupError::Stopped),
-                        false => check_segment(repository, id),
+                        false => check_segment(repository, id, *size),
                     };
                     match checked {
                         Ok(None) => {}
@@ -178,60 +181,80 @@ fn read_all(
         return Err(error);
     }
     verified.bytes = progress.bytes.load(Ordering::Relaxed);
-    let mut faults: Vec<(SegmentId, Fault)> = faults.into_inner().unwrap_or_else(PoisonError::into_inner);
-    faults.sort_by_key(|(id, _)| *id);
+    let faults: BTreeMap<SegmentId, Fault> =
+        faults.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
+    // Marks that an earlier check left at segments or chunks that are whole go, or restores would shun them for ever.
+    let marked = damaged(&*repository.store)?;
+    for (id, _) in segments {
+        let found = faults.get(id).map(|fault| &fault.chunks);
+        match found.filter(|chunks| chunks.count() > 0) {
+            Some(chunks) => mark(&*repository.store, id, chunks)?,
+            None if marked.get(id).is_some_and(|chunks| chunks.count() > 0) => unmark(&*repository.store, id)?,
+            None => {}
+        }
+    }
     for (id, fault) in faults {
-        verified.damaged_chunks += fault.chunks.count() as u64;
-        mark(repository, &id, &fault.chunks)?;
+        verified.damaged_chunks += fault.count;
         verified.damaged.push((id, fault.text));
     }
     Ok(())
 }
 
 struct Fault {
+    /// The chunks to mark.
     chunks: Ordinals,
+    /// Those of them that are known to be damaged.
+    count: u64,
     text: String,
 }
 
 /// Reads one segment: its hash, and every chunk.
-fn check_segment(repository: &Repository, id: &SegmentId) -> Result<Option<Fault>> {
-    let mut bytes = match repository.store.get(&Name::segment(id), SEGMENT_BYTES_MAX) {
+fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<Option<Fault>> {
+    let (store, name) = (&*repository.store, Name::segment(id));
+    let whole = match store.get(&name, SEGMENT_BYTES_MAX) {
         // It was removed meanwhile.
         Err(BackupError::Missing(_)) => return Ok(None),
-        bytes => bytes?,
+        // The drive cannot read all of it. Its chunks are read one by one.
+        Err(BackupError::Damaged(_)) => None,
+        bytes => Some(bytes?),
     };
-    let whole = SegmentId::of(&bytes) == *id;
-    let footer = match Footer::decode(&bytes) {
+    let footer = match &whole {
+        Some(bytes) => Footer::decode(bytes),
+        None => read_tail(store, id, size).and_then(|tail| Footer::decode(&tail)),
+    };
+    let footer = match footer {
         Ok(footer) => footer,
-        Err(error) => return Ok(Some(Fault { chunks: Ordinals::default(), text: error.to_string() })),
+        Err(BackupError::Missing(_)) => return Ok(None),
+        // Which chunks it has is lost, and so are all of them.
+        Err(BackupError::Damaged(text)) => return Ok(Some(Fault { chunks: Ordinals::all(), count: 0, text })),
+        Err(error) => return Err(error),
     };
     let (key, mut codec, mut content) = (footer.key(&repository.keys), Decompressor::new()?, Vec::new());
-    let mut chunks = Ordinals::default();
+    let (mut chunks, mut count) = (Ordinals::default(), 0);
     for (ordinal, entry) in footer.entries.iter().enumerate() {
-        let range = entry.offset as usize..entry.offset as usize + entry.stored as usize;
-        let stored = bytes.get_mut(range).unwrap_or_default();
-        let opened = footer.open(&key, ordinal, stored, &mut codec, &mut content);
+        let (from, to) = (u64::from(entry.offset), u64::from(entry.offset) + u64::from(entry.stored));
+        let stored = match &whole {
+            Some(bytes) => Ok(bytes.get(from as usize..to as usize).unwrap_or_default().to_vec()),
+            None => store.get_range(&name, from..to),
+        };
+        let opened = match stored {
+            Ok(mut stored) => footer.open(&key, ordinal, &mut stored, &mut codec, &mut content),
+            Err(BackupError::Missing(_)) => return Ok(None),
+            Err(error @ BackupError::Damaged(_)) => Err(error),
+            Err(error) => return Err(error),
+        };
         if opened.is_err() || repository.keys.id(footer.kind, &content) != entry.id {
             chunks.insert(ordinal);
+            count += 1;
         }
     }
-    Ok((!whole || chunks.count() > 0).then(|| Fault {
-        text: match chunks.count() {
-            0 => "its hash differs, its chunks are whole".to_owned(),
-            count => format!("{count} of {} chunks are damaged", footer.entries.len()),
-        },
-        chunks,
-    }))
-}
-
-/// Marks chunks, so that the index leaves them out.
-fn mark(repository: &Closed, id: &SegmentId, chunks: &Ordinals) -> Result<()> {
-    if chunks.count() == 0 {
-        return Ok(());
-    }
-    let mut bytes = Vec::new();
-    chunks.encode(&mut bytes);
-    repository.store.replace(&Name::of(Folder::Damaged, &id.0), &bytes)
+    let text = match (&whole, count) {
+        (Some(bytes), 0) if SegmentId::of(bytes) == *id => return Ok(None),
+        (Some(_), 0) => "its hash differs, its chunks are whole".to_owned(),
+        (None, 0) => "a part of it cannot be read, its chunks are whole".to_owned(),
+        (_, count) => format!("{count} of {} chunks are damaged", footer.entries.len()),
+    };
+    Ok(Some(Fault { chunks, count, text }))
 }
 
 /// Compares every segment with its name, without the key. Gives those that differ.

@@ -335,7 +335,19 @@ fn a_session_that_prune_may_have_ended_does_not_commit() {
     surroundings.elapsed.store(crate::repository::epochs::SESSION_SECONDS / 2, Ordering::Relaxed);
     assert!(session.check().is_err());
     let (mut session, _) = made.begin_session().unwrap();
-    surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2, Ordering::Relaxed);
+    surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2 - 1, Ordering::Relaxed);
     session.keep_alive().unwrap();
+    surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2 - 1, Ordering::Relaxed);
     session.check().unwrap();
+}
+
+#[test]
+fn a_snapshot_that_was_stored_after_its_session_ended_is_taken_back() {
+    let (repository, store) = repository(1);
+    let folder = tree();
+    let pause = crate::repository::epochs::SESSION_SECONDS;
+    store.jump_behind(StoreFolder::Snapshots, 1_000_000 + pause);
+    assert!(matches!(save(&repository, &folder.0), Err(BackupError::Failed(_))));
+    assert_eq!(repository.snapshots(), Ok(Vec::new()));
+    save(&repository, &folder.0).unwrap();
 }

@@ -58,8 +58,16 @@ fn on(json: bool, command: Backup) -> Outcome<()> {
     }
 }
 
+/// Seconds since the machine started. They go on while it is suspended; those of `Instant` do not, and a backup that
+/// slept for a day would take its session for fresh.
+const UPTIME: &str = "/proc/uptime";
+
 /// The clock that only measures, and the system's entropy.
-struct Machine(Instant);
+struct Machine {
+    /// Whether the kernel tells the time since its start.
+    has_uptime: bool,
+    begun: Instant,
+}
 
 impl Surroundings for Machine {
     fn entropy(&self, into: &mut [u8]) {
@@ -68,18 +76,28 @@ impl Surroundings for Machine {
     }
 
     fn elapsed(&self) -> u64 {
-        self.0.elapsed().as_secs()
+        // A clock that fails later shows the longest time: a session then counts as ended, which only costs a repetition.
+        if self.has_uptime { uptime().unwrap_or(u64::MAX) } else { self.begun.elapsed().as_secs() }
     }
 }
 
+fn uptime() -> Option<u64> {
+    uptime_seconds(&std::fs::read_to_string(UPTIME).ok()?)
+}
+
+/// The text has the seconds since the start with two decimals, and after a space those without work.
+fn uptime_seconds(text: &str) -> Option<u64> {
+    text.split(['.', ' ']).next()?.parse().ok()
+}
+
 fn machine() -> Arc<dyn Surroundings> {
-    Arc::new(Machine(Instant::now()))
+    Arc::new(Machine { has_uptime: uptime().is_some(), begun: Instant::now() })
 }
 
 fn store(place: &Place) -> Outcome<Arc<dyn Store>> {
     match place.repository.to_str().filter(|text| bucket::is_address(text)) {
         Some(address) => Ok(Arc::new(bucket::Bucket::open(address)?)),
-        None => Ok(Arc::new(Directory::new(&place.repository))),
+        None => Ok(Arc::new(Directory::new(&place.repository, machine()))),
     }
 }
 
@@ -322,4 +340,17 @@ fn prune(json: bool, place: &Place, dry_run: bool) -> Outcome<()> {
         return Err(Failure::new(Kind::Refused, format!("the store did not let {} segments go", done.refused)));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_of_sessions_is_the_time_since_the_start() {
+        assert_eq!(uptime_seconds("350735.47 234388.90\n"), Some(350_735));
+        assert_eq!(uptime_seconds("nothing"), None);
+        let machine = Machine { has_uptime: uptime().is_some(), begun: Instant::now() };
+        assert!(machine.elapsed().abs_diff(uptime().unwrap_or(0)) <= 1);
+    }
 }
