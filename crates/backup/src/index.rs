@@ -190,6 +190,16 @@ impl Index {
         known.map(|(id, _)| *id).ok_or_else(|| BackupError::Missing(format!("segment number {number} is unknown")))
     }
 
+    /// The number of a segment. None: it is not in the index.
+    pub fn number(&self, id: &SegmentId) -> Option<u32> {
+        self.numbers.get(id).copied()
+    }
+
+    /// Whether chunks of the segment are marked as damaged.
+    pub fn is_marked(&self, number: u32) -> bool {
+        self.segments.get(number as usize).is_some_and(|(_, damaged)| damaged.count() > 0)
+    }
+
     pub fn segments(&self) -> usize {
         self.segments.len() - 1
     }

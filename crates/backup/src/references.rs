@@ -29,6 +29,13 @@ impl Ordinals {
         }
     }
 
+    pub fn merge(&mut self, other: &Ordinals) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(word, more)| *word |= more);
+    }
+
     pub fn contains(&self, ordinal: usize) -> bool {
         self.0.get(ordinal / 64).is_some_and(|word| word >> (ordinal % 64) & 1 == 1)
     }

@@ -278,6 +278,8 @@ impl Repository {
 
     pub fn commit(&self, snapshot: &Snapshot) -> Result<(SnapshotId, u64)> {
         let (id, bytes) = snapshot.encode(&self.header.id, &self.keys, self.salt())?;
+        // A snapshot that cannot be opened would stop every prune.
+        Snapshot::decode(&bytes, &id, &self.header.id, &self.keys)?;
         match self.store.create(&Name::of(Folder::Snapshots, &id.0), &bytes) {
             // The name is the hash: a repeated request whose first answer was lost.
             Ok(()) | Err(BackupError::Exists(_)) => Ok((id, bytes.len() as u64)),

@@ -20,7 +20,7 @@ const PURPOSE: &str = "snapshot";
 const VERSION: u64 = 1;
 /// Paths, tags and excludes of one snapshot.
 const WORDS_MAX: usize = 10_000;
-/// Problems that a snapshot lists. Their number has no limit.
+/// Problems that a snapshot lists, with paths and texts that are cut at their limits. Their number has no limit.
 pub const ISSUES_MAX: usize = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,6 +96,29 @@ pub struct Snapshot {
 }
 
 impl Description {
+    /// Whether a reader opens what [`Description::encode`] makes of it. A backup asks before it reads any file.
+    pub fn check(&self) -> Result<()> {
+        let invalid = |text: String| Err(BackupError::Invalid(text));
+        for (what, number) in
+            [("paths", self.paths.len()), ("tags", self.tags.len()), ("exclude patterns", self.excludes.len())]
+        {
+            if number > WORDS_MAX {
+                return invalid(format!("a snapshot has at most {WORDS_MAX} {what}, and these are {number}"));
+            }
+        }
+        let firsts = self.tree.iter().map(|(_, first)| first);
+        if self.paths.iter().chain(firsts).any(|path| path.len() > PATH_MAX) {
+            return invalid(format!("a path exceeds {PATH_MAX} bytes"));
+        }
+        let names = [("host", &self.host), ("user", &self.user), ("program", &self.program)];
+        let tags = self.tags.iter().map(|tag| ("tag", tag));
+        let excludes = self.excludes.iter().map(|pattern| ("exclude pattern", pattern));
+        match names.into_iter().chain(tags).chain(excludes).find(|(_, text)| text.len() > NAME_MAX) {
+            Some((what, _)) => invalid(format!("the {what} exceeds {NAME_MAX} bytes")),
+            None => Ok(()),
+        }
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         put_varint(&mut bytes, VERSION);
@@ -114,10 +137,11 @@ impl Description {
             put_varint(&mut bytes, count);
         }
         put_varint(&mut bytes, self.problems);
-        put_varint(&mut bytes, self.issues.len() as u64);
-        for issue in &self.issues {
-            put_bytes(&mut bytes, &issue.path);
-            put_bytes(&mut bytes, issue.text.as_bytes());
+        put_varint(&mut bytes, self.issues.len().min(ISSUES_MAX) as u64);
+        for issue in self.issues.iter().take(ISSUES_MAX) {
+            put_bytes(&mut bytes, issue.path.get(..PATH_MAX).unwrap_or(&issue.path));
+            let end = issue.text.floor_char_boundary(NAME_MAX);
+            put_bytes(&mut bytes, issue.text.get(..end).unwrap_or_default().as_bytes());
         }
         put_varint(&mut bytes, self.tree.len() as u64);
         for (id, first) in &self.tree {
@@ -195,7 +219,11 @@ impl Snapshot {
         let mut bytes = [MAGIC.as_slice(), repository].concat();
         self.references.encode(&mut bytes);
         bytes.extend_from_slice(&salt);
+        self.description.check()?;
         let plain = self.description.encode();
+        if plain.len() as u64 > SNAPSHOT_BYTES_MAX {
+            return Err(BackupError::Invalid(format!("the description exceeds {SNAPSHOT_BYTES_MAX} bytes")));
+        }
         let failed = |error: std::io::Error| BackupError::Failed(format!("the compression library failed: {error}"));
         let mut sealed = zstd::bulk::compress(&plain, crate::compress::LEVEL_DEFAULT).map_err(failed)?;
         let tag = keys.sealing(PURPOSE, &salt).seal(0, repository, &mut sealed)?;

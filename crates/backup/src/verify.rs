@@ -10,16 +10,18 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::compress::Decompressor;
+use crate::crypt::ChunkId;
 use crate::error::{BackupError, Result};
-use crate::references::Ordinals;
+use crate::index::Location;
+use crate::references::{Ordinals, References};
 use crate::repository::epochs::Epoch;
 use crate::repository::footers::{damaged, mark, read_tail, unmark};
 use crate::repository::trees::Walk;
 use crate::repository::{Closed, Dated, Indexed, Repository};
 use crate::segment::{Footer, SEGMENT_BYTES_MAX, SegmentId};
-use crate::snapshot::{Description, SnapshotId};
+use crate::snapshot::{Snapshot, SnapshotId};
 use crate::store::{Folder, Name};
-use crate::tree::Piece;
+use crate::tree::{Content, Piece};
 
 /// Faults that are listed. Their number has no limit.
 pub const FAULTS_MAX: usize = 1000;
@@ -56,6 +58,9 @@ pub struct Verified {
     /// Files that are affected, and their number.
     pub lost: Vec<Lost>,
     pub lost_files: u64,
+    /// Files that live from chunks in segments that their snapshot does not reference, because the referenced place is
+    /// damaged. Prune keeps these segments.
+    pub repaired_files: u64,
 }
 
 impl Verified {
@@ -84,7 +89,7 @@ pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Progr
     for Dated { id, .. } in repository.snapshots()? {
         verified.snapshots += 1;
         match repository.snapshot(&id) {
-            Ok(snapshot) => check_snapshot(&indexed, &id, &snapshot.description, progress, &mut verified)?,
+            Ok(snapshot) => check_snapshot(&indexed, &id, &snapshot, progress, &mut verified)?,
             Err(BackupError::Missing(_)) => {}
             Err(error @ BackupError::Damaged(_)) => verified.unreadable.push((id, error.to_string())),
             Err(error) => return Err(error),
@@ -96,16 +101,24 @@ pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Progr
 fn check_snapshot(
     indexed: &Indexed,
     id: &SnapshotId,
-    description: &Description,
+    snapshot: &Snapshot,
     progress: &Progress,
     verified: &mut Verified,
 ) -> Result<()> {
+    let (places, description) = (Places::of(indexed, &snapshot.references), &snapshot.description);
+    let mut repaired = 0;
     let mut lose = |path: &[u8], text: String| {
         verified.lost_files += 1;
         if verified.lost.len() < FAULTS_MAX {
             verified.lost.push(Lost { snapshot: *id, path: path.to_vec(), text });
         }
     };
+    for (chunk, first) in &description.tree {
+        // A chunk that is nowhere is found by the walk.
+        if places.find(indexed, chunk) == Found::Unreferenced {
+            lose(first, format!("a part of the tree {UNREFERENCED}"));
+        }
+    }
     let mut files = 0;
     let mut walk = Walk::new(indexed, description, b"");
     loop {
@@ -129,21 +142,82 @@ fn check_snapshot(
                 continue;
             }
         };
-        let mut offset = 0;
+        let (mut offset, mut elsewhere) = (0, false);
+        let lists = match &found.entry.content {
+            Content::File { lists, .. } => lists.as_slice(),
+            _ => &[],
+        };
+        if lists.iter().any(|list| places.find(indexed, list) == Found::Unreferenced) {
+            lose(&found.path, format!("the list of its content {UNREFERENCED}"));
+            continue;
+        }
         for piece in &pieces {
-            let lost = match piece {
-                Piece::Chunk { id, .. } => indexed.find(id).err(),
-                Piece::Hole(_) => None,
+            let place = match piece {
+                Piece::Chunk { id, .. } => places.find(indexed, id),
+                Piece::Hole(_) => Found::Referenced,
             };
-            if let Some(error) = lost {
-                lose(&found.path, format!("its content is lost at byte {offset}: {error}"));
+            elsewhere |= place == Found::Repaired;
+            let text = match place {
+                Found::Referenced | Found::Repaired => None,
+                Found::Unreferenced => Some(format!("its content at byte {offset} {UNREFERENCED}")),
+                Found::Lost(text) => Some(format!("its content is lost at byte {offset}: {text}")),
+            };
+            if let Some(text) = text {
+                lose(&found.path, text);
                 break;
             }
             offset += piece.length();
         }
+        repaired += u64::from(elsewhere);
     }
+    verified.repaired_files += repaired;
     verified.files += files;
     Ok(())
+}
+
+const UNREFERENCED: &str = "is in a segment that the snapshot does not reference, and that prune may remove";
+
+/// Where a chunk of a snapshot is.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Referenced,
+    /// Elsewhere, because its referenced place is damaged.
+    Repaired,
+    Unreferenced,
+    Lost(String),
+}
+
+/// The places that a snapshot references.
+struct Places<'a> {
+    by_number: BTreeMap<u32, &'a Ordinals>,
+    /// Whether a referenced segment is damaged, so that prune keeps what is stored again.
+    is_damaged: bool,
+}
+
+impl Places<'_> {
+    fn of<'a>(indexed: &Indexed, references: &'a References) -> Places<'a> {
+        let index = indexed.index();
+        let numbered = |(id, ordinals): (&SegmentId, &'a Ordinals)| Some((index.number(id)?, ordinals));
+        let by_number: BTreeMap<u32, &Ordinals> = references.0.iter().filter_map(numbered).collect();
+        let is_damaged =
+            by_number.len() < references.0.len() || by_number.keys().any(|number| index.is_marked(*number));
+        Places { by_number, is_damaged }
+    }
+
+    fn find(&self, indexed: &Indexed, id: &ChunkId) -> Found {
+        let referenced = |location: Location, is_marked: bool| {
+            let ordinals = self.by_number.get(&location.segment);
+            !is_marked && ordinals.is_some_and(|ordinals| ordinals.contains(location.ordinal as usize))
+        };
+        if indexed.index().find_where(id, referenced).is_some() {
+            return Found::Referenced;
+        }
+        match indexed.find(id) {
+            Ok(_) if self.is_damaged => Found::Repaired,
+            Ok(_) => Found::Unreferenced,
+            Err(error) => Found::Lost(error.to_string()),
+        }
+    }
 }
 
 /// Reads all segments with several threads, and marks damaged chunks in the store.

@@ -91,6 +91,8 @@ pub fn unmark(store: &dyn Store, id: &SegmentId) -> Result<()> {
 pub struct Loaded {
     /// Segments whose footer cannot be read, with the cause.
     pub unreadable: Vec<(SegmentId, String)>,
+    /// Those of them that no check has marked yet.
+    pub unmarked: Vec<SegmentId>,
 }
 
 impl Repository {
@@ -149,6 +151,7 @@ impl Repository {
                     Err(BackupError::Missing(_)) => {}
                     Err(error @ BackupError::Damaged(_)) => {
                         loaded.unreadable.push((id, error.to_string()));
+                        loaded.unmarked.extend(Some(id).filter(|id| !is_marked(id)));
                     }
                     Err(error) => return Err(error),
                 }

@@ -417,6 +417,11 @@ pub fn matches(job: &Job<'_>, path: &[u8], pieces: &[Piece]) -> Result<bool> {
     for piece in pieces {
         job.progress.check()?;
         let mut left = piece.length();
+        if matches!(piece, Piece::Hole(_)) && crate::walk::next_data(&file, offset, offset + left) == Ok(offset + left)
+        {
+            offset += left;
+            continue;
+        }
         while left > 0 {
             let length = left.min(CHUNK_MAX as u64);
             buffer.resize(length as usize, 0);

@@ -77,3 +77,26 @@ fn a_path_needs_only_its_chunks_of_the_tree() {
     check("d/e/g", &[4]);
     check("zz", &[5]);
 }
+
+#[test]
+fn what_is_written_can_be_opened() {
+    let check = |change: &dyn Fn(&mut Description)| {
+        let mut snapshot = snapshot();
+        change(&mut snapshot.description);
+        let (id, bytes) = snapshot.encode(&REPOSITORY, &keys(), [2; 32])?;
+        Ok(Snapshot::decode(&bytes, &id, &REPOSITORY, &keys()).unwrap().description)
+    };
+    let invalid = |change: &dyn Fn(&mut Description)| assert!(matches!(check(change), Err(BackupError::Invalid(_))));
+    invalid(&|is| is.paths = vec![b"x".to_vec(); WORDS_MAX + 1]);
+    invalid(&|is| is.paths[0] = vec![b'x'; PATH_MAX + 1]);
+    invalid(&|is| is.tags = vec!["x".to_owned(); WORDS_MAX + 1]);
+    invalid(&|is| is.tags[0] = "x".repeat(NAME_MAX + 1));
+    invalid(&|is| is.excludes[0] = "x".repeat(NAME_MAX + 1));
+    invalid(&|is| is.host = "x".repeat(NAME_MAX + 1));
+    invalid(&|is| is.tree[0].1 = vec![b'x'; PATH_MAX + 1]);
+    // A path that is too long to be saved is an issue, and so are causes of any length: both are cut.
+    let long = Issue { path: vec![b'x'; PATH_MAX + 1], text: "\u{fc}".repeat(NAME_MAX) };
+    let opened = check(&|is| is.issues = vec![long.clone(); ISSUES_MAX + 1]).unwrap();
+    assert_eq!(opened.issues.len(), ISSUES_MAX);
+    assert_eq!((opened.issues[0].path.len(), opened.issues[0].text.len()), (PATH_MAX, NAME_MAX));
+}

@@ -62,7 +62,9 @@ fn the_next_backup_repairs_what_was_lost() {
         assert_eq!(restored.issues, []);
         assert_eq!(picture(&target.0), picture(&folder.0));
     }
-    assert_eq!(check(&repository).lost_files, 0);
+    let repaired = check(&repository);
+    assert_eq!(repaired.lost_files, 0);
+    assert!(repaired.repaired_files > 0, "{repaired:?}");
 }
 
 #[test]
@@ -121,4 +123,19 @@ fn a_mark_goes_when_its_segment_is_found_whole() {
     assert!(check(&repository).is_good());
     let marks = crate::repository::footers::damaged(&*store).unwrap();
     assert!(marks.values().all(|chunks| chunks.count() == 0), "{marks:?}");
+}
+
+#[test]
+fn content_that_a_snapshot_does_not_reference_is_reported() {
+    let (repository, store) = repository(1);
+    let folder = data();
+    let saved = save(&repository, &folder.0).unwrap();
+    let whole = repository.snapshot(&saved.id).unwrap();
+    let wrong = crate::snapshot::Snapshot { references: Default::default(), description: whole.description };
+    repository.commit(&wrong).unwrap();
+    store.remove(&Name::of(Folder::Snapshots, &saved.id.0)).unwrap();
+    // All is there, but prune would remove it.
+    let found = run(&repository, false, 1, &Progress::default()).unwrap();
+    assert!(found.lost_files > 0, "{found:?}");
+    assert!(found.lost[0].text.contains("does not reference"), "{found:?}");
 }

@@ -265,7 +265,7 @@ fn verify(json: bool, repository: &Repository, data: bool) -> Outcome<()> {
             "read_bytes": done.bytes, "damaged_chunks": done.damaged_chunks,
             "damaged": done.damaged.iter().map(|(id, text)| json!({ "segment": format!("{id:?}"), "error": text })).collect::<Vec<_>>(),
             "unreadable": done.unreadable.iter().map(|(id, text)| json!({ "snapshot": id.to_string(), "error": text })).collect::<Vec<_>>(),
-            "lost_files": done.lost_files,
+            "repaired_files": done.repaired_files, "lost_files": done.lost_files,
             "lost": done.lost.iter().map(|lost| json!({
                 "snapshot": lost.snapshot.to_string(), "path": shown_path(&lost.path), "error": lost.text,
             })).collect::<Vec<_>>(),
@@ -279,6 +279,9 @@ fn verify(json: bool, repository: &Repository, data: bool) -> Outcome<()> {
         }
         for lost in &done.lost {
             println!("snapshot {}: {}: {}", lost.snapshot.short(), Shown(&shown_path(&lost.path)), Shown(&lost.text));
+        }
+        if done.repaired_files > 0 {
+            println!("{} files live from content that was stored again; prune keeps it.", done.repaired_files);
         }
         println!(
             "{} snapshots with {} entries, {} segments with {} chunks: {faults} faults.",
@@ -326,13 +329,20 @@ fn prune(json: bool, place: &Place, dry_run: bool) -> Outcome<()> {
             "epoch": done.epoch, "snapshots": done.snapshots, "segments": done.segments, "needed_bytes": done.bytes,
             "condemned": done.condemned, "condemned_bytes": done.condemned_bytes, "pardoned": done.pardoned,
             "removed": done.removed, "removed_bytes": done.removed_bytes, "waiting": done.waiting,
-            "refused": done.refused, "dry_run": dry_run,
+            "refused": done.refused, "lost_segments": done.lost, "dry_run": dry_run,
         }));
     }
     let would = if dry_run { "would be " } else { "" };
     println!("{} snapshots need {} of {} segments.", done.snapshots, done.segments - done.condemned, done.segments);
     println!("{} unneeded segments ({}) {would}condemned.", done.condemned, stele_ground::Bytes(done.condemned_bytes));
     println!("{} segments ({}) {would}removed.", done.removed, stele_ground::Bytes(done.removed_bytes));
+    if done.lost > 0 {
+        println!(
+            "{} needed segments are gone or unreadable, so any other may repair them: none is condemned.",
+            done.lost
+        );
+        println!("Restore what is left, and remove the snapshots that `stele backup verify` names.");
+    }
     if done.waiting > 0 {
         println!("{} segments wait until an earlier backup has ended.", done.waiting);
     }
