@@ -64,7 +64,10 @@ pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
     for dated in &snapshots {
         // Without this snapshot's list its segments would pass for unneeded.
         let references = repository.references(&dated.id).map_err(|error| match error {
-            BackupError::Damaged(text) => BackupError::Damaged(format!("{text}; prune would remove what it needs")),
+            BackupError::Damaged(text) => BackupError::Damaged(format!(
+                "{text}; prune would remove what it needs; `stele backup forget {}` gives it up",
+                dated.id
+            )),
             other => other,
         })?;
         for (segment, ordinals) in references.0 {

@@ -5,7 +5,9 @@
 //! ```
 //!
 //! The name of a snapshot is the BLAKE3 hash of its bytes. The store's clock dates it: the description has the agent's
-//! time too, but nothing is decided by that.
+//! time too, but nothing is decided by that. The description opens only behind the references that it was sealed with,
+//! so no writer without the key makes a new snapshot of an old one. Those of the first version, which are still read,
+//! were not bound; a beginning long before the store's date shows such a forgery, see [`Description::doubt`].
 
 use crate::codec::{Decoder, put_bytes, put_varint};
 use crate::crypt::{ChunkId, Keys, Salt, TAG_BYTES, hex};
@@ -13,7 +15,11 @@ use crate::error::{BackupError, Result};
 use crate::references::References;
 use crate::tree::{NAME_MAX, PATH_MAX};
 
-pub const MAGIC: [u8; 8] = *b"STLBSNP1";
+pub const MAGIC: [u8; 8] = *b"STLBSNP2";
+/// The first version: its description is bound to the repository alone.
+const MAGIC_UNBOUND: [u8; 8] = *b"STLBSNP1";
+/// A backup that took longer is doubtful.
+const BACKUP_SECONDS_MAX: u64 = 14 * 86_400;
 /// Bytes of the longest snapshot: about 100 million files.
 pub const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
 const PURPOSE: &str = "snapshot";
@@ -192,6 +198,16 @@ impl Description {
         Ok(is)
     }
 
+    /// Why a snapshot that the store dates so may be no new one: it began long before.
+    pub fn doubt(&self, stored: u64) -> Option<String> {
+        let days = stored.saturating_sub(self.begun) / 86_400;
+        (days * 86_400 > BACKUP_SECONDS_MAX).then(|| {
+            format!(
+                "its backup began {days} days before it was stored: the agent's clock is wrong, or it is an old one"
+            )
+        })
+    }
+
     /// The chunks of the tree that can hold `path` and the entries below it. Empty: the whole tree.
     pub fn tree_of(&self, path: &[u8]) -> &[(ChunkId, Vec<u8>)] {
         use std::cmp::Ordering::Greater;
@@ -218,6 +234,7 @@ impl Snapshot {
     pub fn encode(&self, repository: &[u8; 16], keys: &Keys, salt: Salt) -> Result<(SnapshotId, Vec<u8>)> {
         let mut bytes = [MAGIC.as_slice(), repository].concat();
         self.references.encode(&mut bytes);
+        let bound = bound(repository, &bytes);
         bytes.extend_from_slice(&salt);
         self.description.check()?;
         let plain = self.description.encode();
@@ -226,7 +243,7 @@ impl Snapshot {
         }
         let failed = |error: std::io::Error| BackupError::Failed(format!("the compression library failed: {error}"));
         let mut sealed = zstd::bulk::compress(&plain, crate::compress::LEVEL_DEFAULT).map_err(failed)?;
-        let tag = keys.sealing(PURPOSE, &salt).seal(0, repository, &mut sealed)?;
+        let tag = keys.sealing(PURPOSE, &salt).seal(0, &bound, &mut sealed)?;
         bytes.extend_from_slice(&((sealed.len() + TAG_BYTES) as u64).to_le_bytes());
         bytes.extend_from_slice(&sealed);
         bytes.extend_from_slice(&tag);
@@ -238,16 +255,16 @@ impl Snapshot {
 
     /// The references alone, as a server without the key reads them.
     pub fn decode_references(bytes: &[u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<References> {
-        start(bytes, id, repository).map(|(references, _)| references)
+        start(bytes, id, repository).map(|(references, ..)| references)
     }
 
     pub fn decode(bytes: &[u8], id: &SnapshotId, repository: &[u8; 16], keys: &Keys) -> Result<Snapshot> {
-        let (references, mut decoder) = start(bytes, id, repository)?;
+        let (references, mut decoder, bound) = start(bytes, id, repository)?;
         let salt = decoder.array()?;
         let length = decoder.u64()?;
         let mut sealed = decoder.take(usize::try_from(length).unwrap_or(usize::MAX))?.to_vec();
         decoder.end()?;
-        let opened = keys.sealing(PURPOSE, &salt).open(0, repository, &mut sealed);
+        let opened = keys.sealing(PURPOSE, &salt).open(0, &bound, &mut sealed);
         let opened = opened.ok_or_else(|| BackupError::Damaged(format!("snapshot {id}: it is not authentic")))?;
         // The agent that holds the key wrote it, so its length is trusted up to the limit.
         let plain = zstd::bulk::decompress(opened, SNAPSHOT_BYTES_MAX as usize);
@@ -256,19 +273,28 @@ impl Snapshot {
     }
 }
 
-fn start<'a>(bytes: &'a [u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<(References, Decoder<'a>)> {
+/// The additional data of the description: the repository, and all bytes before the salt.
+fn bound(repository: &[u8; 16], before: &[u8]) -> Vec<u8> {
+    [repository.as_slice(), blake3::hash(before).as_bytes()].concat()
+}
+
+/// The references, the rest, and what the description is bound to.
+fn start<'a>(bytes: &'a [u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<(References, Decoder<'a>, Vec<u8>)> {
     if blake3::hash(bytes).as_bytes() != &id.0 {
         return Err(BackupError::Damaged(format!("snapshot {id}: its hash differs")));
     }
     let mut decoder = Decoder::new(bytes, "snapshot");
-    if decoder.array()? != MAGIC {
+    let magic = decoder.array()?;
+    if magic != MAGIC && magic != MAGIC_UNBOUND {
         return Err(decoder.damaged("it is no snapshot of this version"));
     }
     if decoder.array::<16>()? != *repository {
         return Err(decoder.damaged("it is of another repository"));
     }
     let references = References::decode(&mut decoder)?;
-    Ok((references, decoder))
+    let before = bytes.get(..bytes.len() - decoder.left()).unwrap_or_default();
+    let bound = if magic == MAGIC { bound(repository, before) } else { repository.to_vec() };
+    Ok((references, decoder, bound))
 }
 
 #[cfg(test)]

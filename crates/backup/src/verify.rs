@@ -20,7 +20,7 @@ use crate::repository::trees::Walk;
 use crate::repository::{Closed, Dated, Indexed, Repository};
 use crate::segment::{Footer, SEGMENT_BYTES_MAX, SegmentId};
 use crate::snapshot::{Snapshot, SnapshotId};
-use crate::store::{Folder, Name};
+use crate::store::Name;
 use crate::tree::{Content, Piece};
 
 /// Faults that are listed. Their number has no limit.

@@ -1,8 +1,8 @@
 use stele_ground::Dice;
 
 use super::*;
-use crate::store::Store;
 use crate::store::memory::Memory;
+use crate::store::{Folder, Store};
 use crate::testing::{Temporary, picture, random, repository, restore, save};
 
 fn data() -> Temporary {

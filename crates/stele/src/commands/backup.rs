@@ -16,7 +16,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use stele_backup::repository::epochs::Epoch;
-use stele_backup::repository::{Closed, Indexed, Repository, Surroundings};
+use stele_backup::repository::{Closed, Dated, Indexed, Repository, Surroundings};
 use stele_backup::snapshot::{Description, Issue, SnapshotId};
 use stele_backup::store::Store;
 use stele_backup::store::directory::Directory;
@@ -207,23 +207,31 @@ fn init(json: bool, place: &Place, label: &str) -> Outcome<()> {
 /// The snapshot that an argument names, and the path in it.
 fn snapshot(repository: &Repository, text: &str) -> Outcome<(SnapshotId, Description, Vec<u8>)> {
     let (name, path) = text.split_once(':').unwrap_or((text, ""));
-    let id = find_snapshot(repository, name)?;
+    let Dated { id, stored, .. } = find_dated(repository, name)?;
     let path = path.trim_matches('/').as_bytes().to_vec();
-    Ok((id, repository.snapshot(&id)?.description, path))
+    let description = repository.snapshot(&id)?.description;
+    if let Some(doubt) = description.doubt(stored) {
+        eprintln!("stele: snapshot {}: {doubt}", id.short());
+    }
+    Ok((id, description, path))
 }
 
 fn find_snapshot(repository: &Closed, name: &str) -> Outcome<SnapshotId> {
+    find_dated(repository, name).map(|dated| dated.id)
+}
+
+fn find_dated(repository: &Closed, name: &str) -> Outcome<Dated> {
     let all = repository.snapshots()?;
     let missing = || {
         Failure::missing(format!("the repository has no snapshot '{name}'")).next("`stele backup snapshots` lists them")
     };
     if name == "latest" {
-        return all.last().map(|dated| dated.id).ok_or_else(missing);
+        return all.last().copied().ok_or_else(missing);
     }
     let digits = !name.is_empty() && name.chars().all(|c| c.is_ascii_hexdigit());
     let mut found = all.iter().filter(|dated| digits && dated.id.to_string().starts_with(name));
     match (found.next(), found.next()) {
-        (Some(one), None) => Ok(one.id),
+        (Some(one), None) => Ok(*one),
         (Some(_), Some(_)) => Err(Failure::usage(format!("several snapshots begin with '{name}'; give more digits"))),
         (None, _) => Err(missing()),
     }
