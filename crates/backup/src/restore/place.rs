@@ -201,7 +201,7 @@ impl Target {
     fn trusts(&self, stat: &Stat, is: &Metadata) -> bool {
         let gives_rights = is.mode & 0o6000 != 0 || is.xattrs.iter().any(|(name, _)| name == CAPABILITIES);
         let restored = self.is_root && stat.st_uid == is.user && !gives_rights;
-        (stat.st_uid == self.user || restored) && stat.st_nlink as u64 <= is.links.max(1)
+        (stat.st_uid == self.user || restored) && stat.st_nlink <= is.links.max(1)
     }
 
     /// Removes what is where a file belongs, but never a directory.
