@@ -7,4 +7,5 @@
 pub(crate) mod access_keys;
 pub(crate) mod buckets;
 pub(crate) mod compensation;
+pub(crate) mod matters;
 pub(crate) mod versions;

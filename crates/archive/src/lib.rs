@@ -50,6 +50,7 @@ pub use model::bucket::{
 pub use model::checksum::{Algorithm, Checksum, ChecksumKind, Expected};
 pub use model::error::{ArchiveError, Result};
 pub use model::head::SignedHead;
+pub use model::matter::{Counted, HoldJob, Listed, MatterInfo, MatterState, Selection, VersionName};
 pub use model::mutation;
 pub use model::pairing::Paired;
 pub use model::principal::{Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role};

@@ -6,6 +6,7 @@ pub mod bucket;
 pub mod checksum;
 pub mod error;
 pub mod head;
+pub mod matter;
 pub mod merkle;
 pub mod mutation;
 pub mod pairing;

@@ -3,6 +3,8 @@
 pub mod approval;
 pub mod clock;
 pub(crate) mod doubt;
+pub(crate) mod holding;
+pub(crate) mod matters;
 pub(crate) mod properties;
 pub(crate) mod rules;
 pub mod why;

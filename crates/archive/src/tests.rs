@@ -10,6 +10,7 @@ mod closing;
 mod evidence;
 mod faults;
 mod growth;
+mod matters;
 mod model;
 mod moving;
 mod proofs;

@@ -15,8 +15,9 @@ use stele_catalog::{CatalogError, Transaction};
 
 use crate::model::error::Result;
 use crate::record::access_key::AccessKeyRow;
+use crate::record::matter::MatterRow;
 use crate::record::version::VersionRef;
-use crate::record::{ACCESS_KEYS, BUCKETS, fetch, keys};
+use crate::record::{ACCESS_KEYS, BUCKETS, MATTERS, fetch, keys};
 use crate::state::compensations::NoteSubject;
 use crate::store::{Store, lookup};
 
@@ -48,6 +49,7 @@ impl Store {
                     NoteSubject::Version(at) => self.compensate_version(at).await?,
                     NoteSubject::Bucket(number) => self.compensate_bucket(*number).await?,
                     NoteSubject::AccessKey(id) => self.compensate_access_key(id).await?,
+                    NoteSubject::Matter(name) => self.compensate_matter(name).await?,
                 }
                 self.compensations().remove(&subject);
             }
@@ -68,6 +70,16 @@ impl Store {
         let Some(bucket) = self.buckets().by_number(number) else { return Ok(()) };
         let unchanged = Transaction::new().with_reserve().equals(BUCKETS, keys::short(number), bucket.raw.clone());
         self.write_bucket(number, bucket.row.clone(), unchanged, None, lock).await??;
+        Ok(())
+    }
+
+    async fn compensate_matter(self: &Arc<Store>, name: &str) -> Result<()> {
+        let lock = self.lock_matter(name).await?;
+        let snapshot = self.snapshot()?;
+        let Some(raw) = snapshot.get(MATTERS, name.as_bytes())? else { return Ok(()) };
+        let Some(row) = fetch::<MatterRow>(&*snapshot, MATTERS, name.as_bytes())? else { return Ok(()) };
+        let unchanged = Transaction::new().with_reserve().equals(MATTERS, name.to_string(), raw);
+        self.write_matter(name, row, unchanged, None, lock).await??;
         Ok(())
     }
 

@@ -77,6 +77,9 @@ pub enum Action {
     /// A reduction of an access key's rights.
     #[n(31)]
     NarrowAccessKey,
+    /// A named matter was opened or closed, or put on or released from versions.
+    #[n(32)]
+    Matter,
 }
 
 impl fmt::Display for Action {

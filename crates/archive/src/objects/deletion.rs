@@ -152,6 +152,7 @@ impl Archive {
             note: Place::default(),
             notified: None,
             upload: None,
+            matters: None,
         };
         let install = Install {
             caller,

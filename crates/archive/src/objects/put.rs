@@ -333,6 +333,7 @@ async fn finish_object(
         note: Place::default(),
         notified: None,
         upload: None,
+        matters: None,
     };
     let customer_md5 = request.customer_key.as_ref().map(CustomerKey::md5);
     let install = Install {

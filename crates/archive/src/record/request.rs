@@ -17,6 +17,9 @@ pub(crate) enum Asked {
     /// The matter `rebuild` of this time ends.
     #[n(2)]
     Release(#[n(0)] Timestamp),
+    /// The matter of this name is closed, and everything under it is released.
+    #[n(3)]
+    CloseMatter(#[n(0)] String),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

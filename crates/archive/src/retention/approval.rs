@@ -124,6 +124,24 @@ impl Archive {
         Ok(row.info(&id))
     }
 
+    /// One officer asks to close a matter. Another one has to approve.
+    pub async fn request_close(&self, caller: &Caller, name: &str) -> Result<RequestInfo> {
+        let store = &self.store();
+        store.writable()?;
+        let event = || Event::new(caller, store.matter_action()).detail(format!("asks to close the matter `{name}`"));
+        let asked = store.require_approver(caller).and_then(|()| self.check_closable(name).map(drop));
+        store.audited(asked, event).await?;
+        let says = format!(
+            "the matter `{name}` is closed for good, and every version under it is released from it; those without another \
+             hold or retention can be deleted from then on"
+        );
+        let (id, row) = store.new_request(caller, Asked::CloseMatter(name.into()), says, false);
+        store.audited(store.room_for_request(), event).await?;
+        let event = event().detail(format!("asks with request {id}: {}", row.says));
+        store.record(store.with_request(Transaction::new(), &id, &row), event).await?;
+        Ok(row.info(&id))
+    }
+
     /// All requests that wait for approval.
     pub async fn requests(&self, caller: &Caller) -> Result<Vec<RequestInfo>> {
         let roles = [Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor];
@@ -147,6 +165,12 @@ impl Archive {
                 let over = Transaction::new().equals(REQUESTS, id.to_string(), encode(&row));
                 let over = over.delete(REQUESTS, id.to_string());
                 self.end_rebuild_matter(caller, &row, *since, over, event).await?;
+                Ok(row.says)
+            }
+            Asked::CloseMatter(name) => {
+                let closed = self.close_matter(caller, (id, &row), name, event).await;
+                let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
+                store.audited(closed, event).await?;
                 Ok(row.says)
             }
         }

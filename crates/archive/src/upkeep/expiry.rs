@@ -66,7 +66,7 @@ impl Store {
         let lock = self.lock(at.bucket, &at.key).await?;
         let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(None) };
         let passed = found.row.retention.filter(|retention| retention.until <= now);
-        let (Some(retention), false) = (passed, found.row.hold) else { return Ok(None) };
+        let (Some(retention), false) = (passed, found.row.is_held()) else { return Ok(None) };
         let event = Event::new(&caller, Action::Expire).object(bucket.name(), &at.key).version(found.id());
         match action {
             ExpiryAction::Notify if found.row.notified == Some(true) => Ok(None),

@@ -203,6 +203,7 @@ impl Assembled {
             note: Place::default(),
             notified: None,
             upload: Some(upload.number),
+            matters: None,
         }
     }
 }

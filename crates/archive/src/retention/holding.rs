@@ -1,0 +1,457 @@
+//! Putting a matter on versions, and releasing them: by a list, or by a selection of any size.
+//!
+//! A selection is a job in the matter's row. Background steps process it page by page: each version's change is a
+//! transaction of its own, with its record in the audit log, and the cursor follows once a page is done. After a crash
+//! the page is repeated, which changes nothing twice. A version is held from the moment the job reaches it.
+//!
+//! Memory: one page of rows. A matter has one job at a time.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use stele_catalog::{Direction, KeyRange, Transaction};
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::matter::{Counted, Listed, MatterInfo, MatterState, REBUILD, S3, Selection, VersionName};
+use crate::model::principal::{Caller, Role};
+use crate::record::matter::{Counts, Job, JobKind, MatterRow, ProgressRow};
+use crate::record::version::{VersionRef, VersionRow};
+use crate::record::{MATTER_HOLDS, MATTER_PROGRESS, MATTERS, VERSIONS, decode, encode, fetch, keys};
+use crate::retention::matters::{missing, s3_row};
+use crate::retention::rules::require_lock;
+use crate::space::superblock::FORMAT;
+use crate::state::buckets::Bucket;
+use crate::state::compensations::NoteSubject;
+use crate::store::lookup::Found;
+use crate::store::{Archive, Store, lookup};
+
+/// Versions that one step of a job looks at.
+const JOB_PAGE: usize = 1000;
+/// Versions that are changed at once, so that they share commits.
+const HOLDING: usize = 64;
+/// Times that a version's change is tried when another change comes between.
+const ATTEMPTS: usize = 8;
+/// Versions that one page of a count looks at, and versions that it names.
+const COUNT_PAGE: usize = 10_000;
+const EXAMPLES: usize = 10;
+/// Versions in one list.
+pub const LISTED_MAX: usize = 1000;
+
+/// Whether a version has the properties of the selection, apart from its bucket and key.
+fn selects(selection: &Selection, row: &VersionRow) -> bool {
+    !row.marker
+        && selection.tags.iter().all(|(key, value)| row.tags.get(key) == Some(value))
+        && selection.stored_after.is_none_or(|after| row.modified >= after)
+        && selection.stored_before.is_none_or(|before| row.modified < before)
+}
+
+/// A page of rows, and the key of its last one if more may follow.
+type Page = (Vec<(Bytes, Bytes)>, Option<Bytes>);
+
+impl Store {
+    fn version_page(&self, bucket: u32, prefix: &str, after: Option<Bytes>, limit: usize) -> Result<Page> {
+        let range = KeyRange::prefix(keys::prefix(bucket, prefix));
+        let range = match after {
+            Some(after) => range.after(after),
+            None => range,
+        };
+        let rows = self.snapshot()?.range(VERSIONS, &range, limit, Direction::Forward)?;
+        let next = rows.last().filter(|_| rows.len() == limit).map(|(key, _)| key.clone());
+        Ok((rows, next))
+    }
+
+    /// The bucket of a selection. Keys in a share are numbers of files, which no prefix of paths selects.
+    fn selectable(&self, selection: &Selection) -> Result<Arc<Bucket>> {
+        selection.check()?;
+        let bucket = self.buckets().by_name(&selection.bucket)?;
+        match bucket.row.is_share() && !selection.prefix.is_empty() {
+            true => Err(ArchiveError::InvalidRequest(format!(
+                "bucket `{}` is a share: its archived files are selected by tags and dates, not by a prefix",
+                bucket.name()
+            ))),
+            false => Ok(bucket),
+        }
+    }
+}
+
+impl Archive {
+    /// Counts the selected versions, page by page. `matter`: also how many are under it already.
+    pub async fn count_selected(
+        &self,
+        caller: &Caller,
+        matter: Option<&str>,
+        selection: &Selection,
+        after: Option<&str>,
+    ) -> Result<Counted> {
+        let store = &self.store();
+        let roles = [Role::RetentionOfficer, Role::Auditor];
+        let allowed = caller.require_role(&roles, Action::List);
+        store.audited(allowed, || Event::new(caller, Action::List).bucket(&selection.bucket)).await?;
+        let bucket = store.selectable(selection)?;
+        let invalid = || ArchiveError::InvalidArgument("the page of the count is not one that this store named".into());
+        let mut after = match after {
+            Some(hex) => Some(Bytes::from(crate::model::checksum::from_hex(hex).ok_or_else(invalid)?)),
+            None => None,
+        };
+        let mut counted = Counted::default();
+        while counted.seen < COUNT_PAGE as u64 {
+            let (rows, next) = store.version_page(bucket.number, &selection.prefix, after, JOB_PAGE)?;
+            for (record_key, value) in &rows {
+                let found = Found::of(record_key, value, false)?;
+                counted.seen += 1;
+                if !selects(selection, &found.row) {
+                    continue;
+                }
+                counted.selected += 1;
+                counted.bytes += found.row.size;
+                counted.under += u64::from(matter.is_some_and(|matter| found.row.is_under(matter)));
+                if counted.examples.len() < EXAMPLES {
+                    let (_, key, _) = keys::split(record_key)?;
+                    counted.examples.push(format!("{}/{key}@{}", bucket.name(), found.id()));
+                }
+            }
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        counted.next = after.map(|key| crate::model::checksum::to_hex(&key));
+        Ok(counted)
+    }
+
+    /// Begins to put a matter on all selected versions that exist now, or to release them from it. Background steps
+    /// do the work.
+    pub async fn hold_selected(
+        &self,
+        caller: &Caller,
+        matter: &str,
+        selection: Selection,
+        on: bool,
+    ) -> Result<MatterInfo> {
+        let word = if on { JobKind::Put.word() } else { JobKind::Release.word() };
+        let detail = format!("{word} of the matter `{matter}`: {selection}");
+        let result = self.try_hold_selected(caller, matter, selection, on, &detail).await;
+        let store = self.store();
+        store.audited(result, || Event::new(caller, store.matter_action()).detail(detail)).await
+    }
+
+    async fn try_hold_selected(
+        &self,
+        caller: &Caller,
+        name: &str,
+        selection: Selection,
+        on: bool,
+        detail: &str,
+    ) -> Result<MatterInfo> {
+        let store = &self.store();
+        caller.require_role(&[Role::RetentionOfficer], Action::Matter)?;
+        store.writable()?;
+        let bucket = store.selectable(&selection)?;
+        if name == S3 {
+            require_lock(&bucket)?;
+        }
+        let lock = store.lock_matter(name).await?;
+        let before = store.changeable(name, on)?;
+        if let Some(job) = before.as_ref().and_then(MatterRow::running) {
+            return Err(ArchiveError::InvalidState(format!(
+                "a {} on the matter `{name}` is under way; `stele matter show {name}` shows its progress",
+                job.kind.word()
+            )));
+        }
+        store.witnessing().raise_format(FORMAT).await?;
+        let number = store.numbers().next().await?;
+        let transaction = Transaction::new().delete(MATTER_PROGRESS, name.to_string());
+        let transaction = match &before {
+            Some(row) => transaction.equals(MATTERS, name.to_string(), encode(row)),
+            None => transaction.absent(MATTERS, name.to_string()),
+        };
+        let mut row = before.unwrap_or_else(|| s3_row(store));
+        row.job = Some(Job {
+            number,
+            kind: if on { JobKind::Put } else { JobKind::Release },
+            selection,
+            bucket: bucket.number,
+            below: number,
+            by: caller.actor.clone(),
+            peer: caller.peer,
+            started: store.wall(),
+            ended: None,
+            counts: Counts::default(),
+        });
+        let event = Event::new(caller, Action::Matter).bucket(bucket.name()).detail(format!("begins the {detail}"));
+        let answer = store.write_matter(name, row, transaction, Some(event), lock).await?;
+        store.compensated(NoteSubject::Matter(name.into()), answer).await?;
+        store.upkeep().holds_are_due();
+        Ok(store.existing_matter(name)?.info(name, None))
+    }
+
+    /// Puts a matter on the listed versions, or releases them from it. Returns one result for each, in order.
+    pub async fn hold_listed(
+        &self,
+        caller: &Caller,
+        matter: &str,
+        list: Vec<VersionName>,
+        on: bool,
+    ) -> Result<Vec<Listed>> {
+        let store = &self.store();
+        let allowed = store.check_listed(caller, matter, &list, on);
+        let word = if on { "put" } else { "release" };
+        let event = || {
+            Event::new(caller, store.matter_action())
+                .detail(format!("{word} of the matter `{matter}`: a list of {} versions", list.len()))
+        };
+        store.audited(allowed, event).await?;
+        let changes = list.iter().map(|name| store.hold_named(caller, matter, name, on));
+        let mut changes = futures_util::stream::iter(changes).buffered(HOLDING);
+        let mut listed = Vec::with_capacity(list.len());
+        while let Some(changed) = changes.next().await {
+            listed.push(match changed {
+                Ok(changed) => Listed { unchanged: !changed, failure: None },
+                Err(error @ ArchiveError::Stopped(_)) => return Err(error),
+                Err(error) => Listed { unchanged: true, failure: Some(error.to_string()) },
+            });
+        }
+        Ok(listed)
+    }
+}
+
+impl Store {
+    /// The matter, if versions can be put under it or released from it now. None: S3's, which has no row yet.
+    fn changeable(&self, name: &str, on: bool) -> Result<Option<MatterRow>> {
+        if name == REBUILD {
+            return Err(ArchiveError::InvalidState(format!(
+                "the matter `{REBUILD}` is the store's own; `stele catalog release` ends it"
+            )));
+        }
+        let row = self.matter_row(name)?;
+        match row.as_ref().map(MatterRow::state) {
+            None if name != S3 => Err(missing(name)),
+            Some(MatterState::Closing | MatterState::Closed) if on => {
+                Err(ArchiveError::InvalidState(format!("the matter `{name}` is closed; nothing is put under it")))
+            }
+            Some(MatterState::Closing) => Err(ArchiveError::InvalidState(format!(
+                "the matter `{name}` is closed; its versions are being released"
+            ))),
+            _ => Ok(row),
+        }
+    }
+
+    fn check_listed(&self, caller: &Caller, name: &str, list: &[VersionName], on: bool) -> Result<()> {
+        caller.require_role(&[Role::RetentionOfficer], Action::Matter)?;
+        self.writable()?;
+        if list.len() > LISTED_MAX {
+            return Err(ArchiveError::InvalidArgument(format!("a list names at most {LISTED_MAX} versions")));
+        }
+        match self.changeable(name, on)?.as_ref().and_then(MatterRow::running) {
+            Some(job) => Err(ArchiveError::InvalidState(format!(
+                "a {} on the matter `{name}` is under way; `stele matter show {name}` shows its progress",
+                job.kind.word()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    async fn hold_named(
+        self: &Arc<Store>,
+        caller: &Caller,
+        matter: &str,
+        name: &VersionName,
+        on: bool,
+    ) -> Result<bool> {
+        let bucket = self.buckets().by_name(&name.bucket)?;
+        if matter == S3 {
+            require_lock(&bucket)?;
+        }
+        let found = lookup::readable(&*self.snapshot()?, &bucket, &name.key, name.version)?;
+        let at = VersionRef { bucket: bucket.number, key: name.key.clone(), number: found.number };
+        self.hold_version(caller, &bucket, matter, &at, on, "").await
+    }
+
+    /// Puts one version under the matter, or releases it. Returns whether that changed it.
+    async fn hold_version(
+        self: &Arc<Store>,
+        caller: &Caller,
+        bucket: &Bucket,
+        matter: &str,
+        at: &VersionRef,
+        on: bool,
+        asked: &str,
+    ) -> Result<bool> {
+        let mut attempts = 0;
+        loop {
+            // Until the commit: the matter is not closed in between.
+            let _open = if on { Some(self.holding().shared().await) } else { None };
+            self.changeable(matter, on).or_else(|error| if on { Err(error) } else { Ok(None) })?;
+            let lock = self.lock(at.bucket, &at.key).await?;
+            let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(false) };
+            if found.row.marker || found.row.is_under(matter) == on {
+                return Ok(false);
+            }
+            let word = if on { "on" } else { "off" };
+            let (action, detail) = match matter {
+                S3 => (Action::SetLegalHold, word.to_string()),
+                _ => (Action::Matter, format!("the matter `{matter}` {word}{asked}")),
+            };
+            let event = Event::new(caller, action).object(bucket.name(), &at.key).version(found.id()).detail(detail);
+            let changed = self.change_version(bucket, &at.key, &found, lock, event, |row| row.put_under(matter, on));
+            attempts += 1;
+            match changed.await {
+                Err(ArchiveError::Conflict(_)) if attempts < ATTEMPTS => {}
+                changed => return changed.map(|_| true),
+            }
+        }
+    }
+
+    /// Processes a page of each job.
+    pub(crate) async fn hold_step(self: &Arc<Store>, report: &mut crate::upkeep::background::StepReport) -> Result<()> {
+        if !self.upkeep().take_holds_due() {
+            return Ok(());
+        }
+        let rows = self.snapshot()?.range(MATTERS, &KeyRange::all(), usize::MAX, Direction::Forward)?;
+        for (key, raw) in rows {
+            let row: MatterRow = decode(MATTERS, &key, &raw)?;
+            if row.running().is_none() {
+                continue;
+            }
+            // Also where this fails: a later step continues.
+            self.upkeep().holds_are_due();
+            let name = String::from_utf8_lossy(&key).into_owned();
+            match self.hold_page(&name, row, report).await {
+                Err(ArchiveError::NoSpace(message)) => {
+                    report.alarms.push(Alarm::new(AlarmKind::Space, format!("the matter `{name}`: {message}")));
+                }
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn hold_page(
+        self: &Arc<Store>,
+        name: &str,
+        row: MatterRow,
+        report: &mut crate::upkeep::background::StepReport,
+    ) -> Result<()> {
+        let Some(job) = row.running().cloned() else { return Ok(()) };
+        let on = job.kind == JobKind::Put;
+        // While the matter `rebuild` stands, nothing is released.
+        if !on && self.doubt().is_some() {
+            return Ok(());
+        }
+        let progress: Option<ProgressRow> = fetch(&*self.snapshot()?, MATTER_PROGRESS, name.as_bytes())?;
+        let progress = progress.filter(|progress| progress.job == job.number);
+        let (cursor, mut counts) = progress.map_or((None, Counts::default()), |progress| {
+            (progress.cursor.map(|cursor| Bytes::from(Vec::from(cursor))), progress.counts)
+        });
+        if job.kind == JobKind::Release
+            && let Err(error) = self.revoked(&job.by)
+        {
+            counts.failure.get_or_insert(error.to_string());
+            return self.end_job(name, row, counts).await;
+        }
+        let (versions, next, seen) = match job.kind {
+            JobKind::Close => self.held_page(name, cursor)?,
+            _ => self.selected_page(&job, cursor)?,
+        };
+        let caller = Caller::system("matters");
+        let asked = format!(", asked for by {}", job.by);
+        let changes = versions.into_iter().map(|at| {
+            let (caller, asked) = (&caller, &asked);
+            async move {
+                let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(false) };
+                self.hold_version(caller, &bucket, name, &at, on, asked).await
+            }
+        });
+        let mut changes = futures_util::stream::iter(changes).buffer_unordered(HOLDING);
+        while let Some(changed) = changes.next().await {
+            match changed {
+                Ok(changed) => {
+                    counts.changed += u64::from(changed);
+                    report.held += u64::from(changed);
+                }
+                Err(error @ (ArchiveError::Stopped(_) | ArchiveError::NoSpace(_))) => return Err(error),
+                Err(error) => {
+                    counts.failed += 1;
+                    counts.failure.get_or_insert(error.to_string());
+                }
+            }
+        }
+        drop(changes);
+        counts.seen += seen;
+        let left = KeyRange::prefix(keys::all_under(name));
+        if next.is_none() {
+            let held = || {
+                Ok::<_, ArchiveError>(!self.snapshot()?.range(MATTER_HOLDS, &left, 1, Direction::Forward)?.is_empty())
+            };
+            if job.kind != JobKind::Close || !held()? {
+                report.more = true;
+                return self.end_job(name, row, counts).await;
+            }
+            // Some version could not be released yet. The next step begins anew, without haste.
+        } else {
+            report.more = true;
+        }
+        let progress = ProgressRow { job: job.number, cursor: next.map(|key| key.to_vec().into()), counts };
+        let transaction = Transaction::new().with_reserve().put(MATTER_PROGRESS, name.to_string(), encode(&progress));
+        self.catalog().commit(transaction).await?;
+        Ok(())
+    }
+
+    /// The versions of a page that a job's selection has, and where the next page begins.
+    fn selected_page(&self, job: &Job, after: Option<Bytes>) -> Result<(Vec<VersionRef>, Option<Bytes>, u64)> {
+        let (rows, next) = self.version_page(job.bucket, &job.selection.prefix, after, JOB_PAGE)?;
+        let mut selected = Vec::new();
+        for (record_key, value) in &rows {
+            let row: VersionRow = decode(VERSIONS, record_key, value)?;
+            let (bucket, key, inverted) = keys::split(record_key)?;
+            if !inverted < job.below && selects(&job.selection, &row) {
+                selected.push(VersionRef { bucket, key, number: !inverted });
+            }
+        }
+        Ok((selected, next, rows.len() as u64))
+    }
+
+    fn held_page(&self, name: &str, after: Option<Bytes>) -> Result<(Vec<VersionRef>, Option<Bytes>, u64)> {
+        let range = KeyRange::prefix(keys::all_under(name));
+        let range = match after {
+            Some(after) => range.after(after),
+            None => range,
+        };
+        let rows = self.snapshot()?.range(MATTER_HOLDS, &range, JOB_PAGE, Direction::Forward)?;
+        let next = rows.last().filter(|_| rows.len() == JOB_PAGE).map(|(key, _)| key.clone());
+        let held: Result<Vec<VersionRef>> = rows.iter().map(|(key, value)| decode(MATTER_HOLDS, key, value)).collect();
+        Ok((held?, next, rows.len() as u64))
+    }
+
+    async fn end_job(self: &Arc<Store>, name: &str, before: MatterRow, counts: Counts) -> Result<()> {
+        let lock = self.lock_matter(name).await?;
+        let Some(raw) = self.snapshot()?.get(MATTERS, name.as_bytes())? else { return Ok(()) };
+        let mut row: MatterRow = decode(MATTERS, name.as_bytes(), &raw)?;
+        let is_it = |job: &Job| before.job.as_ref().is_some_and(|ended| ended.number == job.number);
+        let mut transaction =
+            Transaction::new().equals(MATTERS, name.to_string(), raw).delete(MATTER_PROGRESS, name.to_string());
+        let Some(job) = row.job.as_mut().filter(|job| job.ended.is_none() && is_it(job)) else { return Ok(()) };
+        let failure =
+            counts.failure.as_ref().map_or(String::new(), |failure| format!("; the first failure: {failure}"));
+        let done = format!(
+            "the {} of the matter `{name}` has ended, asked for by {}: {} versions seen, {} changed, {} failed{failure}",
+            job.kind.word(),
+            job.by,
+            counts.seen,
+            counts.changed,
+            counts.failed
+        );
+        (job.ended, job.counts) = (Some(self.wall()), counts);
+        if job.kind == JobKind::Close {
+            row.closed = Some(self.wall());
+            transaction = transaction.empty(MATTER_HOLDS, KeyRange::prefix(keys::all_under(name)));
+        }
+        let event = Event::new(&Caller::system("matters"), Action::Matter).detail(done);
+        let answer = self.write_matter(name, row, transaction, Some(event), lock).await?;
+        self.compensated(NoteSubject::Matter(name.into()), answer).await
+    }
+}
