@@ -137,6 +137,14 @@ fn what_is_printed_for_machines_is_documented() {
     one("Access keys", &["key", "narrow", key["access_key"].as_str().unwrap(), "--prefix", "scans/"]);
     server.put("/records/ledger", b"kept");
     one("stele why", &["why", "records/ledger"]);
+    one("Matters", &["matter", "open", "smith", "--reason", "Smith v. Jones"]);
+    one("stele matter put --dry-run", &["matter", "put", "smith", "--bucket", "records", "--dry-run"]);
+    one("Matters", &["matter", "put", "smith", "--bucket", "records"]);
+    std::fs::write(place.path("held"), "records/ledger\n").unwrap();
+    one("stele matter put --list", &["matter", "put", "smith", "--list", &place.path("held")]);
+    one("Matters", &["matter", "show", "smith"]);
+    one("Matters", &["matter", "list"]);
+    one("stele why", &["why", "records/ledger"]);
     one("Volumes", &["volume", "create", "vm1", "--code", "mirror-2", "--size", "8MiB"]);
     one("Volumes", &["volume", "snapshot", "vm1", "monday"]);
     one("Volumes", &["volume", "list"]);

@@ -205,7 +205,7 @@ impl Archive {
                 .detail(format!("{word} of the matter `{matter}`: a list of {} versions", list.len()))
         };
         store.audited(allowed, event).await?;
-        let changes = list.iter().map(|name| store.hold_named(caller, matter, name, on));
+        let changes: Vec<_> = list.iter().map(|name| store.hold_named(caller, matter, name, on)).collect();
         let mut changes = futures_util::stream::iter(changes).buffered(HOLDING);
         let mut listed = Vec::with_capacity(list.len());
         while let Some(changed) = changes.next().await {

@@ -12,6 +12,7 @@ pub mod drive;
 pub mod evidence;
 pub mod export;
 pub mod formats;
+pub mod matters;
 pub mod pool;
 pub mod share;
 pub mod top;

@@ -8,6 +8,7 @@ pub mod evidence;
 pub mod export;
 pub mod key;
 pub mod lab;
+pub mod matter;
 pub mod pool;
 pub mod serve;
 pub mod share;
@@ -95,6 +96,9 @@ pub enum Command {
         /// BUCKET/KEY or BUCKET/KEY@VERSION
         object: String,
     },
+    /// Matters: named holds on versions
+    #[command(subcommand)]
+    Matter(matter::Matter),
     /// The audit log: show, verify, export
     #[command(subcommand)]
     Audit(audit::Audit),
