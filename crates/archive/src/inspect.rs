@@ -7,6 +7,7 @@ use crate::model::error::{ArchiveError, Result};
 use crate::record::access_key::AccessKeyRow;
 use crate::record::audit::{AuditRow, CheckpointRow, SealedRow};
 use crate::record::bucket::BucketRow;
+use crate::record::class::ClassRow;
 use crate::record::content::{ExtentList, Layout};
 use crate::record::disposal::DisposalRow;
 use crate::record::matter::{MatterRow, ProgressRow};
@@ -42,6 +43,7 @@ pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
         record::TOMBSTONES => show::<TombstoneRow>(table, key, value),
         record::RETAINED | record::HOLDS | record::MATTER_HOLDS => show::<VersionRef>(table, key, value),
         record::DISPOSALS => show::<DisposalRow>(table, key, value),
+        record::CLASSES => show::<ClassRow>(table, key, value),
         record::MATTERS => show::<MatterRow>(table, key, value),
         record::MATTER_PROGRESS => show::<ProgressRow>(table, key, value),
         record::OBJECTS => show::<Owner>(table, key, value),

@@ -48,6 +48,7 @@ pub use model::bucket::{
     Protection, Quota, Usage, Versioning,
 };
 pub use model::checksum::{Algorithm, Checksum, ChecksumKind, Expected};
+pub use model::class::{Binding, Bindings, ClassInfo, ClassTerms, Comparison, Expiring, Initiation};
 pub use model::error::{ArchiveError, Result};
 pub use model::head::SignedHead;
 pub use model::matter::{Counted, HoldJob, Listed, MatterInfo, MatterState, Selection, VersionName};
@@ -69,6 +70,7 @@ pub use objects::put::{Ending, ObjectWriter, PutRequest, WriteCondition};
 pub use rebuild::{Filled, Rebuild, RebuildReport};
 pub use retention::approval::RequestInfo;
 pub use retention::clock::ClockStatus;
+pub use retention::events::Told;
 pub use retention::why::Why;
 pub use shares::{Located, ShareObjects, Shares, upload_key};
 pub use store::Archive;

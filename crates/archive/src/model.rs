@@ -4,6 +4,7 @@ pub mod action;
 pub mod alarm;
 pub mod bucket;
 pub mod checksum;
+pub mod class;
 pub mod error;
 pub mod head;
 pub mod matter;

@@ -6,6 +6,7 @@
 pub(crate) mod access_key;
 pub(crate) mod audit;
 pub(crate) mod bucket;
+pub(crate) mod class;
 pub(crate) mod content;
 pub(crate) mod disposal;
 pub(crate) mod keys;
@@ -72,6 +73,9 @@ pub(crate) const MATTERS: Table = Table(23);
 pub(crate) const MATTER_HOLDS: Table = Table(24);
 /// Name of a matter: how far its selection is processed, a [`matter::ProgressRow`].
 pub(crate) const MATTER_PROGRESS: Table = Table(25);
+
+/// Name of a management class: [`class::ClassRow`].
+pub(crate) const CLASSES: Table = Table(26);
 
 pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {
     minicbor::to_vec(record).expect("encoding into memory cannot fail, and no record type refuses a value").into()

@@ -6,6 +6,7 @@ use crate::*;
 mod basics;
 mod budget;
 mod cancel;
+mod classes;
 mod closing;
 mod evidence;
 mod faults;

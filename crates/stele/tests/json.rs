@@ -145,6 +145,14 @@ fn what_is_printed_for_machines_is_documented() {
     one("Matters", &["matter", "show", "smith"]);
     one("Matters", &["matter", "list"]);
     one("stele why", &["why", "records/ledger"]);
+    let terms = ["--initiation", "event", "--retver", "10", "--action", "keep", "--mode", "compliance"];
+    one("Classes", &[&["class", "create", "staff"], &terms[..]].concat());
+    one("stele class activate", &["class", "activate", "staff"]);
+    one("stele class bind", &["class", "bind", "records", "--default", "staff", "--rule", "staff:prefix=hr/"]);
+    server.put("/records/hr/1", b"kept");
+    one("Classes", &["class", "list"]);
+    one("stele event", &["event", "--bucket", "records", "--at", "2026-01-01"]);
+    one("stele why", &["why", "records/hr/1"]);
     one("Volumes", &["volume", "create", "vm1", "--code", "mirror-2", "--size", "8MiB"]);
     one("Volumes", &["volume", "snapshot", "vm1", "monday"]);
     one("Volumes", &["volume", "list"]);

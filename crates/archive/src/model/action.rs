@@ -80,6 +80,9 @@ pub enum Action {
     /// A named matter was opened or closed, or put on or released from versions.
     #[n(32)]
     Matter,
+    /// A version of a management class was made or activated, or an event was told.
+    #[n(33)]
+    Class,
 }
 
 impl fmt::Display for Action {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use minicbor::{Decode, Encode};
 
+use crate::model::class::Bindings;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::time::Timestamp;
 use crate::model::version::{RetentionMode, Tags};
@@ -158,6 +159,8 @@ pub enum BucketChange {
     Anonymous(AnonymousAccess),
     /// Replaces all tags. Empty removes them.
     Tags(Tags),
+    /// Replaces the classes of versions that are stored from now on.
+    Classes(Bindings),
     /// Makes an empty bucket a share of the file gateway, for good.
     Share,
 }
@@ -209,6 +212,7 @@ impl fmt::Display for BucketChange {
                 let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 write!(f, "tags: {}", if tags.is_empty() { "none".to_owned() } else { tags.join(", ") })
             }
+            BucketChange::Classes(classes) => write!(f, "{classes}"),
             BucketChange::Share => f.write_str("a share of the file gateway"),
         }
     }
@@ -228,6 +232,8 @@ pub struct BucketInfo {
     pub quota: Quota,
     pub anonymous: AnonymousAccess,
     pub tags: Tags,
+    /// The classes of new versions.
+    pub classes: Bindings,
     /// The bucket is a share: the file gateway alone changes and reads its objects.
     pub share: bool,
 }

@@ -117,13 +117,17 @@ pub struct MatterInfo {
     pub more: bool,
 }
 
-/// A name is 1 to 64 of a-z, 0-9, dot, hyphen and underscore, and begins with a letter or digit.
 pub fn check_matter_name(name: &str) -> Result<()> {
+    check_name("matter", name)
+}
+
+/// A name is 1 to 64 of a-z, 0-9, dot, hyphen and underscore, and begins with a letter or digit.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     if name.len() > NAME_MAX || !begins || !name.bytes().all(allowed) {
         return Err(ArchiveError::InvalidArgument(format!(
-            "`{name}` cannot name a matter: a name has 1 to {NAME_MAX} of a-z, 0-9, `.`, `-` and `_`, and begins with a \
+            "`{name}` cannot name a {what}: a name has 1 to {NAME_MAX} of a-z, 0-9, `.`, `-` and `_`, and begins with a \
              letter or digit"
         )));
     }

@@ -153,6 +153,7 @@ impl Archive {
             notified: None,
             upload: None,
             matters: None,
+            class: None,
         };
         let install = Install {
             caller,

@@ -14,6 +14,7 @@ use crate::model::time::Timestamp;
 use crate::record::access_key::{AccessKeyNote, AccessKeyRow};
 use crate::record::audit::AuditNote;
 use crate::record::bucket::BucketRow;
+use crate::record::class::{ClassNote, ClassRow};
 use crate::record::content::{Content, Extent, Place, Stream};
 use crate::record::matter::{MatterNote, MatterRow};
 use crate::record::part::PartNote;
@@ -21,7 +22,7 @@ use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::settings::{Gap, IdentityNote};
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::{VersionNote, VersionRef};
-use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, MATTERS, PARTS, SETTINGS, TOMBSTONES, VERSIONS, decode};
+use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, PARTS, SETTINGS, TOMBSTONES, VERSIONS, decode};
 use crate::seal::{Secret, open_note};
 use crate::space::BLOCK;
 use crate::space::frames::content_length;
@@ -50,6 +51,7 @@ pub(super) struct Survey {
     pub buckets: BTreeMap<u32, (u64, BucketRow, Place)>,
     pub access_keys: BTreeMap<String, (u64, AccessKeyRow, Place)>,
     pub matters: BTreeMap<String, (u64, MatterRow, Place)>,
+    pub classes: BTreeMap<String, (u64, ClassRow, Place)>,
     pub versions: BTreeMap<u64, (u64, VersionNote, Place)>,
     pub part_notes: BTreeMap<(u64, u64), (u64, PartNote, Place)>,
     /// Object, stream, first frame: the piece.
@@ -267,6 +269,10 @@ impl Survey {
             Kind::AccessKey => {
                 let note: AccessKeyNote = decode(ACCESS_KEYS, &[], note)?;
                 newest(&mut self.access_keys, note.id, (sequence, note.row, place));
+            }
+            Kind::Class => {
+                let note: ClassNote = decode(CLASSES, &[], note)?;
+                newest(&mut self.classes, note.name, (sequence, note.row, place));
             }
             Kind::Matter => {
                 let note: MatterNote = decode(MATTERS, &[], note)?;

@@ -3,6 +3,7 @@
 use minicbor::{Decode, Encode};
 
 use crate::model::bucket::{AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning};
+use crate::model::class::Bindings;
 use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
 use crate::model::version::Tags;
@@ -45,6 +46,9 @@ pub(crate) struct BucketRow {
     /// The bucket is a share of the file gateway, for good.
     #[n(15)]
     pub share: Option<bool>,
+    /// The classes of versions that are stored from now on.
+    #[n(16)]
+    pub classes: Option<Bindings>,
 }
 
 impl BucketRow {
@@ -61,6 +65,7 @@ impl BucketRow {
             quota: self.quota,
             anonymous: self.anonymous,
             tags: self.tags.clone(),
+            classes: self.classes.clone().unwrap_or_default(),
             share: self.is_share(),
         }
     }

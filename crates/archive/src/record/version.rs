@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use minicbor::{Decode, Encode};
 
-use crate::model::bucket::Versioning;
+use crate::model::bucket::{ExpiryAction, Versioning};
 use crate::model::checksum::{Checksum, to_base64};
 use crate::model::matter::S3;
 use crate::model::principal::Actor;
@@ -12,6 +12,7 @@ use crate::model::secrets::CustomerKey;
 use crate::model::time::Timestamp;
 use crate::model::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
 use crate::record::bucket::BucketRow;
+use crate::record::class::ClassMark;
 use crate::record::content::{Content, Place};
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -67,6 +68,9 @@ pub(crate) struct VersionRow {
     /// The named matters it is under. S3's legal hold, the matter `s3`, is `hold`.
     #[n(20)]
     pub matters: Option<BTreeSet<String>>,
+    /// The class in force when it was stored. Its retention is set from it.
+    #[n(21)]
+    pub class: Option<ClassMark>,
 }
 
 /// Recognises the customer's key without storing it.
@@ -142,6 +146,16 @@ impl VersionRow {
     /// The matters it is under, `s3` included.
     pub fn matters(&self) -> impl Iterator<Item = &str> {
         self.hold.then_some(S3).into_iter().chain(self.matters.iter().flatten().map(String::as_str))
+    }
+
+    /// Its class keeps it without an end until an event is told.
+    pub fn awaits_event(&self) -> bool {
+        self.class.as_ref().is_some_and(ClassMark::awaits_event)
+    }
+
+    /// What expiration does with it when its retention has passed.
+    pub fn expiry(&self, bucket: &BucketRow) -> ExpiryAction {
+        self.class.as_ref().map_or(bucket.expiry, |mark| mark.terms.action)
     }
 
     pub fn is_under(&self, matter: &str) -> bool {

@@ -15,6 +15,7 @@ use stele_catalog::{Direction, KeyRange, Transaction};
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::checksum::from_hex;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::matter::{Counted, Listed, MatterInfo, MatterState, REBUILD, S3, Selection, VersionName};
 use crate::model::principal::{Caller, Role};
@@ -42,18 +43,24 @@ const EXAMPLES: usize = 10;
 pub const LISTED_MAX: usize = 1000;
 
 /// Whether a version has the properties of the selection, apart from its bucket and key.
-fn selects(selection: &Selection, row: &VersionRow) -> bool {
+pub(crate) fn selects(selection: &Selection, row: &VersionRow) -> bool {
     !row.marker
         && selection.tags.iter().all(|(key, value)| row.tags.get(key) == Some(value))
         && selection.stored_after.is_none_or(|after| row.modified >= after)
         && selection.stored_before.is_none_or(|before| row.modified < before)
 }
 
+/// The key behind which a page begins, from the hexadecimal form that the page before named.
+pub(crate) fn page_after(after: Option<&str>) -> Result<Option<Bytes>> {
+    let invalid = || ArchiveError::InvalidArgument("the page is not one that this store named".into());
+    after.map(|hex| from_hex(hex).map(Bytes::from).ok_or_else(invalid)).transpose()
+}
+
 /// A page of rows, and the key of its last one if more may follow.
 type Page = (Vec<(Bytes, Bytes)>, Option<Bytes>);
 
 impl Store {
-    fn version_page(&self, bucket: u32, prefix: &str, after: Option<Bytes>, limit: usize) -> Result<Page> {
+    pub(crate) fn version_page(&self, bucket: u32, prefix: &str, after: Option<Bytes>, limit: usize) -> Result<Page> {
         let range = KeyRange::prefix(keys::prefix(bucket, prefix));
         let range = match after {
             Some(after) => range.after(after),
@@ -65,7 +72,7 @@ impl Store {
     }
 
     /// The bucket of a selection. Keys in a share are numbers of files, which no prefix of paths selects.
-    fn selectable(&self, selection: &Selection) -> Result<Arc<Bucket>> {
+    pub(crate) fn selectable(&self, selection: &Selection) -> Result<Arc<Bucket>> {
         selection.check()?;
         let bucket = self.buckets().by_name(&selection.bucket)?;
         match bucket.row.is_share() && !selection.prefix.is_empty() {
@@ -92,11 +99,7 @@ impl Archive {
         let allowed = caller.require_role(&roles, Action::List);
         store.audited(allowed, || Event::new(caller, Action::List).bucket(&selection.bucket)).await?;
         let bucket = store.selectable(selection)?;
-        let invalid = || ArchiveError::InvalidArgument("the page of the count is not one that this store named".into());
-        let mut after = match after {
-            Some(hex) => Some(Bytes::from(crate::model::checksum::from_hex(hex).ok_or_else(invalid)?)),
-            None => None,
-        };
+        let mut after = page_after(after)?;
         let mut counted = Counted::default();
         while counted.seen < COUNT_PAGE as u64 {
             let (rows, next) = store.version_page(bucket.number, &selection.prefix, after, JOB_PAGE)?;

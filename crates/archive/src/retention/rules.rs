@@ -36,6 +36,12 @@ pub(crate) fn judge(
     if let Some(holds) = holds_in_words(found) {
         return refuse(format!("{what} is under {holds}; it can be deleted only after that is released"));
     }
+    if let Some(mark) = found.row.class.as_ref().filter(|mark| mark.awaits_event()) {
+        return refuse(format!(
+            "{what} waits for the event from which the retention of its class `{}` counts; no caller can delete it before",
+            mark.name
+        ));
+    }
     let Some(retention) = found.row.retention.filter(|retention| retention.until > now) else { return Ok(()) };
     let message = format!("{what} is retained in {} mode until {}", retention.mode, retention.until);
     match (retention.mode, cause) {
@@ -148,15 +154,18 @@ pub(crate) fn check_future(retention: Retention, now: Timestamp) -> Result<()> {
 pub(crate) fn judge_change(
     bucket: &Bucket,
     caller: &Caller,
-    before: Option<Retention>,
+    found: &Found,
     after: Option<Retention>,
     bypass: bool,
     now: Timestamp,
 ) -> Result<(), String> {
-    let Some(before) = before.filter(|retention| retention.until > now) else { return Ok(()) };
+    let Some(before) = found.row.retention.filter(|retention| retention.until > now) else { return Ok(()) };
     let longer = after.is_some_and(|after| after.mode == before.mode && after.until >= before.until);
     if longer {
         return Ok(());
+    }
+    if found.row.awaits_event() {
+        return Err("its class keeps it until an event is told; no caller can shorten or lift that".into());
     }
     match before.mode {
         RetentionMode::Compliance => Err(format!(

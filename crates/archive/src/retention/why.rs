@@ -33,6 +33,11 @@ pub struct Why {
     /// The matters it is under, by name; `s3` is the legal hold.
     #[serde(default)]
     pub matters: Vec<String>,
+    /// Its management class, and the version of that.
+    #[serde(default)]
+    pub class: Option<String>,
+    #[serde(default)]
+    pub class_version: Option<u64>,
     /// What the compliance clock shows now.
     pub compliance_time: String,
     /// The earliest deletion; none while a legal hold or a matter stands.
@@ -97,6 +102,8 @@ fn explain_marker(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> 
         retained_until: None,
         legal_hold: false,
         matters: Vec::new(),
+        class: None,
+        class_version: None,
         compliance_time: now.to_string(),
         deletable_from: Some(now.to_string()),
         reasons,
@@ -113,6 +120,16 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
         reasons.push(
             "a legal hold is on it; a hold has no end, and only a caller with the right to retain releases it".into(),
         );
+    }
+    if let Some(mark) = &found.row.class {
+        reasons.push(format!("its class is `{}`, version {}: {}", mark.name, mark.version, mark.terms));
+        match &mark.event {
+            Some(event) => reasons.push(format!("its event was {}, told {} by {}", event.at, event.told, event.by)),
+            None if mark.awaits_event() => {
+                reasons.push("it waits for the event from which its retention counts, and is kept until then".into());
+            }
+            None => {}
+        }
     }
     match (found.row.retention, active) {
         (_, Some(Retention { mode: RetentionMode::Compliance, until })) => reasons.push(format!(
@@ -140,7 +157,8 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
         reasons.push("a delete without a version id only adds a delete marker, which is always allowed".into());
     }
     let held = found.row.is_held();
-    let protected = held || active.is_some();
+    let kept = held || found.row.awaits_event();
+    let protected = kept || active.is_some();
     Why {
         bucket: bucket.name().into(),
         key: key.into(),
@@ -151,8 +169,10 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
         retained_until: found.row.retention.map(|retention| retention.until.to_string()),
         legal_hold: found.row.hold,
         matters: found.row.matters().map(str::to_string).collect(),
+        class: found.row.class.as_ref().map(|mark| mark.name.clone()),
+        class_version: found.row.class.as_ref().map(|mark| mark.version),
         compliance_time: now.to_string(),
-        deletable_from: (!held).then(|| active.map_or(now, |retention| retention.until).to_string()),
+        deletable_from: (!kept).then(|| active.map_or(now, |retention| retention.until).to_string()),
         reasons,
     }
 }

@@ -12,6 +12,7 @@ pub(crate) enum NoteSubject {
     Bucket(u32),
     AccessKey(String),
     Matter(String),
+    Class(String),
 }
 
 /// Subjects that need a compensating note: one that states them as they are in the catalog.

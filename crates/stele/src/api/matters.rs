@@ -12,7 +12,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 
 /// The officer with the key, or the user at the socket if that user administers the server.
-async fn caller(node: &Node, actor: &Actor, officer: Option<&Officer>, what: &str) -> Outcome<Caller> {
+pub(super) async fn caller(node: &Node, actor: &Actor, officer: Option<&Officer>, what: &str) -> Outcome<Caller> {
     match officer {
         Some(officer) => known(node, actor, officer, what).await,
         None if node.serves_user(actor.uid) || actor.uid == 0 => Ok(actor.caller()),
@@ -31,7 +31,7 @@ pub struct Selected {
 }
 
 /// A day, which begins at midnight UTC, or a moment.
-fn date(text: &str) -> Outcome<Timestamp> {
+pub(super) fn date(text: &str) -> Outcome<Timestamp> {
     let seconds = parse_moment(text).or_else(|| parse_moment(&format!("{text}T00:00:00Z")));
     seconds.map(Timestamp::from_secs).ok_or_else(|| {
         Failure::usage(format!("'{text}' is not a date")).next("write 2026-04-02 or 2026-04-02T12:00:00Z, in UTC")
@@ -39,7 +39,7 @@ fn date(text: &str) -> Outcome<Timestamp> {
 }
 
 impl Selected {
-    fn selection(self) -> Outcome<Selection> {
+    pub(super) fn selection(self) -> Outcome<Selection> {
         Ok(Selection {
             bucket: self.bucket,
             prefix: self.prefix,

@@ -8,6 +8,7 @@
 pub mod affected;
 pub mod approval;
 pub mod archive;
+pub mod classes;
 pub mod drive;
 pub mod evidence;
 pub mod export;

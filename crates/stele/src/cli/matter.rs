@@ -112,7 +112,7 @@ pub struct Change {
     pub officer: Officer,
 }
 
-fn tag(text: &str) -> Result<(String, String), String> {
+pub fn tag(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod backup;
 pub mod bucket;
+pub mod class;
 pub mod config;
 pub mod evidence;
 pub mod export;
@@ -99,6 +100,11 @@ pub enum Command {
     /// Matters: named holds on versions
     #[command(subcommand)]
     Matter(matter::Matter),
+    /// Management classes: how long versions are kept, and from when
+    #[command(subcommand)]
+    Class(class::Class),
+    /// Tell the event from which the retention of versions counts
+    Event(class::Event),
     /// The audit log: show, verify, export
     #[command(subcommand)]
     Audit(audit::Audit),

@@ -4,6 +4,7 @@ pub mod affected;
 pub mod approve;
 pub mod archive;
 pub mod backup;
+pub mod class;
 pub mod config;
 pub mod doctor;
 pub mod drive;
@@ -47,6 +48,8 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Key(command) => archive::key(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,
         Command::Matter(command) => matter::run(&site, json, command).await,
+        Command::Class(command) => class::class(&site, json, command).await,
+        Command::Event(command) => class::event(&site, json, command).await,
         Command::Audit(command) => archive::audit(&site, json, command).await,
         Command::Receipt(command) => evidence::receipt(&site, json, command).await,
         Command::Proof(command) => evidence::proof(&site, json, command).await,
