@@ -51,7 +51,7 @@ impl Files for Share {
             let mut access = granted(caller, &core.living(inode)?, wanted);
             let row = core.view.row(inode.0)?;
             if row.committed.is_some() {
-                (access.modify, access.extend) = (false, access.extend && row.appends());
+                (access.modify, access.extend) = (false, access.extend && self.grows(&row));
             }
             Ok(access)
         })
