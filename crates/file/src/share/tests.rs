@@ -8,6 +8,7 @@ mod crashes;
 mod keeping;
 mod nfs4;
 mod objects;
+mod rebuilt;
 mod retention;
 mod stage;
 
