@@ -3,6 +3,7 @@
 pub mod approval;
 pub mod clock;
 pub(crate) mod doubt;
+mod keeping;
 pub(crate) mod properties;
 pub(crate) mod rules;
 pub mod why;

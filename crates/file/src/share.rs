@@ -16,6 +16,7 @@ mod pinning;
 mod reading;
 mod records;
 pub mod registry;
+mod releasing;
 mod restoring;
 mod retention;
 mod saving;

@@ -363,28 +363,6 @@ impl Share {
         let after = self.step(|core| core.attributes(inode.0))?;
         Ok(Changed { before, after })
     }
-
-    /// Asks the archive whether the file of a name may go, where it has one: retention that was set there counts too. A name
-    /// that leads to nothing, or to something that was never archived, is no matter of the archive's.
-    pub(super) async fn removable(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<()> {
-        let found = self.step(|core| {
-            let inode = match tree::lookup(&mut core.view, caller, directory, name) {
-                Ok(inode) => inode,
-                Err(FileError::NotFound) => return Ok(None),
-                Err(error) => return Err(error),
-            };
-            let row = core.view.row(inode.0)?;
-            Ok((row.is_file() && row.archived.is_some()).then_some((inode, row.links)))
-        });
-        // What is wrong with the names is told by the call itself.
-        let Ok(Some((inode, 1))) = found else { return Ok(()) };
-        let why = self.archive.why(&self.caller("removing"), &self.name, &key_of(inode.0), None).await;
-        match why {
-            Ok(why) if why.protected => Err(FileError::ReadOnly(why.reasons.join("; "))),
-            Ok(_) | Err(stele_archive::ArchiveError::NoSuchKey { .. }) => Ok(()),
-            Err(error) => Err(refused(&error)),
-        }
-    }
 }
 
 fn changed_meanwhile() -> FileError {

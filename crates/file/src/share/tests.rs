@@ -5,6 +5,7 @@ mod append_only;
 mod archiving;
 mod bucket_rules;
 mod crashes;
+mod holds;
 mod keeping;
 mod nfs4;
 mod objects;

@@ -45,12 +45,14 @@ impl ObjectView {
             let file = key_of(inode);
             let set = |version| share.archive.set_retention(&caller, &share.name, &file, version, retention, bypass);
             if version.is_some_and(|version| !holds(&row, version)) {
+                // Under the gate: the file loses no name meanwhile.
+                let Some(_held) = self.hold_named(&path, inode).await? else { continue };
                 return set(version).await.map(drop).map_err(|error| error.with_key(&file, key));
             }
             if row.open {
                 self.archive_now(inode).await?;
             }
-            let _held = share.gate_of(inode).await.map_err(refusal)?;
+            let Some(_held) = self.hold_named(&path, inode).await? else { continue };
             let ready = share.step(|core| {
                 let writers = core.writers(inode);
                 let (row, content) = core.content(inode)?;
