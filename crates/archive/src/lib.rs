@@ -76,7 +76,7 @@ pub use retention::approval::RequestInfo;
 pub use retention::clock::ClockStatus;
 pub use retention::events::Told;
 pub use retention::why::Why;
-pub use shares::{Located, ShareObjects, Shares, upload_key};
+pub use shares::{FileHeld, Located, ShareObjects, Shares, upload_key};
 pub use store::Archive;
 pub use store::alongside::{Alongside, CommitBoth, Placement};
 pub use store::foundation::{Foundation, Guard, NoGuard, Options};

@@ -6,6 +6,7 @@ pub mod clock;
 pub(crate) mod doubt;
 pub mod events;
 pub(crate) mod holding;
+mod keeping;
 pub(crate) mod matters;
 pub(crate) mod properties;
 pub(crate) mod rules;
