@@ -5,6 +5,7 @@ pub(crate) mod classes;
 pub mod clock;
 pub(crate) mod doubt;
 pub mod events;
+pub mod find;
 pub(crate) mod holding;
 pub(crate) mod matters;
 pub(crate) mod properties;
