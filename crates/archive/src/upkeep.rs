@@ -5,6 +5,7 @@ pub mod background;
 pub(crate) mod expiry;
 pub(crate) mod growth;
 pub(crate) mod holding;
+pub(crate) mod lifecycle;
 pub(crate) mod reclaim;
 pub mod scrub;
 pub mod status;

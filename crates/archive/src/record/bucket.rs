@@ -2,8 +2,12 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::model::bucket::{AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning};
+use crate::model::bucket::{
+    AccessBlock, AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning,
+};
 use crate::model::class::Bindings;
+use crate::model::cors::CorsRule;
+use crate::model::lifecycle::LifecycleRule;
 use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
 use crate::model::version::Tags;
@@ -46,8 +50,18 @@ pub(crate) struct BucketRow {
     /// The bucket is a share of the file gateway, for good.
     #[n(15)]
     pub share: Option<bool>,
-    /// The classes of versions that are stored from now on.
+    /// Rules by which versions and uploads go away by age. None: there are none.
     #[n(16)]
+    pub lifecycle: Option<Vec<LifecycleRule>>,
+    #[n(17)]
+    pub cors: Option<Vec<CorsRule>>,
+    /// The bucket policy, as it was set.
+    #[n(18)]
+    pub policy: Option<String>,
+    #[n(19)]
+    pub access_block: Option<AccessBlock>,
+    /// The classes of versions that are stored from now on.
+    #[n(20)]
     pub classes: Option<Bindings>,
 }
 
