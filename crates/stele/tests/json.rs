@@ -154,6 +154,7 @@ fn what_is_printed_for_machines_is_documented() {
     one("Classes", &["class", "list"]);
     one("stele event", &["event", "--bucket", "records", "--at", "2026-01-01"]);
     one("stele why", &["why", "records/hr/1"]);
+    one("stele find", &["find", "--bucket", "records", "--prefix", "hr/"]);
     one("Volumes", &["volume", "create", "vm1", "--code", "mirror-2", "--size", "8MiB"]);
     one("Volumes", &["volume", "snapshot", "vm1", "monday"]);
     one("Volumes", &["volume", "list"]);

@@ -7,6 +7,7 @@ pub mod class;
 pub mod config;
 pub mod evidence;
 pub mod export;
+pub mod find;
 pub mod key;
 pub mod lab;
 pub mod matter;
@@ -100,6 +101,8 @@ pub enum Command {
     /// Matters: named holds on versions
     #[command(subcommand)]
     Matter(matter::Matter),
+    /// Find versions by tags, metadata, dates, class, matter or size; print their names, CSV or JSON
+    Find(find::Find),
     /// Management classes: how long versions are kept, and from when
     #[command(subcommand)]
     Class(class::Class),

@@ -11,6 +11,7 @@ pub mod drive;
 pub mod dump;
 pub mod evidence;
 pub mod export;
+pub mod find;
 pub mod lab;
 pub mod manual;
 pub mod matter;
@@ -50,6 +51,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Why { object } => archive::why(&site, json, &object).await,
         Command::SelfTest { bucket } => self_test::run(&site, json, bucket).await,
         Command::Matter(command) => matter::run(&site, json, command).await,
+        Command::Find(find) => find::run(&site, json, find).await,
         Command::Class(command) => class::class(&site, json, command).await,
         Command::Event(command) => class::event(&site, json, command).await,
         Command::Audit(command) => archive::audit(&site, json, command).await,
