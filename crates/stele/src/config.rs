@@ -20,6 +20,8 @@ pub struct Config {
     #[serde(default)]
     pub s3: S3,
     #[serde(default)]
+    pub rest: Rest,
+    #[serde(default)]
     pub nbd: Nbd,
     #[serde(default)]
     pub iscsi: Iscsi,
@@ -87,6 +89,15 @@ impl Default for S3 {
             connections_per_peer: 256,
         }
     }
+}
+
+/// Backup repositories over restic's REST protocol. Certificate and limits of connections are those of `[s3]`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rest {
+    /// TCP address; `None`: the protocol is not served. Its usual port is 8000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
 }
 
 /// Volumes as network block devices: the addresses for clients. `stele volume export` chooses the volumes.
@@ -352,6 +363,7 @@ impl Config {
             data: None,
             pool: Pool { drives, rebuild_after: ten_minutes(), background_rate: None },
             s3: S3::default(),
+            rest: Rest::default(),
             nbd: Nbd::default(),
             iscsi: Iscsi::default(),
             nfs: Nfs::default(),
