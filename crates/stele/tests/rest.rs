@@ -59,7 +59,7 @@ fn start(name: &str) -> Option<(Place, Server)> {
     for number in 0..40_u64 {
         let path = place.path(&format!("files/{}/file {number}", number % 4));
         std::fs::create_dir_all(Path::new(&path).parent().unwrap()).unwrap();
-        std::fs::write(path, content(number, (number * number * 4000) as usize)).unwrap();
+        std::fs::write(path, content(number, (number * number * 1500) as usize)).unwrap();
     }
     let server = place.up();
     let keys = server.keys();
@@ -176,7 +176,7 @@ fn a_server_that_is_killed_during_a_backup_keeps_what_it_acknowledged() {
     let owner = user(&place, &server, keys.clone());
     owner.good("backups", &["init"]);
     let packs = |server: &Server| server.get("/backups?list-type=2&prefix=data/").text().matches("<Key>").count();
-    let mut backup = owner.command("backups", &["backup", &files, "--pack-size", "4", "--limit-upload", "20000"]);
+    let mut backup = owner.command("backups", &["backup", &files, "--pack-size", "4", "--limit-upload", "4000"]);
     let mut backup = backup.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_for("two packs", || (packs(&server) >= 2).then_some(()));
     server.kill();
