@@ -3,6 +3,8 @@
 //! All buckets are in memory, as their rows are in the catalog. A transaction that depends on a bucket requires its
 //! row to be unchanged, so a concurrent change makes it fail.
 
+pub(crate) mod settings;
+
 use stele_catalog::transaction::counter;
 use stele_catalog::{Direction, KeyRange, Transaction};
 
@@ -10,10 +12,12 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::check_tags;
 use crate::model::bucket::{
-    BucketChange, BucketInfo, ExpiryAction, NewBucket, ObjectLock, Protection, Usage, Versioning, check_bucket_name,
+    AnonymousAccess, BucketChange, BucketInfo, ExpiryAction, NewBucket, ObjectLock, Protection, Usage, Versioning,
+    check_bucket_name,
 };
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Caller, Role};
+use crate::model::{cors, lifecycle};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
 use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, keys};
@@ -71,6 +75,10 @@ impl Archive {
             change: 0,
             note: Place::default(),
             share: None,
+            lifecycle: None,
+            cors: None,
+            policy: None,
+            access_block: None,
         };
         let event = Event::new(caller, Action::CreateBucket).bucket(name);
         let absent = Transaction::new().absent(BUCKETS, keys::short(number));
@@ -192,6 +200,9 @@ impl Archive {
         caller.require_role(roles, Action::ChangeBucket)?;
         let mut row = bucket.row.clone();
         let event = Event::new(caller, Action::ChangeBucket).bucket(name).detail(change.to_string());
+        if let BucketChange::Policy(Some(policy)) = &change {
+            self.check_policy(&bucket, policy)?;
+        }
         apply(&mut row, change)?;
         if row == bucket.row {
             return Ok(row.info());
@@ -263,13 +274,33 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         BucketChange::Expiry(ExpiryAction::Delete) if row.is_share() => return Err(nameless(row)),
         BucketChange::Expiry(expiry) => row.expiry = expiry,
         BucketChange::Quota(quota) => row.quota = quota,
-        BucketChange::Anonymous(anonymous) => row.anonymous = anonymous,
+        BucketChange::Anonymous(anonymous) => {
+            if anonymous != AnonymousAccess::None && row.access_block.is_some_and(|block| block.block_acls) {
+                return Err(ArchiveError::Denied(format!(
+                    "bucket `{}` blocks public access; lift that first",
+                    row.name
+                )));
+            }
+            row.anonymous = anonymous;
+        }
         BucketChange::Tags(tags) => {
             check_tags(&tags, TAGS_MAX)?;
             row.tags = tags;
         }
         BucketChange::Share if row.expiry == ExpiryAction::Delete => return Err(nameless(row)),
+        BucketChange::Share if row.lifecycle.is_some() => return Err(nameless(row)),
         BucketChange::Share => row.share = Some(true),
+        BucketChange::Lifecycle(Some(_)) if row.is_share() => return Err(nameless(row)),
+        BucketChange::Lifecycle(rules) => {
+            rules.as_deref().map_or(Ok(()), lifecycle::check_rules)?;
+            row.lifecycle = rules;
+        }
+        BucketChange::Cors(rules) => {
+            rules.as_deref().map_or(Ok(()), cors::check_rules)?;
+            row.cors = rules;
+        }
+        BucketChange::Policy(policy) => row.policy = policy,
+        BucketChange::AccessBlock(block) => row.access_block = block,
     }
     Ok(())
 }
@@ -277,7 +308,7 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
 /// Expiration would take the content away from under the names of files.
 fn nameless(row: &BucketRow) -> ArchiveError {
     ArchiveError::InvalidState(format!(
-        "bucket `{}` cannot both be a share and delete versions at their expiry; users remove expired files by name",
+        "bucket `{}` cannot both be a share and delete versions by their age; users remove expired files by name",
         row.name
     ))
 }

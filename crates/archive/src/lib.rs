@@ -36,6 +36,7 @@ mod tests;
 mod upkeep;
 
 pub use audit::{AuditRecord, AuditVerdict, HeadVerdict};
+pub use buckets::settings::PolicyRequest;
 pub use evidence::bundle::{BundleFiles, Manifest, ProofVerdict, ProvenVersion, public_key, verify_bundle};
 pub use evidence::export::{ProofExport, ProofPiece, ProofSelection};
 pub use evidence::receipt::{
@@ -44,14 +45,17 @@ pub use evidence::receipt::{
 pub use model::action::Action;
 pub use model::alarm::{Alarm, AlarmKind};
 pub use model::bucket::{
-    AnonymousAccess, BucketChange, BucketInfo, DefaultRetention, ExpiryAction, NewBucket, ObjectLock, Period,
-    Protection, Quota, Usage, Versioning,
+    AccessBlock, AnonymousAccess, BucketChange, BucketInfo, DefaultRetention, ExpiryAction, NewBucket, ObjectLock,
+    Period, Protection, Quota, Usage, Versioning,
 };
 pub use model::checksum::{Algorithm, Checksum, ChecksumKind, Expected};
+pub use model::cors::CorsRule;
 pub use model::error::{ArchiveError, Result};
 pub use model::head::SignedHead;
+pub use model::lifecycle::{Expiration, LIFECYCLE_RULES_MAX, LifecycleFilter, LifecycleRule, NoncurrentExpiration};
 pub use model::mutation;
 pub use model::pairing::Paired;
+pub use model::policy::{Facts, Policy};
 pub use model::principal::{Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role};
 pub use model::secrets::{CustomerKey, MasterKey};
 pub use model::time::{Reading, Surroundings, Timestamp};

@@ -71,6 +71,7 @@ impl Store {
         if let Some(retention) = row.retention {
             let cause = match cause {
                 Cause::Expired => "expired",
+                Cause::Aged => "lifecycle",
                 Cause::Replaced => "replaced",
                 Cause::Requested { .. } if retention.until > now => "governance bypassed",
                 Cause::Requested { .. } => "requested",

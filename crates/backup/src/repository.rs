@@ -296,6 +296,8 @@ impl Repository {
     /// Stores a snapshot, locked if there is a date: see [`locks`].
     pub fn commit_locked(&self, snapshot: &Snapshot, until: Option<u64>) -> Result<(SnapshotId, u64)> {
         let (id, bytes) = snapshot.encode(&self.header.id, &self.keys, self.salt())?;
+        // A snapshot that cannot be opened would stop every prune.
+        Snapshot::decode(&bytes, &id, &self.header.id, &self.keys)?;
         let name = Name::of(Folder::Snapshots, &id.0);
         let stored = match until {
             None => self.store.create(&name, &bytes),
@@ -336,14 +338,21 @@ impl Indexed {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where the chunk is whole.
     pub fn find(&self, id: &ChunkId) -> Result<Location> {
         let found = self.index().find(id);
         found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
     }
 
+    /// Where to read the chunk, see [`Index::find_any`].
+    pub fn find_any(&self, id: &ChunkId) -> Result<Location> {
+        let found = self.index().find_any(id);
+        found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
+    }
+
     /// The content of one chunk, checked against its id.
     pub fn chunk(&self, kind: Kind, id: &ChunkId) -> Result<Vec<u8>> {
-        let location = self.find(id)?;
+        let location = self.find_any(id)?;
         let (segment, directory) = {
             let mut index = self.index();
             (index.segment(location.segment)?, index.directory(location.segment)?)

@@ -6,6 +6,7 @@
 
 mod call;
 mod dechunk;
+mod form;
 mod frontend;
 mod metrics;
 mod objects;

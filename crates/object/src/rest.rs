@@ -105,6 +105,14 @@ impl Rest {
             }
         };
         payload = payload.of_length(length);
+        let caller = match self.policed(caller, peer, operation, &address).await {
+            Ok(caller) => caller,
+            Err(error) => {
+                let mut response = refusal(error);
+                answer::read_away(&mut response, Some(payload)).await;
+                return (response, operation);
+            }
+        };
         let origin = match peer.address {
             Some(address) => format!("{} {id}", address.ip()),
             None => id.clone(),
@@ -150,6 +158,20 @@ impl Rest {
         let address = Address::parse(parts.uri.path())
             .ok_or_else(|| refusal(refuse(S3ErrorCode::NoSuchKey, "there is no such file of a repository")))?;
         Ok((address, caller))
+    }
+
+    /// The caller with the access that the bucket's policy adds, unless the policy refuses the request.
+    async fn policed(&self, caller: Caller, peer: &Peer, operation: Operation, address: &Address) -> S3Result<Caller> {
+        let key = address.own_key();
+        let (key, prefix, actions): (_, _, &[&'static str]) = match (operation, address.place) {
+            (Operation::RestGet | Operation::RestHead, _) => (key, String::new(), &["GetObject"]),
+            (Operation::RestPut, _) => (key, String::new(), &["PutObject"]),
+            // A removal takes away versions.
+            (Operation::RestDelete, _) => (key, String::new(), &["DeleteObject", "DeleteObjectVersion"]),
+            (_, Place::List(kind)) => (None, address.folder(kind), &["ListBucket"]),
+            _ => (None, address.prefix.clone(), &["ListBucket"]),
+        };
+        self.frontend.policed_as(caller, peer, &address.bucket, (key.as_deref(), &prefix), actions).await
     }
 
     async fn identify(&self, headers: &HeaderMap) -> S3Result<Caller> {

@@ -21,6 +21,7 @@ use crate::seal::{Secret, derive, open_note, seal_note, wrong_key};
 use crate::state::caches::KnownKey;
 use crate::state::compensations::NoteSubject;
 use crate::state::key_locks::KeyLock;
+use crate::store::scan::scan;
 use crate::store::{Archive, Store};
 
 /// Bytes of a key's description, and of its rights in words.
@@ -45,15 +46,19 @@ impl Store {
         }
     }
 
-    /// How many officers' keys were ever valid, and the row that stores that number. Revoked keys count too, so that
-    /// revoking all of them does not begin the set-up again. Older stores and rebuilt catalogs have no row; there the
+    /// How many officers' keys were ever valid, and the row that stores that number. Revoked and narrowed keys count
+    /// too, so that revoking or narrowing all of them does not begin the set-up again. Older stores and rebuilt catalogs have no row; there the
     /// keys are counted.
     fn officers_ever(&self) -> Result<(u64, Option<Bytes>)> {
         match self.snapshot()?.get(SETTINGS, OFFICERS)? {
             Some(raw) => Ok((decode(SETTINGS, OFFICERS, &raw)?, Some(raw))),
             None => {
-                let keys = self.access_keys()?;
-                Ok((keys.iter().filter(|key| key.rights.approves() && !key.pending).count() as u64, None))
+                let mut officers = 0;
+                scan(self.catalog(), ACCESS_KEYS, |key, value| {
+                    officers += u64::from(decode::<AccessKeyRow>(ACCESS_KEYS, key, value)?.was_officer());
+                    Ok(())
+                })?;
+                Ok((officers, None))
             }
         }
     }
@@ -158,6 +163,7 @@ impl Archive {
                 transaction = transaction.put(SETTINGS, OFFICERS, encode(&(officers + 1)));
             }
         }
+        let officer = (rights.approves() && !pending).then_some(true);
         let row = AccessKeyRow {
             description: description.into(),
             rights,
@@ -172,6 +178,7 @@ impl Archive {
             change: 0,
             note: Place::default(),
             pending: pending.then_some(true),
+            officer,
         };
         let mut detail = format!("{id} ({description}): {said}");
         let mut awaits = None;
@@ -262,6 +269,13 @@ impl Archive {
                 row.rights
             )));
         }
+        if rights.approves() && !row.rights.approves() {
+            return Err(ArchiveError::Denied(format!(
+                "access key {id} is a storage administrator's; without that role it would be a retention officer's, and those are                  made new and approved; create an officer's key, and narrow this one to other roles or revoke it"
+            )));
+        }
+        // It stays known that the key was an officer's: a catalog that is rebuilt has only the keys' notes.
+        row.officer = row.was_officer().then_some(true);
         row.rights = rights;
         let info = row.info(id);
         let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw);

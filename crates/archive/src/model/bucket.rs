@@ -4,7 +4,9 @@ use std::fmt;
 
 use minicbor::{Decode, Encode};
 
+use crate::model::cors::CorsRule;
 use crate::model::error::{ArchiveError, Result};
+use crate::model::lifecycle::LifecycleRule;
 use crate::model::time::Timestamp;
 use crate::model::version::{RetentionMode, Tags};
 
@@ -103,6 +105,23 @@ pub enum AnonymousAccess {
     ReadAndList,
 }
 
+/// What the bucket refuses to offer to everyone, whatever its other settings say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct AccessBlock {
+    /// Anonymous access cannot be set.
+    #[n(0)]
+    pub block_acls: bool,
+    /// Anonymous access that is set does not count.
+    #[n(1)]
+    pub ignore_acls: bool,
+    /// A policy that allows everyone something cannot be set.
+    #[n(2)]
+    pub block_policy: bool,
+    /// A policy allows nothing to callers without a key.
+    #[n(3)]
+    pub restrict: bool,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
 pub struct Quota {
     #[n(0)]
@@ -111,6 +130,9 @@ pub struct Quota {
     #[n(1)]
     pub versions: Option<u64>,
 }
+
+/// Rules that the text of a change names.
+const IDS_IN_WORDS: usize = 5;
 
 /// The settings of a new bucket.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -160,6 +182,13 @@ pub enum BucketChange {
     Tags(Tags),
     /// Makes an empty bucket a share of the file gateway, for good.
     Share,
+    /// Replaces all lifecycle rules. None removes them.
+    Lifecycle(Option<Vec<LifecycleRule>>),
+    /// Replaces all rules for requests from other origins. None removes them.
+    Cors(Option<Vec<CorsRule>>),
+    /// Replaces the bucket policy. None removes it.
+    Policy(Option<String>),
+    AccessBlock(Option<AccessBlock>),
 }
 
 impl fmt::Display for Period {
@@ -210,6 +239,28 @@ impl fmt::Display for BucketChange {
                 write!(f, "tags: {}", if tags.is_empty() { "none".to_owned() } else { tags.join(", ") })
             }
             BucketChange::Share => f.write_str("a share of the file gateway"),
+            BucketChange::Lifecycle(None) => f.write_str("no lifecycle rules"),
+            BucketChange::Lifecycle(Some(rules)) => {
+                let ids: Vec<&str> = rules.iter().map(|rule| rule.id.as_str()).take(IDS_IN_WORDS).collect();
+                write!(f, "{} lifecycle rules: {}", rules.len(), ids.join(", "))
+            }
+            BucketChange::Cors(None) => f.write_str("no CORS rules"),
+            BucketChange::Cors(Some(rules)) => write!(f, "{} CORS rules", rules.len()),
+            BucketChange::Policy(None) => f.write_str("no bucket policy"),
+            BucketChange::Policy(Some(policy)) => {
+                write!(
+                    f,
+                    "a bucket policy of {} bytes, blake3 {}",
+                    policy.len(),
+                    blake3::hash(policy.as_bytes()).to_hex()
+                )
+            }
+            BucketChange::AccessBlock(None) => f.write_str("no block of public access"),
+            BucketChange::AccessBlock(Some(block)) => write!(
+                f,
+                "block of public access: acls {}, ignore acls {}, policy {}, restrict {}",
+                block.block_acls, block.ignore_acls, block.block_policy, block.restrict
+            ),
         }
     }
 }

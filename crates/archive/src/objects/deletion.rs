@@ -19,9 +19,9 @@ use crate::record::version::VersionRow;
 use crate::retention::rules::Cause;
 use crate::state::buckets::Bucket;
 use crate::state::key_locks::KeyLock;
-use crate::store::Archive;
 use crate::store::lease::Lease;
 use crate::store::lookup::{self, Found};
+use crate::store::{Archive, Store};
 
 #[derive(Clone, Default, Debug)]
 pub struct DeleteRequest {
@@ -87,7 +87,7 @@ impl Archive {
                     condition.judge(lookup::newest(&*snapshot, &bucket, &request.key)?.as_ref())?;
                 }
                 drop(snapshot);
-                self.add_marker(caller, &bucket, &request.key, lock).await
+                store.add_marker(caller, &bucket, &request.key, None, lock).await
             }
             (version, _) => {
                 let found = lookup::version(&*snapshot, &bucket, &request.key, version)?;
@@ -125,11 +125,20 @@ impl Archive {
         let logged = store.commit_removal(transaction, event, removed, bucket, key, found, lock).await?;
         Ok(Deleted { key: key.into(), version: Some(found.id()), delete_marker: found.row.marker, logged })
     }
+}
 
+impl Store {
     /// Adds a delete marker. That is always allowed, since a marker removes nothing. Where versioning is suspended
     /// the marker replaces the null version, and the removal judges that.
-    async fn add_marker(&self, caller: &Caller, bucket: &Arc<Bucket>, key: &str, lock: KeyLock) -> Result<Deleted> {
-        let store = &self.store();
+    pub(crate) async fn add_marker(
+        self: &Arc<Store>,
+        caller: &Caller,
+        bucket: &Arc<Bucket>,
+        key: &str,
+        detail: Option<String>,
+        lock: KeyLock,
+    ) -> Result<Deleted> {
+        let store = self;
         let lease = Lease::marker(store).await?;
         let row = VersionRow {
             object: lease.object,
@@ -159,7 +168,7 @@ impl Archive {
             bucket,
             key,
             condition: &WriteCondition::default(),
-            detail: None,
+            detail,
             lock,
             left: Vec::new(),
             alongside: None,

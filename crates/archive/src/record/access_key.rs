@@ -26,6 +26,9 @@ pub(crate) struct AccessKeyRow {
     /// A new officer's key, void until another officer approves it.
     #[n(7)]
     pub pending: Option<bool>,
+    /// The key was an officer's once, whatever rights it has now: see [`crate::record::settings::OFFICERS`].
+    #[n(8)]
+    pub officer: Option<bool>,
 }
 
 /// The note of an access key in a segment.
@@ -40,6 +43,11 @@ pub(crate) struct AccessKeyNote {
 impl AccessKeyRow {
     pub fn is_pending(&self) -> bool {
         self.pending == Some(true)
+    }
+
+    /// Whether the key was ever a valid officer's.
+    pub fn was_officer(&self) -> bool {
+        self.officer == Some(true) || (self.rights.approves() && !self.is_pending())
     }
 
     pub fn info(&self, id: &str) -> AccessKeyInfo {

@@ -2,7 +2,11 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::model::bucket::{AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning};
+use crate::model::bucket::{
+    AccessBlock, AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning,
+};
+use crate::model::cors::CorsRule;
+use crate::model::lifecycle::LifecycleRule;
 use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
 use crate::model::version::Tags;
@@ -45,6 +49,16 @@ pub(crate) struct BucketRow {
     /// The bucket is a share of the file gateway, for good.
     #[n(15)]
     pub share: Option<bool>,
+    /// Rules by which versions and uploads go away by age. None: there are none.
+    #[n(16)]
+    pub lifecycle: Option<Vec<LifecycleRule>>,
+    #[n(17)]
+    pub cors: Option<Vec<CorsRule>>,
+    /// The bucket policy, as it was set.
+    #[n(18)]
+    pub policy: Option<String>,
+    #[n(19)]
+    pub access_block: Option<AccessBlock>,
 }
 
 impl BucketRow {

@@ -20,7 +20,7 @@ use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::request::{Asked, RequestRow};
 use crate::record::settings::{CLOCK, OFFICERS};
-use crate::record::{ACCESS_KEYS, REQUESTS, SETTINGS, decode, encode};
+use crate::record::{ACCESS_KEYS, REQUESTS, REVOKED, SETTINGS, decode, encode};
 use crate::state::clock::{ComplianceClock, Credit};
 use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store};
@@ -140,12 +140,11 @@ impl Archive {
         let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
         let row = store.audited(judged, event).await?;
         let event = event().detail(format!("request {id}, asked by {}{}: {}", row.by, of_peer(row.peer), row.says));
+        let over = store.audited(store.end_of_request(id, &row), || event.clone()).await?;
         match &row.asked {
-            Asked::CreditClock(most) => self.credit_clock(id, &row, *most, event).await,
-            Asked::Officer(key) => self.admit_officer(id, &row, key, event).await,
+            Asked::CreditClock(most) => self.credit_clock(id, &row, *most, over, event).await,
+            Asked::Officer(key) => self.admit_officer(&row, key, over, event).await,
             Asked::Release(since) => {
-                let over = Transaction::new().equals(REQUESTS, id.to_string(), encode(&row));
-                let over = over.delete(REQUESTS, id.to_string());
                 self.end_rebuild_matter(caller, &row, *since, over, event).await?;
                 Ok(row.says)
             }
@@ -197,7 +196,14 @@ impl Archive {
         Ok(row)
     }
 
-    async fn credit_clock(&self, id: &str, row: &RequestRow, most: u64, event: Event) -> Result<String> {
+    async fn credit_clock(
+        &self,
+        id: &str,
+        row: &RequestRow,
+        most: u64,
+        over: Transaction,
+        event: Event,
+    ) -> Result<String> {
         let store = &self.store();
         store.compliance_now();
         // The requested credit is an upper limit. The slew may have made up some of it since.
@@ -206,14 +212,12 @@ impl Archive {
             Credit { to: credit.to.min(Timestamp(credit.from.0.saturating_add(most))), ..credit }
         };
         let done = moved(credit);
-        let transaction =
-            Transaction::new().equals(REQUESTS, id.to_string(), encode(row)).delete(REQUESTS, id.to_string());
         let event = event.detail(format!("request {id}, asked by {}{}: {done}", row.by, of_peer(row.peer)));
-        store.credit_clock(transaction, event, credit).await?;
+        store.credit_clock(over, event, credit).await?;
         Ok(done)
     }
 
-    async fn admit_officer(&self, id: &str, row: &RequestRow, key: &str, event: Event) -> Result<String> {
+    async fn admit_officer(&self, row: &RequestRow, key: &str, over: Transaction, event: Event) -> Result<String> {
         let store = &self.store();
         let lock = store.lock(0, key).await?;
         let snapshot = store.snapshot()?;
@@ -224,10 +228,8 @@ impl Archive {
             return Err(missing());
         }
         found.pending = None;
-        let mut transaction = Transaction::new()
-            .equals(REQUESTS, id.to_string(), encode(row))
-            .equals(ACCESS_KEYS, key.to_string(), raw)
-            .delete(REQUESTS, id.to_string());
+        found.officer = Some(true);
+        let mut transaction = over.equals(ACCESS_KEYS, key.to_string(), raw);
         if let Some(raw) = snapshot.get(SETTINGS, OFFICERS)? {
             let officers: u64 = decode(SETTINGS, OFFICERS, &raw)?;
             transaction = transaction.put(SETTINGS, OFFICERS, encode(&(officers + 1)));
@@ -248,6 +250,24 @@ impl Store {
                 "the matter `rebuild` suspends key {id}, which may decide about that matter only"
             ))),
             _ => Ok(()),
+        }
+    }
+
+    /// The transaction that ends a request: it is still there, and a key that made it is still valid and, for an act of
+    /// two officers, still an officer's.
+    fn end_of_request(&self, id: &str, row: &RequestRow) -> Result<Transaction> {
+        let over = Transaction::new().equals(REQUESTS, id.to_string(), encode(row)).delete(REQUESTS, id.to_string());
+        let Actor::Key(author) = &row.by else { return Ok(over) };
+        let over = over.absent(REVOKED, author.clone());
+        // No row of a key ever goes.
+        let Some(raw) = self.snapshot()?.get(ACCESS_KEYS, author.as_bytes())? else { return Ok(over) };
+        let key: AccessKeyRow = decode(ACCESS_KEYS, author.as_bytes(), &raw)?;
+        let by_officers = !matches!(row.asked, Asked::Officer(_));
+        match key.revoked.is_none() && (key.rights.approves() || !by_officers) {
+            true => Ok(over.equals(ACCESS_KEYS, author.clone(), raw)),
+            false => Err(ArchiveError::Denied(format!(
+                "request {id} is void: key {author}, which made it, was revoked or has fewer rights now; another officer asks again"
+            ))),
         }
     }
 

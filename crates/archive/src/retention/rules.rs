@@ -20,6 +20,8 @@ pub(crate) enum Cause {
     Replaced,
     /// Its retention has passed, and its bucket deletes expired versions.
     Expired,
+    /// A lifecycle rule of its bucket ends it by its age.
+    Aged,
 }
 
 /// Refuses to remove the version if retention or a hold forbids that now. No other code decides this.

@@ -8,6 +8,7 @@ use stele_catalog::Transaction;
 
 use crate::model::bucket::Versioning;
 use crate::model::error::{ArchiveError, Result};
+use crate::model::policy::Policy;
 use crate::model::principal::{Access, Caller};
 use crate::model::secrets::MasterKey;
 use crate::record::bucket::BucketRow;
@@ -25,6 +26,15 @@ pub(crate) struct Bucket {
     pub note_key: Secret,
     /// Wraps the keys of its objects.
     pub wrap: SealingKey,
+    pub policy: Policing,
+}
+
+/// The bucket's policy in a form that can be asked.
+pub(crate) enum Policing {
+    None,
+    Policy(Policy),
+    /// The stored policy cannot be read by this version. It denies everything until it is replaced.
+    Unreadable,
 }
 
 #[derive(Default)]
@@ -45,7 +55,18 @@ impl Bucket {
             .map_err(|_| wrong_key(&format!("the key of bucket `{}`", row.name)))?;
         let note_key = derive(&key, "notes", &[]);
         let wrap = SealingKey::new(&derive(&key, "objects", &[]));
-        Ok(Bucket { number, row, raw, key, note_key, wrap })
+        let policy = match row.policy.as_deref().map(|policy| Policy::parse(&row.name, policy)) {
+            None => Policing::None,
+            Some(Ok(policy)) => Policing::Policy(policy),
+            Some(Err(reason)) => {
+                tracing::error!(
+                    "the policy of bucket `{}` denies everything, since it cannot be read: {reason}",
+                    row.name
+                );
+                Policing::Unreadable
+            }
+        };
+        Ok(Bucket { number, row, raw, key, note_key, wrap, policy })
     }
 
     pub fn name(&self) -> &str {
@@ -96,7 +117,8 @@ impl Bucket {
         use crate::model::bucket::AnonymousAccess::{Read, ReadAndList};
         let open =
             matches!((access, self.row.anonymous), (Access::Read, Read | ReadAndList) | (Access::List, ReadAndList));
-        if open || caller.granted(access, self.name(), prefix) {
+        let ignored = self.row.access_block.is_some_and(|block| block.ignore_acls);
+        if (open && !ignored) || caller.granted(access, self.name(), prefix) {
             return Ok(());
         }
         Err(ArchiveError::Denied(format!(

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::lock::{Mutex, MutexGuard};
 
 use crate::model::alarm::Alarm;
+use crate::model::time::Timestamp;
 use crate::state::shared::Shared;
 use crate::state::timer::Timer;
 
@@ -16,6 +17,8 @@ const NOTE_EVERY: u64 = 6 * 3_600_000;
 const RETRY_EVERY: u64 = 300_000;
 /// The same between passes of expiration.
 const EXPIRE_EVERY: u64 = 300_000;
+/// The same between passes of the buckets' lifecycle rules, which count in days.
+const AGE_EVERY: u64 = 3_600_000;
 
 pub(crate) struct Upkeep {
     /// Alarms of the opening, for the first step to report.
@@ -23,6 +26,7 @@ pub(crate) struct Upkeep {
     /// Segments that reclamation could not empty in this session.
     unmovable: Shared<BTreeSet<u32>>,
     expiry: Shared<Expiry>,
+    aging: Shared<Aging>,
     clock_writing: Timer,
     identity_noting: Timer,
     disposal_retry: Timer,
@@ -39,12 +43,43 @@ struct Expiry {
     next_pass: u64,
 }
 
+/// How far a pass of the lifecycle rules has come.
+#[derive(Clone, Default)]
+struct Aging {
+    /// None: no pass is under way.
+    at: Option<AgingPosition>,
+    next_pass: u64,
+}
+
+/// The place at which a pass of the lifecycle rules goes on.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct AgingPosition {
+    pub bucket: u32,
+    /// The bucket's uploads, which follow its versions.
+    pub uploads: bool,
+    /// Behind this record. None: from the bucket's first.
+    pub after: Option<Bytes>,
+    /// The key whose versions the pass is among.
+    pub within: Option<Within>,
+}
+
+/// What a pass has seen of the versions of one key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Within {
+    pub key: String,
+    /// When the version seen last was stored: the one below it is noncurrent since then.
+    pub stored: Timestamp,
+    /// Noncurrent versions seen.
+    pub noncurrent: u32,
+}
+
 impl Upkeep {
     pub fn new() -> Upkeep {
         Upkeep {
             unreported: Shared::default(),
             unmovable: Shared::default(),
             expiry: Shared::default(),
+            aging: Shared::default(),
             clock_writing: Timer::new(WRITE_EVERY),
             identity_noting: Timer::new(NOTE_EVERY),
             disposal_retry: Timer::new(RETRY_EVERY),
@@ -102,6 +137,19 @@ impl Upkeep {
             let waits = expiry.cursor.is_none() && elapsed < expiry.next_pass;
             (!waits).then(|| expiry.cursor.clone())
         })
+    }
+
+    /// Where the pass of the lifecycle rules goes on. None: no pass is due yet.
+    pub fn aging_due(&self, elapsed: u64) -> Option<AgingPosition> {
+        self.aging.look(|aging| match &aging.at {
+            Some(at) => Some(at.clone()),
+            None => (elapsed >= aging.next_pass).then(AgingPosition::default),
+        })
+    }
+
+    /// The pass has taken a page. `at`: where it goes on; none: it is over.
+    pub fn note_aging(&self, at: Option<AgingPosition>, elapsed: u64) {
+        self.aging.step(|aging| *aging = Aging { at, next_pass: elapsed + AGE_EVERY });
     }
 
     /// Expiration has taken a page. `cursor`: where the pass goes on; none: the pass is over.

@@ -201,3 +201,63 @@ async fn lost_officers_are_replaced_after_a_month_of_alarms() {
     assert!(!alarm());
     assert!(archive.credentials(&new.id).await.unwrap().caller.rights.approves());
 }
+
+/// An administrator's key, however narrowed, is never an officer's: two of them would move the clock alone.
+#[tokio::test]
+async fn narrowing_an_administrators_key_makes_no_officer() {
+    let world = World::new(7);
+    let archive = store(&world).await;
+    let key = archive.create_access_key(&admin(), "all", Rights::all()).await.unwrap();
+    denied("an officer by subtraction", archive.narrow_access_key(&admin(), &key.id, Rights::officer()).await);
+    let with_user = Rights { roles: [Role::RetentionOfficer, Role::User].into(), ..Rights::officer() };
+    denied("with another role", archive.narrow_access_key(&admin(), &key.id, with_user).await);
+    archive.narrow_access_key(&admin(), &key.id, Rights::user("month", "")).await.unwrap();
+    assert!(!archive.credentials(&key.id).await.unwrap().caller.rights.approves());
+}
+
+/// Two officers were made. Neither narrowing nor revoking them, nor a rebuild of the catalog in between, lets the
+/// administrator make new ones alone.
+#[tokio::test]
+async fn a_rebuild_remembers_that_there_were_officers() {
+    for narrowed_first in [false, true] {
+        let world = World::new(8);
+        let archive = store(&world).await;
+        let make =
+            async |archive: &Archive| archive.create_access_key(&admin(), "key", Rights::officer()).await.unwrap();
+        let officers = [make(&archive).await, make(&archive).await];
+        let narrow = async |archive: &Archive| {
+            for key in &officers {
+                archive.narrow_access_key(&admin(), &key.id, Rights::default()).await.unwrap();
+            }
+        };
+        if narrowed_first {
+            narrow(&archive).await;
+        }
+        archive.close().await.unwrap();
+        drop(archive);
+        let world = World { catalog: std::sync::Arc::new(stele_catalog::MemoryCatalog::new()), ..world };
+        let filled = Archive::fill(&world.foundation(), &world.options, Rebuild::default()).await.unwrap();
+        let (archive, _) = filled.adopt(world.foundation(), world.options.clone()).await.unwrap();
+        if !narrowed_first {
+            narrow(&archive).await;
+        }
+        assert!(make(&archive).await.awaits.is_some(), "narrowed before the rebuild: {narrowed_first}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_ends_with_the_officer_who_made_it() {
+    let world = World::new(9);
+    let archive = store(&world).await;
+    let mut officers = Vec::new();
+    for uid in [1, 2] {
+        let key = archive.create_access_key(&admin(), "officer", Rights::officer()).await.unwrap();
+        officers.push((key.id.clone(), archive.credentials(&key.id).await.unwrap().caller.at(uid)));
+    }
+    let archive = closed_for(archive, &world, 40).await;
+    let [(anna_key, anna), (_, ben)] = &officers[..] else { unreachable!() };
+    let asked = archive.request_credit(anna).await.unwrap();
+    archive.revoke_access_key(&admin(), anna_key).await.unwrap();
+    denied("the author's key is revoked", archive.approve(ben, &asked.id).await);
+    assert!(archive.clock().frozen.is_some(), "the clock did not move");
+}

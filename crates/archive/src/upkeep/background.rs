@@ -68,6 +68,7 @@ impl Archive {
         }
         report.more |= report.disposed as usize >= DISPOSALS;
         store.expire(&mut report).await?;
+        store.age(&mut report).await?;
         match store.seal_step().await {
             Ok((checkpoints, alarm)) => {
                 report.checkpoints = checkpoints;

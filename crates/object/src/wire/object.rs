@@ -132,7 +132,7 @@ async fn begin_put(
     let put = PutRequest {
         bucket: input.bucket,
         key: input.key,
-        length: Some(payload.length()),
+        length: payload.known_length(),
         metadata,
         tags: tags_of_header(input.tagging.as_deref())?,
         retention: retention_of(

@@ -43,6 +43,9 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
                 continue;
             }
         };
+        if let Some(doubt) = is.doubt(dated.stored) {
+            eprintln!("stele: snapshot {}: {doubt}", dated.id.short());
+        }
         let counts = &is.counts;
         let locked = repository.store.locked_until(&Name::of(Folder::Snapshots, &dated.id.0))?.map(moment);
         if json {

@@ -1,0 +1,198 @@
+//! Lifecycle rules on stored versions: what they end and when, and that no rule reaches what is protected.
+
+use super::*;
+use crate::testing::put_as;
+
+const DAY: u64 = 86_400_000;
+
+fn rule(id: &str) -> LifecycleRule {
+    LifecycleRule {
+        id: id.into(),
+        enabled: true,
+        filter: LifecycleFilter::default(),
+        expiration: None,
+        noncurrent: None,
+        abort_days: None,
+    }
+}
+
+async fn bucket(world: &World, new: NewBucket, rules: Vec<LifecycleRule>) -> Archive {
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "aging", new).await.unwrap();
+    archive.change_bucket(&admin(), "aging", BucketChange::Lifecycle(Some(rules))).await.unwrap();
+    archive
+}
+
+/// Steps until nothing is due. Returns what was ended.
+async fn settle(archive: &Archive) -> u64 {
+    let mut ended = 0;
+    for _ in 0..1000 {
+        let report = archive.step().await.unwrap();
+        assert!(report.alarms.is_empty(), "{:?}", report.alarms);
+        ended += report.expired;
+        if !report.more {
+            return ended;
+        }
+    }
+    panic!("background work does not come to an end");
+}
+
+async fn versions(archive: &Archive) -> Vec<(String, bool, bool)> {
+    let request = ListVersionsRequest { bucket: "aging".into(), limit: 1000, ..ListVersionsRequest::default() };
+    let page = archive.list_versions(&admin(), request).await.unwrap();
+    assert!(!page.truncated);
+    page.versions.into_iter().map(|version| (version.key, version.latest, version.delete_marker)).collect()
+}
+
+fn names(versions: &[(String, bool, bool)]) -> Vec<&str> {
+    versions.iter().map(|(key, _, _)| key.as_str()).collect()
+}
+
+fn versioned(object_lock: bool) -> NewBucket {
+    NewBucket { versioning: true, object_lock, ..NewBucket::default() }
+}
+
+#[tokio::test]
+async fn objects_and_uploads_end_at_the_midnight_after_their_days() {
+    let world = World::new(1);
+    let logs = LifecycleFilter { prefix: "logs/".into(), ..LifecycleFilter::default() };
+    let ends = LifecycleRule { filter: logs.clone(), expiration: Some(Expiration::Days(2)), ..rule("old logs") };
+    let aborts = LifecycleRule { abort_days: Some(1), ..rule("uploads") };
+    let archive = bucket(&world, NewBucket::default(), vec![ends, aborts]).await;
+    put(&archive, "aging", "logs/a", b"log").await.unwrap();
+    put(&archive, "aging", "kept", b"kept").await.unwrap();
+    let upload = NewUpload { bucket: "aging".into(), key: "big".into(), ..NewUpload::default() };
+    archive.create_upload(&admin(), upload).await.unwrap();
+    let uploads = async || {
+        let request = ListUploadsRequest { bucket: "aging".into(), limit: 10, ..ListUploadsRequest::default() };
+        archive.list_uploads(&admin(), request).await.unwrap().uploads.len()
+    };
+    // Stored at 08:00. Two days end at the midnight behind 08:00 of the third day.
+    for (days, objects, left) in [(0, 2, 1), (1, 2, 1), (1, 2, 0), (1, 1, 0)] {
+        world.stage.pass(days * DAY);
+        settle(&archive).await;
+        assert_eq!((versions(&archive).await.len(), uploads().await), (objects, left), "after {days} more days");
+    }
+    assert_eq!(names(&versions(&archive).await), ["kept"]);
+    let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+    let ended = log.iter().find(|record| record.action == "Expire").unwrap();
+    assert_eq!(ended.actor, "stele lifecycle");
+    assert!(ended.detail.as_ref().unwrap().starts_with("lifecycle rule `old logs`: 3 bytes, blake3"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_current_version_gets_a_marker_and_the_last_marker_goes() {
+    let world = World::new(2);
+    let archive = bucket(
+        &world,
+        versioned(false),
+        vec![
+            LifecycleRule { expiration: Some(Expiration::Days(10)), ..rule("current") },
+            LifecycleRule { noncurrent: Some(NoncurrentExpiration { days: 5, newer: None }), ..rule("noncurrent") },
+        ],
+    )
+    .await;
+    put(&archive, "aging", "a", b"1").await.unwrap();
+    world.stage.pass(11 * DAY);
+    assert_eq!(settle(&archive).await, 1);
+    let marked = [("a".to_owned(), true, true), ("a".to_owned(), false, false)];
+    assert_eq!(versions(&archive).await, marked);
+    world.stage.pass(4 * DAY);
+    assert_eq!((settle(&archive).await, versions(&archive).await.len()), (0, 2), "noncurrent for 4 of 5 days");
+    world.stage.pass(2 * DAY);
+    settle(&archive).await;
+    assert_eq!(versions(&archive).await, [("a".to_owned(), true, true)], "the marker is younger than 10 days");
+    world.stage.pass(5 * DAY);
+    settle(&archive).await;
+    assert_eq!(versions(&archive).await, [], "a marker above nothing");
+}
+
+#[tokio::test]
+async fn newer_noncurrent_versions_stay_over_pages_of_one_key() {
+    let world = World::sized(3, 32 << 20, 1 << 20);
+    let noncurrent = Some(NoncurrentExpiration { days: 1, newer: Some(3) });
+    let archive = bucket(&world, versioned(false), vec![LifecycleRule { noncurrent, ..rule("three") }]).await;
+    for number in 0..450_u32 {
+        put(&archive, "aging", "many", &number.to_be_bytes()).await.unwrap();
+    }
+    put(&archive, "aging", "neighbour", b"one").await.unwrap();
+    world.stage.pass(3 * DAY);
+    assert_eq!(settle(&archive).await, 446);
+    let left = versions(&archive).await;
+    assert_eq!(names(&left), ["many", "many", "many", "many", "neighbour"]);
+    assert_eq!(get(&archive, "aging", "many").await.unwrap(), 449_u32.to_be_bytes());
+}
+
+#[tokio::test]
+async fn no_rule_reaches_what_is_under_retention_or_a_hold() {
+    let world = World::new(4);
+    let archive = bucket(
+        &world,
+        versioned(true),
+        vec![LifecycleRule {
+            expiration: Some(Expiration::Days(1)),
+            noncurrent: Some(NoncurrentExpiration { days: 1, newer: None }),
+            ..rule("all")
+        }],
+    )
+    .await;
+    let until = archive.store().compliance_now().plus_days(20);
+    let retained = |mode| Some(Retention { mode, until });
+    for (key, retention, legal_hold) in [
+        ("compliance", retained(RetentionMode::Compliance), false),
+        ("governance", retained(RetentionMode::Governance), false),
+        ("hold", None, true),
+        ("free", None, false),
+    ] {
+        let request =
+            PutRequest { bucket: "aging".into(), key: key.into(), retention, legal_hold, ..PutRequest::default() };
+        put_as(&archive, &admin(), request, b"record").await.unwrap();
+    }
+    world.stage.pass(10 * DAY);
+    settle(&archive).await;
+    // One pass takes the free version below its marker, the next one the marker.
+    for _ in 0..2 {
+        world.stage.pass(2 * DAY);
+        settle(&archive).await;
+    }
+    let kept = versions(&archive).await;
+    assert_eq!(names(&kept), ["compliance", "compliance", "governance", "governance", "hold", "hold"]);
+    let refusals = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+    assert!(refusals.iter().all(|record| record.refused.is_none()), "a passed over version is no refusal");
+    for _ in 0..3 {
+        world.stage.pass(5 * DAY);
+        settle(&archive).await;
+    }
+    assert_eq!(names(&versions(&archive).await), ["hold", "hold"], "the retention is over, the hold is not");
+}
+
+#[tokio::test]
+async fn nothing_ends_while_the_clock_is_frozen() {
+    let world = World::new(5);
+    let rules = vec![LifecycleRule { expiration: Some(Expiration::Days(1)), ..rule("all") }];
+    let archive = bucket(&world, NewBucket::default(), rules).await;
+    put(&archive, "aging", "a", b"1").await.unwrap();
+    world.stage.set_wall(Timestamp(world.stage.now().wall.0 + 365 * DAY));
+    // It stays frozen until an officer has looked, however much time passes.
+    for _ in 0..10 {
+        world.stage.pass(DAY);
+        assert_eq!(archive.step().await.unwrap().expired, 0);
+    }
+    assert_eq!(names(&versions(&archive).await), ["a"]);
+}
+
+#[tokio::test]
+async fn a_disabled_rule_does_nothing_and_rules_survive_a_rebuild() {
+    let world = World::new(6);
+    let disabled = LifecycleRule { enabled: false, expiration: Some(Expiration::Days(1)), ..rule("off") };
+    let archive = bucket(&world, NewBucket::default(), vec![disabled.clone()]).await;
+    put(&archive, "aging", "a", b"1").await.unwrap();
+    world.stage.pass(5 * DAY);
+    assert_eq!(settle(&archive).await, 0);
+    archive.close().await.unwrap();
+    drop(archive);
+    let world = World { catalog: std::sync::Arc::new(stele_catalog::MemoryCatalog::new()), ..world };
+    let filled = Archive::fill(&world.foundation(), &world.options, Rebuild::default()).await.unwrap();
+    let (archive, _) = filled.adopt(world.foundation(), world.options.clone()).await.unwrap();
+    assert_eq!(archive.lifecycle(&admin(), "aging").await.unwrap(), Some(vec![disabled]));
+}

@@ -1,0 +1,231 @@
+//! The lifecycle rules of buckets, carried out.
+//!
+//! A pass goes over the versions and then the uploads of every bucket that has rules, a page a step. It judges ages by
+//! the compliance clock, and stops while that is frozen or the matter `rebuild` stands. What a rule ends goes the one
+//! way of all removals, which refuses whatever is under retention or a hold; such a version is passed over.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stele_catalog::{Direction, KeyRange, Transaction};
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::bucket::Versioning;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::lifecycle::LifecycleRule;
+use crate::model::principal::Caller;
+use crate::model::time::Timestamp;
+use crate::record::{UPLOADS, VERSIONS, decode, keys};
+use crate::retention::rules::Cause;
+use crate::state::buckets::Bucket;
+use crate::state::upkeep::{AgingPosition, Within};
+use crate::store::Store;
+use crate::store::lookup::{self, Found};
+use crate::store::uploads::Upload;
+use crate::upkeep::background::StepReport;
+
+/// Records that one step looks at.
+const AGING_PAGE: usize = 200;
+
+/// What a rule does to one record.
+enum Ended {
+    /// The current version of a key ends: under a delete marker, or for good where there are no versions.
+    Current(Found),
+    /// A noncurrent version, or a delete marker above nothing, goes away.
+    Removed(Found),
+}
+
+impl Store {
+    /// Takes the next page of the pass.
+    pub(crate) async fn age(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
+        if self.frozen().is_some() || self.doubt().is_some() {
+            return Ok(());
+        }
+        let Some(mut at) = self.upkeep().aging_due(self.elapsed()) else { return Ok(()) };
+        let Some(bucket) = self.with_rules(at.bucket) else {
+            self.upkeep().note_aging(None, self.elapsed());
+            return Ok(());
+        };
+        if bucket.number != at.bucket {
+            at = AgingPosition { bucket: bucket.number, ..AgingPosition::default() };
+        }
+        let next = match at.uploads {
+            false => self.age_versions(&bucket, at, report).await?,
+            true => self.age_uploads(&bucket, at, report).await?,
+        };
+        self.upkeep().note_aging(Some(next), self.elapsed());
+        report.more = true;
+        Ok(())
+    }
+
+    /// The bucket with this number or the next higher one that has rules in force.
+    fn with_rules(&self, number: u32) -> Option<Arc<Bucket>> {
+        let mut buckets = self.buckets().all();
+        buckets.retain(|bucket| bucket.number >= number && !bucket.row.is_share() && rules(bucket).next().is_some());
+        buckets.into_iter().min_by_key(|bucket| bucket.number)
+    }
+
+    async fn age_versions(
+        self: &Arc<Store>,
+        bucket: &Arc<Bucket>,
+        mut at: AgingPosition,
+        report: &mut StepReport,
+    ) -> Result<AgingPosition> {
+        let now = self.compliance_now();
+        let page = self.page(VERSIONS, bucket, at.after.as_ref())?;
+        for (record_key, value) in &page {
+            let (_, key, _) = keys::split(record_key)?;
+            let above = at.within.take().filter(|within| within.key == key);
+            let found = Found::of(record_key, value, above.is_none())?;
+            at.within = Some(Within {
+                key: key.clone(),
+                stored: found.row.modified,
+                noncurrent: above.as_ref().map_or(0, |above| above.noncurrent + 1),
+            });
+            if let Some((rule, ended)) = self.rule_for(bucket, &key, found, above.as_ref(), now)? {
+                let done = self.end_version(bucket, &key, &rule, ended).await;
+                note(report, &key, done)?;
+            }
+        }
+        Ok(match page.last() {
+            Some((last, _)) if page.len() == AGING_PAGE => AgingPosition { after: Some(last.clone()), ..at },
+            _ => AgingPosition { uploads: true, after: None, within: None, ..at },
+        })
+    }
+
+    async fn age_uploads(
+        self: &Arc<Store>,
+        bucket: &Arc<Bucket>,
+        at: AgingPosition,
+        report: &mut StepReport,
+    ) -> Result<AgingPosition> {
+        let now = self.compliance_now();
+        let page = self.page(UPLOADS, bucket, at.after.as_ref())?;
+        for (record_key, raw) in &page {
+            let (_, key, number) = keys::split(record_key)?;
+            let upload = Upload { number, row: decode(UPLOADS, record_key, raw)?, raw: raw.clone() };
+            let due = |rule: &&LifecycleRule| rule.aborts(&key, upload.row.initiated).is_some_and(|end| end <= now);
+            if let Some(rule) = rules(bucket).find(due) {
+                let done = self.abort_aged(bucket, &key, &upload, rule).await;
+                note(report, &key, done)?;
+            }
+        }
+        Ok(match page.last() {
+            Some((last, _)) if page.len() == AGING_PAGE => AgingPosition { after: Some(last.clone()), ..at },
+            _ => AgingPosition { bucket: at.bucket.saturating_add(1), ..AgingPosition::default() },
+        })
+    }
+
+    fn page(&self, table: stele_catalog::Table, bucket: &Bucket, after: Option<&Bytes>) -> Result<Vec<(Bytes, Bytes)>> {
+        let all = KeyRange::prefix(keys::prefix(bucket.number, ""));
+        let range = match after {
+            Some(after) => all.after(after.clone()),
+            None => all,
+        };
+        Ok(self.snapshot()?.range(table, &range, AGING_PAGE, Direction::Forward)?)
+    }
+
+    /// The rule that ends a version now. `above`: what was seen of the newer versions of its key.
+    fn rule_for(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        found: Found,
+        above: Option<&Within>,
+        now: Timestamp,
+    ) -> Result<Option<(String, Ended)>> {
+        let row = &found.row;
+        let is_protected = row.hold || row.retention.is_some_and(|retention| retention.until > now);
+        // A delete marker above a version removes nothing. Every other end is refused at the removal too, at the price
+        // of the key's lock.
+        let only_gets_marker = above.is_none() && !row.marker && bucket.row.versioning == Versioning::Enabled;
+        if is_protected && !only_gets_marker {
+            return Ok(None);
+        }
+        let is_due = |end: Option<Timestamp>| end.is_some_and(|end| end <= now);
+        if let Some(above) = above {
+            let due = |rule: &&LifecycleRule| {
+                is_due(rule.expires_noncurrent(key, row.size, &row.tags, above.stored, above.noncurrent))
+            };
+            let rule = rules(bucket).find(due).map(|rule| rule.id.clone());
+            return Ok(rule.map(|rule| (rule, Ended::Removed(found))));
+        }
+        if row.marker {
+            let due = |rule: &&LifecycleRule| is_due(rule.expires_marker(key, row.modified, now));
+            let Some(rule) = rules(bucket).find(due).map(|rule| rule.id.clone()) else { return Ok(None) };
+            let versions = KeyRange::prefix(keys::all_of(bucket.number, key));
+            let alone = self.snapshot()?.range(VERSIONS, &versions, 2, Direction::Forward)?.len() == 1;
+            return Ok(alone.then_some((rule, Ended::Removed(found))));
+        }
+        let due = |rule: &&LifecycleRule| is_due(rule.expires(key, row.size, &row.tags, row.modified));
+        let rule = rules(bucket).find(due).map(|rule| rule.id.clone());
+        Ok(rule.map(|rule| (rule, Ended::Current(found))))
+    }
+
+    /// Ends a version, unless it changed since it was seen. Says whether it did.
+    async fn end_version(self: &Arc<Store>, bucket: &Arc<Bucket>, key: &str, rule: &str, ended: Ended) -> Result<bool> {
+        let caller = Caller::system("lifecycle");
+        let detail = format!("lifecycle rule `{rule}`");
+        let (seen, current) = match &ended {
+            Ended::Current(found) => (found, true),
+            Ended::Removed(found) => (found, false),
+        };
+        let lock = self.lock(bucket.number, key).await?;
+        let snapshot = self.snapshot()?;
+        let newest = lookup::newest(&*snapshot, bucket, key)?;
+        let is_newest = newest.as_ref().is_some_and(|newest| newest.number == seen.number);
+        let found = snapshot.get(VERSIONS, &keys::version(bucket.number, key, seen.number))?;
+        if found.as_ref() != Some(&seen.raw) || is_newest != seen.latest {
+            return Ok(false);
+        }
+        drop(snapshot);
+        if current && bucket.row.versioning != Versioning::Off {
+            self.add_marker(&caller, bucket, key, Some(detail), lock).await?;
+            return Ok(true);
+        }
+        let event = Event::new(&caller, Action::Expire).object(bucket.name(), key).version(seen.id()).detail(format!(
+            "{detail}: {}, stored {}",
+            seen.row.content_in_words(),
+            seen.row.modified
+        ));
+        let (transaction, removed) = self.remove(Transaction::new(), &caller, bucket, key, seen, Cause::Aged).await?;
+        let transaction = bucket.count(transaction, -1, -(seen.row.size as i64));
+        self.commit_removal(transaction, event, removed, bucket, key, seen, lock).await?;
+        Ok(true)
+    }
+
+    async fn abort_aged(
+        self: &Arc<Store>,
+        bucket: &Bucket,
+        key: &str,
+        upload: &Upload,
+        rule: &LifecycleRule,
+    ) -> Result<bool> {
+        let caller = Caller::system("lifecycle");
+        let lock = self.lock(bucket.number, key).await?;
+        let there = self.snapshot()?.get(UPLOADS, &keys::upload(bucket.number, key, upload.number))?;
+        if there.as_ref() != Some(&upload.raw) {
+            return Ok(false);
+        }
+        let said = format!("{}, lifecycle rule `{}`", upload.id(), rule.id);
+        self.remove_upload(&caller, bucket, key, upload, &said, lock).await?;
+        Ok(true)
+    }
+}
+
+fn rules(bucket: &Bucket) -> impl Iterator<Item = &LifecycleRule> {
+    bucket.row.lifecycle.iter().flatten().filter(|rule| rule.enabled)
+}
+
+/// Counts what was done. A refusal by retention or a hold is as it should be, and a conflict is for the next pass.
+fn note(report: &mut StepReport, key: &str, done: Result<bool>) -> Result<()> {
+    match done {
+        Ok(done) => report.expired += u64::from(done),
+        Err(error @ ArchiveError::Stopped(_)) => return Err(error),
+        Err(ArchiveError::Retained { .. } | ArchiveError::Conflict(_)) => {}
+        Err(error) => report.alarms.push(Alarm::new(AlarmKind::Expiration, format!("lifecycle of `{key}`: {error}"))),
+    }
+    Ok(())
+}
