@@ -2,7 +2,7 @@
 //!
 //! `create` is a conditional PUT (`If-None-Match: *`), so two writers of one name are one and a refusal. A request whose
 //! connection breaks, or that the server could answer later, is repeated after a pause. If its answer was lost, the
-//! repetition says that the object exists, and the caller accepts that for names that are hashes. The times of objects
+//! repetition says that the object exists; it counts as stored if it has the same bytes. The times of objects
 //! and the clock are the server's. A listing that is not whole is an error.
 
 use std::ops::Range;
@@ -183,6 +183,11 @@ impl Bucket {
 
     /// Asks, again if the connection breaks or the server is busy, and gives the answer if it is a success.
     fn ask(&self, ask: Ask<'_>, body: &[u8]) -> Result<Answer> {
+        self.ask_counting(ask, body).0
+    }
+
+    /// With the number of attempts.
+    fn ask_counting(&self, ask: Ask<'_>, body: &[u8]) -> (Result<Answer>, u32) {
         let (body, digest) = (Bytes::copy_from_slice(body), hash(body));
         let mut last = Err(BackupError::Failed(String::new()));
         for attempt in 0..s3::ATTEMPTS {
@@ -192,7 +197,7 @@ impl Bucket {
                     let is_transient = s3::is_transient(answer.status, &code);
                     let judged = judge(&self.place, ask, answer);
                     if !is_transient {
-                        return judged;
+                        return (judged, attempt + 1);
                     }
                     judged
                 }
@@ -202,12 +207,7 @@ impl Bucket {
                 self.runtime.block_on(tokio::time::sleep(s3::pause(attempt)));
             }
         }
-        last
-    }
-
-    fn put(&self, name: &Name, bytes: &[u8], header: Option<(&str, &str)>) -> Result<()> {
-        let path = self.path(name);
-        self.ask(Ask { method: "PUT", path: &path, query: "", header, max: TEXT_MAX }, bytes).map(drop)
+        (last, s3::ATTEMPTS)
     }
 
     fn read(&self, name: &Name, range: Option<&str>, max: u64) -> Result<Vec<u8>> {
@@ -272,11 +272,21 @@ impl Store for Bucket {
     }
 
     fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
-        self.put(name, bytes, Some(("if-none-match", "*")))
+        let path = self.path(name);
+        let header = Some(("if-none-match", "*"));
+        match self.ask_counting(Ask { method: "PUT", path: &path, query: "", header, max: TEXT_MAX }, bytes) {
+            // An earlier attempt may have stored it.
+            (Err(BackupError::Exists(text)), 2..) => match self.get(name, bytes.len() as u64) {
+                Ok(stored) if stored == bytes => Ok(()),
+                _ => Err(BackupError::Exists(text)),
+            },
+            (done, _) => done.map(drop),
+        }
     }
 
     fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
-        self.put(name, bytes, None)
+        let path = self.path(name);
+        self.ask(Ask { method: "PUT", path: &path, query: "", header: None, max: TEXT_MAX }, bytes).map(drop)
     }
 
     fn get(&self, name: &Name, max: u64) -> Result<Vec<u8>> {
