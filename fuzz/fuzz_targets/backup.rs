@@ -41,10 +41,12 @@ fn footer(bytes: &[u8]) {
 }
 
 fn snapshot(bytes: &[u8]) {
-    let whole = [b"STLBSNP1".as_slice(), &[7; 16], bytes].concat();
-    let id = SnapshotId(*blake3::hash(&whole).as_bytes());
-    if let Ok(references) = Snapshot::decode_references(&whole, &id, &[7; 16]) {
-        assert!(references.0.values().all(|ordinals| ordinals.iter().all(|ordinal| ordinal < SEGMENT_CHUNKS_MAX)));
+    for magic in [b"STLBSNP1", b"STLBSNP2"] {
+        let whole = [magic.as_slice(), &[7; 16], bytes].concat();
+        let id = SnapshotId(*blake3::hash(&whole).as_bytes());
+        if let Ok(references) = Snapshot::decode_references(&whole, &id, &[7; 16]) {
+            assert!(references.0.values().all(|ordinals| ordinals.iter().all(|ordinal| ordinal < SEGMENT_CHUNKS_MAX)));
+        }
     }
 }
 

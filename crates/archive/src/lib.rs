@@ -49,10 +49,12 @@ pub use model::bucket::{
     Period, Protection, Quota, Usage, Versioning,
 };
 pub use model::checksum::{Algorithm, Checksum, ChecksumKind, Expected};
+pub use model::class::{Binding, Bindings, ClassInfo, ClassTerms, Comparison, Expiring, Initiation};
 pub use model::cors::CorsRule;
 pub use model::error::{ArchiveError, Result};
 pub use model::head::SignedHead;
 pub use model::lifecycle::{Expiration, LIFECYCLE_RULES_MAX, LifecycleFilter, LifecycleRule, NoncurrentExpiration};
+pub use model::matter::{Counted, HoldJob, Listed, MatterInfo, MatterState, Selection, VersionName};
 pub use model::mutation;
 pub use model::pairing::Paired;
 pub use model::policy::{Facts, Policy};
@@ -72,6 +74,7 @@ pub use objects::put::{Ending, ObjectWriter, PutRequest, WriteCondition};
 pub use rebuild::{Filled, Rebuild, RebuildReport};
 pub use retention::approval::RequestInfo;
 pub use retention::clock::ClockStatus;
+pub use retention::events::Told;
 pub use retention::why::Why;
 pub use shares::{FileHeld, Located, ShareObjects, Shares, upload_key};
 pub use store::Archive;

@@ -25,6 +25,8 @@ use crate::error::{BackupError, Result};
 use crate::filter::Filter;
 use crate::index::Gathered;
 use crate::packer::Packer;
+use crate::references::Ordinals;
+use crate::repository::footers::mark;
 use crate::repository::{Indexed, Repository};
 use crate::snapshot::{Counts, Description, ISSUES_MAX, Issue, Snapshot, SnapshotId};
 use crate::tree::{Entry, Metadata, Piece};
@@ -198,9 +200,28 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
         Source::Files => scan::roots(&options.paths)?,
         Source::Stream { name, .. } => vec![name.clone()],
     };
+    let request = Description {
+        host: options.host.clone(),
+        user: options.user.clone(),
+        program: options.program.clone(),
+        begun: options.begun,
+        paths,
+        tags: options.tags.clone(),
+        excludes: options.excludes.clone(),
+        ..Description::default()
+    };
+    request.check()?;
+    let paths = &request.paths;
     let (mut session, epoch) = repository.begin_session()?;
     let (indexed, loaded) = repository.index(&epoch, options.cache.as_deref())?;
-    let parent = if options.read_all { None } else { find_parent(&indexed, &paths, &options.host)? };
+    for segment in &loaded.unmarked {
+        // What this backup stores again in their place is needed by earlier snapshots, and prune must know.
+        match mark(&*repository.store, segment, &Ordinals::all()) {
+            Err(BackupError::Refused(_)) => {}
+            marked => marked?,
+        }
+    }
+    let parent = if options.read_all { None } else { find_parent(&indexed, paths, &options.host)? };
     if let Some((_, description)) = &parent {
         progress.files_expected.store(description.counts.files, Ordering::Relaxed);
         progress.bytes_expected.store(description.counts.bytes, Ordering::Relaxed);
@@ -223,7 +244,7 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
         Source::Files => {
             let before = parent.as_ref().map(|(_, description)| description);
             pipeline(&job, |send| {
-                scan::walk(&job, &paths, before, &mut |batch| {
+                scan::walk(&job, paths, before, &mut |batch| {
                     session.keep_alive()?;
                     send(batch)
                 })
@@ -237,23 +258,12 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
     issues.sort_by(|a, b| a.path.cmp(&b.path));
     let mut counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
     (counts.bytes_new, counts.bytes_stored) = (packed.bytes_new, packed.bytes_stored);
-    let description = Description {
-        host: options.host.clone(),
-        user: options.user.clone(),
-        program: options.program.clone(),
-        begun: options.begun,
-        paths,
-        tags: options.tags.clone(),
-        excludes: options.excludes.clone(),
-        counts,
-        problems,
-        issues,
-        tree,
-    };
+    let description = Description { counts, problems, issues, tree, ..request };
     progress.check()?;
     session.check()?;
     let snapshot = Snapshot { references: packed.references, description };
     let (id, _) = repository.commit(&snapshot)?;
+    session.confirm(&id)?;
     // The snapshot is there. A session that could not be ended only delays the removal of segments.
     let _ = session.end();
     Ok(Saved {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BackupError {
     /// The store has no repository. Create one, or name another place.
@@ -46,6 +48,19 @@ impl BackupError {
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => BackupError::Refused(text),
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => BackupError::Full(text),
             _ => BackupError::Failed(text),
+        }
+    }
+
+    /// An error of reading a stored object. If the drive or the file system cannot give the bytes any more, the object
+    /// is damaged, and all others are there.
+    pub fn reading(place: &Path, error: &std::io::Error) -> BackupError {
+        match BackupError::io("read", place, error) {
+            BackupError::Failed(text)
+                if matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::UCLEAN | Errno::BADMSG)) =>
+            {
+                BackupError::Damaged(text)
+            }
+            other => other,
         }
     }
 }

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use stele_ground::calendar::date;
 
 use crate::error::{BackupError, Result};
+use crate::repository::{Closed, Dated};
 use crate::snapshot::SnapshotId;
+use crate::store::{Folder, Name};
 
 /// How many to keep of each kind. All zero keeps nothing, and is refused.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -60,6 +62,28 @@ pub fn judge(candidates: Vec<Candidate>, policy: &Policy) -> Result<Vec<Judged>>
         judged.extend(judge_series(members, policy));
     }
     Ok(judged)
+}
+
+/// The snapshots that are named, to be removed whatever they are. One that `describe` cannot read goes too: it may be the
+/// damaged one that stops every prune. If a name has no snapshot, none of them goes.
+pub fn named(
+    all: &[Dated],
+    names: &[SnapshotId],
+    mut describe: impl FnMut(&Dated) -> Option<Candidate>,
+) -> Result<Vec<Judged>> {
+    let missing = |id: &SnapshotId| BackupError::Missing(format!("the repository has no snapshot {id}"));
+    let found = names.iter().map(|id| all.iter().find(|dated| dated.id == *id).ok_or_else(|| missing(id)));
+    let found = found.collect::<Result<Vec<&Dated>>>()?;
+    let judged = found.into_iter().map(|dated| {
+        let unread = Candidate { id: dated.id, stored: dated.stored, series: Default::default(), tags: Vec::new() };
+        Judged { candidate: describe(dated).unwrap_or(unread), kept_by: Vec::new() }
+    });
+    Ok(judged.collect())
+}
+
+/// Removes a snapshot without reading it.
+pub fn remove(repository: &Closed, id: &SnapshotId) -> Result<()> {
+    repository.store.remove(&Name::of(Folder::Snapshots, &id.0))
 }
 
 type Period = fn(u64) -> String;

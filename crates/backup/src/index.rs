@@ -2,8 +2,8 @@
 //!
 //! A table in memory has one word of 8 bytes for each chunk: 40 bits of its id and the number of its segment. A match is
 //! only a candidate. The segment's footer, from a cache of bounded size or from the store, decides. A chunk that is not
-//! found is stored once more, which costs space and never data. Segments that are condemned, and chunks that are marked
-//! as damaged, are not in the table.
+//! found is stored once more, which costs space and never data. Segments that are condemned are not in the table. Chunks
+//! that are marked as damaged count as not stored; only who wants to read tries them, for want of others.
 //!
 //! The table is 256 parts, each of which grows by a quarter when it is full. So between 70 % and 90 % of its words are
 //! used, and 100 million chunks take about 1 GB.
@@ -129,7 +129,7 @@ impl Index {
         }
     }
 
-    /// Adds a segment and returns its number. Chunks that are marked as damaged are left out.
+    /// Adds a segment and returns its number.
     pub fn add(&mut self, id: SegmentId, footer: Footer, damaged: Ordinals) -> Result<u32> {
         if let Some(number) = self.numbers.get(&id) {
             return Ok(*number);
@@ -138,12 +138,10 @@ impl Index {
         if number >= SEGMENTS_MAX {
             return Err(BackupError::Full(format!("the repository has {SEGMENTS_MAX} segments; begin another one")));
         }
-        for (ordinal, entry) in footer.entries.iter().enumerate() {
-            if !damaged.contains(ordinal) {
-                let word = fingerprint(&entry.id) << SEGMENT_BITS | number as u64;
-                if let Some(part) = self.parts.get_mut(part_of(&entry.id)) {
-                    part.insert(word);
-                }
+        for entry in &footer.entries {
+            let word = fingerprint(&entry.id) << SEGMENT_BITS | number as u64;
+            if let Some(part) = self.parts.get_mut(part_of(&entry.id)) {
+                part.insert(word);
             }
         }
         let number = number as u32;
@@ -153,13 +151,24 @@ impl Index {
         Ok(number)
     }
 
-    /// Where the chunk is. None: it is stored nowhere, or its footer cannot be read now.
+    /// Where the chunk is. None: it is stored nowhere whole, or its footer cannot be read now.
     pub fn find(&mut self, id: &ChunkId) -> Option<Location> {
+        self.find_where(id, |_, is_marked| !is_marked)
+    }
+
+    /// Where to read the chunk: as a last choice also where it is marked as damaged, because its tag tells.
+    pub fn find_any(&mut self, id: &ChunkId) -> Option<Location> {
+        self.find(id).or_else(|| self.find_where(id, |_, _| true))
+    }
+
+    /// The first place of the chunk that is wanted, by place and whether it is marked as damaged.
+    pub fn find_where(&mut self, id: &ChunkId, wanted: impl Fn(Location, bool) -> bool) -> Option<Location> {
         let candidates: Vec<u32> = self.parts.get(part_of(id))?.candidates(id).collect();
         candidates.into_iter().find_map(|segment| {
             let ordinal = self.directory(segment).ok()?.find(id)?;
-            let damaged = &self.segments.get(segment as usize)?.1;
-            (!damaged.contains(ordinal as usize)).then_some(Location { segment, ordinal })
+            let is_marked = self.segments.get(segment as usize)?.1.contains(ordinal as usize);
+            let location = Location { segment, ordinal };
+            wanted(location, is_marked).then_some(location)
         })
     }
 
@@ -179,6 +188,16 @@ impl Index {
     pub fn segment(&self, number: u32) -> Result<SegmentId> {
         let known = self.segments.get(number as usize).filter(|_| number != 0);
         known.map(|(id, _)| *id).ok_or_else(|| BackupError::Missing(format!("segment number {number} is unknown")))
+    }
+
+    /// The number of a segment. None: it is not in the index.
+    pub fn number(&self, id: &SegmentId) -> Option<u32> {
+        self.numbers.get(id).copied()
+    }
+
+    /// Whether chunks of the segment are marked as damaged.
+    pub fn is_marked(&self, number: u32) -> bool {
+        self.segments.get(number as usize).is_some_and(|(_, damaged)| damaged.count() > 0)
     }
 
     pub fn segments(&self) -> usize {

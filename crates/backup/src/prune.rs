@@ -7,13 +7,21 @@
 //!    those that are needed by none now. Two prunes at once want the same number, and only one gets it.
 //! 3. It removes the segments that were condemned two epochs ago or earlier, unless a session is older than that.
 //!
+//! A segment that holds a chunk again, whose place in a needed segment is marked as damaged, is needed too: older
+//! snapshots reference the damaged place, and live from the repaired one. If a needed segment is gone, or cannot tell
+//! which chunks it had, any segment may hold them again, and nothing is condemned until its snapshots are forgotten.
+//!
 //! A crash behind each step leaves segments that the next prune finds again. It removes whole segments only.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::crypt::ChunkId;
 use crate::error::{BackupError, Result};
 use crate::references::References;
 use crate::repository::Closed;
 use crate::repository::epochs::{Condemned, Epoch};
-use crate::segment::SegmentId;
+use crate::repository::footers::{damaged, read_tail};
+use crate::segment::{Footer, SegmentId};
 use crate::store::{Folder, Name};
 
 /// Epochs between condemnation and removal.
@@ -35,6 +43,8 @@ pub struct Pruned {
     pub waiting: u64,
     /// Segments that the store did not let go: retention, or append-only credentials.
     pub refused: u64,
+    /// Needed segments that are gone, or whose footer is destroyed. While there are any, nothing is condemned.
+    pub lost: u64,
     /// Bytes of segments that are needed, and bytes of chunks in them that are not.
     pub bytes: u64,
 }
@@ -54,25 +64,30 @@ pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
     for dated in &snapshots {
         // Without this snapshot's list its segments would pass for unneeded.
         let references = repository.references(&dated.id).map_err(|error| match error {
-            BackupError::Damaged(text) => BackupError::Damaged(format!("{text}; prune would remove what it needs")),
+            BackupError::Damaged(text) => BackupError::Damaged(format!(
+                "{text}; prune would remove what it needs; `stele backup forget {}` gives it up",
+                dated.id
+            )),
             other => other,
         })?;
-        for segment in references.0.into_keys() {
-            needed.0.entry(segment).or_default();
+        for (segment, ordinals) in references.0 {
+            needed.0.entry(segment).or_default().merge(&ordinals);
         }
     }
-    let segments = repository.segments()?;
+    let segments: BTreeMap<SegmentId, u64> = repository.segments()?.into_iter().collect();
+    let (repaired, lost) = repaired(repository, &needed, &segments)?;
     let number = latest.number + 1;
     let mut pruned = Pruned {
         epoch: number,
         snapshots: snapshots.len() as u64,
         segments: segments.len() as u64,
+        lost,
         ..Pruned::default()
     };
     let (mut condemned, mut due) = (Condemned::new(), Vec::new());
     for (segment, size) in segments {
         let before = latest.condemned.get(&segment).copied();
-        if needed.0.contains_key(&segment) {
+        if lost > 0 || needed.0.contains_key(&segment) || repaired.contains(&segment) {
             pruned.pardoned += u64::from(before.is_some());
             pruned.bytes += size;
             continue;
@@ -100,7 +115,8 @@ pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
             pruned.refused += 1;
         }
     }
-    // The sessions that have ended, and all epochs but the last.
+    // The sessions that have ended, and all epochs but the last. A session that was silent for a day has lapsed and can
+    // commit no more, even if its agent renews it at this moment.
     for name in ended {
         ignore_refusal(repository.store.remove(&name))?;
     }
@@ -114,6 +130,49 @@ pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
     }
     repository.store.tidy()?;
     Ok(pruned)
+}
+
+/// The segments that hold chunks again whose needed place is damaged, and the number of needed segments that cannot tell
+/// which chunks they had. Footers need no key.
+fn repaired(
+    repository: &Closed,
+    needed: &References,
+    segments: &BTreeMap<SegmentId, u64>,
+) -> Result<(BTreeSet<SegmentId>, u64)> {
+    let store = &*repository.store;
+    let footer = |id: &SegmentId, size: u64| match read_tail(store, id, size).and_then(|tail| Footer::decode(&tail)) {
+        Err(BackupError::Damaged(_) | BackupError::Missing(_)) => Ok(None),
+        footer => footer.map(Some),
+    };
+    let marks = damaged(store)?;
+    let (mut wanted, mut lost) = (BTreeSet::<ChunkId>::new(), 0);
+    for (id, ordinals) in &needed.0 {
+        let Some(size) = segments.get(id) else {
+            lost += 1;
+            continue;
+        };
+        let Some(marked) = marks.get(id).filter(|marked| marked.count() > 0) else { continue };
+        match footer(id, *size)? {
+            Some(footer) => {
+                let hurt = ordinals.iter().filter(|ordinal| marked.contains(*ordinal));
+                wanted.extend(hurt.filter_map(|ordinal| Some(footer.entries.get(ordinal)?.id)));
+            }
+            None => lost += 1,
+        }
+    }
+    let mut repaired = BTreeSet::new();
+    if wanted.is_empty() || lost > 0 {
+        return Ok((repaired, lost));
+    }
+    for (id, size) in segments.iter().filter(|(id, _)| !needed.0.contains_key(*id)) {
+        let Some(footer) = footer(id, *size)? else { continue };
+        let is_whole = |ordinal: usize| !marks.get(id).is_some_and(|marked| marked.contains(ordinal));
+        let entries = footer.entries.iter().enumerate();
+        if entries.filter(|(ordinal, _)| is_whole(*ordinal)).any(|(_, entry)| wanted.contains(&entry.id)) {
+            repaired.insert(*id);
+        }
+    }
+    Ok((repaired, lost))
 }
 
 /// Whether the store let the segment go.

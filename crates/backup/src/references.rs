@@ -14,6 +14,11 @@ use crate::segment::{SEGMENT_CHUNKS_MAX, SegmentId};
 pub struct Ordinals(Vec<u64>);
 
 impl Ordinals {
+    /// All that a segment can have.
+    pub fn all() -> Ordinals {
+        Ordinals(vec![u64::MAX; SEGMENT_CHUNKS_MAX / 64])
+    }
+
     pub fn insert(&mut self, ordinal: usize) {
         let word = ordinal / 64;
         if self.0.len() <= word {
@@ -22,6 +27,13 @@ impl Ordinals {
         if let Some(word) = self.0.get_mut(word) {
             *word |= 1 << (ordinal % 64);
         }
+    }
+
+    pub fn merge(&mut self, other: &Ordinals) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(word, more)| *word |= more);
     }
 
     pub fn contains(&self, ordinal: usize) -> bool {

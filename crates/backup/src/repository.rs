@@ -278,6 +278,8 @@ impl Repository {
 
     pub fn commit(&self, snapshot: &Snapshot) -> Result<(SnapshotId, u64)> {
         let (id, bytes) = snapshot.encode(&self.header.id, &self.keys, self.salt())?;
+        // A snapshot that cannot be opened would stop every prune.
+        Snapshot::decode(&bytes, &id, &self.header.id, &self.keys)?;
         match self.store.create(&Name::of(Folder::Snapshots, &id.0), &bytes) {
             // The name is the hash: a repeated request whose first answer was lost.
             Ok(()) | Err(BackupError::Exists(_)) => Ok((id, bytes.len() as u64)),
@@ -310,14 +312,21 @@ impl Indexed {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where the chunk is whole.
     pub fn find(&self, id: &ChunkId) -> Result<Location> {
         let found = self.index().find(id);
         found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
     }
 
+    /// Where to read the chunk, see [`Index::find_any`].
+    pub fn find_any(&self, id: &ChunkId) -> Result<Location> {
+        let found = self.index().find_any(id);
+        found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
+    }
+
     /// The content of one chunk, checked against its id.
     pub fn chunk(&self, kind: Kind, id: &ChunkId) -> Result<Vec<u8>> {
-        let location = self.find(id)?;
+        let location = self.find_any(id)?;
         let (segment, directory) = {
             let mut index = self.index();
             (index.segment(location.segment)?, index.directory(location.segment)?)

@@ -1,9 +1,10 @@
 //! Restoring a snapshot, or a part of it.
 //!
 //! The tree is taken in windows of bounded size. Of each window, directories, links and special files are made first.
-//! Then several threads fetch the chunks in the order of the segments, and write each where it belongs. A file gets its
-//! times with its last chunk. So a restore that was interrupted goes on: files that have their size and their
-//! modification time are complete. Directories get their metadata at the end, deepest first.
+//! Then several threads fetch the chunks in the order of the segments, and write each where it belongs. Files get their
+//! times at the end of the window, when all of it is forced to the drive. So a restore that was interrupted, even by a
+//! power cut, goes on: files that have their size and their modification time are complete. Directories get their
+//! metadata at the end, deepest first.
 //!
 //! Nothing outside of the target is touched. Every path is resolved by the kernel below the target, without symbolic
 //! links, whatever the target contains.
@@ -14,7 +15,7 @@ mod place;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::{BackupError, Result};
 use crate::filter::Filter;
@@ -23,7 +24,7 @@ use crate::repository::Indexed;
 use crate::repository::trees::{Found, Walk};
 use crate::snapshot::{Description, ISSUES_MAX, Issue, is_within};
 use crate::tree::{Content, Entry, Metadata, Piece};
-use place::{Present, Target};
+use place::{Faults, Identity, Present, Target};
 
 /// Files and pieces of a window. Both bound the memory: about 300 bytes for a file and 24 for a piece.
 const WINDOW_FILES: usize = 32 << 10;
@@ -80,6 +81,8 @@ struct File {
     /// Whether the file consists of one piece.
     single: bool,
     failed: AtomicBool,
+    /// Its inode, once it is made.
+    identity: OnceLock<Identity>,
 }
 
 /// A chunk and where it belongs.
@@ -123,6 +126,12 @@ impl Job<'_> {
             }
         }
     }
+
+    /// Lists metadata that could not be set. The file is there all the same.
+    fn note(&self, path: &[u8], outcome: Result<Faults>) -> Result<()> {
+        let faults = self.settle(path, outcome)?.unwrap_or_default();
+        faults.into_iter().try_for_each(|fault| self.settle::<()>(path, Err(fault)).map(drop))
+    }
 }
 
 /// The entries that are being restored, gathered from the tree.
@@ -135,7 +144,7 @@ struct Window {
 struct Restore<'a, 'b> {
     job: &'a Job<'b>,
     window: Window,
-    directories: Vec<(Vec<u8>, Metadata)>,
+    directories: Vec<(Vec<u8>, Identity, Metadata)>,
     /// The first path of each file that has several, and then the others.
     first: BTreeMap<(u64, u64), Vec<u8>>,
     links: Vec<(Vec<u8>, Vec<u8>)>,
@@ -145,14 +154,18 @@ struct Restore<'a, 'b> {
 }
 
 pub fn run(indexed: &Indexed, description: &Description, options: &Options, progress: &Progress) -> Result<Restored> {
-    let job = Job {
-        indexed,
-        options,
-        progress,
-        target: Target::open(&options.target)?,
-        issues: Mutex::default(),
-        failure: Mutex::default(),
-    };
+    run_in(Target::open(&options.target)?, indexed, description, options, progress)
+}
+
+fn run_in(
+    target: Target,
+    indexed: &Indexed,
+    description: &Description,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Restored> {
+    let (issues, failure) = (Mutex::default(), Mutex::default());
+    let job = Job { indexed, options, progress, target, issues, failure };
     let mut restore = Restore {
         job: &job,
         window: Window::default(),
@@ -179,7 +192,7 @@ pub fn run(indexed: &Indexed, description: &Description, options: &Options, prog
         found_any = true;
         if found.path == options.within && found.entry.content == Content::Directory && restore.job.target.is_new {
             // The selected directory is the target itself. One that was there before keeps its metadata.
-            restore.directories.push((Vec::new(), found.entry.metadata));
+            restore.directories.push((Vec::new(), restore.job.target.identity(), found.entry.metadata));
             continue;
         }
         match choose(options, found) {
@@ -254,9 +267,10 @@ impl Restore<'_, '_> {
         let job = self.job;
         let directory = entry.content == Content::Directory;
         if directory {
-            if job.settle(&path, job.target.make_directory(&path))?.is_some() {
+            let made = job.target.make_directory(&path, &entry.metadata);
+            if let Some(identity) = job.settle(&path, made)? {
                 self.done.directories += 1;
-                self.directories.push((path, entry.metadata));
+                self.directories.push((path, identity, entry.metadata));
             }
             return Ok(());
         }
@@ -266,8 +280,9 @@ impl Restore<'_, '_> {
         match &entry.content {
             Content::File { .. } => self.file(path, entry),
             _ => {
-                if job.settle(&path, job.target.make_other(&path, &entry))?.is_some() {
+                if let Some(faults) = job.settle(&path, job.target.make_other(&path, &entry))? {
                     self.done.others += 1;
+                    job.note(&path, Ok(faults))?;
                 }
                 Ok(())
             }
@@ -292,14 +307,13 @@ impl Restore<'_, '_> {
         let present = job.settle(&path, job.target.present(&path, size, &metadata))?;
         let complete = match present {
             None => return Ok(()),
-            Some(Present::Complete) => !job.options.verify || place::matches(job, &path, &pieces)?,
-            Some(Present::SameSize) => job.options.verify && place::matches(job, &path, &pieces)?,
-            Some(Present::No | Present::Other) => false,
+            Some(Present::Complete(is)) if !job.options.verify || place::matches(job, &path, &pieces)? => Some(is),
+            Some(Present::SameSize(is)) if job.options.verify && place::matches(job, &path, &pieces)? => Some(is),
+            Some(_) => None,
         };
-        if complete {
+        if let Some(identity) = complete {
             self.done.files_kept += 1;
-            let set = job.target.set_metadata_at(&path, &metadata);
-            return job.settle(&path, set).map(drop);
+            return self.without_chunks(path, size, metadata, identity);
         }
         if !matches!(present, Some(Present::No)) && job.settle(&path, job.target.remove(&path))?.is_none() {
             return Ok(());
@@ -309,7 +323,7 @@ impl Restore<'_, '_> {
         let before = self.window.planned.len();
         for piece in &pieces {
             if let Piece::Chunk { id, .. } = piece {
-                let found = job.indexed.find(id);
+                let found = job.indexed.find_any(id);
                 let Some(location) = job.settle(&path, found)? else {
                     self.window.planned.truncate(before);
                     return Ok(());
@@ -320,22 +334,35 @@ impl Restore<'_, '_> {
             offset += piece.length();
         }
         let single = pieces.len() == 1 && chunks == 1;
-        let file = File { path, metadata, size, left: AtomicU32::new(chunks), single, failed: AtomicBool::new(false) };
         self.done.files += 1;
         self.done.bytes += size;
+        let identity = OnceLock::new();
         if !single {
             // Of its whole length at once: chunks come in any order, and holes stay.
-            let made = job.target.make_file(&file.path, size);
-            if job.settle(&file.path, made)?.is_none() {
+            let made = job.target.make_file(&path, size);
+            let Some(made) = job.settle(&path, made)? else {
                 self.window.planned.truncate(before);
                 return Ok(());
-            }
+            };
             if chunks == 0 {
-                let set = job.target.set_metadata_at(&file.path, &file.metadata);
                 job.progress.files.fetch_add(1, Ordering::Relaxed);
-                return job.settle(&file.path, set).map(drop);
+                return self.without_chunks(path, size, metadata, made);
             }
+            let _ = identity.set(made);
         }
+        let (left, failed) = (AtomicU32::new(chunks), AtomicBool::new(false));
+        self.push(File { path, metadata, size, left, single, failed, identity })
+    }
+
+    /// A file that needs no chunk, but its metadata; the times behind the next sync, like those of all others.
+    fn without_chunks(&mut self, path: Vec<u8>, size: u64, metadata: Metadata, identity: Identity) -> Result<()> {
+        let set = self.job.target.set_attributes_at(&path, identity, &metadata);
+        self.job.note(&path, set)?;
+        let (left, failed) = (AtomicU32::new(0), AtomicBool::new(false));
+        self.push(File { path, metadata, size, left, single: false, failed, identity: identity.into() })
+    }
+
+    fn push(&mut self, file: File) -> Result<()> {
         self.window.files.push(file);
         if self.window.files.len() >= WINDOW_FILES || self.window.planned.len() >= WINDOW_PIECES {
             self.flush()?;
@@ -355,9 +382,11 @@ impl Restore<'_, '_> {
             job.settle(path, job.target.link(first, path))?;
             self.done.files += 1;
         }
-        for (path, metadata) in self.directories.iter().rev() {
-            job.settle(path, job.target.set_metadata_at(path, metadata))?;
+        for (path, identity, metadata) in self.directories.iter().rev() {
+            job.note(path, job.target.finish_directory(path, *identity, metadata))?;
         }
+        // The restore is done when it is on the drive.
+        job.target.sync()?;
         Ok(self.done)
     }
 }

@@ -70,6 +70,13 @@ impl Footer {
         16 + SALT_BYTES + chunks * ENTRY_BYTES + TRAILER_BYTES
     }
 
+    /// Bytes of the whole segment.
+    pub fn segment_bytes(&self) -> u64 {
+        let end =
+            self.entries.last().map_or(HEADER_BYTES as u64, |last| u64::from(last.offset) + u64::from(last.stored));
+        end + Footer::bytes_for(self.entries.len()) as u64
+    }
+
     fn encode(&self, into: &mut Vec<u8>) {
         let start = into.len();
         into.extend_from_slice(&header(self.kind, &self.salt));

@@ -5,7 +5,9 @@
 //! ```
 //!
 //! The name of a snapshot is the BLAKE3 hash of its bytes. The store's clock dates it: the description has the agent's
-//! time too, but nothing is decided by that.
+//! time too, but nothing is decided by that. The description opens only behind the references that it was sealed with,
+//! so no writer without the key makes a new snapshot of an old one. Those of the first version, which are still read,
+//! were not bound; a beginning long before the store's date shows such a forgery, see [`Description::doubt`].
 
 use crate::codec::{Decoder, put_bytes, put_varint};
 use crate::crypt::{ChunkId, Keys, Salt, TAG_BYTES, hex};
@@ -13,14 +15,18 @@ use crate::error::{BackupError, Result};
 use crate::references::References;
 use crate::tree::{NAME_MAX, PATH_MAX};
 
-pub const MAGIC: [u8; 8] = *b"STLBSNP1";
+pub const MAGIC: [u8; 8] = *b"STLBSNP2";
+/// The first version: its description is bound to the repository alone.
+const MAGIC_UNBOUND: [u8; 8] = *b"STLBSNP1";
+/// A backup that took longer is doubtful.
+const BACKUP_SECONDS_MAX: u64 = 14 * 86_400;
 /// Bytes of the longest snapshot: about 100 million files.
 pub const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
 const PURPOSE: &str = "snapshot";
 const VERSION: u64 = 1;
 /// Paths, tags and excludes of one snapshot.
 const WORDS_MAX: usize = 10_000;
-/// Problems that a snapshot lists. Their number has no limit.
+/// Problems that a snapshot lists, with paths and texts that are cut at their limits. Their number has no limit.
 pub const ISSUES_MAX: usize = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,6 +102,29 @@ pub struct Snapshot {
 }
 
 impl Description {
+    /// Whether a reader opens what [`Description::encode`] makes of it. A backup asks before it reads any file.
+    pub fn check(&self) -> Result<()> {
+        let invalid = |text: String| Err(BackupError::Invalid(text));
+        for (what, number) in
+            [("paths", self.paths.len()), ("tags", self.tags.len()), ("exclude patterns", self.excludes.len())]
+        {
+            if number > WORDS_MAX {
+                return invalid(format!("a snapshot has at most {WORDS_MAX} {what}, and these are {number}"));
+            }
+        }
+        let firsts = self.tree.iter().map(|(_, first)| first);
+        if self.paths.iter().chain(firsts).any(|path| path.len() > PATH_MAX) {
+            return invalid(format!("a path exceeds {PATH_MAX} bytes"));
+        }
+        let names = [("host", &self.host), ("user", &self.user), ("program", &self.program)];
+        let tags = self.tags.iter().map(|tag| ("tag", tag));
+        let excludes = self.excludes.iter().map(|pattern| ("exclude pattern", pattern));
+        match names.into_iter().chain(tags).chain(excludes).find(|(_, text)| text.len() > NAME_MAX) {
+            Some((what, _)) => invalid(format!("the {what} exceeds {NAME_MAX} bytes")),
+            None => Ok(()),
+        }
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         put_varint(&mut bytes, VERSION);
@@ -114,10 +143,11 @@ impl Description {
             put_varint(&mut bytes, count);
         }
         put_varint(&mut bytes, self.problems);
-        put_varint(&mut bytes, self.issues.len() as u64);
-        for issue in &self.issues {
-            put_bytes(&mut bytes, &issue.path);
-            put_bytes(&mut bytes, issue.text.as_bytes());
+        put_varint(&mut bytes, self.issues.len().min(ISSUES_MAX) as u64);
+        for issue in self.issues.iter().take(ISSUES_MAX) {
+            put_bytes(&mut bytes, issue.path.get(..PATH_MAX).unwrap_or(&issue.path));
+            let end = issue.text.floor_char_boundary(NAME_MAX);
+            put_bytes(&mut bytes, issue.text.get(..end).unwrap_or_default().as_bytes());
         }
         put_varint(&mut bytes, self.tree.len() as u64);
         for (id, first) in &self.tree {
@@ -168,6 +198,16 @@ impl Description {
         Ok(is)
     }
 
+    /// Why a snapshot that the store dates so may be no new one: it began long before.
+    pub fn doubt(&self, stored: u64) -> Option<String> {
+        let days = stored.saturating_sub(self.begun) / 86_400;
+        (days * 86_400 > BACKUP_SECONDS_MAX).then(|| {
+            format!(
+                "its backup began {days} days before it was stored: the agent's clock is wrong, or it is an old one"
+            )
+        })
+    }
+
     /// The chunks of the tree that can hold `path` and the entries below it. Empty: the whole tree.
     pub fn tree_of(&self, path: &[u8]) -> &[(ChunkId, Vec<u8>)] {
         use std::cmp::Ordering::Greater;
@@ -194,11 +234,16 @@ impl Snapshot {
     pub fn encode(&self, repository: &[u8; 16], keys: &Keys, salt: Salt) -> Result<(SnapshotId, Vec<u8>)> {
         let mut bytes = [MAGIC.as_slice(), repository].concat();
         self.references.encode(&mut bytes);
+        let bound = bound(repository, &bytes);
         bytes.extend_from_slice(&salt);
+        self.description.check()?;
         let plain = self.description.encode();
+        if plain.len() as u64 > SNAPSHOT_BYTES_MAX {
+            return Err(BackupError::Invalid(format!("the description exceeds {SNAPSHOT_BYTES_MAX} bytes")));
+        }
         let failed = |error: std::io::Error| BackupError::Failed(format!("the compression library failed: {error}"));
         let mut sealed = zstd::bulk::compress(&plain, crate::compress::LEVEL_DEFAULT).map_err(failed)?;
-        let tag = keys.sealing(PURPOSE, &salt).seal(0, repository, &mut sealed)?;
+        let tag = keys.sealing(PURPOSE, &salt).seal(0, &bound, &mut sealed)?;
         bytes.extend_from_slice(&((sealed.len() + TAG_BYTES) as u64).to_le_bytes());
         bytes.extend_from_slice(&sealed);
         bytes.extend_from_slice(&tag);
@@ -210,16 +255,16 @@ impl Snapshot {
 
     /// The references alone, as a server without the key reads them.
     pub fn decode_references(bytes: &[u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<References> {
-        start(bytes, id, repository).map(|(references, _)| references)
+        start(bytes, id, repository).map(|(references, ..)| references)
     }
 
     pub fn decode(bytes: &[u8], id: &SnapshotId, repository: &[u8; 16], keys: &Keys) -> Result<Snapshot> {
-        let (references, mut decoder) = start(bytes, id, repository)?;
+        let (references, mut decoder, bound) = start(bytes, id, repository)?;
         let salt = decoder.array()?;
         let length = decoder.u64()?;
         let mut sealed = decoder.take(usize::try_from(length).unwrap_or(usize::MAX))?.to_vec();
         decoder.end()?;
-        let opened = keys.sealing(PURPOSE, &salt).open(0, repository, &mut sealed);
+        let opened = keys.sealing(PURPOSE, &salt).open(0, &bound, &mut sealed);
         let opened = opened.ok_or_else(|| BackupError::Damaged(format!("snapshot {id}: it is not authentic")))?;
         // The agent that holds the key wrote it, so its length is trusted up to the limit.
         let plain = zstd::bulk::decompress(opened, SNAPSHOT_BYTES_MAX as usize);
@@ -228,19 +273,28 @@ impl Snapshot {
     }
 }
 
-fn start<'a>(bytes: &'a [u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<(References, Decoder<'a>)> {
+/// The additional data of the description: the repository, and all bytes before the salt.
+fn bound(repository: &[u8; 16], before: &[u8]) -> Vec<u8> {
+    [repository.as_slice(), blake3::hash(before).as_bytes()].concat()
+}
+
+/// The references, the rest, and what the description is bound to.
+fn start<'a>(bytes: &'a [u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<(References, Decoder<'a>, Vec<u8>)> {
     if blake3::hash(bytes).as_bytes() != &id.0 {
         return Err(BackupError::Damaged(format!("snapshot {id}: its hash differs")));
     }
     let mut decoder = Decoder::new(bytes, "snapshot");
-    if decoder.array()? != MAGIC {
+    let magic = decoder.array()?;
+    if magic != MAGIC && magic != MAGIC_UNBOUND {
         return Err(decoder.damaged("it is no snapshot of this version"));
     }
     if decoder.array::<16>()? != *repository {
         return Err(decoder.damaged("it is of another repository"));
     }
     let references = References::decode(&mut decoder)?;
-    Ok((references, decoder))
+    let before = bytes.get(..bytes.len() - decoder.left()).unwrap_or_default();
+    let bound = if magic == MAGIC { bound(repository, before) } else { repository.to_vec() };
+    Ok((references, decoder, bound))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 pub mod directory;
 pub mod memory;
+pub mod s3;
 
 use std::ops::Range;
 

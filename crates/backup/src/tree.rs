@@ -5,6 +5,7 @@
 //! gives the same chunks in the next snapshot, and neither writer nor reader holds more than one chunk in memory. Each
 //! chunk begins with the path of the directory of its first entry, so it can be read without those before it.
 
+use crate::chunker::CHUNK_MAX;
 use crate::codec::{Decoder, put_bytes, put_signed, put_varint};
 use crate::crypt::ChunkId;
 use crate::error::{BackupError, Result};
@@ -23,8 +24,19 @@ pub const PATH_MAX: usize = 1 << 20;
 /// Extended attributes of one entry, and the bytes of one.
 pub const XATTRS_MAX: u64 = 4096;
 pub const XATTR_MAX: usize = 64 << 10;
+/// Bytes of all extended attributes of one entry, with their names. Tests have a limit that any file system can exceed.
+pub const XATTRS_BYTES_MAX: usize = if cfg!(test) { 2048 } else { 1 << 20 };
 /// Pieces that an entry holds itself. A longer file has its pieces in lists of this length.
 pub const PIECES_MAX: usize = 4096;
+/// Lists of pieces of one file: 67 million pieces, about 64 TiB.
+pub const LISTS_MAX: usize = 16_384;
+
+/// The longest entry behind a chunk that is just not cut, and the longest path before it, fit into a chunk.
+const _: () = {
+    let xattrs = (1 << 20) + XATTRS_MAX as usize * 8;
+    let entry = xattrs + LISTS_MAX * 32 + PIECES_MAX * 37 + 4 * NAME_MAX;
+    assert!(CUT_MAX + PATH_MAX + entry <= CHUNK_MAX);
+};
 
 /// A point in time of a file: seconds since 1970, and nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -286,6 +298,12 @@ impl Writer {
         }
         let ends = self.chunk.len() >= CUT_MIN && hash(&entry.name).is_multiple_of(CUT_ONE_IN);
         if ends || self.chunk.len() >= CUT_MAX { self.finish() } else { None }
+    }
+
+    /// The path of a name that is `depth` directories below the top.
+    pub fn path(&self, depth: usize, name: &[u8]) -> Vec<u8> {
+        let length = self.levels.get(depth).copied().unwrap_or(self.path.len());
+        join(self.path.get(..length).unwrap_or_default(), name)
     }
 
     fn leave(&mut self, up: usize) {

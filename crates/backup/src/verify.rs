@@ -1,22 +1,27 @@
 //! Checks: that everything a snapshot needs is there and, on request, that every stored byte is what was written.
 //!
 //! A chunk that is damaged is marked in the store, so that the next backup which has its content stores it again. Then
-//! old snapshots that need it are whole again too.
+//! old snapshots that need it are whole again too. A mark goes when its segment is found whole. Of a segment whose
+//! footer is lost, all chunks are marked.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::compress::Decompressor;
+use crate::crypt::ChunkId;
 use crate::error::{BackupError, Result};
-use crate::references::Ordinals;
+use crate::index::Location;
+use crate::references::{Ordinals, References};
 use crate::repository::epochs::Epoch;
+use crate::repository::footers::{damaged, mark, read_tail, unmark};
 use crate::repository::trees::Walk;
 use crate::repository::{Closed, Dated, Indexed, Repository};
 use crate::segment::{Footer, SEGMENT_BYTES_MAX, SegmentId};
-use crate::snapshot::{Description, SnapshotId};
-use crate::store::{Folder, Name};
-use crate::tree::Piece;
+use crate::snapshot::{Snapshot, SnapshotId};
+use crate::store::Name;
+use crate::tree::{Content, Piece};
 
 /// Faults that are listed. Their number has no limit.
 pub const FAULTS_MAX: usize = 1000;
@@ -53,6 +58,9 @@ pub struct Verified {
     /// Files that are affected, and their number.
     pub lost: Vec<Lost>,
     pub lost_files: u64,
+    /// Files that live from chunks in segments that their snapshot does not reference, because the referenced place is
+    /// damaged. Prune keeps these segments.
+    pub repaired_files: u64,
 }
 
 impl Verified {
@@ -81,7 +89,7 @@ pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Progr
     for Dated { id, .. } in repository.snapshots()? {
         verified.snapshots += 1;
         match repository.snapshot(&id) {
-            Ok(snapshot) => check_snapshot(&indexed, &id, &snapshot.description, progress, &mut verified)?,
+            Ok(snapshot) => check_snapshot(&indexed, &id, &snapshot, progress, &mut verified)?,
             Err(BackupError::Missing(_)) => {}
             Err(error @ BackupError::Damaged(_)) => verified.unreadable.push((id, error.to_string())),
             Err(error) => return Err(error),
@@ -93,16 +101,24 @@ pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Progr
 fn check_snapshot(
     indexed: &Indexed,
     id: &SnapshotId,
-    description: &Description,
+    snapshot: &Snapshot,
     progress: &Progress,
     verified: &mut Verified,
 ) -> Result<()> {
+    let (places, description) = (Places::of(indexed, &snapshot.references), &snapshot.description);
+    let mut repaired = 0;
     let mut lose = |path: &[u8], text: String| {
         verified.lost_files += 1;
         if verified.lost.len() < FAULTS_MAX {
             verified.lost.push(Lost { snapshot: *id, path: path.to_vec(), text });
         }
     };
+    for (chunk, first) in &description.tree {
+        // A chunk that is nowhere is found by the walk.
+        if places.find(indexed, chunk) == Found::Unreferenced {
+            lose(first, format!("a part of the tree {UNREFERENCED}"));
+        }
+    }
     let mut files = 0;
     let mut walk = Walk::new(indexed, description, b"");
     loop {
@@ -126,21 +142,82 @@ fn check_snapshot(
                 continue;
             }
         };
-        let mut offset = 0;
+        let (mut offset, mut elsewhere) = (0, false);
+        let lists = match &found.entry.content {
+            Content::File { lists, .. } => lists.as_slice(),
+            _ => &[],
+        };
+        if lists.iter().any(|list| places.find(indexed, list) == Found::Unreferenced) {
+            lose(&found.path, format!("the list of its content {UNREFERENCED}"));
+            continue;
+        }
         for piece in &pieces {
-            let lost = match piece {
-                Piece::Chunk { id, .. } => indexed.find(id).err(),
-                Piece::Hole(_) => None,
+            let place = match piece {
+                Piece::Chunk { id, .. } => places.find(indexed, id),
+                Piece::Hole(_) => Found::Referenced,
             };
-            if let Some(error) = lost {
-                lose(&found.path, format!("its content is lost at byte {offset}: {error}"));
+            elsewhere |= place == Found::Repaired;
+            let text = match place {
+                Found::Referenced | Found::Repaired => None,
+                Found::Unreferenced => Some(format!("its content at byte {offset} {UNREFERENCED}")),
+                Found::Lost(text) => Some(format!("its content is lost at byte {offset}: {text}")),
+            };
+            if let Some(text) = text {
+                lose(&found.path, text);
                 break;
             }
             offset += piece.length();
         }
+        repaired += u64::from(elsewhere);
     }
+    verified.repaired_files += repaired;
     verified.files += files;
     Ok(())
+}
+
+const UNREFERENCED: &str = "is in a segment that the snapshot does not reference, and that prune may remove";
+
+/// Where a chunk of a snapshot is.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Referenced,
+    /// Elsewhere, because its referenced place is damaged.
+    Repaired,
+    Unreferenced,
+    Lost(String),
+}
+
+/// The places that a snapshot references.
+struct Places<'a> {
+    by_number: BTreeMap<u32, &'a Ordinals>,
+    /// Whether a referenced segment is damaged, so that prune keeps what is stored again.
+    is_damaged: bool,
+}
+
+impl Places<'_> {
+    fn of<'a>(indexed: &Indexed, references: &'a References) -> Places<'a> {
+        let index = indexed.index();
+        let numbered = |(id, ordinals): (&SegmentId, &'a Ordinals)| Some((index.number(id)?, ordinals));
+        let by_number: BTreeMap<u32, &Ordinals> = references.0.iter().filter_map(numbered).collect();
+        let is_damaged =
+            by_number.len() < references.0.len() || by_number.keys().any(|number| index.is_marked(*number));
+        Places { by_number, is_damaged }
+    }
+
+    fn find(&self, indexed: &Indexed, id: &ChunkId) -> Found {
+        let referenced = |location: Location, is_marked: bool| {
+            let ordinals = self.by_number.get(&location.segment);
+            !is_marked && ordinals.is_some_and(|ordinals| ordinals.contains(location.ordinal as usize))
+        };
+        if indexed.index().find_where(id, referenced).is_some() {
+            return Found::Referenced;
+        }
+        match indexed.find(id) {
+            Ok(_) if self.is_damaged => Found::Repaired,
+            Ok(_) => Found::Unreferenced,
+            Err(error) => Found::Lost(error.to_string()),
+        }
+    }
 }
 
 /// Reads all segments with several threads, and marks damaged chunks in the store.
@@ -158,7 +235,7 @@ fn read_all(
                 while let Some((id, size)) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let checked = match progress.stop.load(Ordering::Relaxed) {
                         true => Err(BackupError::Stopped),
-                        false => check_segment(repository, id),
+                        false => check_segment(repository, id, *size),
                     };
                     match checked {
                         Ok(None) => {}
@@ -178,60 +255,80 @@ fn read_all(
         return Err(error);
     }
     verified.bytes = progress.bytes.load(Ordering::Relaxed);
-    let mut faults: Vec<(SegmentId, Fault)> = faults.into_inner().unwrap_or_else(PoisonError::into_inner);
-    faults.sort_by_key(|(id, _)| *id);
+    let faults: BTreeMap<SegmentId, Fault> =
+        faults.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
+    // Marks that an earlier check left at segments or chunks that are whole go, or restores would shun them for ever.
+    let marked = damaged(&*repository.store)?;
+    for (id, _) in segments {
+        let found = faults.get(id).map(|fault| &fault.chunks);
+        match found.filter(|chunks| chunks.count() > 0) {
+            Some(chunks) => mark(&*repository.store, id, chunks)?,
+            None if marked.get(id).is_some_and(|chunks| chunks.count() > 0) => unmark(&*repository.store, id)?,
+            None => {}
+        }
+    }
     for (id, fault) in faults {
-        verified.damaged_chunks += fault.chunks.count() as u64;
-        mark(repository, &id, &fault.chunks)?;
+        verified.damaged_chunks += fault.count;
         verified.damaged.push((id, fault.text));
     }
     Ok(())
 }
 
 struct Fault {
+    /// The chunks to mark.
     chunks: Ordinals,
+    /// Those of them that are known to be damaged.
+    count: u64,
     text: String,
 }
 
 /// Reads one segment: its hash, and every chunk.
-fn check_segment(repository: &Repository, id: &SegmentId) -> Result<Option<Fault>> {
-    let mut bytes = match repository.store.get(&Name::segment(id), SEGMENT_BYTES_MAX) {
+fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<Option<Fault>> {
+    let (store, name) = (&*repository.store, Name::segment(id));
+    let whole = match store.get(&name, SEGMENT_BYTES_MAX) {
         // It was removed meanwhile.
         Err(BackupError::Missing(_)) => return Ok(None),
-        bytes => bytes?,
+        // The drive cannot read all of it. Its chunks are read one by one.
+        Err(BackupError::Damaged(_)) => None,
+        bytes => Some(bytes?),
     };
-    let whole = SegmentId::of(&bytes) == *id;
-    let footer = match Footer::decode(&bytes) {
+    let footer = match &whole {
+        Some(bytes) => Footer::decode(bytes),
+        None => read_tail(store, id, size).and_then(|tail| Footer::decode(&tail)),
+    };
+    let footer = match footer {
         Ok(footer) => footer,
-        Err(error) => return Ok(Some(Fault { chunks: Ordinals::default(), text: error.to_string() })),
+        Err(BackupError::Missing(_)) => return Ok(None),
+        // Which chunks it has is lost, and so are all of them.
+        Err(BackupError::Damaged(text)) => return Ok(Some(Fault { chunks: Ordinals::all(), count: 0, text })),
+        Err(error) => return Err(error),
     };
     let (key, mut codec, mut content) = (footer.key(&repository.keys), Decompressor::new()?, Vec::new());
-    let mut chunks = Ordinals::default();
+    let (mut chunks, mut count) = (Ordinals::default(), 0);
     for (ordinal, entry) in footer.entries.iter().enumerate() {
-        let range = entry.offset as usize..entry.offset as usize + entry.stored as usize;
-        let stored = bytes.get_mut(range).unwrap_or_default();
-        let opened = footer.open(&key, ordinal, stored, &mut codec, &mut content);
+        let (from, to) = (u64::from(entry.offset), u64::from(entry.offset) + u64::from(entry.stored));
+        let stored = match &whole {
+            Some(bytes) => Ok(bytes.get(from as usize..to as usize).unwrap_or_default().to_vec()),
+            None => store.get_range(&name, from..to),
+        };
+        let opened = match stored {
+            Ok(mut stored) => footer.open(&key, ordinal, &mut stored, &mut codec, &mut content),
+            Err(BackupError::Missing(_)) => return Ok(None),
+            Err(error @ BackupError::Damaged(_)) => Err(error),
+            Err(error) => return Err(error),
+        };
         if opened.is_err() || repository.keys.id(footer.kind, &content) != entry.id {
             chunks.insert(ordinal);
+            count += 1;
         }
     }
-    Ok((!whole || chunks.count() > 0).then(|| Fault {
-        text: match chunks.count() {
-            0 => "its hash differs, its chunks are whole".to_owned(),
-            count => format!("{count} of {} chunks are damaged", footer.entries.len()),
-        },
-        chunks,
-    }))
-}
-
-/// Marks chunks, so that the index leaves them out.
-fn mark(repository: &Closed, id: &SegmentId, chunks: &Ordinals) -> Result<()> {
-    if chunks.count() == 0 {
-        return Ok(());
-    }
-    let mut bytes = Vec::new();
-    chunks.encode(&mut bytes);
-    repository.store.replace(&Name::of(Folder::Damaged, &id.0), &bytes)
+    let text = match (&whole, count) {
+        (Some(bytes), 0) if SegmentId::of(bytes) == *id => return Ok(None),
+        (Some(_), 0) => "its hash differs, its chunks are whole".to_owned(),
+        (None, 0) => "a part of it cannot be read, its chunks are whole".to_owned(),
+        (_, count) => format!("{count} of {} chunks are damaged", footer.entries.len()),
+    };
+    Ok(Some(Fault { chunks, count, text }))
 }
 
 /// Compares every segment with its name, without the key. Gives those that differ.

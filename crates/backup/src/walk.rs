@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
-use crate::tree::{Content, Metadata, Stamp, XATTR_MAX, XATTRS_MAX};
+use crate::tree::{Content, Metadata, Stamp, XATTR_MAX, XATTRS_BYTES_MAX, XATTRS_MAX};
 
 /// A directory that is open.
 pub type Folder = Arc<OwnedFd>;
@@ -90,6 +90,21 @@ pub fn content(parent: &Folder, name: &[u8], stat: &Stat) -> rustix::io::Result<
     }))
 }
 
+/// Whether the file has holes.
+pub fn is_sparse(stat: &Stat) -> bool {
+    (stat.st_blocks as u64).saturating_mul(512) < stat.st_size as u64
+}
+
+/// The next data at or behind `at`, at most `end`.
+pub fn next_data(file: &OwnedFd, at: u64, end: u64) -> rustix::io::Result<u64> {
+    match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(data) => Ok(data.min(end)),
+        // There is no data behind.
+        Err(Errno::NXIO) => Ok(end),
+        Err(error) => Err(error),
+    }
+}
+
 pub fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
@@ -107,6 +122,16 @@ pub fn xattrs_unopened(parent: &Folder, name: &[u8]) -> rustix::io::Result<Vec<(
     gather(|buffer| rustix::fs::llistxattr(path, buffer), |name, buffer| rustix::fs::lgetxattr(path, name, buffer))
 }
 
+/// What to say of attributes that could not be read. The rest is saved.
+pub fn xattrs_failed(error: Errno) -> String {
+    match error {
+        Errno::TOOBIG => format!(
+            "its extended attributes are left out: they exceed {XATTRS_BYTES_MAX} bytes or a number of {XATTRS_MAX}"
+        ),
+        _ => format!("its extended attributes are left out, they cannot be read: {error}"),
+    }
+}
+
 fn gather(
     list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
     get: impl Fn(&OsStr, &mut [u8]) -> rustix::io::Result<usize>,
@@ -119,11 +144,17 @@ fn gather(
         Err(Errno::RANGE) => grown(&list)?,
         Err(error) => return Err(error),
     };
-    let mut found = Vec::new();
-    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).take(XATTRS_MAX as usize) {
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let name_text = OsStr::from_bytes(name);
         match grown(&|buffer: &mut [u8]| get(name_text, buffer)) {
-            Ok(value) => found.push((name.to_vec(), value)),
+            Ok(value) => {
+                bytes += name.len() + value.len();
+                found.push((name.to_vec(), value));
+                if bytes > XATTRS_BYTES_MAX || found.len() as u64 > XATTRS_MAX {
+                    return Err(Errno::TOOBIG);
+                }
+            }
             // It was removed meanwhile.
             Err(Errno::NODATA) => {}
             Err(error) => return Err(error),

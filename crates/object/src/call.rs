@@ -7,7 +7,7 @@ use crate::refusal::refuse;
 use bytes::Bytes;
 use s3s::{S3ErrorCode, S3Request, S3Result};
 use std::sync::{Arc, Mutex, OnceLock};
-use stele_archive::Caller;
+use stele_archive::{Caller, Facts};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// A request being served. The wire layer carries it as an extension from the connection to the operation.
@@ -26,6 +26,8 @@ pub struct Call {
     pub if_none_match: Option<String>,
     /// The request's document, if it has one: the wire crate ignores elements that it does not know.
     pub document: Bytes,
+    /// The facts by which the bucket's policy judges each key of a batch. None: there is no policy, or no batch.
+    pub facts: Option<Arc<Facts>>,
     /// The part before `/KEY` in the URL of an object in the requested bucket.
     pub bucket_url: String,
     payload: Mutex<Option<Payload>>,
@@ -52,6 +54,7 @@ impl Call {
             if_match: None,
             if_none_match: None,
             document: Bytes::new(),
+            facts: None,
             bucket_url: String::new(),
             payload: Mutex::new(payload),
             operation: OnceLock::new(),

@@ -11,7 +11,10 @@
 
 mod admin;
 mod answer;
+mod cors;
 mod document;
+mod policing;
+mod posting;
 mod prepare;
 mod subresource;
 
@@ -133,6 +136,15 @@ impl Frontend {
             return answer;
         }
         self.metrics.request(true);
+        if *request.method() == Method::OPTIONS {
+            let mut response = self.preflight(request.uri(), request.headers());
+            self.finish(&mut response, &id, request.uri().path(), false);
+            self.metrics.request(false);
+            let operation = crate::operation::Operation::Unknown;
+            self.metrics.answered(operation, response.status().as_u16(), started.elapsed());
+            return response;
+        }
+        let crossing = self.crossing(request.method().as_str(), request.uri(), request.headers());
         let head = *request.method() == Method::HEAD;
         let resource = request.uri().path().to_owned();
         // No client is invited to send an empty body.
@@ -140,6 +152,9 @@ impl Frontend {
         let (mut response, operation) = self.serve(request, peer, &id).await;
         if uninvited {
             answer::end_connection(&mut response);
+        }
+        if let Some(crossing) = crossing {
+            self.cross(&crossing, &mut response);
         }
         self.finish(&mut response, &id, &resource, head);
         self.metrics.request(false);
@@ -172,6 +187,9 @@ impl Frontend {
             }
         };
         answer::correct(call.operation(), &mut response);
+        if let Some(form) = prepared.form {
+            form.finish(&mut response);
+        }
         let rest = call.take_payload();
         if rest.is_some() {
             // The request was refused before its end: the sender may take its time, but must not hold a turn.

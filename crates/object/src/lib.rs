@@ -5,6 +5,7 @@
 
 mod call;
 mod dechunk;
+mod form;
 mod frontend;
 mod metrics;
 mod objects;

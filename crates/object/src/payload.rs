@@ -7,6 +7,7 @@
 //! than it signed. Each is an error with its S3 code, and the body is not read further.
 
 use crate::dechunk::{ChunkError, Dechunker};
+use crate::form::FileEnd;
 use crate::refusal::{malformed_trailer, payload_hash_mismatch, refuse};
 use aws_lc_rs::digest;
 use bytes::Bytes;
@@ -38,10 +39,18 @@ pub enum Source {
     Held(VecDeque<Bytes>),
 }
 
+/// What surrounds the payload in the body.
+enum Framing {
+    Chunks(Dechunker),
+    Form(FileEnd),
+}
+
 /// A payload being received.
 pub struct Payload {
     source: Source,
-    framing: Option<Dechunker>,
+    framing: Option<Framing>,
+    /// Of a form's file: the least and the largest size that its policy allows.
+    range: (u64, u64),
     expected: Option<[u8; 32]>,
     hash: Option<digest::Context>,
     length: u64,
@@ -61,6 +70,7 @@ impl Payload {
         Payload {
             source,
             framing: None,
+            range: (0, u64::MAX),
             expected: None,
             hash: None,
             length,
@@ -82,6 +92,12 @@ impl Payload {
         self
     }
 
+    /// As `of_length`, in place.
+    pub fn expect(&mut self, length: u64) {
+        self.length = length;
+        self.remaining = length;
+    }
+
     /// Records whether the sender waits for `100 Continue` before it sends.
     pub fn invited(mut self, waits: bool) -> Payload {
         self.invited = waits;
@@ -95,7 +111,19 @@ impl Payload {
 
     /// Marks the payload as aws-chunked.
     pub fn framed(mut self, dechunker: Dechunker) -> Payload {
-        self.framing = Some(dechunker);
+        self.framing = Some(Framing::Chunks(dechunker));
+        self
+    }
+
+    /// Makes this the payload of a form's file, whose first bytes were read together with the form's fields. `rest` is
+    /// the length of the body from there on, and `range` the size that the policy allows.
+    pub fn of_form(mut self, end: FileEnd, read: Bytes, rest: u64, range: (u64, u64)) -> Payload {
+        self.length = rest.saturating_sub(end.tail());
+        self.remaining = self.length;
+        self.framing = Some(Framing::Form(end));
+        self.range = range;
+        self.piece = read;
+        self.ended = false;
         self
     }
 
@@ -111,9 +139,14 @@ impl Payload {
         self.expected.filter(|_| self.ended)
     }
 
-    /// The length of the payload in bytes.
+    /// The length of the payload in bytes. Of a form's file: the length that it has at most.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// The length of the payload in bytes, if it is known before its end.
+    pub fn known_length(&self) -> Option<u64> {
+        (!matches!(self.framing, Some(Framing::Form(_)))).then_some(self.length)
     }
 
     /// The trailers; complete once `next` has returned `None`.
@@ -128,7 +161,8 @@ impl Payload {
         }
         loop {
             let piece = match &mut self.framing {
-                Some(dechunker) => dechunker.next(&mut self.piece).map_err(chunk_refusal)?,
+                Some(Framing::Chunks(dechunker)) => dechunker.next(&mut self.piece).map_err(chunk_refusal)?,
+                Some(Framing::Form(end)) => end.next(&mut self.piece),
                 None => (!self.piece.is_empty()).then(|| std::mem::take(&mut self.piece)),
             };
             if let Some(piece) = piece {
@@ -200,6 +234,12 @@ impl Payload {
 
     fn account(&mut self, piece: &Bytes) -> S3Result<()> {
         let length = piece.len() as u64;
+        if self.length - self.remaining + length > self.range.1 {
+            return Err(refuse(
+                S3ErrorCode::EntityTooLarge,
+                "Your proposed upload exceeds the maximum allowed size of the form's policy.",
+            ));
+        }
         if length > self.remaining {
             return Err(refuse(
                 S3ErrorCode::IncompleteBody,
@@ -214,8 +254,21 @@ impl Payload {
     }
 
     fn end(&mut self) -> S3Result<()> {
-        if let Some(dechunker) = &mut self.framing {
-            self.trailers = dechunker.finish().map_err(chunk_refusal)?;
+        match &mut self.framing {
+            Some(Framing::Chunks(dechunker)) => self.trailers = dechunker.finish().map_err(chunk_refusal)?,
+            Some(Framing::Form(end)) => {
+                if !end.is_found() {
+                    return Err(incomplete());
+                }
+                if self.length - self.remaining < self.range.0 {
+                    return Err(refuse(
+                        S3ErrorCode::EntityTooSmall,
+                        "Your proposed upload is smaller than the minimum allowed size of the form's policy.",
+                    ));
+                }
+                self.length -= std::mem::take(&mut self.remaining);
+            }
+            None => {}
         }
         if self.remaining > 0 {
             return Err(incomplete());

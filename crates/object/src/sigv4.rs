@@ -12,7 +12,7 @@ mod claim;
 mod keys;
 mod stamp;
 
-pub use canonical::Parts;
+pub use canonical::{Parts, encode};
 pub use chunk::ChunkSigner;
 pub use claim::{Claim, PayloadSigning};
 pub use keys::SigningKeys;

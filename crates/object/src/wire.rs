@@ -8,12 +8,15 @@ mod bucket;
 mod checksum;
 mod convert;
 mod copy;
+mod cors;
 mod deletion;
 mod elements;
+mod lifecycle;
 mod listing;
 mod lock;
 mod multipart;
 mod object;
+mod policy;
 mod receipt;
 mod tagging;
 mod unset;
@@ -29,6 +32,8 @@ use std::sync::Arc;
 use stele_archive::Archive;
 
 pub(crate) use checksum::verify_document;
+pub(crate) use convert::archive_time;
+pub(crate) use elements::elements;
 
 /// The archive and its objects, for the operations.
 pub struct Wire {
@@ -66,13 +71,22 @@ operations! {
     get_bucket_encryption(GetBucketEncryption, GetBucketEncryptionInput) -> GetBucketEncryptionOutput = bucket::encryption;
     put_bucket_encryption(PutBucketEncryption, PutBucketEncryptionInput) -> PutBucketEncryptionOutput = unset::set_encryption;
     delete_bucket_encryption(DeleteBucketEncryption, DeleteBucketEncryptionInput) -> DeleteBucketEncryptionOutput = unset::remove_encryption;
-    get_bucket_policy(GetBucketPolicy, GetBucketPolicyInput) -> GetBucketPolicyOutput = unset::policy;
-    get_bucket_policy_status(GetBucketPolicyStatus, GetBucketPolicyStatusInput) -> GetBucketPolicyStatusOutput = unset::policy_status;
-    get_bucket_cors(GetBucketCors, GetBucketCorsInput) -> GetBucketCorsOutput = unset::cors;
-    get_bucket_lifecycle_configuration(GetBucketLifecycleConfiguration, GetBucketLifecycleConfigurationInput) -> GetBucketLifecycleConfigurationOutput = unset::lifecycle;
+    get_bucket_policy(GetBucketPolicy, GetBucketPolicyInput) -> GetBucketPolicyOutput = policy::document;
+    get_bucket_policy_status(GetBucketPolicyStatus, GetBucketPolicyStatusInput) -> GetBucketPolicyStatusOutput = policy::status;
+    get_bucket_cors(GetBucketCors, GetBucketCorsInput) -> GetBucketCorsOutput = cors::get;
+    get_bucket_lifecycle_configuration(GetBucketLifecycleConfiguration, GetBucketLifecycleConfigurationInput) -> GetBucketLifecycleConfigurationOutput = lifecycle::get;
     get_bucket_replication(GetBucketReplication, GetBucketReplicationInput) -> GetBucketReplicationOutput = unset::replication;
     get_bucket_website(GetBucketWebsite, GetBucketWebsiteInput) -> GetBucketWebsiteOutput = unset::website;
-    get_public_access_block(GetPublicAccessBlock, GetPublicAccessBlockInput) -> GetPublicAccessBlockOutput = unset::public_access_block;
+    get_public_access_block(GetPublicAccessBlock, GetPublicAccessBlockInput) -> GetPublicAccessBlockOutput = policy::access_block;
+    put_bucket_policy(PutBucketPolicy, PutBucketPolicyInput) -> PutBucketPolicyOutput = policy::set;
+    delete_bucket_policy(DeleteBucketPolicy, DeleteBucketPolicyInput) -> DeleteBucketPolicyOutput = policy::remove;
+    put_bucket_cors(PutBucketCors, PutBucketCorsInput) -> PutBucketCorsOutput = cors::set;
+    delete_bucket_cors(DeleteBucketCors, DeleteBucketCorsInput) -> DeleteBucketCorsOutput = cors::remove;
+    put_bucket_lifecycle_configuration(PutBucketLifecycleConfiguration, PutBucketLifecycleConfigurationInput) -> PutBucketLifecycleConfigurationOutput = lifecycle::set;
+    delete_bucket_lifecycle(DeleteBucketLifecycle, DeleteBucketLifecycleInput) -> DeleteBucketLifecycleOutput = lifecycle::remove;
+    put_public_access_block(PutPublicAccessBlock, PutPublicAccessBlockInput) -> PutPublicAccessBlockOutput = policy::set_access_block;
+    delete_public_access_block(DeletePublicAccessBlock, DeletePublicAccessBlockInput) -> DeletePublicAccessBlockOutput = policy::remove_access_block;
+    put_bucket_ownership_controls(PutBucketOwnershipControls, PutBucketOwnershipControlsInput) -> PutBucketOwnershipControlsOutput = policy::set_ownership;
     get_bucket_logging(GetBucketLogging, GetBucketLoggingInput) -> GetBucketLoggingOutput = unset::logging;
     get_bucket_notification_configuration(GetBucketNotificationConfiguration, GetBucketNotificationConfigurationInput) -> GetBucketNotificationConfigurationOutput = unset::notification;
     get_bucket_accelerate_configuration(GetBucketAccelerateConfiguration, GetBucketAccelerateConfigurationInput) -> GetBucketAccelerateConfigurationOutput = unset::accelerate;

@@ -106,6 +106,29 @@ fn a_directory_from_the_first_backup_to_the_last_prune() {
 }
 
 #[test]
+fn a_damaged_snapshot_goes_by_its_name_and_prune_goes_on() {
+    let place = place("backup-damaged");
+    let (repository, data) = (place.path("repository"), place.path("files"));
+    let run = |arguments: &[&str]| backup(&place, &repository, None, arguments);
+    code(&run(&["init"]), 0);
+    let saved = code(&run(&["run", &data, "--json"]), 0);
+    let name = saved["snapshot"].as_str().unwrap();
+    let path = place.path(&format!("repository/snapshots/{name}"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[60] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    code(&run(&["prune"]), 5);
+    // Rules leave it alone; its name does not.
+    code(&run(&["forget", "--keep-last", "1"]), 0);
+    code(&run(&["forget", name, "--dry-run"]), 0);
+    assert!(std::fs::exists(&path).unwrap());
+    code(&run(&["forget", name]), 0);
+    assert!(!std::fs::exists(&path).unwrap());
+    code(&run(&["forget", name]), 4);
+    code(&run(&["prune"]), 0);
+}
+
+#[test]
 fn hooks_streams_and_patterns_do_what_the_help_says() {
     let place = place("backup-options");
     let (repository, data) = (place.path("repository"), place.path("files"));

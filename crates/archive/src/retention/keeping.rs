@@ -6,6 +6,7 @@ use crate::model::error::Result;
 use crate::model::principal::Caller;
 use crate::model::time::Timestamp;
 use crate::record::{VERSIONS, keys};
+use crate::retention::rules::holds_in_words;
 use crate::store::Archive;
 use crate::store::lookup::Found;
 use crate::store::scan::Scan;
@@ -38,8 +39,11 @@ impl Archive {
 /// Why this version is kept, by its own row.
 fn kept(found: &Found, now: Timestamp) -> Option<String> {
     let version = found.id();
-    if found.row.hold {
-        return Some(format!("its version {version} is under legal hold"));
+    if let Some(holds) = holds_in_words(found) {
+        return Some(format!("its version {version} is under {holds}"));
+    }
+    if found.row.awaits_event() {
+        return Some(format!("its version {version} waits for the event from which its retention counts"));
     }
     let retention = found.row.retention.filter(|retention| retention.until > now)?;
     Some(format!("its version {version} is retained in {} mode until {}", retention.mode, retention.until))

@@ -10,7 +10,7 @@ use crate::crypt::Kind;
 use crate::error::Result;
 use crate::index::Gathered;
 use crate::snapshot::Counts;
-use crate::tree::{Content, Cut, Entry, Metadata, PIECES_MAX, Piece, Writer, encode_pieces, total};
+use crate::tree::{Content, Cut, Entry, LISTS_MAX, Metadata, PIECES_MAX, Piece, Writer, encode_pieces, total};
 
 /// Writes a tree through the packer.
 pub struct Collector<'a, 'b> {
@@ -37,6 +37,13 @@ impl<'a, 'b> Collector<'a, 'b> {
                 encode_pieces(part, &mut bytes);
                 lists.push(self.store(&bytes)?);
             }
+        }
+        if let Content::File { lists, .. } = &entry.content
+            && lists.len() > LISTS_MAX
+        {
+            let text = format!("it has more than {LISTS_MAX} lists of {PIECES_MAX} pieces, and is left out");
+            self.job.issue(&self.writer.path(depth, &entry.name), text);
+            return Ok(());
         }
         match self.writer.add(depth, &entry) {
             Some(cut) => self.cut(cut),
@@ -113,6 +120,12 @@ impl Spans {
     /// Takes a part, and gives the entry with the last one if all parts were read.
     fn take(&mut self, read: Option<(Vec<Piece>, Metadata)>, last: Option<(usize, Vec<u8>)>) -> Option<(usize, Entry)> {
         let metadata = read.map(|(pieces, metadata)| {
+            let mut pieces = pieces.into_iter().peekable();
+            // A hole that goes on behind the end of a span is one piece.
+            if let (Some(Piece::Hole(before)), Some(Piece::Hole(more))) = (self.pieces.last_mut(), pieces.peek()) {
+                *before += more;
+                pieces.next();
+            }
             self.pieces.extend(pieces);
             metadata
         });

@@ -113,7 +113,7 @@ impl<'a, 'b> Worker<'a, 'b> {
         if !walk::is_file(&before) || before.st_ino != file.stat.st_ino {
             return Err(Trouble::File("it was replaced while it was being saved".to_owned()));
         }
-        let sparse = (file.stat.st_blocks as u64).saturating_mul(512) < file.stat.st_size as u64;
+        let sparse = walk::is_sparse(&file.stat);
         let mut pieces = Vec::new();
         let end = from + length;
         let mut at = from;
@@ -129,8 +129,14 @@ impl<'a, 'b> Worker<'a, 'b> {
         }
         let mut metadata = file.metadata.clone();
         if last {
-            metadata.xattrs = walk::xattrs(opened.as_fd())
-                .map_err(|error| Trouble::File(format!("cannot read the extended attributes: {error}")))?;
+            match walk::xattrs(opened.as_fd()) {
+                Ok(xattrs) => metadata.xattrs = xattrs,
+                Err(error) => {
+                    self.job.issue(&file.path, walk::xattrs_failed(error));
+                    // No file has this time, so the next backup tries again.
+                    metadata.changed = Stamp::default();
+                }
+            }
         }
         if at < end || changed(&file.stat, &rustix::fs::fstat(&opened).map_err(cannot_read)?) {
             // It is saved as it was read. Its times are the old ones, so the next backup reads it again.
@@ -207,10 +213,8 @@ impl<'a, 'b> Worker<'a, 'b> {
 
 /// The next data at or behind `at`, and where it ends, both at most `end`.
 fn extent(file: &OwnedFd, at: u64, end: u64) -> std::result::Result<(u64, u64), Trouble> {
-    let data = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-        Ok(data) => data.min(end),
-        // There is no data behind.
-        Err(Errno::NXIO) => end,
+    let data = match walk::next_data(file, at, end) {
+        Ok(data) => data,
         Err(Errno::INVAL) => return Ok((at, end)),
         Err(error) => return Err(cannot_read(error)),
     };

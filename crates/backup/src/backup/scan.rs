@@ -175,7 +175,7 @@ impl Scan<'_, '_> {
     fn take_xattrs(&self, metadata: &mut Metadata, path: &[u8], read: rustix::io::Result<Vec<(Vec<u8>, Vec<u8>)>>) {
         match read {
             Ok(xattrs) => metadata.xattrs = xattrs,
-            Err(error) => self.job.issue(path, format!("cannot read the extended attributes: {error}")),
+            Err(error) => self.job.issue(path, walk::xattrs_failed(error)),
         }
     }
 
@@ -203,11 +203,14 @@ impl Scan<'_, '_> {
         if size <= SPAN {
             return self.push(Item::Read { depth, file }, size);
         }
+        let holes = if walk::is_sparse(&file.stat) { walk::open_file(folder, &file.name).ok() } else { None };
         let mut from = 0;
         while from < size {
-            let length = SPAN.min(size - from);
+            // Spans without data are a part of the next one: a file may consist of exabytes of them.
+            let data = holes.as_ref().and_then(|file| walk::next_data(file, from, size).ok()).unwrap_or(from);
+            let length = size.min((data / SPAN + 1) * SPAN) - from;
             let (file, last) = (file.clone(), from + length == size);
-            self.push(Item::Span { depth, file, from, length, last }, length)?;
+            self.push(Item::Span { depth, file, from, length, last }, length.min(SPAN))?;
             from += length;
         }
         Ok(())

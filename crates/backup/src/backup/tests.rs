@@ -58,11 +58,19 @@ fn a_tree_of_every_kind_is_restored_as_it_was() {
 
 #[test]
 fn an_unchanged_tree_is_not_read_again() {
-    let (repository, store) = repository(1);
     let folder = tree();
-    let first = save(&repository, &folder.0).unwrap();
-    let (bytes, segments) = (store.bytes(), store.names(StoreFolder::Segments).len());
-    let second = save(&repository, &folder.0).unwrap();
+    // The tree has the directories above it too, and other tests make theirs beside it.
+    let above = || std::env::temp_dir().metadata().unwrap().modified().unwrap();
+    let (repository, store, first, second, bytes, segments) = loop {
+        let before = above();
+        let (repository, store) = repository(1);
+        let first = save(&repository, &folder.0).unwrap();
+        let (bytes, segments) = (store.bytes(), store.names(StoreFolder::Segments).len());
+        let second = save(&repository, &folder.0).unwrap();
+        if above() == before {
+            break (repository, store, first, second, bytes, segments);
+        }
+    };
     assert_eq!(second.parent, Some(first.id));
     let counts = second.description.counts;
     assert_eq!((counts.files_read, counts.bytes_new, counts.bytes_stored), (0, 0, 0));
@@ -335,7 +343,104 @@ fn a_session_that_prune_may_have_ended_does_not_commit() {
     surroundings.elapsed.store(crate::repository::epochs::SESSION_SECONDS / 2, Ordering::Relaxed);
     assert!(session.check().is_err());
     let (mut session, _) = made.begin_session().unwrap();
-    surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2, Ordering::Relaxed);
+    surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2 - 1, Ordering::Relaxed);
     session.keep_alive().unwrap();
+    surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2 - 1, Ordering::Relaxed);
     session.check().unwrap();
+}
+
+#[test]
+fn a_snapshot_that_was_stored_after_its_session_ended_is_taken_back() {
+    let (repository, store) = repository(1);
+    let folder = tree();
+    let pause = crate::repository::epochs::SESSION_SECONDS;
+    store.jump_behind(StoreFolder::Snapshots, 1_000_000 + pause);
+    assert!(matches!(save(&repository, &folder.0), Err(BackupError::Failed(_))));
+    assert_eq!(repository.snapshots(), Ok(Vec::new()));
+    save(&repository, &folder.0).unwrap();
+}
+
+#[test]
+fn a_request_that_no_snapshot_can_hold_is_refused_at_once() {
+    let (repository, store) = repository(1);
+    let folder = tree();
+    let mut options = options(&folder.0);
+    options.tags = vec!["x".repeat(5000)];
+    let refused = run(&repository, Source::Files, &options, &Progress::default());
+    assert!(matches!(refused, Err(BackupError::Invalid(_))));
+    assert_eq!((store.names(StoreFolder::Segments), store.names(StoreFolder::Sessions)), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn attributes_beyond_the_limit_are_listed_and_the_content_is_saved() {
+    let (repository, _) = repository(1);
+    let folder = Temporary::new();
+    let path = folder.write("data/file", random(1, 10_000));
+    for name in ["user.a", "user.b", "user.c"] {
+        let set = rustix::fs::setxattr(&path, name, &[7; 1000], rustix::fs::XattrFlags::empty());
+        if set.is_err() {
+            // Some file systems have none.
+            return;
+        }
+    }
+    let saved = save(&repository, &folder.0).unwrap();
+    assert_eq!(saved.description.problems, 1);
+    assert!(saved.description.issues[0].text.contains("extended attributes"), "{:?}", saved.description.issues);
+    let target = Temporary::new();
+    restore(&repository, &saved, &folder.0, &target.0).unwrap();
+    assert_eq!(picture(&target.0), picture(&folder.0));
+}
+
+#[test]
+fn an_entry_that_no_chunk_of_the_tree_can_hold_is_listed() {
+    let (repository, _) = repository(1);
+    let options = options(Path::new("/"));
+    let progress = Progress::default();
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let packer = Packer::new(indexed.clone(), 1);
+    let job = job(&indexed, &options, &progress, &packer);
+    let mut collector = collect::Collector::new(&job).unwrap();
+    let entry = |name: &[u8], content| Entry { name: name.to_vec(), metadata: Metadata::default(), content };
+    use crate::tree::Content;
+    collector.add(0, entry(b"above", Content::Directory)).unwrap();
+    let lists = vec![crate::crypt::ChunkId([7; 32]); 140_000];
+    collector.add(1, entry(b"huge", Content::File { size: 0, pieces: Vec::new(), lists })).unwrap();
+    collector.add(1, entry(b"last", Content::Fifo)).unwrap();
+    let tree = collector.finish().unwrap();
+    assert_eq!(tree.len(), 1);
+    let issues = lock(&job.issues);
+    assert_eq!(issues.1.iter().map(|issue| issue.path.as_slice()).collect::<Vec<_>>(), [b"above/huge"]);
+}
+
+#[test]
+fn a_huge_sparse_file_is_a_few_spans() {
+    let (repository, _) = repository(1);
+    let folder = Temporary::new();
+    let path = folder.write("data/sparse", b"begin");
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    let (size, at) = (1 << 40, (500 << 30) + 12_345);
+    if file.set_len(size).is_err() {
+        return;
+    }
+    file.write_all_at(b"middle", at).unwrap();
+    let options = options(&folder.join("data"));
+    let progress = Progress::default();
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let packer = Packer::new(indexed.clone(), 1);
+    let job = job(&indexed, &options, &progress, &packer);
+    let mut spans = 0;
+    let send = &mut |batch: Vec<Item>| {
+        spans += batch.iter().filter(|item| matches!(item, Item::Span { .. })).count();
+        Ok(())
+    };
+    scan::walk(&job, &scan::roots(&options.paths).unwrap(), None, send).unwrap();
+    assert_eq!(spans, 3);
+    let saved = run(&repository, Source::Files, &options, &Progress::default()).unwrap();
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let mut walk = Walk::new(&indexed, &saved.description, &tree_path(&path).unwrap());
+    let entry = walk.step().unwrap().unwrap().entry;
+    assert_eq!(entry.content.size(), size);
+    let pieces = indexed.pieces(&entry.content).unwrap();
+    let holes = pieces.windows(2).filter(|two| matches!(two, [Piece::Hole(_), Piece::Hole(_)])).count();
+    assert_eq!(holes, 0, "{pieces:?}");
 }

@@ -58,3 +58,27 @@ fn snapshots_of_a_thousand_times_in_a_day_do_not_push_out_older_days() {
     let judged = judge(all, &Policy { daily: 11, ..Policy::default() }).unwrap();
     assert_eq!(judged.iter().filter(|is| !is.kept_by.is_empty()).count(), 11);
 }
+
+#[test]
+fn a_damaged_snapshot_is_removed_by_name_and_prune_goes_on() {
+    use crate::store::{Folder, Name, Store};
+    let (repository, store) = crate::testing::repository(1);
+    let folder = crate::testing::Temporary::new();
+    folder.write("file", b"content");
+    let saved = crate::testing::save(&repository, &folder.0).unwrap();
+    let name = Name::of(Folder::Snapshots, &saved.id.0);
+    assert!(store.damage(&name, |bytes| bytes[40] ^= 1));
+    let Err(BackupError::Damaged(text)) = crate::prune::run(&repository, false) else { panic!("prune went on") };
+    assert!(text.contains(&format!("stele backup forget {}", saved.id)), "{text}");
+    let dated = repository.snapshots().unwrap();
+    let judged = named(&dated, &[saved.id], |_| None).unwrap();
+    assert_eq!((judged.len(), judged[0].candidate.id), (1, saved.id));
+    assert_eq!(judged[0].kept_by, Vec::<&str>::new());
+    // One that is gone is an error, and no other snapshot goes with it.
+    let unknown = SnapshotId([9; 32]);
+    assert!(matches!(named(&dated, &[saved.id, unknown], |_| None), Err(BackupError::Missing(_))));
+    assert!(store.get(&name, 1 << 20).is_ok());
+    remove(&repository, &saved.id).unwrap();
+    assert!(matches!(remove(&repository, &saved.id), Err(BackupError::Missing(_))));
+    crate::prune::run(&repository, false).unwrap();
+}

@@ -92,4 +92,8 @@ fn damaged_chunks_are_not_found() {
     index.add(SegmentId([1; 32]), footer([id(1), id(2)].into_iter()), damaged).unwrap();
     assert!(index.find(&id(1)).is_some());
     assert_eq!(index.find(&id(2)), None);
+    // Who reads tries it, unless there is another one.
+    assert_eq!(index.find_any(&id(2)), Some(Location { segment: 1, ordinal: 1 }));
+    index.add(SegmentId([2; 32]), footer([id(2)].into_iter()), Ordinals::default()).unwrap();
+    assert_eq!(index.find_any(&id(2)), Some(Location { segment: 2, ordinal: 0 }));
 }

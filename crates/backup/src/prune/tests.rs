@@ -145,3 +145,69 @@ fn a_prune_killed_behind_any_change_is_repeated() {
         assert_eq!(run(&repository, false).unwrap().condemned, 0, "{changes}");
     }
 }
+
+/// Damages the first chunk of all segments of file content.
+fn damage_content(store: &Memory) {
+    for name in store.names(Folder::Segments) {
+        let bytes = store.get(&name, 1 << 20).unwrap();
+        if crate::segment::Footer::decode(&bytes).unwrap().kind == crate::crypt::Kind::Content {
+            store.damage(&name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1);
+        }
+    }
+}
+
+#[test]
+fn repaired_content_outlives_the_snapshot_that_repaired_it() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 100_000));
+    let first = save(&repository, &folder.0).unwrap();
+    damage_content(&store);
+    assert!(!verify::run(&repository, true, 1, &Default::default()).unwrap().is_good());
+    let second = save(&repository, &folder.0).unwrap();
+    assert!(second.description.counts.bytes_new > 0);
+    let whole = |when: &str| {
+        let target = Temporary::new();
+        assert_eq!(restore(&repository, &first, &folder.0, &target.0).unwrap().issues, [], "{when}");
+        assert_eq!(picture(&target.0), picture(&folder.0), "{when}");
+        assert_eq!(verify::run(&repository, false, 1, &Default::default()).unwrap().lost_files, 0, "{when}");
+    };
+    whole("repaired");
+    // The first snapshot references the damaged places alone.
+    store.remove(&Name::of(Folder::Snapshots, &second.id.0)).unwrap();
+    for round in 0..5 {
+        run(&repository, false).unwrap();
+        whole(&format!("prune {round}"));
+    }
+    // Without the first one, nothing needs the repaired content.
+    store.remove(&Name::of(Folder::Snapshots, &first.id.0)).unwrap();
+    (0..4).for_each(|_| drop(run(&repository, false).unwrap()));
+    assert_eq!(segments(&store), 0);
+}
+
+#[test]
+fn prune_condemns_nothing_while_a_needed_segment_is_lost() {
+    for destroyed in [false, true] {
+        let (repository, store) = repository(1);
+        let folder = Temporary::new();
+        folder.write("file", random(1, 100_000));
+        let first = save(&repository, &folder.0).unwrap();
+        // What it had cannot be told any more, so any segment may hold it again.
+        let tree = crate::crypt::Kind::Tree;
+        let kind = |name: &Name| crate::segment::Footer::decode(&store.get(name, 1 << 20).unwrap()).unwrap().kind;
+        let lost = store.names(Folder::Segments).into_iter().find(|name| kind(name) != tree).unwrap();
+        match destroyed {
+            true => assert!(store.damage(&lost, |bytes| *bytes.last_mut().unwrap() ^= 1)),
+            false => store.remove(&lost).unwrap(),
+        }
+        let second = save(&repository, &folder.0).unwrap();
+        store.remove(&Name::of(Folder::Snapshots, &second.id.0)).unwrap();
+        for _ in 0..4 {
+            assert_eq!(run(&repository, false).unwrap().condemned, 0);
+        }
+        let target = Temporary::new();
+        assert_eq!(restore(&repository, &first, &folder.0, &target.0).unwrap().issues, []);
+        store.remove(&Name::of(Folder::Snapshots, &first.id.0)).unwrap();
+        assert!(run(&repository, false).unwrap().condemned > 0);
+    }
+}

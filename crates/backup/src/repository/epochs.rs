@@ -10,7 +10,10 @@
 //! 2. S was condemned later, in epoch C: then the session began in an epoch before C. While it lives, prune does not
 //!    remove S. When it ends, its snapshot is committed, and prune reads the snapshots after it read the sessions.
 //! 3. The agent died: its session ends after [`SESSION_SECONDS`] without a renewal. A living agent that could not renew
-//!    for half of that time does not commit.
+//!    for half of that time has lapsed for good: it renews no more, and does not commit. It measures with its own clock
+//!    and with the store's, because a virtual machine that stands still has no clock that shows it.
+//! 4. The agent stood still between its last look at the clocks and the commit: it looks again behind the commit, and
+//!    takes the snapshot back.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +22,7 @@ use crate::codec::{Decoder, put_varint};
 use crate::crypt::hex;
 use crate::error::{BackupError, Result};
 use crate::segment::SegmentId;
+use crate::snapshot::SnapshotId;
 use crate::store::{Folder, Name};
 
 const SESSION_MAGIC: [u8; 8] = *b"STLBSES1";
@@ -29,6 +33,8 @@ const EPOCH_BYTES_MAX: u64 = 1 << 30;
 
 /// A session that was not renewed for so long, by the store's clock, has ended.
 pub const SESSION_SECONDS: u64 = 86_400;
+/// A session that was not renewed for so long commits no more.
+pub const LAPSE_SECONDS: u64 = SESSION_SECONDS / 2;
 /// A session renews itself this often.
 pub const RENEWAL_SECONDS: u64 = 3600;
 
@@ -127,7 +133,8 @@ impl Closed {
         let mut id = [0; 16];
         self.surroundings.entropy(&mut id);
         let state = SessionState { epoch: self.epoch()?.number, ended: false };
-        let session = Session { closed: self.clone(), id, state, renewed: self.surroundings.elapsed() };
+        let (renewed, dated) = (self.surroundings.elapsed(), self.store.now()?);
+        let session = Session { closed: self.clone(), id, state, renewed, dated };
         self.store.create(&session.name(), &state.encode())?;
         // Only now: a prune that condemns from here on sees the session.
         let epoch = self.epoch()?;
@@ -166,6 +173,8 @@ pub struct Session {
     state: SessionState,
     /// When it was renewed last, by the clock that only measures.
     renewed: u64,
+    /// The same by the store's clock, read before the renewal.
+    dated: u64,
 }
 
 impl Session {
@@ -173,24 +182,48 @@ impl Session {
         Name::of(Folder::Sessions, &self.id)
     }
 
-    /// Renews the session if it is time.
+    /// Renews the session if it is time. One that has lapsed stays so: prune may have ended it meanwhile.
     pub fn keep_alive(&mut self) -> Result<()> {
         let now = self.closed.surroundings.elapsed();
         if now.saturating_sub(self.renewed) >= RENEWAL_SECONDS {
+            let dated = self.check()?;
             self.closed.store.replace(&self.name(), &self.state.encode())?;
-            self.renewed = now;
+            (self.renewed, self.dated) = (now, dated);
         }
         Ok(())
     }
 
-    /// Whether the session may commit: prune cannot have ended it.
-    pub fn check(&self) -> Result<()> {
-        let silent = self.closed.surroundings.elapsed().saturating_sub(self.renewed);
-        if silent < SESSION_SECONDS / 2 {
-            return Ok(());
+    /// Seconds since the last renewal, by the clock that shows more.
+    fn silent(&self, now: u64) -> u64 {
+        let measured = self.closed.surroundings.elapsed().saturating_sub(self.renewed);
+        measured.max(now.saturating_sub(self.dated))
+    }
+
+    /// Whether the session may commit: prune cannot have ended it. Gives the time of the store.
+    pub fn check(&self) -> Result<u64> {
+        let now = self.closed.store.now()?;
+        let silent = self.silent(now);
+        if silent < LAPSE_SECONDS {
+            return Ok(now);
         }
         let id = hex(&self.id);
         Err(BackupError::Failed(format!("session {id} could not be renewed for {silent} seconds; repeat the backup")))
+    }
+
+    /// Looks at the clocks behind the commit. If prune may have ended the session before it, removes the snapshot.
+    pub fn confirm(&self, snapshot: &SnapshotId) -> Result<()> {
+        // The snapshot is there. A store that does not tell the time now is no reason to take it back.
+        let silent = self.silent(self.closed.store.now().unwrap_or(0));
+        if silent < SESSION_SECONDS {
+            return Ok(());
+        }
+        let why = format!("the backup stood still for {silent} seconds, and prune may have removed what it needs");
+        match self.closed.store.remove(&Name::of(Folder::Snapshots, &snapshot.0)) {
+            Ok(()) | Err(BackupError::Missing(_)) => Err(BackupError::Failed(format!("{why}; repeat it"))),
+            Err(error) => Err(BackupError::Failed(format!(
+                "{why}; repeat it, and remove snapshot {snapshot}, which could not be removed: {error}"
+            ))),
+        }
     }
 
     pub fn end(mut self) -> Result<()> {

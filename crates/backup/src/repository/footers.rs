@@ -33,7 +33,11 @@ const DAMAGED_BYTES_MAX: u64 = 1 << 20;
 /// Reads the end of a segment that contains its footer.
 pub fn read_tail(store: &dyn Store, id: &SegmentId, size: u64) -> Result<Vec<u8>> {
     let name = Name::segment(id);
-    let tail = store.get_range(&name, size.saturating_sub(TAIL_BYTES)..size)?;
+    let tail = match store.get_range(&name, size.saturating_sub(TAIL_BYTES)..size) {
+        // The bad sector may lie before the footer.
+        Err(BackupError::Damaged(_)) => store.get_range(&name, size.saturating_sub(TRAILER_BYTES as u64)..size)?,
+        tail => tail?,
+    };
     let trailer = tail.len().checked_sub(TRAILER_BYTES).and_then(|from| tail.get(from..));
     let length = Footer::length(trailer.unwrap_or_default())
         .map_err(|error| BackupError::Damaged(format!("segment {id:?}: {error}")))?;
@@ -54,16 +58,32 @@ pub fn damaged(store: &dyn Store) -> Result<BTreeMap<SegmentId, Ordinals>> {
     let mut found = BTreeMap::new();
     for name in names {
         let Some(id) = name.id().map(SegmentId) else { continue };
-        let bytes = store.get(&name, DAMAGED_BYTES_MAX)?;
         // A list that cannot be read condemns the whole segment: its chunks are only stored again.
-        let all = || {
-            let mut all = Ordinals::default();
-            (0..SEGMENT_CHUNKS_MAX).for_each(|ordinal| all.insert(ordinal));
-            all
+        let ordinals = match store.get(&name, DAMAGED_BYTES_MAX) {
+            Err(BackupError::Missing(_)) => continue,
+            Err(BackupError::Damaged(_)) => Ordinals::all(),
+            bytes => Ordinals::decode(&mut Decoder::new(&bytes?, "damaged chunks")).unwrap_or_else(|_| Ordinals::all()),
         };
-        found.insert(id, Ordinals::decode(&mut Decoder::new(&bytes, "damaged chunks")).unwrap_or_else(|_| all()));
+        found.insert(id, ordinals);
     }
     Ok(found)
+}
+
+/// Marks chunks of a segment, so that no backup counts them as stored. Replaces earlier marks of the segment.
+pub fn mark(store: &dyn Store, id: &SegmentId, chunks: &Ordinals) -> Result<()> {
+    let mut bytes = Vec::new();
+    chunks.encode(&mut bytes);
+    store.replace(&Name::of(Folder::Damaged, &id.0), &bytes)
+}
+
+/// Removes the marks of a segment that was found whole.
+pub fn unmark(store: &dyn Store, id: &SegmentId) -> Result<()> {
+    match store.remove(&Name::of(Folder::Damaged, &id.0)) {
+        // An empty list says the same.
+        Err(BackupError::Refused(_)) => mark(store, id, &Ordinals::default()),
+        Err(BackupError::Missing(_)) => Ok(()),
+        done => done,
+    }
 }
 
 /// What was found while the index was loaded.
@@ -71,6 +91,8 @@ pub fn damaged(store: &dyn Store) -> Result<BTreeMap<SegmentId, Ordinals>> {
 pub struct Loaded {
     /// Segments whose footer cannot be read, with the cause.
     pub unreadable: Vec<(SegmentId, String)>,
+    /// Those of them that no check has marked yet.
+    pub unmarked: Vec<SegmentId>,
 }
 
 impl Repository {
@@ -104,9 +126,12 @@ impl Repository {
         let add = |index: &mut Index, id: SegmentId, footer: Footer| {
             index.add(id, footer, damaged.get(&id).cloned().unwrap_or_default()).map(drop)
         };
+        let is_marked = |id: &SegmentId| damaged.get(id).is_some_and(|chunks| chunks.count() > 0);
         if let Some(cache) = &cache {
             for (id, footer) in cache.read() {
-                if left.remove(&id).is_some() {
+                // A footer that is known says nothing about a segment that was cut short, or that a check marked.
+                let usable = left.get(&id) == Some(&footer.segment_bytes()) && !is_marked(&id);
+                if usable && left.remove(&id).is_some() {
                     add(&mut index, id, footer)?;
                 }
             }
@@ -118,10 +143,15 @@ impl Repository {
                 match tail.and_then(|tail| Ok((Footer::decode(&tail)?, tail))) {
                     Ok((footer, tail)) => {
                         add(&mut index, id, footer)?;
-                        fetched.push((id, tail));
+                        if !is_marked(&id) {
+                            fetched.push((id, tail));
+                        }
                     }
-                    Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
+                    // It was removed meanwhile.
+                    Err(BackupError::Missing(_)) => {}
+                    Err(error @ BackupError::Damaged(_)) => {
                         loaded.unreadable.push((id, error.to_string()));
+                        loaded.unmarked.extend(Some(id).filter(|id| !is_marked(id)));
                     }
                     Err(error) => return Err(error),
                 }

@@ -1,5 +1,6 @@
 //! Fetching the chunks of a window: each thread takes a segment, reads it in its order, and writes each chunk where it
-//! belongs. A thread holds one range of a segment and one chunk.
+//! belongs. A thread holds one range of a segment and one chunk. When all content is on the drive, the files get their
+//! times.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -40,7 +41,15 @@ pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
             });
         }
     });
-    lock(&job.failure).clone().map_or(Ok(()), Err)
+    lock(&job.failure).clone().map_or(Ok(()), Err)?;
+    // Crash points: before the sync, files without their times are written again. Behind it, those with them are whole.
+    job.target.sync()?;
+    for file in files.iter().filter(|file| !file.failed.load(Ordering::Relaxed)) {
+        if let Some(identity) = file.identity.get() {
+            job.settle(&file.path, job.target.set_times_at(&file.path, *identity, &file.metadata))?;
+        }
+    }
+    Ok(())
 }
 
 struct Worker<'a, 'b> {
@@ -98,13 +107,19 @@ impl Worker<'_, '_> {
     fn write(&mut self, planned: &Planned) -> Result<()> {
         let Some(file) = self.files.get(planned.file as usize) else { return Ok(()) };
         let target = &self.job.target;
-        let written = match file.single {
-            true => target.write_whole(&file.path, &self.content, &file.metadata),
-            false => target.write_at(&file.path, &self.content, planned.offset),
+        let written = match file.identity.get() {
+            None => target.write_whole(&file.path, &self.content, &file.metadata).map(|(identity, faults)| {
+                let _ = file.identity.set(identity);
+                faults
+            }),
+            Some(identity) => {
+                target.write_at(&file.path, *identity, &self.content, planned.offset).map(|()| Vec::new())
+            }
         };
         self.job.progress.bytes.fetch_add(self.content.len() as u64, Ordering::Relaxed);
-        if self.job.settle(&file.path, written)?.is_none() {
-            file.failed.store(true, Ordering::Relaxed);
+        match self.job.settle(&file.path, written)? {
+            Some(faults) => self.job.note(&file.path, Ok(faults))?,
+            None => file.failed.store(true, Ordering::Relaxed),
         }
         self.complete(file)
     }
@@ -119,8 +134,9 @@ impl Worker<'_, '_> {
             return Ok(());
         }
         debug_assert!(file.size > 0);
-        let set = self.job.target.set_metadata_at(&file.path, &file.metadata);
-        self.job.settle(&file.path, set).map(drop)
+        let Some(identity) = file.identity.get() else { return Ok(()) };
+        let set = self.job.target.set_attributes_at(&file.path, *identity, &file.metadata);
+        self.job.note(&file.path, set)
     }
 
     /// Lists the files that lack these chunks. They keep no times, so the next restore writes them again.

@@ -1,4 +1,8 @@
 //! The target of a restore: files, directories, links and special files below one directory.
+//!
+//! Other users may write in the target, and root restores what only root may have. So nothing is trusted by its path
+//! alone: whatever is opened again must be the inode that the restore made, and a file that is there counts as complete
+//! only if no other user can have planted it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,21 +25,47 @@ use crate::tree::{Content, Entry, Metadata, Piece, Stamp};
 pub enum Present {
     No,
     /// A file with the size and the modification time: an earlier restore completed it.
-    Complete,
-    SameSize,
+    Complete(Identity),
+    SameSize(Identity),
     Other,
 }
+
+/// Which inode a path had. If it has another one later, the file was exchanged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(stat: &Stat) -> Identity {
+        Identity { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
+
+/// Owners, attributes and modes that could not be set. The content is there all the same.
+pub type Faults = Vec<BackupError>;
+
+/// The attribute that gives rights to those who run the file.
+const CAPABILITIES: &[u8] = b"security.capability";
 
 type Folder = (Vec<u8>, Arc<OwnedFd>);
 
 pub struct Target {
     root: OwnedFd,
+    /// The target itself. Files on other devices are forced to their drives one by one.
+    identity: Identity,
+    /// The user of this process, who owns what the restore makes.
+    user: u32,
     /// Whether owners can be set.
     is_root: bool,
     /// The restore made the directory.
     pub is_new: bool,
     /// The directory that was used last.
     last: Mutex<Option<Folder>>,
+    /// After so many calls the drive fails to store what was written.
+    #[cfg(test)]
+    pub syncs_left: std::sync::atomic::AtomicU32,
 }
 
 fn failed(action: &str, path: &[u8], error: Errno) -> BackupError {
@@ -56,7 +86,32 @@ impl Target {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty());
         let root = root.map_err(|error| BackupError::io("open", path, &error.into()))?;
-        Ok(Target { root, is_root: rustix::process::geteuid().is_root(), is_new, last: Mutex::new(None) })
+        let stat = rustix::fs::fstat(&root).map_err(|error| BackupError::io("open", path, &error.into()))?;
+        let user = rustix::process::geteuid();
+        Ok(Target {
+            root,
+            identity: Identity::of(&stat),
+            user: user.as_raw(),
+            is_root: user.is_root(),
+            is_new,
+            last: Mutex::new(None),
+            #[cfg(test)]
+            syncs_left: u32::MAX.into(),
+        })
+    }
+
+    /// The target itself.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Forces all that was written to the drive. An error of an earlier write that went on in the background shows here.
+    pub fn sync(&self) -> Result<()> {
+        #[cfg(test)]
+        if self.syncs_left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+            return Err(failed("force to the drive", b"the target", Errno::IO));
+        }
+        rustix::fs::syncfs(&self.root).map_err(|error| failed("force to the drive", b"the target", error))
     }
 
     /// Opens below the target, without following any symbolic link.
@@ -86,36 +141,67 @@ impl Target {
         }
     }
 
+    /// Opens what must still be the inode that the restore knows.
+    fn open_known(&self, path: &[u8], flags: OFlags, known: Identity) -> Result<(OwnedFd, Stat)> {
+        let cannot = |error| failed("open", path, error);
+        // Without waiting, should it have become a pipe.
+        let wait = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
+        let file = self.open_at(path, flags | wait).map_err(cannot)?;
+        let stat = rustix::fs::fstat(&file).map_err(cannot)?;
+        match Identity::of(&stat) == known {
+            true => Ok((file, stat)),
+            false => Err(exchanged(path)),
+        }
+    }
+
     /// Makes a directory unless it is there. Only its owner may enter it until its metadata are set.
-    pub fn make_directory(&self, path: &[u8]) -> Result<()> {
+    pub fn make_directory(&self, path: &[u8], is: &Metadata) -> Result<Identity> {
         let (folder, name) = split(path);
         let cannot = |error| failed("create the directory", path, error);
         let folder = self.folder(folder).map_err(cannot)?;
-        match rustix::fs::mkdirat(&*folder, OsStr::from_bytes(name), Mode::RWXU) {
-            Err(Errno::EXIST) => match self.stat(path).map_err(cannot)? {
-                Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                    // An earlier restore may have taken the right to write from its owner.
-                    if !self.is_root && stat.st_mode & 0o700 != 0o700 {
-                        let mode = Mode::from_raw_mode(stat.st_mode | 0o700);
-                        let opened = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY).map_err(cannot)?;
-                        rustix::fs::fchmod(opened, mode).map_err(cannot)?;
-                    }
-                    Ok(())
-                }
-                _ => Err(BackupError::Exists("a file is where a directory belongs".to_owned())),
-            },
-            made => made.map_err(cannot),
+        let made = rustix::fs::mkdirat(&*folder, OsStr::from_bytes(name), Mode::RWXU);
+        if made != Err(Errno::EXIST) {
+            made.map_err(cannot)?;
         }
+        let stat = self.stat(path).map_err(cannot)?.ok_or_else(|| exchanged(path))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return Err(BackupError::Exists("a file is where a directory belongs".to_owned()));
+        }
+        let identity = Identity::of(&stat);
+        let foreign = stat.st_uid != self.user;
+        let mode = match self.is_root {
+            // Another user could exchange what is restored there. Until its metadata are set, it is root's alone.
+            true if foreign && stat.st_uid != is.user => Mode::RWXU,
+            // An earlier restore may have taken the right to write from its owner.
+            false if !foreign && stat.st_mode & 0o700 != 0o700 => Mode::from_raw_mode(stat.st_mode | 0o700),
+            _ => return Ok(identity),
+        };
+        let (opened, _) = self.open_known(path, OFlags::RDONLY | OFlags::DIRECTORY, identity)?;
+        if self.is_root {
+            rustix::fs::fchown(&opened, Some(Uid::from_raw(self.user)), None).map_err(cannot)?;
+        }
+        rustix::fs::fchmod(opened, mode).map_err(cannot)?;
+        Ok(identity)
     }
 
     pub fn present(&self, path: &[u8], size: u64, metadata: &Metadata) -> Result<Present> {
         let stat = self.stat(path).map_err(|error| failed("read the metadata of", path, error))?;
         let Some(stat) = stat else { return Ok(Present::No) };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_size as u64 != size {
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !is_file || stat.st_size as u64 != size || !self.trusts(&stat, metadata) {
             return Ok(Present::Other);
         }
         let modified = Stamp { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 };
-        Ok(if modified == metadata.modified { Present::Complete } else { Present::SameSize })
+        let identity = Identity::of(&stat);
+        Ok(if modified == metadata.modified { Present::Complete(identity) } else { Present::SameSize(identity) })
+    }
+
+    /// Whether an earlier restore can have left the file, and no other user: its owner is this user or that of the
+    /// snapshot, and it has no more names than there. A file that gives rights to those who run it must be this user's.
+    fn trusts(&self, stat: &Stat, is: &Metadata) -> bool {
+        let gives_rights = is.mode & 0o6000 != 0 || is.xattrs.iter().any(|(name, _)| name == CAPABILITIES);
+        let restored = self.is_root && stat.st_uid == is.user && !gives_rights;
+        (stat.st_uid == self.user || restored) && stat.st_nlink <= is.links.max(1)
     }
 
     /// Removes what is where a file belongs, but never a directory.
@@ -132,44 +218,73 @@ impl Target {
     }
 
     /// Makes an empty file of this length.
-    pub fn make_file(&self, path: &[u8], size: u64) -> Result<()> {
-        let made = self
-            .open_at(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
-            .and_then(|file| if size > 0 { rustix::fs::ftruncate(file, size) } else { Ok(()) });
-        made.map_err(|error| failed("create", path, error))
+    pub fn make_file(&self, path: &[u8], size: u64) -> Result<Identity> {
+        let make = || {
+            let file = self.open_at(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+            if size > 0 {
+                rustix::fs::ftruncate(&file, size)?;
+            }
+            rustix::fs::fstat(&file).map(|stat| Identity::of(&stat))
+        };
+        make().map_err(|error| failed("create", path, error))
     }
 
-    /// Makes a file of one chunk, with its metadata.
-    pub fn write_whole(&self, path: &[u8], content: &[u8], metadata: &Metadata) -> Result<()> {
-        let file = self.open_at(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
-        let file = file.map_err(|error| failed("create", path, error))?;
+    /// Makes a file of one chunk, with its metadata but for the times.
+    pub fn write_whole(&self, path: &[u8], content: &[u8], metadata: &Metadata) -> Result<(Identity, Faults)> {
+        let cannot = |error| failed("create", path, error);
+        let file = self.open_at(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).map_err(cannot)?;
+        let stat = rustix::fs::fstat(&file).map_err(cannot)?;
         write_all(&file, content, 0).map_err(|error| failed("write", path, error))?;
-        self.set_metadata(file.as_fd(), path, metadata)
+        Ok((Identity::of(&stat), self.set_attributes(file.as_fd(), path, metadata)))
     }
 
-    pub fn write_at(&self, path: &[u8], content: &[u8], offset: u64) -> Result<()> {
-        let file = self.open_at(path, OFlags::WRONLY).map_err(|error| failed("open", path, error))?;
+    pub fn write_at(&self, path: &[u8], known: Identity, content: &[u8], offset: u64) -> Result<()> {
+        let (file, _) = self.open_known(path, OFlags::WRONLY, known)?;
         write_all(&file, content, offset).map_err(|error| failed("write", path, error))
     }
 
-    /// Sets the metadata of a file or directory.
-    pub fn set_metadata_at(&self, path: &[u8], metadata: &Metadata) -> Result<()> {
-        let opened = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK);
-        let opened = opened.map_err(|error| failed("open", path, error))?;
-        self.set_metadata(opened.as_fd(), path, metadata)
+    /// Sets the metadata of a file but for the times.
+    pub fn set_attributes_at(&self, path: &[u8], known: Identity, metadata: &Metadata) -> Result<Faults> {
+        let (opened, _) = self.open_known(path, OFlags::RDONLY, known)?;
+        Ok(self.set_attributes(opened.as_fd(), path, metadata))
     }
 
-    /// Owner first: setting it clears bits of the mode and capabilities. Times last: everything else changes them.
-    fn set_metadata(&self, file: BorrowedFd<'_>, path: &[u8], is: &Metadata) -> Result<()> {
+    /// Sets the metadata of a directory.
+    pub fn finish_directory(&self, path: &[u8], known: Identity, metadata: &Metadata) -> Result<Faults> {
+        let (opened, _) = self.open_known(path, OFlags::RDONLY | OFlags::DIRECTORY, known)?;
+        let mut faults = self.set_attributes(opened.as_fd(), path, metadata);
+        let set = rustix::fs::futimens(&opened, &times(metadata));
+        faults.extend(set.err().map(|error| failed("set the times of", path, error)));
+        Ok(faults)
+    }
+
+    /// Sets the times of a file, behind [`Target::sync`]: they say that its content is on the drive.
+    pub fn set_times_at(&self, path: &[u8], known: Identity, metadata: &Metadata) -> Result<()> {
+        // It may be a file that not even its owner may read.
+        let (opened, stat) = self.open_known(path, OFlags::PATH | OFlags::NOFOLLOW, known)?;
+        let cannot = |error| failed("set the times of", path, error);
+        if stat.st_dev != self.identity.device {
+            // A file system of its own below the target.
+            let (file, _) = self.open_known(path, OFlags::RDONLY, known)?;
+            rustix::fs::fdatasync(file).map_err(|error| failed("force to the drive", path, error))?;
+        }
+        set_times(opened.as_fd(), metadata).map_err(cannot)
+    }
+
+    /// Sets owner, attributes and mode. Owner first: setting it clears bits of the mode and capabilities. What cannot be
+    /// set is listed, and the rest is set all the same.
+    fn set_attributes(&self, file: BorrowedFd<'_>, path: &[u8], is: &Metadata) -> Faults {
         let owner = rustix::fs::fchown(file, Some(Uid::from_raw(is.user)), Some(Gid::from_raw(is.group)));
-        self.forgive(owner).map_err(|error| failed("set the owner of", path, error))?;
+        let mode = mode(is, owner.is_ok());
+        let mut faults = Faults::new();
+        faults.extend(self.forgive(owner).err().map(|error| failed("set the owner of", path, error)));
         for (name, value) in &is.xattrs {
             let set = rustix::fs::fsetxattr(file, OsStr::from_bytes(name), value, XattrFlags::empty());
-            set.map_err(|error| xattr_failed(path, name, error))?;
+            faults.extend(set.err().map(|error| xattr_failed(path, name, error)));
         }
-        let mode = rustix::fs::fchmod(file, Mode::from_raw_mode(is.mode));
-        mode.map_err(|error| failed("set the mode of", path, error))?;
-        rustix::fs::futimens(file, &times(is)).map_err(|error| failed("set the times of", path, error))
+        let set = rustix::fs::fchmod(file, mode);
+        faults.extend(set.err().map(|error| failed("set the mode of", path, error)));
+        faults
     }
 
     /// Only root sets owners. Another user restores files as their own.
@@ -178,43 +293,51 @@ impl Target {
     }
 
     /// Makes a symbolic link or a special file, in place of what is there.
-    pub fn make_other(&self, path: &[u8], entry: &Entry) -> Result<()> {
-        let (folder_path, name_bytes) = split(path);
+    pub fn make_other(&self, path: &[u8], entry: &Entry) -> Result<Faults> {
+        let (folder_path, name) = split(path);
         let cannot = |error| failed("create", path, error);
         if self.stat(path).map_err(cannot)?.is_some() {
             self.remove(path)?;
         }
         let folder = self.folder(folder_path).map_err(cannot)?;
-        let (is, name) = (&entry.metadata, OsStr::from_bytes(name_bytes));
-        let mode = Mode::from_raw_mode(is.mode);
-        let node = |kind, device| rustix::fs::mknodat(&*folder, name, kind, mode, device);
+        let (is, name) = (&entry.metadata, OsStr::from_bytes(name));
+        let (kind, device) = match &entry.content {
+            Content::Symlink(_) => (FileType::Symlink, 0),
+            Content::Fifo => (FileType::Fifo, 0),
+            Content::Socket => (FileType::Socket, 0),
+            Content::CharacterDevice(device) => (FileType::CharacterDevice, *device),
+            Content::BlockDevice(device) => (FileType::BlockDevice, *device),
+            Content::Directory | Content::File { .. } => return Ok(Faults::new()),
+        };
         match &entry.content {
             Content::Symlink(target) => rustix::fs::symlinkat(OsStr::from_bytes(target), &*folder, name),
-            Content::Fifo => node(FileType::Fifo, 0),
-            Content::Socket => node(FileType::Socket, 0),
-            Content::CharacterDevice(device) => node(FileType::CharacterDevice, *device),
-            Content::BlockDevice(device) => node(FileType::BlockDevice, *device),
-            Content::Directory | Content::File { .. } => return Ok(()),
+            _ => rustix::fs::mknodat(&*folder, name, kind, Mode::RUSR | Mode::WUSR, device),
         }
         .map_err(cannot)?;
-        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
-        let owner =
-            rustix::fs::chownat(&*folder, name, Some(Uid::from_raw(is.user)), Some(Gid::from_raw(is.group)), nofollow);
-        self.forgive(owner).map_err(|error| failed("set the owner of", path, error))?;
-        let mut full = format!("/proc/self/fd/{}/", folder.as_raw_fd()).into_bytes();
-        full.extend_from_slice(name_bytes);
+        // From here on by the inode: a path could lead to another file, and through a symbolic link out of the target.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let node = rustix::fs::openat(&*folder, name, flags, Mode::empty()).map_err(cannot)?;
+        let stat = rustix::fs::fstat(&node).map_err(cannot)?;
+        let same = FileType::from_raw_mode(stat.st_mode) == kind && stat.st_rdev == device;
+        if !same || stat.st_uid != self.user || stat.st_nlink != 1 {
+            return Err(exchanged(path));
+        }
+        let by_inode = format!("/proc/self/fd/{}", node.as_raw_fd());
+        let (user, group) = (Some(Uid::from_raw(is.user)), Some(Gid::from_raw(is.group)));
+        let owner = rustix::fs::chownat(&node, "", user, group, AtFlags::EMPTY_PATH);
+        let mode = mode(is, owner.is_ok());
+        let mut faults = Faults::new();
+        faults.extend(self.forgive(owner).err().map(|error| failed("set the owner of", path, error)));
         for (xattr, value) in &is.xattrs {
-            let set =
-                rustix::fs::lsetxattr(OsStr::from_bytes(&full), OsStr::from_bytes(xattr), value, XattrFlags::empty());
-            set.map_err(|error| xattr_failed(path, xattr, error))?;
+            let set = rustix::fs::setxattr(&by_inode, OsStr::from_bytes(xattr), value, XattrFlags::empty());
+            faults.extend(set.err().map(|error| xattr_failed(path, xattr, error)));
         }
-        if !matches!(entry.content, Content::Symlink(_)) {
-            // The umask took bits away.
-            let set = rustix::fs::chmodat(&*folder, name, mode, AtFlags::empty());
-            set.map_err(|error| failed("set the mode of", path, error))?;
+        if kind != FileType::Symlink {
+            let set = rustix::fs::chmod(&by_inode, mode);
+            faults.extend(set.err().map(|error| failed("set the mode of", path, error)));
         }
-        let set = rustix::fs::utimensat(&*folder, name, &times(is), nofollow);
-        set.map_err(|error| failed("set the times of", path, error))
+        faults.extend(set_times(node.as_fd(), is).err().map(|error| failed("set the times of", path, error)));
+        Ok(faults)
     }
 
     /// Makes a further path of a file.
@@ -231,6 +354,28 @@ impl Target {
         let folder = self.folder(folder).map_err(cannot)?;
         let (first_name, name) = (OsStr::from_bytes(first_name), OsStr::from_bytes(name));
         rustix::fs::linkat(&*first_folder, first_name, &*folder, name, AtFlags::empty()).map_err(cannot)
+    }
+}
+
+fn exchanged(path: &[u8]) -> BackupError {
+    let path = Path::new(OsStr::from_bytes(path));
+    BackupError::Failed(format!("{} was exchanged while it was being restored", path.display()))
+}
+
+/// Rights of an owner are for that owner alone.
+fn mode(is: &Metadata, is_owner_set: bool) -> Mode {
+    Mode::from_raw_mode(if is_owner_set { is.mode } else { is.mode & !0o6000 })
+}
+
+/// Sets the times of what was opened, even if only its path was.
+fn set_times(opened: BorrowedFd<'_>, is: &Metadata) -> rustix::io::Result<()> {
+    match rustix::fs::utimensat(opened, "", &times(is), AtFlags::EMPTY_PATH) {
+        // The kernel is older than Linux 5.8.
+        Err(Errno::INVAL) => {
+            let by_inode = format!("/proc/self/fd/{}", opened.as_raw_fd());
+            rustix::fs::utimensat(rustix::fs::CWD, by_inode, &times(is), AtFlags::empty())
+        }
+        set => set,
     }
 }
 
@@ -272,6 +417,11 @@ pub fn matches(job: &Job<'_>, path: &[u8], pieces: &[Piece]) -> Result<bool> {
     for piece in pieces {
         job.progress.check()?;
         let mut left = piece.length();
+        if matches!(piece, Piece::Hole(_)) && crate::walk::next_data(&file, offset, offset + left) == Ok(offset + left)
+        {
+            offset += left;
+            continue;
+        }
         while left > 0 {
             let length = left.min(CHUNK_MAX as u64);
             buffer.resize(length as usize, 0);

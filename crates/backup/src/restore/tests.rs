@@ -1,6 +1,7 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use super::place::Present;
 use super::*;
 use crate::backup::{Saved, tree_path};
 use crate::repository::Repository;
@@ -143,4 +144,175 @@ fn files_with_damage_are_named_and_the_rest_is_restored() {
         assert!(store.damage(name, |bytes| *bytes = whole));
     }
     assert!(lost > 3, "{lost}");
+}
+
+/// Whether the tests run as root. Only root gives files to others, and has to distrust them.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+const STRANGER: u32 = 12_345;
+
+fn give(path: &Path, user: u32) {
+    std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
+}
+
+/// Plants a file of the same length and time as `of`.
+fn plant(path: &Path, of: &Path, user: u32) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, vec![b'!'; of.metadata().unwrap().len() as usize]).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .set_modified(of.metadata().unwrap().modified().unwrap())
+        .unwrap();
+    give(path, user);
+}
+
+#[test]
+fn a_file_that_another_user_planted_is_not_taken_for_restored() {
+    if !is_root() {
+        return;
+    }
+    let (repository, _) = repository(1);
+    let folder = data();
+    // A file that gives the rights of its owner, who is no root.
+    give(&folder.join("data/2/14"), STRANGER + 1);
+    std::fs::set_permissions(folder.join("data/2/14"), std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
+    let saved = save(&repository, &folder.0).unwrap();
+    let target = Temporary::new();
+    plant(&target.join("data/0/18"), &folder.join("data/0/18"), STRANGER);
+    plant(&target.join("data/2/14"), &folder.join("data/2/14"), STRANGER + 1);
+    // One of root with a second name, from a directory of another user.
+    plant(&target.join("data/1/19"), &folder.join("data/1/19"), 0);
+    std::fs::hard_link(target.join("data/1/19"), target.join("data/1/second")).unwrap();
+    let done = restore(&repository, &saved, &folder.0, &target.0).unwrap();
+    assert_eq!((done.files_kept, done.problems), (0, 0), "{:?}", done.issues);
+    std::fs::remove_file(target.join("data/1/second")).unwrap();
+    let without_times = |line: &String| !line.contains("\"data/1\"");
+    let pictures = [&target, &folder].map(|of| picture(&of.0).into_iter().filter(without_times).collect::<Vec<_>>());
+    assert_eq!(pictures[0], pictures[1]);
+}
+
+#[test]
+fn a_directory_of_another_user_is_closed_until_it_is_restored() {
+    if !is_root() {
+        return;
+    }
+    use std::os::unix::fs::MetadataExt;
+    let folder = Temporary::new();
+    let target = Target::open(&folder.0).unwrap();
+    let check = |owner: u32, snapshot: u32, expected: (u32, u32)| {
+        let path = folder.join("directory");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        give(&path, owner);
+        target.make_directory(b"directory", &Metadata { user: snapshot, ..Metadata::default() }).unwrap();
+        let is = path.metadata().unwrap();
+        assert_eq!((is.uid(), is.mode() & 0o777), expected, "{owner} {snapshot}");
+        std::fs::remove_dir(&path).unwrap();
+    };
+    check(STRANGER, 0, (0, 0o700));
+    check(STRANGER, STRANGER + 1, (0, 0o700));
+    check(STRANGER, STRANGER, (STRANGER, 0o777));
+    check(0, STRANGER, (0, 0o777));
+}
+
+#[test]
+fn a_file_that_was_exchanged_meanwhile_is_not_touched() {
+    let folder = Temporary::new();
+    let target = Target::open(&folder.0).unwrap();
+    let is = Metadata { mode: 0o4755, ..Metadata::default() };
+    let made = target.make_file(b"file", 100).unwrap();
+    target.write_at(b"file", made, b"content", 0).unwrap();
+    let path = folder.join("file");
+    // Another file, a pipe that nobody reads, and a symbolic link out of the target.
+    let outside = Temporary::new();
+    let victim = outside.write("victim", b"victim");
+    let before = picture(&outside.0);
+    let exchanges: [&dyn Fn(); 3] = [
+        &|| std::fs::write(&path, b"planted").unwrap(),
+        &|| {
+            let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+            rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        },
+        &|| symlink(&victim, &path).unwrap(),
+    ];
+    // The inode stays in use, or the file system gives its number to the next file.
+    std::fs::rename(&path, folder.join("aside")).unwrap();
+    for exchange in exchanges {
+        exchange();
+        let planted = picture(&folder.0);
+        assert!(target.write_at(b"file", made, b"content", 0).is_err());
+        assert!(target.set_attributes_at(b"file", made, &is).is_err());
+        assert!(target.set_times_at(b"file", made, &is).is_err());
+        assert!(target.finish_directory(b"file", made, &is).is_err());
+        assert_eq!((picture(&folder.0), picture(&outside.0)), (planted, before.clone()));
+        std::fs::remove_file(&path).unwrap();
+    }
+    let directory = target.make_directory(b"directory", &is).unwrap();
+    std::fs::rename(folder.join("directory"), folder.join("elsewhere")).unwrap();
+    std::fs::create_dir(folder.join("directory")).unwrap();
+    assert!(target.finish_directory(b"directory", directory, &is).is_err());
+}
+
+#[test]
+fn files_have_their_times_only_when_they_are_on_the_drive() {
+    let (repository, _) = repository(1);
+    let folder = data();
+    folder.write("data/empty", b"");
+    let saved = save(&repository, &folder.0).unwrap();
+    let target = Temporary::new();
+    let mut options = options(&target.0, &folder.0);
+    options.verify = false;
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let run = |syncs: u32| {
+        let opened = Target::open(&target.0).unwrap();
+        opened.syncs_left.store(syncs, Ordering::Relaxed);
+        run_in(opened, &indexed, &saved.description, &options, &Progress::default())
+    };
+    assert!(matches!(run(0), Err(BackupError::Failed(_))));
+    let opened = Target::open(&target.0).unwrap();
+    let is = Metadata::default();
+    assert!(matches!(opened.present(b"data/0/18", 18_000, &is), Ok(Present::SameSize(_))), "the content is written");
+    // Nothing that may be lost in a power cut passes for complete.
+    assert!(matches!(run(0), Err(BackupError::Failed(_))));
+    assert!(matches!(run(1), Err(BackupError::Failed(_))), "the last sync failed, and the restore ended well");
+    let last = run(2).unwrap();
+    assert_eq!((last.files, last.files_kept), (0, 21));
+    assert_eq!(picture(&target.0), picture(&folder.0));
+}
+
+#[test]
+fn what_cannot_be_set_is_listed_and_the_rest_is_set() {
+    use std::os::unix::fs::MetadataExt;
+    if !is_root() {
+        return;
+    }
+    let (repository, _) = repository(1);
+    let folder = data();
+    let path = folder.join("data/0/18");
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o6751)).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&path, "trusted.stele", b"value", flags).is_err() {
+        return;
+    }
+    let saved = save(&repository, &folder.0).unwrap();
+    let target = Temporary::new();
+    give(&target.0, STRANGER);
+    // A user who is not root may set neither owner nor attribute, and must not have the file with rights of its owner.
+    let done = std::thread::scope(|scope| {
+        let restore = || {
+            let user = rustix::fs::Uid::from_raw(STRANGER);
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            restore(&repository, &saved, &folder.0, &target.0)
+        };
+        scope.spawn(restore).join().unwrap().unwrap()
+    });
+    assert_eq!(done.problems, 1, "{:?}", done.issues);
+    assert!(done.issues[0].text.contains("trusted.stele"), "{:?}", done.issues);
+    let (is, was) = (target.join("data/0/18").metadata().unwrap(), path.metadata().unwrap());
+    assert_eq!((is.mode() & 0o7777, is.uid()), (0o751, STRANGER));
+    assert_eq!((is.mtime(), is.mtime_nsec()), (was.mtime(), was.mtime_nsec()));
 }

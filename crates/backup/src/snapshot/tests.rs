@@ -48,14 +48,12 @@ fn another_key_repository_or_name_opens_nothing() {
 #[test]
 fn every_changed_byte_is_noticed_also_under_its_new_name() {
     let (_, whole) = snapshot().encode(&REPOSITORY, &keys(), [2; 32]).unwrap();
-    let list = 24..24 + 1 + 32 + 3;
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 1;
-        // A server can rewrite its own list and the name. It cannot forge the description.
+        // A server can rewrite its own list and the name. The description is bound to both.
         let id = SnapshotId(*blake3::hash(&bytes).as_bytes());
-        let read = Snapshot::decode(&bytes, &id, &REPOSITORY, &keys());
-        assert_eq!(read.is_ok(), list.contains(&at) && read.is_ok(), "byte {at}");
+        assert!(Snapshot::decode(&bytes, &id, &REPOSITORY, &keys()).is_err(), "byte {at}");
         assert!(Snapshot::decode(&whole[..at], &id, &REPOSITORY, &keys()).is_err());
     }
 }
@@ -76,4 +74,73 @@ fn a_path_needs_only_its_chunks_of_the_tree() {
     check("d/e", &[3, 4]);
     check("d/e/g", &[4]);
     check("zz", &[5]);
+}
+
+#[test]
+fn what_is_written_can_be_opened() {
+    let check = |change: &dyn Fn(&mut Description)| {
+        let mut snapshot = snapshot();
+        change(&mut snapshot.description);
+        let (id, bytes) = snapshot.encode(&REPOSITORY, &keys(), [2; 32])?;
+        Ok(Snapshot::decode(&bytes, &id, &REPOSITORY, &keys()).unwrap().description)
+    };
+    let invalid = |change: &dyn Fn(&mut Description)| assert!(matches!(check(change), Err(BackupError::Invalid(_))));
+    invalid(&|is| is.paths = vec![b"x".to_vec(); WORDS_MAX + 1]);
+    invalid(&|is| is.paths[0] = vec![b'x'; PATH_MAX + 1]);
+    invalid(&|is| is.tags = vec!["x".to_owned(); WORDS_MAX + 1]);
+    invalid(&|is| is.tags[0] = "x".repeat(NAME_MAX + 1));
+    invalid(&|is| is.excludes[0] = "x".repeat(NAME_MAX + 1));
+    invalid(&|is| is.host = "x".repeat(NAME_MAX + 1));
+    invalid(&|is| is.tree[0].1 = vec![b'x'; PATH_MAX + 1]);
+    // A path that is too long to be saved is an issue, and so are causes of any length: both are cut.
+    let long = Issue { path: vec![b'x'; PATH_MAX + 1], text: "\u{fc}".repeat(NAME_MAX) };
+    let opened = check(&|is| is.issues = vec![long.clone(); ISSUES_MAX + 1]).unwrap();
+    assert_eq!(opened.issues.len(), ISSUES_MAX);
+    assert_eq!((opened.issues[0].path.len(), opened.issues[0].text.len()), (PATH_MAX, NAME_MAX));
+}
+
+/// A snapshot of the first version, as the first program wrote it.
+const FIRST: &str = "\
+    53544c42534e5031040404040404040404040404040404040101010101010101010101010101010101010101010101010101\
+    0101010101010101070102020202020202020202020202020202020202020202020202020202020202026900000000000000\
+    0692c330423d8b08dd22ef7760638171fd96875f7711c364ebe87671459c544c30571e5d28d80c5937cf1314d7ba3fb69eb7\
+    849966b2bfed921871505ca2705a7e902ae04a4d59f7a58cbd6368683409e5809de2a1cb2f0e6e710786d1b0a736e96fabef\
+    935972ea3f\
+";
+
+#[test]
+fn a_snapshot_of_the_first_version_is_still_read() {
+    let digits = FIRST.as_bytes().chunks(2).map(|two| std::str::from_utf8(two).unwrap());
+    let bytes: Vec<u8> = digits.map(|two| u8::from_str_radix(two, 16).unwrap()).collect();
+    let id = SnapshotId(*blake3::hash(&bytes).as_bytes());
+    assert_eq!(Snapshot::decode(&bytes, &id, &REPOSITORY, &keys()), Ok(snapshot()));
+    assert_eq!(Snapshot::decode_references(&bytes, &id, &REPOSITORY), Ok(snapshot().references));
+}
+
+#[test]
+fn a_description_opens_with_its_own_references_only() {
+    let (_, whole) = snapshot().encode(&REPOSITORY, &keys(), [2; 32]).unwrap();
+    // Who has no key makes a new snapshot of an old one, with other references or in the first version.
+    let sealed = &whole[24 + 1 + 32 + 3..];
+    let mut other = References::default();
+    other.0.entry(SegmentId([1; 32])).or_default().insert(8);
+    for magic in [b"STLBSNP1", b"STLBSNP2"] {
+        for references in [References::default(), other.clone(), snapshot().references] {
+            let mut forged = [magic.as_slice(), &REPOSITORY].concat();
+            references.encode(&mut forged);
+            forged.extend_from_slice(sealed);
+            let id = SnapshotId(*blake3::hash(&forged).as_bytes());
+            let opened = Snapshot::decode(&forged, &id, &REPOSITORY, &keys());
+            assert_eq!(opened.is_ok(), forged == whole, "{references:?}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_that_began_long_before_its_date_is_doubtful() {
+    let is = Description { begun: 1_000_000, ..Description::default() };
+    let check = |stored: u64, expected: bool| assert_eq!(is.doubt(stored).is_some(), expected, "{stored}");
+    check(0, false);
+    check(1_000_000 + BACKUP_SECONDS_MAX, false);
+    check(1_000_000 + BACKUP_SECONDS_MAX + 86_400, true);
 }

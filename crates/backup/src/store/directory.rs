@@ -2,33 +2,35 @@
 //!
 //! A new object is written under a temporary name, forced to the drive, and linked to its name. A link fails if the
 //! name exists, so nothing is replaced. A crash leaves at most a temporary file, which the next listing passes over and
-//! which `prune` removes when it is old. Local files have no retention: whoever may write in the directory may delete.
+//! which `prune` removes when it is old. Such a file may be a further link of a committed object, so none is ever opened
+//! again: every name is random, and only a new file is written. Local files have no retention: whoever may write in the directory may delete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Folder, Listed, Name, Store};
+use crate::crypt::hex;
 use crate::error::{BackupError, Result};
+use crate::repository::Surroundings;
 
 const TEMPORARY: &str = "tmp";
 /// A temporary file of this age belongs to no living writer.
 const TEMPORARY_AGE_SECONDS: u64 = 2 * 86_400;
 
-#[derive(Debug)]
 pub struct Directory {
     root: PathBuf,
-    /// Distinguishes the temporary files of this process.
-    writes: AtomicU64,
+    /// Names temporary files.
+    surroundings: Arc<dyn Surroundings>,
 }
 
 impl Directory {
-    pub fn new(root: &Path) -> Directory {
-        Directory { root: root.to_owned(), writes: AtomicU64::new(0) }
+    pub fn new(root: &Path, surroundings: Arc<dyn Surroundings>) -> Directory {
+        Directory { root: root.to_owned(), surroundings }
     }
 
     fn path(&self, name: &Name) -> PathBuf {
@@ -39,10 +41,15 @@ impl Directory {
     fn write_temporary(&self, bytes: &[u8]) -> Result<PathBuf> {
         let folder = self.root.join(TEMPORARY);
         make_folder(&folder)?;
-        let number = self.writes.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("{}-{number}", std::process::id()));
-        let failed = |error: &std::io::Error| BackupError::io("write", &path, error);
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let mut id = [0; 16];
+        self.surroundings.entropy(&mut id);
+        let path = folder.join(hex(&id));
+        let failed = |error: &std::io::Error| match error.kind() {
+            // Not that of the object, which would pass for stored.
+            ErrorKind::AlreadyExists => BackupError::Failed(format!("{} exists already", path.display())),
+            _ => BackupError::io("write", &path, error),
+        };
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let file = file.as_mut().map_err(|error| failed(error))?;
         file.write_all(bytes).and_then(|()| file.sync_all()).map_err(|error| failed(&error))?;
         Ok(path)
@@ -63,7 +70,7 @@ impl Directory {
 
     fn open(&self, name: &Name) -> Result<(File, PathBuf)> {
         let path = self.path(name);
-        let file = File::open(&path).map_err(|error| BackupError::io("read", &path, &error))?;
+        let file = File::open(&path).map_err(|error| BackupError::reading(&path, &error))?;
         Ok((file, path))
     }
 
@@ -123,7 +130,7 @@ impl Store for Directory {
         let (file, path) = self.open(name)?;
         let mut bytes = Vec::new();
         let read = file.take(max + 1).read_to_end(&mut bytes);
-        read.map_err(|error| BackupError::io("read", &path, &error))?;
+        read.map_err(|error| BackupError::reading(&path, &error))?;
         if bytes.len() as u64 > max {
             return Err(BackupError::Damaged(format!("{} is longer than {max} bytes", path.display())));
         }
@@ -135,7 +142,7 @@ impl Store for Directory {
         let mut bytes = vec![0; (range.end.saturating_sub(range.start)) as usize];
         file.read_exact_at(&mut bytes, range.start).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => BackupError::Damaged(format!("{} is too short", path.display())),
-            _ => BackupError::io("read", &path, &error),
+            _ => BackupError::reading(&path, &error),
         })?;
         Ok(bytes)
     }

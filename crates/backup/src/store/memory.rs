@@ -16,6 +16,10 @@ struct State {
     changes_left: Option<u64>,
     /// Whether objects may be removed.
     append_only: bool,
+    /// Parts of objects that the drive cannot read.
+    unreadable: Vec<(Name, Range<u64>)>,
+    /// When the next object of this folder is stored, the clock jumps to this time.
+    jump: Option<(Folder, u64)>,
 }
 
 #[derive(Default, Debug)]
@@ -39,6 +43,16 @@ impl Memory {
 
     pub fn set_append_only(&self, append_only: bool) {
         self.state().append_only = append_only;
+    }
+
+    /// From now on the drive cannot read this part of the object.
+    pub fn set_unreadable(&self, name: &Name, range: Range<u64>) {
+        self.state().unreadable.push((name.clone(), range));
+    }
+
+    /// The clock jumps to `now` behind the next object that is stored in the folder, as if the agent's machine slept.
+    pub fn jump_behind(&self, folder: Folder, now: u64) {
+        self.state().jump = Some((folder, now));
     }
 
     /// Changes the bytes of an object behind the back of its reader. Whether it was there.
@@ -68,6 +82,15 @@ impl State {
         }
     }
 
+    /// Whether the drive can read the part.
+    fn readable(&self, name: &Name, range: &Range<u64>) -> Result<()> {
+        let broken = |(of, part): &(Name, Range<u64>)| of == name && part.start < range.end && range.start < part.end;
+        match self.unreadable.iter().any(broken) {
+            true => Err(BackupError::Damaged(format!("cannot read {}: a sector is broken", name.text()))),
+            false => Ok(()),
+        }
+    }
+
     fn find(&self, name: &Name) -> Result<&[u8]> {
         let found = self.objects.get(name).map(|(bytes, _)| bytes.as_slice());
         found.ok_or_else(|| BackupError::Missing(format!("{} is not in the store", name.text())))
@@ -87,6 +110,9 @@ impl Store for Memory {
         state.change()?;
         let now = state.now;
         state.objects.insert(name.clone(), (bytes.to_vec(), now));
+        if let Some((_, now)) = state.jump.take_if(|(folder, _)| Name::parse(*folder, name.text()).is_some()) {
+            state.now = now;
+        }
         Ok(())
     }
 
@@ -99,7 +125,9 @@ impl Store for Memory {
     }
 
     fn get(&self, name: &Name, max: u64) -> Result<Vec<u8>> {
-        let bytes = self.state().find(name)?.to_vec();
+        let state = self.state();
+        let bytes = state.find(name)?.to_vec();
+        state.readable(name, &(0..u64::MAX))?;
         if bytes.len() as u64 > max {
             return Err(BackupError::Damaged(format!("{} is longer than {max} bytes", name.text())));
         }
@@ -108,6 +136,7 @@ impl Store for Memory {
 
     fn get_range(&self, name: &Name, range: Range<u64>) -> Result<Vec<u8>> {
         let state = self.state();
+        state.readable(name, &range)?;
         let part = state.find(name)?.get(range.start as usize..range.end as usize);
         part.map(<[u8]>::to_vec).ok_or_else(|| BackupError::Damaged(format!("{} is too short", name.text())))
     }

@@ -3,8 +3,9 @@
 use super::directory::Directory;
 use super::memory::Memory;
 use super::*;
+use crate::crypt::hex;
 use crate::error::BackupError;
-use crate::testing::Temporary;
+use crate::testing::{Temporary, random, stage};
 
 fn suite(store: &dyn Store) {
     let name = Name::of(Folder::Keys, &[1, 2]);
@@ -51,7 +52,7 @@ fn the_store_in_memory_passes_the_suite() {
 #[test]
 fn the_store_in_a_directory_passes_the_suite() {
     let folder = Temporary::new();
-    suite(&Directory::new(&folder.join("repository")));
+    suite(&Directory::new(&folder.join("repository"), stage(1)));
     // Nothing temporary stays.
     assert_eq!(std::fs::read_dir(folder.join("repository/tmp")).unwrap().count(), 0);
 }
@@ -76,5 +77,34 @@ fn foreign_names_are_not_listed() {
     }
     folder.write("keys/lost+found/x", b"");
     folder.write("keys/0A", b"");
-    Directory::new(&folder.0).list(Folder::Keys, &mut |listed| panic!("{listed:?}")).unwrap();
+    Directory::new(&folder.0, stage(1)).list(Folder::Keys, &mut |listed| panic!("{listed:?}")).unwrap();
+}
+
+#[test]
+fn a_temporary_file_that_a_killed_agent_left_never_harms_an_object() {
+    let folder = Temporary::new();
+    let (first, second) = (Name::of(Folder::Keys, &[1]), Name::of(Folder::Keys, &[2]));
+    Directory::new(&folder.0, stage(2)).create(&first, b"committed").unwrap();
+    // The agent died between the link and the removal of the temporary name. The next one has its process number, and
+    // even the same dice.
+    for name in [format!("{}-0", std::process::id()), hex(&random(3, 16))] {
+        std::fs::hard_link(folder.join(first.text()), folder.join("tmp").join(name)).unwrap();
+    }
+    let store = Directory::new(&folder.0, stage(3));
+    assert!(matches!(store.create(&second, b"another"), Err(BackupError::Failed(_))));
+    store.create(&second, b"another").unwrap();
+    assert_eq!(store.get(&first, 100), Ok(b"committed".to_vec()));
+    assert_eq!(store.get(&second, 100), Ok(b"another".to_vec()));
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_is_damage_of_the_object() {
+    let folder = Temporary::new();
+    let store = Directory::new(&folder.0, stage(1));
+    let name = Name::of(Folder::Keys, &[1]);
+    // The kernel answers a read of address zero of a process with EIO, as a drive does for a bad sector.
+    std::fs::create_dir(folder.join("keys")).unwrap();
+    std::os::unix::fs::symlink("/proc/self/mem", folder.join(name.text())).unwrap();
+    assert!(matches!(store.get(&name, 100), Err(BackupError::Damaged(_))));
+    assert!(matches!(store.get_range(&name, 0..100), Err(BackupError::Damaged(_))));
 }

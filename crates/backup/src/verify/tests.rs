@@ -1,8 +1,8 @@
 use stele_ground::Dice;
 
 use super::*;
-use crate::store::Store;
 use crate::store::memory::Memory;
+use crate::store::{Folder, Store};
 use crate::testing::{Temporary, picture, random, repository, restore, save};
 
 fn data() -> Temporary {
@@ -62,7 +62,9 @@ fn the_next_backup_repairs_what_was_lost() {
         assert_eq!(restored.issues, []);
         assert_eq!(picture(&target.0), picture(&folder.0));
     }
-    assert_eq!(check(&repository).lost_files, 0);
+    let repaired = check(&repository);
+    assert_eq!(repaired.lost_files, 0);
+    assert!(repaired.repaired_files > 0, "{repaired:?}");
 }
 
 #[test]
@@ -75,4 +77,65 @@ fn a_scrub_needs_no_key() {
     let found = scrub(&repository, &Progress::default()).unwrap();
     assert_eq!(found.iter().map(|(id, _)| Name::segment(id)).collect::<Vec<_>>(), [name]);
     let _: &Memory = &store;
+}
+
+#[test]
+fn a_bad_sector_is_one_damaged_chunk_and_stops_nothing() {
+    let (repository, store) = repository(1);
+    let folder = data();
+    let saved = save(&repository, &folder.0).unwrap();
+    let name = store.names(Folder::Segments).remove(0);
+    let at = crate::segment::HEADER_BYTES as u64 + 20;
+    store.set_unreadable(&name, at..at + 1);
+    let found = check(&repository);
+    assert_eq!((found.damaged.len(), found.damaged_chunks), (1, 1), "{found:?}");
+    assert!(!scrub(&repository, &Progress::default()).unwrap().is_empty());
+    let again = save(&repository, &folder.0).unwrap();
+    assert!(again.description.counts.bytes_new > 0);
+    let target = Temporary::new();
+    assert_eq!(restore(&repository, &saved, &folder.0, &target.0).unwrap().issues, []);
+    assert_eq!(picture(&target.0), picture(&folder.0));
+}
+
+#[test]
+fn a_mark_goes_when_its_segment_is_found_whole() {
+    let (repository, store) = repository(1);
+    let folder = data();
+    let saved = save(&repository, &folder.0).unwrap();
+    let name = store.names(Folder::Segments).remove(0);
+    let whole = store.get(&name, 1 << 20).unwrap();
+    store.damage(&name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1);
+    assert!(!check(&repository).is_good());
+    assert_eq!(store.names(Folder::Damaged).len(), 1);
+    // The earlier version of the object was brought back, or the cable was loose.
+    store.damage(&name, |bytes| *bytes = whole);
+    let target = Temporary::new();
+    let done = restore(&repository, &saved, &folder.0, &target.0).unwrap();
+    assert_eq!(done.issues, [], "a restore tries marked chunks too, for want of others");
+    assert_eq!(picture(&target.0), picture(&folder.0));
+    assert!(check(&repository).is_good());
+    assert_eq!(store.names(Folder::Damaged), []);
+    // Where nothing may be removed, an empty mark takes the place of the old one.
+    store.damage(&name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1);
+    check(&repository);
+    store.damage(&name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1);
+    store.set_append_only(true);
+    assert!(check(&repository).is_good());
+    let marks = crate::repository::footers::damaged(&*store).unwrap();
+    assert!(marks.values().all(|chunks| chunks.count() == 0), "{marks:?}");
+}
+
+#[test]
+fn content_that_a_snapshot_does_not_reference_is_reported() {
+    let (repository, store) = repository(1);
+    let folder = data();
+    let saved = save(&repository, &folder.0).unwrap();
+    let whole = repository.snapshot(&saved.id).unwrap();
+    let wrong = crate::snapshot::Snapshot { references: Default::default(), description: whole.description };
+    repository.commit(&wrong).unwrap();
+    store.remove(&Name::of(Folder::Snapshots, &saved.id.0)).unwrap();
+    // All is there, but prune would remove it.
+    let found = run(&repository, false, 1, &Progress::default()).unwrap();
+    assert!(found.lost_files > 0, "{found:?}");
+    assert!(found.lost[0].text.contains("does not reference"), "{found:?}");
 }

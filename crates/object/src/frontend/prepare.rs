@@ -1,5 +1,7 @@
 //! Turns a received request into one that the wire crate may route: with a known sender and a bounded body.
 
+use super::policing::Asked;
+use super::posting::{FormAnswer, is_form};
 use super::{DOCUMENT_UNIT, Frontend};
 use super::{document, subresource};
 use crate::call::Call;
@@ -12,7 +14,7 @@ use crate::sigv4::{ChunkSigner, Claim, Parts, PayloadSigning};
 use crate::wire::verify_document;
 use hyper::body::Incoming;
 use hyper::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue, IF_MATCH,
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, IF_MATCH,
     IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING,
 };
 use hyper::{HeaderMap, Method, Request, Uri};
@@ -26,6 +28,8 @@ use tokio::time::timeout;
 pub struct Prepared<'f> {
     pub call: Arc<Call>,
     pub request: s3s::HttpRequest,
+    /// The request is an upload by a form, which wants an answer of its own.
+    pub form: Option<FormAnswer>,
     _held: Option<SemaphorePermit<'f>>,
 }
 
@@ -53,15 +57,18 @@ const QUERY_AUTHENTICATION: [&str; 8] = [
     "x-amz-signedheaders",
 ];
 
-struct Target {
+pub(super) struct Target {
     raw_path: String,
     path: String,
-    query: Query,
-    bucket: Option<String>,
-    object: bool,
+    pub query: Query,
+    pub bucket: Option<String>,
+    pub object: bool,
     // The host name, not the path, names the bucket.
-    by_host: bool,
+    pub by_host: bool,
 }
+
+/// A request's target, its claim, its caller, and the chain of its chunks' signatures.
+pub(super) type Admitted = (Target, Option<Claim>, Caller, Option<ChunkSigner>);
 
 impl Frontend {
     /// Prepares a request, or refuses it.
@@ -74,16 +81,27 @@ impl Frontend {
         let (mut parts, incoming) = request.into_parts();
         let invited = parts.headers.contains_key(EXPECT);
         let mut payload = Payload::new(Source::Wire(incoming), 0, self.settings.pace).invited(invited);
-        let admitted = self.admit(&parts.method, &parts.uri, &parts.headers, peer, id).await;
-        let (target, claim, caller, signer) = match admitted {
-            Ok(admitted) => admitted,
-            Err(error) => return Err(Unfit { error, payload: Some(payload) }),
-        };
-        let fitted = self.fit_body(&mut parts.headers, claim.as_ref(), signer, payload);
-        payload = match fitted {
-            Ok(payload) => payload,
-            Err((error, payload)) => return Err(Unfit { error, payload: Some(payload) }),
-        };
+        let mut form = None;
+        let (target, claim, caller);
+        if is_form(&parts.method, &parts.headers) {
+            let admitted = self.admit_form(&mut parts, payload, peer, id).await;
+            let unfit = |(error, payload)| Unfit { error, payload: Some(payload) };
+            let answer;
+            ((target, claim, caller, _), payload, answer) = admitted.map_err(unfit)?;
+            form = Some(answer);
+        } else {
+            let admitted = self.admit(&parts.method, &parts.uri, &parts.headers, peer, id).await;
+            let signer;
+            (target, claim, caller, signer) = match admitted {
+                Ok(admitted) => admitted,
+                Err(error) => return Err(Unfit { error, payload: Some(payload) }),
+            };
+            let fitted = self.fit_body(&mut parts.headers, claim.as_ref(), signer, payload);
+            payload = match fitted {
+                Ok(payload) => payload,
+                Err((error, payload)) => return Err(Unfit { error, payload: Some(payload) }),
+            };
+        }
         join_metadata(&mut parts.headers);
         let presigned = claim.as_ref().is_some_and(|claim| claim.presigned);
         if presigned {
@@ -128,8 +146,23 @@ impl Frontend {
                 Err(error) => return Err(Unfit { error, payload: Some(payload) }),
             }
         }
+        let asked = Asked {
+            method: &parts.method,
+            uri: &uri,
+            query: &target.query,
+            headers: &parts.headers,
+            claim: claim.as_ref(),
+            form: form.is_some(),
+            peer,
+            document: &text,
+        };
+        let (caller, facts) = match self.policed(caller, asked).await {
+            Ok(policed) => policed,
+            Err(error) => return Err(Unfit { error, payload: streamed }),
+        };
         let mut call = Call::new(id.to_owned(), caller, private, self.metrics.clone(), streamed, turn);
         call.document = text;
+        call.facts = facts;
         call.bucket_url = bucket_url(&parts.headers, &target, peer.secure);
         if parts.method == Method::GET || parts.method == Method::HEAD {
             call.if_match = take_text(&mut parts.headers, &IF_MATCH);
@@ -145,7 +178,7 @@ impl Frontend {
         *request.uri_mut() = uri;
         *request.headers_mut() = parts.headers;
         request.extensions_mut().insert(call.clone());
-        Ok(Prepared { call, request, _held: held })
+        Ok(Prepared { call, request, form, _held: held })
     }
 
     // Identifies the caller, and decides whether it is admitted.
@@ -156,7 +189,7 @@ impl Frontend {
         headers: &HeaderMap,
         peer: &Peer,
         id: &str,
-    ) -> S3Result<(Target, Option<Claim>, Caller, Option<ChunkSigner>)> {
+    ) -> S3Result<Admitted> {
         self.check_head(uri, headers)?;
         let target = self.target(uri, headers)?;
         let claim = Claim::of(headers, &target.query);
@@ -167,7 +200,7 @@ impl Frontend {
         };
         match verified {
             Ok((claim, caller, signer)) => {
-                check_method(method, headers, &target)?;
+                check_method(method, &target)?;
                 Ok((target, claim, caller, signer))
             }
             Err(error) => {
@@ -177,7 +210,7 @@ impl Frontend {
         }
     }
 
-    fn check_head(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+    pub(super) fn check_head(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
         let names: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
         let size = names + uri.path().len() + uri.query().map_or(0, str::len);
         if size > self.settings.header_bytes_max {
@@ -190,19 +223,14 @@ impl Frontend {
     }
 
     // The path names the bucket and key, or the host name does under one of our domains.
-    fn target(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<Target> {
+    pub(super) fn target(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<Target> {
         let invalid = || refuse(S3ErrorCode::InvalidURI, "Couldn't parse the specified URI.");
         let raw_path = uri.path().to_owned();
         let path = decode(&raw_path, false).ok_or_else(invalid)?;
         let query = Query::parse(uri.query()).ok_or_else(invalid)?;
-        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
-        let host = host.rsplit_once(':').map_or(host, |(name, _port)| name);
-        let named = self.settings.domains.iter().find_map(|domain| {
-            host.strip_suffix(domain.as_str())?.strip_suffix('.').filter(|bucket| !bucket.is_empty())
-        });
-        if let Some(bucket) = named {
+        if let Some(bucket) = self.bucket_of_host(headers) {
             let object = path.len() > 1;
-            let bucket = Some(bucket.to_owned());
+            let bucket = Some(bucket);
             return Ok(Target { raw_path, path, query, bucket, object, by_host: true });
         }
         let (bucket, key) = match path.trim_start_matches('/').split_once('/') {
@@ -214,6 +242,16 @@ impl Frontend {
         Ok(Target { raw_path, path, query, bucket, object, by_host: false })
     }
 
+    /// The bucket that the host name stands for, under one of our domains.
+    pub(super) fn bucket_of_host(&self, headers: &HeaderMap) -> Option<String> {
+        let host = headers.get(HOST)?.to_str().ok()?;
+        let host = host.rsplit_once(':').map_or(host, |(name, _port)| name);
+        let mut named = self.settings.domains.iter().filter_map(|domain| {
+            host.strip_suffix(domain.as_str())?.strip_suffix('.').filter(|bucket| !bucket.is_empty())
+        });
+        named.next().map(str::to_owned)
+    }
+
     async fn verify(
         &self,
         claim: Claim,
@@ -221,15 +259,7 @@ impl Frontend {
         headers: &HeaderMap,
         target: &Target,
     ) -> S3Result<(Option<Claim>, Caller, Option<ChunkSigner>)> {
-        if self.settings.region_strict && claim.region != self.settings.region {
-            return Err(refuse(
-                S3ErrorCode::AuthorizationHeaderMalformed,
-                format!(
-                    "The authorization header is malformed; the region '{}' is wrong; expecting '{}'",
-                    claim.region, self.settings.region
-                ),
-            ));
-        }
+        self.check_region(&claim.region)?;
         let credentials = self.archive.credentials(&claim.access_key).await.map_err(|error| match error {
             ArchiveError::NoSuchAccessKey(_) => refuse(
                 S3ErrorCode::InvalidAccessKeyId,
@@ -247,6 +277,20 @@ impl Frontend {
         };
         let signer = claim.verify(&credentials.secret, &self.keys, &parts)?;
         Ok((Some(claim), credentials.caller, signer))
+    }
+
+    /// Refuses the region of a signature where only our own counts.
+    pub(super) fn check_region(&self, region: &str) -> S3Result<()> {
+        if self.settings.region_strict && region != self.settings.region {
+            return Err(refuse(
+                S3ErrorCode::AuthorizationHeaderMalformed,
+                format!(
+                    "The authorization header is malformed; the region '{region}' is wrong; expecting '{}'",
+                    self.settings.region
+                ),
+            ));
+        }
+        Ok(())
     }
 
     // Gives the payload its length, framing and digest.
@@ -339,7 +383,7 @@ impl Frontend {
         Ok(())
     }
 
-    async fn audit(&self, error: &S3Error, method: &Method, target: &Target, peer: &Peer, id: &str) {
+    pub(super) async fn audit(&self, error: &S3Error, method: &Method, target: &Target, peer: &Peer, id: &str) {
         if !self.audit_allowed() {
             return;
         }
@@ -356,16 +400,8 @@ impl Frontend {
     }
 }
 
-fn check_method(method: &Method, headers: &HeaderMap, target: &Target) -> S3Result<()> {
-    let form = headers
-        .get(CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok())
-        .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"));
-    if method == Method::POST && form {
-        return Err(refuse(S3ErrorCode::NotImplemented, "POST with a form is not implemented."));
-    }
+fn check_method(method: &Method, target: &Target) -> S3Result<()> {
     match *method {
-        Method::OPTIONS => Err(refuse(S3ErrorCode::NotImplemented, "CORS is not implemented for this store.")),
         Method::GET if target.bucket.is_none() => Ok(()),
         Method::GET | Method::HEAD | Method::PUT | Method::POST | Method::DELETE if target.bucket.is_some() => {
             subresource::check(method, target.object, &target.query)

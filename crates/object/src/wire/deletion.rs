@@ -8,7 +8,7 @@ use crate::refusal::{refuse, spelled, translated};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
-use stele_archive::{DeleteRequest, Deleted};
+use stele_archive::{ArchiveError, DeleteRequest, Deleted, Facts, PolicyRequest};
 
 const KEYS_MAX: usize = 1000;
 
@@ -95,7 +95,11 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
         };
         asked.push((object.key, object.version_id, refused));
     }
-    let mut outcomes = wire.objects.delete_many(&call.caller, requests).await.into_iter();
+    let mut outcomes = match &call.facts {
+        None => wire.objects.delete_many(&call.caller, requests).await,
+        Some(facts) => policed(wire, &call, facts, requests).await,
+    }
+    .into_iter();
     let quiet = input.delete.quiet.unwrap_or(false);
     let (mut deleted, mut errors) = (Vec::new(), Vec::new());
     for (key, version, refused) in asked {
@@ -117,6 +121,30 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
         errors: (!errors.is_empty()).then_some(errors),
         ..DeleteObjectsOutput::default()
     }))
+}
+
+// Each key by itself: what the policy allows for one must not reach another.
+async fn policed(
+    wire: &Wire,
+    call: &Call,
+    facts: &Facts,
+    requests: Vec<DeleteRequest>,
+) -> Vec<Result<Deleted, ArchiveError>> {
+    let mut outcomes = Vec::with_capacity(requests.len());
+    for request in requests {
+        let action = if request.version.is_some() { "DeleteObjectVersion" } else { "DeleteObject" };
+        let asked = |action| PolicyRequest { action, key: Some(&request.key), version: request.version, prefix: "" };
+        let mut actions = vec![asked(action)];
+        if request.bypass_governance {
+            actions.push(asked("BypassGovernanceRetention"));
+        }
+        let permitted = wire.archive.permit(&call.caller, &request.bucket, &actions, facts.clone()).await;
+        outcomes.push(match permitted {
+            Ok(caller) => wire.objects.delete(&caller, request).await,
+            Err(error) => Err(error),
+        });
+    }
+    outcomes
 }
 
 // A caller without access to the bucket's settings may still delete in it; each key then gets its own answer.

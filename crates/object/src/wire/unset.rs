@@ -2,7 +2,7 @@
 
 use super::{Answer, Wire};
 use crate::call::Call;
-use crate::refusal::{no_public_access_block, refuse, translated};
+use crate::refusal::{refuse, translated};
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
@@ -26,19 +26,10 @@ macro_rules! never_made {
 }
 
 never_made! {
-    policy(GetBucketPolicyInput) -> GetBucketPolicyOutput =
-        refuse(S3ErrorCode::NoSuchBucketPolicy, "The bucket policy does not exist");
-    policy_status(GetBucketPolicyStatusInput) -> GetBucketPolicyStatusOutput =
-        refuse(S3ErrorCode::NoSuchBucketPolicy, "The bucket policy does not exist");
-    cors(GetBucketCorsInput) -> GetBucketCorsOutput =
-        refuse(S3ErrorCode::NoSuchCORSConfiguration, "The CORS configuration does not exist");
-    lifecycle(GetBucketLifecycleConfigurationInput) -> GetBucketLifecycleConfigurationOutput =
-        refuse(S3ErrorCode::NoSuchLifecycleConfiguration, "The lifecycle configuration does not exist");
     replication(GetBucketReplicationInput) -> GetBucketReplicationOutput =
         refuse(S3ErrorCode::ReplicationConfigurationNotFoundError, "The replication configuration was not found");
     website(GetBucketWebsiteInput) -> GetBucketWebsiteOutput =
         refuse(S3ErrorCode::NoSuchWebsiteConfiguration, "The specified bucket does not have a website configuration");
-    public_access_block(GetPublicAccessBlockInput) -> GetPublicAccessBlockOutput = no_public_access_block();
 }
 
 macro_rules! empty {

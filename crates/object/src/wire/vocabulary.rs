@@ -85,6 +85,16 @@ fn check_one(operation: Operation, headers: &HeaderMap, rest: &str, value: &str)
         // Nothing is charged, so every caller may name itself as the payer.
         "request-payer" => one_of(value == "requester", rest, S3ErrorCode::InvalidArgument),
         "optional-object-attributes" => one_of(value == "RestoreStatus", rest, S3ErrorCode::InvalidArgument),
+        // A policy never locks a storage administrator out of itself, so there is nothing to confirm.
+        "confirm-remove-self-bucket-access" if operation == O::PutBucketPolicy => {
+            one_of(["true", "false"].contains(&value), rest, S3ErrorCode::InvalidArgument)
+        }
+        // Nothing moves to another storage class, so no object is too small for that.
+        "transition-default-minimum-object-size" if operation == O::PutBucketLifecycleConfiguration => one_of(
+            ["all_storage_classes_128K", "varies_by_storage_class"].contains(&value),
+            rest,
+            S3ErrorCode::InvalidArgument,
+        ),
         "bucket-namespace" if value == "global" => Ok(()),
         "object-lock-mode" | "object-lock-retain-until-date" | "object-lock-legal-hold" if makes => Ok(()),
         "object-lock-mode" | "object-lock-retain-until-date" | "object-lock-legal-hold" => Err(misplaced(rest)),

@@ -133,7 +133,7 @@ def buckets():
     for call, field in [(s3.get_bucket_logging, "LoggingEnabled"), (s3.get_bucket_notification_configuration, "TopicConfigurations")]:
         check(f"{call.__name__}: there is none", field not in call(Bucket=many[0]))
     same("the owner pays", s3.get_bucket_request_payment(Bucket=many[0])["Payer"], "BucketOwner")
-    refused("put_bucket_policy is not implemented", "NotImplemented", 501, s3.put_bucket_policy, Bucket=many[0], Policy="{}")
+    refused("a policy that is none", "MalformedPolicy", 400, s3.put_bucket_policy, Bucket=many[0], Policy="{}")
     aes = {"Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]}
     same("AES256 as it is", s3.put_bucket_encryption(Bucket=many[0], ServerSideEncryptionConfiguration=aes)["ResponseMetadata"]["HTTPStatusCode"], 200)
 

@@ -68,6 +68,7 @@ def begin(key, headers=None):
 
 done("PUT", "/model")
 done("PUT", "/spare")
+done("PUT", "/set")
 done("PUT", "/locked", headers={"x-amz-bucket-object-lock-enabled": "true"})
 put, _ = done("PUT", "/model/k", "content")
 done("PUT", "/spare/k", "content")
@@ -115,6 +116,10 @@ AES = xml(
 )
 RETENTION = xml("Retention", xml("Mode", "GOVERNANCE") + xml("RetainUntilDate", "2099-01-01T00:00:00Z"))
 COPY = {"x-amz-copy-source": "/model/k"}
+CORS = xml("CORSConfiguration", xml("CORSRule", xml("AllowedMethod", "GET") + xml("AllowedOrigin", "*")))
+LIFECYCLE = xml("LifecycleConfiguration", xml("Rule", xml("Filter", xml("Prefix", "old/")) + xml("Status", "Enabled") + xml("Expiration", xml("Days", "9"))))
+OWNERSHIP = xml("OwnershipControls", xml("Rule", xml("ObjectOwnership", "BucketOwnerEnforced")))
+POLICY = '{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::set/*"}]}'
 of_bucket = lambda method, query, body="", at="/model": lambda: (method, f"{at}?{query}" if query else at, body, {})
 of_object = lambda method, query="", body="", at="/model/k": of_bucket(method, query, body, at)
 
@@ -156,6 +161,15 @@ IMPLEMENTED = {
     "ListObjects": of_bucket("GET", ""),
     "ListObjectsV2": of_bucket("GET", "list-type=2"),
     "ListParts": lambda: ("GET", f"/model/whole?{upload()[0]}", "", {}),
+    "DeleteBucketCors": of_bucket("DELETE", "cors", at="/set"),
+    "DeleteBucketLifecycle": of_bucket("DELETE", "lifecycle", at="/set"),
+    "DeleteBucketPolicy": of_bucket("DELETE", "policy", at="/set"),
+    "DeletePublicAccessBlock": of_bucket("DELETE", "publicAccessBlock", at="/set"),
+    "PutBucketCors": of_bucket("PUT", "cors", CORS, "/set"),
+    "PutBucketLifecycleConfiguration": of_bucket("PUT", "lifecycle", LIFECYCLE, "/set"),
+    "PutBucketOwnershipControls": of_bucket("PUT", "ownershipControls", OWNERSHIP, "/set"),
+    "PutBucketPolicy": of_bucket("PUT", "policy", POLICY, "/set"),
+    "PutPublicAccessBlock": of_bucket("PUT", "publicAccessBlock", xml("PublicAccessBlockConfiguration", xml("BlockPublicAcls", "false")), "/set"),
     "PutBucketEncryption": of_bucket("PUT", "encryption", AES),
     "PutBucketTagging": of_bucket("PUT", "tagging", TAGS),
     "PutBucketVersioning": of_bucket("PUT", "versioning", xml("VersioningConfiguration", xml("Status", "Enabled")), "/locked"),

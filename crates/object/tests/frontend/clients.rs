@@ -66,3 +66,8 @@ async fn rclone_works() {
 async fn restic_works() {
     check("restic.py", &["python3", "restic version"]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_cors_and_lifecycle_rules_do_what_boto3_sets() {
+    check("documents.py", &["python3 -c import boto3"]).await;
+}

@@ -3,11 +3,13 @@
 pub mod audit;
 pub mod backup;
 pub mod bucket;
+pub mod class;
 pub mod config;
 pub mod evidence;
 pub mod export;
 pub mod key;
 pub mod lab;
+pub mod matter;
 pub mod pool;
 pub mod serve;
 pub mod share;
@@ -95,6 +97,14 @@ pub enum Command {
         /// BUCKET/KEY or BUCKET/KEY@VERSION
         object: String,
     },
+    /// Matters: named holds on versions
+    #[command(subcommand)]
+    Matter(matter::Matter),
+    /// Management classes: how long versions are kept, and from when
+    #[command(subcommand)]
+    Class(class::Class),
+    /// Tell the event from which the retention of versions counts
+    Event(class::Event),
     /// The audit log: show, verify, export
     #[command(subcommand)]
     Audit(audit::Audit),

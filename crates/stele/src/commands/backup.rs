@@ -16,7 +16,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use stele_backup::repository::epochs::Epoch;
-use stele_backup::repository::{Closed, Indexed, Repository, Surroundings};
+use stele_backup::repository::{Closed, Dated, Indexed, Repository, Surroundings};
 use stele_backup::snapshot::{Description, Issue, SnapshotId};
 use stele_backup::store::Store;
 use stele_backup::store::directory::Directory;
@@ -58,8 +58,16 @@ fn on(json: bool, command: Backup) -> Outcome<()> {
     }
 }
 
+/// Seconds since the machine started. They go on while it is suspended; those of `Instant` do not, and a backup that
+/// slept for a day would take its session for fresh.
+const UPTIME: &str = "/proc/uptime";
+
 /// The clock that only measures, and the system's entropy.
-struct Machine(Instant);
+struct Machine {
+    /// Whether the kernel tells the time since its start.
+    has_uptime: bool,
+    begun: Instant,
+}
 
 impl Surroundings for Machine {
     fn entropy(&self, into: &mut [u8]) {
@@ -68,18 +76,28 @@ impl Surroundings for Machine {
     }
 
     fn elapsed(&self) -> u64 {
-        self.0.elapsed().as_secs()
+        // A clock that fails later shows the longest time: a session then counts as ended, which only costs a repetition.
+        if self.has_uptime { uptime().unwrap_or(u64::MAX) } else { self.begun.elapsed().as_secs() }
     }
 }
 
+fn uptime() -> Option<u64> {
+    uptime_seconds(&std::fs::read_to_string(UPTIME).ok()?)
+}
+
+/// The text has the seconds since the start with two decimals, and after a space those without work.
+fn uptime_seconds(text: &str) -> Option<u64> {
+    text.split(['.', ' ']).next()?.parse().ok()
+}
+
 fn machine() -> Arc<dyn Surroundings> {
-    Arc::new(Machine(Instant::now()))
+    Arc::new(Machine { has_uptime: uptime().is_some(), begun: Instant::now() })
 }
 
 fn store(place: &Place) -> Outcome<Arc<dyn Store>> {
     match place.repository.to_str().filter(|text| bucket::is_address(text)) {
         Some(address) => Ok(Arc::new(bucket::Bucket::open(address)?)),
-        None => Ok(Arc::new(Directory::new(&place.repository))),
+        None => Ok(Arc::new(Directory::new(&place.repository, machine()))),
     }
 }
 
@@ -189,23 +207,31 @@ fn init(json: bool, place: &Place, label: &str) -> Outcome<()> {
 /// The snapshot that an argument names, and the path in it.
 fn snapshot(repository: &Repository, text: &str) -> Outcome<(SnapshotId, Description, Vec<u8>)> {
     let (name, path) = text.split_once(':').unwrap_or((text, ""));
-    let id = find_snapshot(repository, name)?;
+    let Dated { id, stored, .. } = find_dated(repository, name)?;
     let path = path.trim_matches('/').as_bytes().to_vec();
-    Ok((id, repository.snapshot(&id)?.description, path))
+    let description = repository.snapshot(&id)?.description;
+    if let Some(doubt) = description.doubt(stored) {
+        eprintln!("stele: snapshot {}: {doubt}", id.short());
+    }
+    Ok((id, description, path))
 }
 
 fn find_snapshot(repository: &Closed, name: &str) -> Outcome<SnapshotId> {
+    find_dated(repository, name).map(|dated| dated.id)
+}
+
+fn find_dated(repository: &Closed, name: &str) -> Outcome<Dated> {
     let all = repository.snapshots()?;
     let missing = || {
         Failure::missing(format!("the repository has no snapshot '{name}'")).next("`stele backup snapshots` lists them")
     };
     if name == "latest" {
-        return all.last().map(|dated| dated.id).ok_or_else(missing);
+        return all.last().copied().ok_or_else(missing);
     }
     let digits = !name.is_empty() && name.chars().all(|c| c.is_ascii_hexdigit());
     let mut found = all.iter().filter(|dated| digits && dated.id.to_string().starts_with(name));
     match (found.next(), found.next()) {
-        (Some(one), None) => Ok(one.id),
+        (Some(one), None) => Ok(*one),
         (Some(_), Some(_)) => Err(Failure::usage(format!("several snapshots begin with '{name}'; give more digits"))),
         (None, _) => Err(missing()),
     }
@@ -247,7 +273,7 @@ fn verify(json: bool, repository: &Repository, data: bool) -> Outcome<()> {
             "read_bytes": done.bytes, "damaged_chunks": done.damaged_chunks,
             "damaged": done.damaged.iter().map(|(id, text)| json!({ "segment": format!("{id:?}"), "error": text })).collect::<Vec<_>>(),
             "unreadable": done.unreadable.iter().map(|(id, text)| json!({ "snapshot": id.to_string(), "error": text })).collect::<Vec<_>>(),
-            "lost_files": done.lost_files,
+            "repaired_files": done.repaired_files, "lost_files": done.lost_files,
             "lost": done.lost.iter().map(|lost| json!({
                 "snapshot": lost.snapshot.to_string(), "path": shown_path(&lost.path), "error": lost.text,
             })).collect::<Vec<_>>(),
@@ -261,6 +287,9 @@ fn verify(json: bool, repository: &Repository, data: bool) -> Outcome<()> {
         }
         for lost in &done.lost {
             println!("snapshot {}: {}: {}", lost.snapshot.short(), Shown(&shown_path(&lost.path)), Shown(&lost.text));
+        }
+        if done.repaired_files > 0 {
+            println!("{} files live from content that was stored again; prune keeps it.", done.repaired_files);
         }
         println!(
             "{} snapshots with {} entries, {} segments with {} chunks: {faults} faults.",
@@ -308,13 +337,20 @@ fn prune(json: bool, place: &Place, dry_run: bool) -> Outcome<()> {
             "epoch": done.epoch, "snapshots": done.snapshots, "segments": done.segments, "needed_bytes": done.bytes,
             "condemned": done.condemned, "condemned_bytes": done.condemned_bytes, "pardoned": done.pardoned,
             "removed": done.removed, "removed_bytes": done.removed_bytes, "waiting": done.waiting,
-            "refused": done.refused, "dry_run": dry_run,
+            "refused": done.refused, "lost_segments": done.lost, "dry_run": dry_run,
         }));
     }
     let would = if dry_run { "would be " } else { "" };
     println!("{} snapshots need {} of {} segments.", done.snapshots, done.segments - done.condemned, done.segments);
     println!("{} unneeded segments ({}) {would}condemned.", done.condemned, stele_ground::Bytes(done.condemned_bytes));
     println!("{} segments ({}) {would}removed.", done.removed, stele_ground::Bytes(done.removed_bytes));
+    if done.lost > 0 {
+        println!(
+            "{} needed segments are gone or unreadable, so any other may repair them: none is condemned.",
+            done.lost
+        );
+        println!("Restore what is left, and remove the snapshots that `stele backup verify` names.");
+    }
     if done.waiting > 0 {
         println!("{} segments wait until an earlier backup has ended.", done.waiting);
     }
@@ -322,4 +358,17 @@ fn prune(json: bool, place: &Place, dry_run: bool) -> Outcome<()> {
         return Err(Failure::new(Kind::Refused, format!("the store did not let {} segments go", done.refused)));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_of_sessions_is_the_time_since_the_start() {
+        assert_eq!(uptime_seconds("350735.47 234388.90\n"), Some(350_735));
+        assert_eq!(uptime_seconds("nothing"), None);
+        let machine = Machine { has_uptime: uptime().is_some(), begun: Instant::now() };
+        assert!(machine.elapsed().abs_diff(uptime().unwrap_or(0)) <= 1);
+    }
 }

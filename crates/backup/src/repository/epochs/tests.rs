@@ -41,3 +41,29 @@ fn a_session_lives_until_its_end_or_a_day_of_silence() {
     assert_eq!(live(), 0);
     drop(session);
 }
+
+#[test]
+fn a_session_that_lapsed_never_lives_again() {
+    let (made, store) = repository(1);
+    let surroundings = crate::testing::stage(2);
+    let opened = Closed::open(store.clone(), surroundings.clone()).unwrap();
+    let (mut session, _) = opened.begin_session().unwrap();
+    surroundings.elapsed.store(SESSION_SECONDS / 2, std::sync::atomic::Ordering::Relaxed);
+    // A renewal behind the gap would hide it: prune may have ended the session meanwhile.
+    assert!(session.keep_alive().is_err());
+    assert!(session.check().is_err());
+    assert_eq!(made.sessions().unwrap().0.len(), 1);
+}
+
+#[test]
+fn a_gap_that_only_the_store_saw_ends_a_session() {
+    let (made, store) = repository(1);
+    let (mut session, _) = made.begin_session().unwrap();
+    store.set_now(1_000_000 + SESSION_SECONDS / 2 - 1);
+    session.check().unwrap();
+    // The machine was suspended, or the virtual machine stood still: its own clock shows nothing.
+    store.set_now(1_000_000 + SESSION_SECONDS / 2);
+    assert!(session.check().is_err());
+    assert!(session.keep_alive().is_ok(), "no renewal is due by the agent's clock");
+    assert!(session.check().is_err());
+}

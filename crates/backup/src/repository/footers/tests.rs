@@ -95,3 +95,47 @@ fn a_segment_without_a_footer_is_named_and_the_rest_is_there() {
     assert_eq!(loaded.unreadable.len(), 1);
     assert_eq!(indexed.index().segments(), segments - 1);
 }
+
+#[test]
+fn a_destroyed_footer_is_marked_and_no_cache_hides_it() {
+    let (made, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("data/file", random(1, 100_000));
+    let first = save(&made, &folder.join("data")).unwrap();
+    let far = Arc::new(Far(store.clone(), AtomicUsize::new(0)));
+    let opened = Repository::open(far, stage(2), PASSWORD).unwrap();
+    let elsewhere = Temporary::new();
+    let cache = elsewhere.join("cache");
+    opened.index(&Epoch::default(), Some(&cache)).unwrap();
+    for name in store.names(Folder::Segments) {
+        assert!(store.damage(&name, |bytes| *bytes.last_mut().unwrap() ^= 1));
+    }
+    let found = crate::verify::run(&made, true, 1, &Default::default()).unwrap();
+    assert_eq!((found.damaged.len(), found.is_good()), (found.segments as usize, false));
+    assert_eq!(store.names(Folder::Damaged).len(), found.segments as usize);
+    // The cache knows the footers, yet the segments are of no use.
+    let mut options = crate::testing::options(&folder.join("data"));
+    options.cache = Some(cache);
+    let source = crate::backup::Source::Files;
+    let second = crate::backup::run(&opened, source, &options, &Default::default()).unwrap();
+    assert_eq!(second.description.counts.bytes_new, first.description.counts.bytes_new);
+    assert_eq!(second.unreadable, found.segments as usize);
+    let target = Temporary::new();
+    let done = crate::testing::restore(&made, &second, &folder.join("data"), &target.0).unwrap();
+    assert_eq!(done.issues, []);
+}
+
+#[test]
+fn a_cached_footer_must_fit_the_size_of_its_segment() {
+    let (made, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("data/file", random(1, 100_000));
+    save(&made, &folder.join("data")).unwrap();
+    let opened = Repository::open(Arc::new(Far(store.clone(), AtomicUsize::new(0))), stage(2), PASSWORD).unwrap();
+    let cache = folder.join("cache");
+    opened.index(&Epoch::default(), Some(&cache)).unwrap();
+    let name = store.names(Folder::Segments).remove(0);
+    assert!(store.damage(&name, |bytes| bytes.truncate(bytes.len() - 1000)));
+    let (_, loaded) = opened.index(&Epoch::default(), Some(&cache)).unwrap();
+    assert_eq!(loaded.unreadable.len(), 1);
+}

@@ -1,20 +1,21 @@
 //! A repository in a bucket, over S3: each object of the repository is an object of the bucket.
 //!
 //! `create` is a conditional PUT (`If-None-Match: *`), so two writers of one name are one and a refusal. A request whose
-//! connection breaks is repeated. If its answer was lost, the repetition says that the object exists, and the caller
-//! accepts that for names that are hashes. The times of objects and the clock are the server's.
+//! connection breaks, or that the server could answer later, is repeated after a pause. If its answer was lost, the
+//! repetition says that the object exists, and the caller accepts that for names that are hashes. The times of objects
+//! and the clock are the server's. A listing that is not whole is an error.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use stele_backup::BackupError;
+use stele_backup::store::s3::{self, Page, tag};
 use stele_backup::store::{Folder, Listed, Name, Store};
-use stele_ground::calendar::parse_moment;
 use stele_lab::live::s3::sign::{Keys, Request, Signer, hash};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -25,10 +26,6 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::failure::{Failure, Outcome};
 
-/// A request that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Attempts of a request whose connection breaks.
-const ATTEMPTS: u32 = 3;
 /// Bytes of an answer that is a listing or an error.
 const TEXT_MAX: u64 = 8 << 20;
 /// Connections that are kept.
@@ -131,6 +128,40 @@ impl Bucket {
     async fn attempt(&self, ask: Ask<'_>, body: &Bytes, digest: &str) -> std::result::Result<Answer, Broken> {
         let broken =
             |error: &dyn std::fmt::Display| Broken(format!("the connection to {} broke: {error}", self.authority));
+        let silent =
+            |limit: Duration| Broken(format!("{} does not answer within {} seconds", self.authority, limit.as_secs()));
+        // The time covers the sending of the body; that of the answer may take as long as bytes come.
+        let limit = s3::patience(body.len() as u64);
+        let answered = tokio::time::timeout(limit, self.send(ask, body, digest)).await;
+        let (sender, answer) = answered.map_err(|_| silent(limit))??;
+        let status = answer.status();
+        let date = answer.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned);
+        let max = if status.is_success() { ask.max } else { TEXT_MAX };
+        let mut coming = Limited::new(answer.into_body(), usize::try_from(max).unwrap_or(usize::MAX));
+        let mut body = Vec::new();
+        loop {
+            let frame = tokio::time::timeout(s3::PATIENCE, coming.frame()).await.map_err(|_| silent(s3::PATIENCE))?;
+            let Some(frame) = frame else { break };
+            if let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() {
+                body.extend_from_slice(&data);
+            }
+        }
+        let mut kept = lock(&self.kept);
+        if kept.len() < KEPT_MAX {
+            kept.push(sender);
+        }
+        Ok(Answer { status: status.as_u16(), date, body: body.into() })
+    }
+
+    /// Sends a request, and gives the beginning of the answer.
+    async fn send(
+        &self,
+        ask: Ask<'_>,
+        body: &Bytes,
+        digest: &str,
+    ) -> std::result::Result<(Sender, hyper::Response<Incoming>), Broken> {
+        let broken =
+            |error: &dyn std::fmt::Display| Broken(format!("the connection to {} broke: {error}", self.authority));
         let kept = lock(&self.kept).pop();
         let mut sender = match kept.filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
@@ -147,31 +178,31 @@ impl Bucket {
         let request = request.body(Full::new(body.clone())).map_err(|error| broken(&error))?;
         sender.ready().await.map_err(|error| broken(&error))?;
         let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
-        let status = answer.status();
-        let date = answer.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned);
-        let max = if status.is_success() { ask.max } else { TEXT_MAX };
-        let body = Limited::new(answer.into_body(), usize::try_from(max).unwrap_or(usize::MAX)).collect().await;
-        let body = body.map_err(|error| broken(&error))?.to_bytes();
-        let mut kept = lock(&self.kept);
-        if kept.len() < KEPT_MAX {
-            kept.push(sender);
-        }
-        Ok(Answer { status: status.as_u16(), date, body })
+        Ok((sender, answer))
     }
 
-    /// Asks, again if the connection breaks, and gives the answer if it is a success.
+    /// Asks, again if the connection breaks or the server is busy, and gives the answer if it is a success.
     fn ask(&self, ask: Ask<'_>, body: &[u8]) -> Result<Answer> {
         let (body, digest) = (Bytes::copy_from_slice(body), hash(body));
-        let mut last = String::new();
-        for _ in 0..ATTEMPTS {
-            let attempt = async { tokio::time::timeout(PATIENCE, self.attempt(ask, &body, &digest)).await };
-            match self.runtime.block_on(attempt) {
-                Ok(Ok(answer)) => return judge(&self.place, ask, answer),
-                Ok(Err(Broken(text))) => last = text,
-                Err(_) => last = format!("{} does not answer within {} seconds", self.authority, PATIENCE.as_secs()),
+        let mut last = Err(BackupError::Failed(String::new()));
+        for attempt in 0..s3::ATTEMPTS {
+            last = match self.runtime.block_on(self.attempt(ask, &body, &digest)) {
+                Ok(answer) => {
+                    let code = tag(&String::from_utf8_lossy(&answer.body), "Code").unwrap_or_default();
+                    let is_transient = s3::is_transient(answer.status, &code);
+                    let judged = judge(&self.place, ask, answer);
+                    if !is_transient {
+                        return judged;
+                    }
+                    judged
+                }
+                Err(Broken(text)) => Err(BackupError::Failed(text)),
+            };
+            if attempt + 1 < s3::ATTEMPTS {
+                self.runtime.block_on(tokio::time::sleep(s3::pause(attempt)));
             }
         }
-        Err(BackupError::Failed(last))
+        last
     }
 
     fn put(&self, name: &Name, bytes: &[u8], header: Option<(&str, &str)>) -> Result<()> {
@@ -226,14 +257,6 @@ fn judge(place: &str, ask: Ask<'_>, answer: Answer) -> Result<Answer> {
     })
 }
 
-/// The text of the first element of this name.
-fn tag(text: &str, name: &str) -> Option<String> {
-    let (_, rest) = text.split_once(&format!("<{name}>"))?;
-    let (inside, _) = rest.split_once(&format!("</{name}>"))?;
-    let plain = inside.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&apos;", "'");
-    Some(plain.replace("&amp;", "&"))
-}
-
 /// A value of a query, as it is signed.
 fn encoded(text: &str) -> String {
     let byte = |byte: u8| match byte {
@@ -241,11 +264,6 @@ fn encoded(text: &str) -> String {
         _ => format!("%{byte:02X}"),
     };
     text.bytes().map(byte).collect()
-}
-
-fn seconds(moment: &str) -> Option<u64> {
-    let whole = moment.split_once('.').map_or(moment.to_owned(), |(whole, _)| format!("{whole}Z"));
-    parse_moment(&whole)
 }
 
 impl Store for Bucket {
@@ -286,22 +304,16 @@ impl Store for Bucket {
             query += &format!("list-type=2&max-keys=1000&prefix={}", encoded(&prefix));
             let ask = Ask { method: "GET", path: &path, query: &query, header: None, max: TEXT_MAX };
             let answer = self.ask(ask, b"")?;
-            let text = String::from_utf8_lossy(&answer.body);
-            for part in text.split("<Contents>").skip(1) {
-                let key = tag(part, "Key").and_then(|key| Name::parse(folder, key.strip_prefix(&self.prefix)?));
-                let size = tag(part, "Size").and_then(|size| size.parse().ok());
-                let stored = tag(part, "LastModified").and_then(|moment| seconds(&moment));
-                if let (Some(name), Some(size), Some(stored)) = (key, size, stored) {
-                    each(Listed { name, size, stored })?;
-                }
-            }
-            token = match tag(&text, "IsTruncated").as_deref() {
-                Some("true") => tag(&text, "NextContinuationToken"),
-                _ => None,
-            };
-            if token.is_none() {
+            let page = Page::parse(&String::from_utf8_lossy(&answer.body), folder, &self.prefix)?;
+            page.listed.into_iter().try_for_each(&mut *each)?;
+            if page.next.is_none() {
                 return Ok(());
             }
+            // A server that repeats a part would be asked for ever.
+            if page.next == token {
+                return Err(BackupError::Failed(format!("{}: the listing does not go on", self.place)));
+            }
+            token = page.next;
         }
     }
 
@@ -329,14 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listings_are_read_as_servers_write_them() {
-        let text = "<X><Contents><Key>a&amp;b</Key><Size>3</Size></Contents></X>";
-        assert_eq!(
-            (tag(text, "Key").as_deref(), tag(text, "Size").as_deref(), tag(text, "None")),
-            (Some("a&b"), Some("3"), None)
-        );
-        assert_eq!(seconds("1970-01-02T00:00:01.250Z"), Some(86_401));
-        assert_eq!(seconds("1970-01-02T00:00:01Z"), Some(86_401));
+    fn values_of_a_query_are_encoded() {
         assert_eq!(encoded("a/b c+~"), "a%2Fb%20c%2B~");
     }
 }

@@ -2,10 +2,9 @@
 
 use serde_json::json;
 use stele_backup::BackupError;
-use stele_backup::forget::{Candidate, Judged, Policy, judge};
-use stele_backup::repository::Repository;
+use stele_backup::forget::{self, Candidate, Judged, Policy, judge};
+use stele_backup::repository::{Dated, Repository};
 use stele_backup::snapshot::SnapshotId;
-use stele_backup::store::{Folder, Name};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
@@ -30,33 +29,36 @@ fn policy(command: &Forget) -> Policy {
     }
 }
 
+/// What the rules see of a snapshot. None: it cannot be read, which is said.
+fn candidate(repository: &Repository, dated: &Dated) -> Outcome<Option<Candidate>> {
+    let is = match repository.snapshot(&dated.id) {
+        Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
+            eprintln!("stele: {}", Shown(&error.to_string()));
+            return Ok(None);
+        }
+        snapshot => snapshot?.description,
+    };
+    Ok(Some(Candidate { id: dated.id, stored: dated.stored, series: (is.host, is.paths), tags: is.tags }))
+}
+
+/// By the rules, a snapshot that cannot be read stays.
 fn candidates(repository: &Repository) -> Outcome<Vec<Candidate>> {
-    let mut found = Vec::new();
-    for dated in repository.snapshots()? {
-        // A snapshot that cannot be read stays.
-        let is = match repository.snapshot(&dated.id) {
-            Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
-                eprintln!("stele: {}", Shown(&error.to_string()));
-                continue;
-            }
-            snapshot => snapshot?.description,
-        };
-        let series = (is.host, is.paths);
-        found.push(Candidate { id: dated.id, stored: dated.stored, series, tags: is.tags });
-    }
-    Ok(found)
+    let found = repository.snapshots()?.into_iter().map(|dated| candidate(repository, &dated));
+    Ok(found.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
     let repository = open(&command.place)?;
-    let all = candidates(&repository)?;
     let judged: Vec<Judged> = if command.snapshots.is_empty() {
-        judge(all, &policy(command))?
+        judge(candidates(&repository)?, &policy(command))?
     } else {
         let named = command.snapshots.iter().map(|name| find_snapshot(&repository, name));
-        let named = named.collect::<Outcome<Vec<SnapshotId>>>()?;
-        let candidates = all.into_iter().filter(|candidate| named.contains(&candidate.id));
-        candidates.map(|candidate| Judged { candidate, kept_by: Vec::new() }).collect()
+        let mut named = named.collect::<Outcome<Vec<SnapshotId>>>()?;
+        named.sort_unstable();
+        named.dedup();
+        // One that is named goes, whether it can be read or not.
+        let describe = |dated: &Dated| candidate(&repository, dated).ok().flatten();
+        forget::named(&repository.snapshots()?, &named, describe)?
     };
     let mut rows = Vec::new();
     let mut table = Table::new(&[
@@ -78,7 +80,7 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
         table.row(vec![candidate.id.short(), stored, rules, Shown(&paths.join(" ")).to_string()]);
     }
     for Judged { candidate, .. } in judged.iter().filter(|judged| judged.kept_by.is_empty() && !command.dry_run) {
-        repository.store.remove(&Name::of(Folder::Snapshots, &candidate.id.0))?;
+        forget::remove(&repository, &candidate.id)?;
     }
     if json {
         return print_json(&rows);

@@ -112,7 +112,8 @@ fn save(json: bool, command: &Run) -> Outcome<()> {
             "snapshot": saved.id.to_string(), "parent": saved.parent.map(|id| id.to_string()),
             "files": counts.files, "directories": counts.directories, "others": counts.others,
             "bytes": counts.bytes, "files_read": counts.files_read, "new_bytes": counts.bytes_new,
-            "stored_bytes": counts.bytes_stored, "problems": is.problems, "issues": issues_json(&is.issues),
+            "stored_bytes": counts.bytes_stored, "unreadable_segments": saved.unreadable, "problems": is.problems,
+            "issues": issues_json(&is.issues),
         }))?;
     } else {
         println!("Snapshot {} of {} files, {}.", saved.id.short(), counts.files, Bytes(counts.bytes));
@@ -122,6 +123,10 @@ fn save(json: bool, command: &Run) -> Outcome<()> {
             Bytes(counts.bytes_new),
             Bytes(counts.bytes_stored)
         );
+    }
+    if saved.unreadable > 0 {
+        // This snapshot has all it needs; earlier ones may lack content.
+        eprintln!("stele: {} segments cannot be read; run `stele backup verify --data`", saved.unreadable);
     }
     incomplete(&format!("snapshot {} is incomplete", saved.id.short()), is.problems, &is.issues)
 }

@@ -41,6 +41,9 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
                 continue;
             }
         };
+        if let Some(doubt) = is.doubt(dated.stored) {
+            eprintln!("stele: snapshot {}: {doubt}", dated.id.short());
+        }
         let counts = &is.counts;
         if json {
             rows.push(json!({

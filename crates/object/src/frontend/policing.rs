@@ -1,0 +1,318 @@
+//! What a request asks of a bucket's policy: its actions, and the facts for the conditions.
+//!
+//! The frontend asks before it routes a request, with the bucket and key that the wire crate will find. The archive
+//! judges.
+
+use super::Frontend;
+use crate::query::{Query, decode};
+use crate::refusal::{refuse, translated};
+use crate::serve::Peer;
+use crate::sigv4::Claim;
+use crate::wire::elements;
+use hyper::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, REFERER, USER_AGENT};
+use hyper::{HeaderMap, Method, Uri};
+use s3s::dto::CopySource;
+use s3s::path::{S3Path, parse_path_style};
+use s3s::{S3ErrorCode, S3Result};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use stele_archive::{Actor, Caller, Facts, PolicyRequest, Timestamp, VersionId};
+
+/// Headers that are condition keys as they stand, with `s3:` before their names.
+const HEADERS: [&str; 6] = [
+    "x-amz-acl",
+    "x-amz-content-sha256",
+    "x-amz-copy-source",
+    "x-amz-metadata-directive",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-customer-algorithm",
+];
+
+/// Subresources that decide about the operation on an object, with the actions of GET, PUT and DELETE. Of an action with
+/// two names the second is for a named version.
+const OF_OBJECTS: [(&str, [&[&str]; 3]); 5] = [
+    ("acl", [&["GetObjectAcl", "GetObjectVersionAcl"], &["PutObjectAcl", "PutObjectVersionAcl"], &[]]),
+    ("attributes", [&["GetObjectAttributes", "GetObjectVersionAttributes"], &[], &[]]),
+    ("legal-hold", [&["GetObjectLegalHold"], &["PutObjectLegalHold"], &[]]),
+    ("retention", [&["GetObjectRetention"], &["PutObjectRetention"], &[]]),
+    (
+        "tagging",
+        [
+            &["GetObjectTagging", "GetObjectVersionTagging"],
+            &["PutObjectTagging", "PutObjectVersionTagging"],
+            &["DeleteObjectTagging", "DeleteObjectVersionTagging"],
+        ],
+    ),
+];
+
+/// The same for buckets. AWS has one action for setting and removing most settings.
+const OF_BUCKETS: [(&str, [&str; 3]); 21] = [
+    ("accelerate", ["GetAccelerateConfiguration", "", ""]),
+    ("acl", ["GetBucketAcl", "PutBucketAcl", ""]),
+    ("cors", ["GetBucketCORS", "PutBucketCORS", "PutBucketCORS"]),
+    ("encryption", ["GetEncryptionConfiguration", "PutEncryptionConfiguration", "PutEncryptionConfiguration"]),
+    ("lifecycle", ["GetLifecycleConfiguration", "PutLifecycleConfiguration", "PutLifecycleConfiguration"]),
+    ("location", ["GetBucketLocation", "", ""]),
+    ("logging", ["GetBucketLogging", "PutBucketLogging", ""]),
+    ("notification", ["GetBucketNotification", "PutBucketNotification", ""]),
+    ("object-lock", ["GetBucketObjectLockConfiguration", "PutBucketObjectLockConfiguration", ""]),
+    ("ownershipControls", ["GetBucketOwnershipControls", "PutBucketOwnershipControls", "PutBucketOwnershipControls"]),
+    ("policy", ["GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy"]),
+    ("policyStatus", ["GetBucketPolicyStatus", "", ""]),
+    ("publicAccessBlock", ["GetBucketPublicAccessBlock", "PutBucketPublicAccessBlock", "PutBucketPublicAccessBlock"]),
+    ("replication", ["GetReplicationConfiguration", "PutReplicationConfiguration", "PutReplicationConfiguration"]),
+    ("requestPayment", ["GetBucketRequestPayment", "", ""]),
+    ("tagging", ["GetBucketTagging", "PutBucketTagging", "PutBucketTagging"]),
+    ("uploads", ["ListBucketMultipartUploads", "", ""]),
+    ("versioning", ["GetBucketVersioning", "PutBucketVersioning", ""]),
+    ("versions", ["ListBucketVersions", "", ""]),
+    ("website", ["GetBucketWebsite", "", ""]),
+    // Each key is judged by itself.
+    ("delete", ["", "", ""]),
+];
+
+/// The parts of a request that its policy may speak of.
+pub struct Asked<'r> {
+    pub method: &'r Method,
+    /// As the wire crate routes it.
+    pub uri: &'r Uri,
+    pub query: &'r Query,
+    pub headers: &'r HeaderMap,
+    pub claim: Option<&'r Claim>,
+    /// The request is an upload by a form.
+    pub form: bool,
+    pub peer: &'r Peer,
+    /// The document, if the request has one.
+    pub document: &'r [u8],
+}
+
+impl Frontend {
+    /// Lets the policies of the buckets that a request touches judge it. Returns the caller with the access that they
+    /// add, and for a batch of deletions the facts by which each key is to be judged.
+    pub(super) async fn policed(&self, caller: Caller, asked: Asked<'_>) -> S3Result<(Caller, Option<Arc<Facts>>)> {
+        let path = decode(asked.uri.path(), false);
+        // The wire crate refuses a path that cannot be parsed.
+        let Some(Ok(path)) = path.as_deref().map(parse_path_style) else { return Ok((caller, None)) };
+        let (bucket, key) = match &path {
+            S3Path::Root => return Ok((caller, None)),
+            S3Path::Bucket { bucket } => (bucket.as_ref(), None),
+            S3Path::Object { bucket, key } => (bucket.as_ref(), Some(key.as_ref())),
+        };
+        let mut caller = caller;
+        let policed = self.archive.has_policy(bucket);
+        let mut facts = None;
+        if policed {
+            let all = self.facts(&caller, &asked)?;
+            let requests = requests(&asked, key)?;
+            caller = self.archive.permit(&caller, bucket, &requests, all.clone()).await.map_err(translated)?;
+            facts = (*asked.method == Method::POST && key.is_none()).then(|| Arc::new(all));
+        }
+        if let Some(source) = asked.headers.get("x-amz-copy-source")
+            && let Some(Ok(CopySource::Bucket { bucket, key, version_id })) =
+                source.to_str().ok().map(CopySource::parse)
+            && self.archive.has_policy(&bucket)
+        {
+            let version = version_id.as_deref().and_then(|text| VersionId::parse(text).ok());
+            let action = if version.is_some() { "GetObjectVersion" } else { "GetObject" };
+            let request = PolicyRequest { action, key: Some(&key), version, prefix: "" };
+            let facts = self.facts(&caller, &asked)?;
+            caller = self.archive.permit(&caller, &bucket, &[request], facts).await.map_err(translated)?;
+        }
+        Ok((caller, facts))
+    }
+
+    fn facts(&self, caller: &Caller, asked: &Asked<'_>) -> S3Result<Facts> {
+        let mut facts = Facts::default();
+        let now = (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+        facts.set("aws:CurrentTime", stele_ground::calendar::moment(now));
+        facts.set("aws:EpochTime", now.to_string());
+        facts.set("aws:SecureTransport", asked.peer.secure.to_string());
+        if let Some(address) = asked.peer.address {
+            facts.set("aws:SourceIp", address.ip().to_canonical().to_string());
+        }
+        if let Actor::Key(id) = &caller.actor {
+            facts.set("aws:username", id.clone());
+            facts.set("aws:userid", id.clone());
+        }
+        if let Some(claim) = asked.claim {
+            facts.set("s3:signatureversion", "AWS4-HMAC-SHA256");
+            facts.set("s3:authType", if claim.presigned { "REST-QUERY-STRING" } else { "REST-HEADER" });
+        }
+        if asked.form {
+            facts.set("s3:authType", "POST");
+        }
+        let header = |name: HeaderName| asked.headers.get(name).and_then(|value| value.to_str().ok());
+        for (name, key) in [
+            (USER_AGENT, "aws:UserAgent"),
+            (REFERER, "aws:Referer"),
+            (IF_MATCH, "s3:if-match"),
+            (IF_NONE_MATCH, "s3:if-none-match"),
+        ] {
+            if let Some(value) = header(name) {
+                facts.set(key, value);
+            }
+        }
+        for name in HEADERS {
+            if let Some(value) = header(HeaderName::from_static(name)) {
+                facts.set(&format!("s3:{name}"), value);
+            }
+        }
+        for (name, key) in [
+            ("prefix", "s3:prefix"),
+            ("delimiter", "s3:delimiter"),
+            ("max-keys", "s3:max-keys"),
+            ("versionId", "s3:VersionId"),
+        ] {
+            if let Some(value) = asked.query.get(name) {
+                facts.set(key, value);
+            }
+        }
+        self.add_lock(&mut facts, asked, now)?;
+        add_tags(&mut facts, asked)?;
+        Ok(facts)
+    }
+
+    /// The retention and hold that the request asks for, by its headers or its document.
+    fn add_lock(&self, facts: &mut Facts, asked: &Asked<'_>, now: u64) -> S3Result<()> {
+        let header = |name: &'static str| {
+            let value = asked.headers.get(HeaderName::from_static(name))?;
+            value.to_str().ok().map(str::to_owned)
+        };
+        let mut mode = header("x-amz-object-lock-mode");
+        let mut until = header("x-amz-object-lock-retain-until-date");
+        let mut hold = header("x-amz-object-lock-legal-hold");
+        if asked.query.has("retention") || asked.query.has("legal-hold") {
+            for element in elements(asked.document)? {
+                match element.path.rsplit('/').next() {
+                    Some("Mode") => mode = Some(element.text),
+                    Some("RetainUntilDate") => until = Some(element.text),
+                    Some("Status") => hold = Some(element.text),
+                    _ => {}
+                }
+            }
+        }
+        if let Some(mode) = mode {
+            facts.set("s3:object-lock-mode", mode);
+        }
+        if let Some(hold) = hold {
+            facts.set("s3:object-lock-legal-hold", hold);
+        }
+        let parse = |text: &str| s3s::dto::Timestamp::parse(s3s::dto::TimestampFormat::DateTime, text).ok();
+        if let Some(until) = until.as_deref().and_then(parse) {
+            let until = Timestamp(crate::wire::archive_time(until).0);
+            facts.set("s3:object-lock-retain-until-date", stele_ground::calendar::moment(until.seconds()));
+            let days = until.seconds().saturating_sub(now).div_ceil(86_400);
+            facts.set("s3:object-lock-remaining-retention-days", days.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// The tags that the request gives an object, by its header or its document.
+fn add_tags(facts: &mut Facts, asked: &Asked<'_>) -> S3Result<()> {
+    let mut tags = Vec::new();
+    if let Some(text) = asked.headers.get("x-amz-tagging").and_then(|value| value.to_str().ok()) {
+        let query = Query::parse(Some(text));
+        let query =
+            query.ok_or_else(|| refuse(S3ErrorCode::InvalidArgument, "The header 'x-amz-tagging' is invalid."))?;
+        tags.extend(query.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+    if *asked.method == Method::PUT && asked.query.has("tagging") {
+        let mut name = String::new();
+        for element in elements(asked.document)? {
+            match element.path.rsplit('/').next() {
+                Some("Key") => name = element.text,
+                Some("Value") => tags.push((std::mem::take(&mut name), element.text)),
+                _ => {}
+            }
+        }
+    }
+    for (name, value) in tags {
+        facts.add("s3:RequestObjectTagKeys", name.clone());
+        facts.set(&format!("s3:RequestObjectTag/{name}"), value);
+    }
+    Ok(())
+}
+
+/// The actions of a request, by its method and subresource.
+fn requests<'r>(asked: &'r Asked<'_>, key: Option<&'r str>) -> S3Result<Vec<PolicyRequest<'r>>> {
+    let version = asked.query.get("versionId").and_then(|text| VersionId::parse(text).ok());
+    let prefix = asked.query.get("prefix").unwrap_or_default();
+    let request = |action| PolicyRequest { action, key, version, prefix };
+    let actions = match key {
+        Some(_) => of_object(asked)?,
+        None => of_bucket(asked)?,
+    };
+    Ok(actions.into_iter().filter(|action| !action.is_empty()).map(request).collect())
+}
+
+fn verb(method: &Method) -> usize {
+    match *method {
+        Method::PUT => 1,
+        Method::DELETE => 2,
+        _ => 0,
+    }
+}
+
+/// Two subresources at once could be judged as one operation and routed as another.
+fn one_of<T: Copy>(asked: &Asked<'_>, table: &[(&str, T)]) -> S3Result<Option<T>> {
+    let mut named = table.iter().filter(|(name, _)| asked.query.has(name));
+    match (named.next(), named.next()) {
+        (_, Some(_)) => Err(refuse(
+            S3ErrorCode::InvalidArgument,
+            "Conflicting query string parameters: a request names one subresource where a bucket policy is in force.",
+        )),
+        (found, None) => Ok(found.map(|(_, actions)| *actions)),
+    }
+}
+
+fn of_object(asked: &Asked<'_>) -> S3Result<Vec<&'static str>> {
+    let versioned = asked.query.has("versionId");
+    let mut actions = Vec::new();
+    let bypasses = asked.headers.get("x-amz-bypass-governance-retention");
+    if bypasses.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")) {
+        actions.push("BypassGovernanceRetention");
+    }
+    if let Some(of) = one_of(asked, &OF_OBJECTS)? {
+        let names = of.get(verb(asked.method)).copied().unwrap_or_default();
+        actions.extend(names.get(usize::from(versioned)).or_else(|| names.first()));
+        if asked.query.has("attributes") {
+            actions.push(if versioned { "GetObjectVersion" } else { "GetObject" });
+        }
+        return Ok(actions);
+    }
+    let upload = asked.query.has("uploadId");
+    match *asked.method {
+        Method::GET | Method::HEAD if upload => actions.push("ListMultipartUploadParts"),
+        Method::GET | Method::HEAD if versioned => actions.push("GetObjectVersion"),
+        Method::GET | Method::HEAD => actions.push("GetObject"),
+        Method::DELETE if upload => actions.push("AbortMultipartUpload"),
+        Method::DELETE if versioned => actions.push("DeleteObjectVersion"),
+        Method::DELETE => actions.push("DeleteObject"),
+        _ => {
+            actions.push("PutObject");
+            for (header, action) in [
+                ("x-amz-tagging", "PutObjectTagging"),
+                ("x-amz-object-lock-mode", "PutObjectRetention"),
+                ("x-amz-object-lock-legal-hold", "PutObjectLegalHold"),
+            ] {
+                if asked.headers.contains_key(header) {
+                    actions.push(action);
+                }
+            }
+        }
+    }
+    Ok(actions)
+}
+
+fn of_bucket(asked: &Asked<'_>) -> S3Result<Vec<&'static str>> {
+    if let Some(of) = one_of(asked, &OF_BUCKETS)? {
+        return Ok(of.get(verb(asked.method)).copied().into_iter().collect());
+    }
+    Ok(vec![match *asked.method {
+        Method::PUT => "CreateBucket",
+        Method::DELETE => "DeleteBucket",
+        Method::POST => "",
+        _ => "ListBucket",
+    }])
+}
