@@ -75,11 +75,11 @@ impl Archive {
             change: 0,
             note: Place::default(),
             share: None,
-            classes: None,
             lifecycle: None,
             cors: None,
             policy: None,
             access_block: None,
+            classes: None,
         };
         let event = Event::new(caller, Action::CreateBucket).bucket(name);
         let absent = Transaction::new().absent(BUCKETS, keys::short(number));
@@ -202,11 +202,11 @@ impl Archive {
         caller.require_role(roles, Action::ChangeBucket)?;
         let mut row = bucket.row.clone();
         let event = Event::new(caller, Action::ChangeBucket).bucket(name).detail(change.to_string());
-        if let BucketChange::Classes(classes) = &change {
-            store.check_bindings(classes)?;
-        }
         if let BucketChange::Policy(Some(policy)) = &change {
             self.check_policy(&bucket, policy)?;
+        }
+        if let BucketChange::Classes(classes) = &change {
+            store.check_bindings(classes)?;
         }
         apply(&mut row, change)?;
         if row == bucket.row {

@@ -137,6 +137,7 @@ fn what_is_printed_for_machines_is_documented() {
     one("Access keys", &["key", "narrow", key["access_key"].as_str().unwrap(), "--prefix", "scans/"]);
     server.put("/records/ledger", b"kept");
     one("stele why", &["why", "records/ledger"]);
+    one("stele self-test", &["self-test"]);
     one("Matters", &["matter", "open", "smith", "--reason", "Smith v. Jones"]);
     one("stele matter put --dry-run", &["matter", "put", "smith", "--bucket", "records", "--dry-run"]);
     one("Matters", &["matter", "put", "smith", "--bucket", "records"]);

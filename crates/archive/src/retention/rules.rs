@@ -102,14 +102,15 @@ pub(crate) fn initial_retention(
         require_lock(bucket)?;
         bucket.authorize(caller, Access::Retain, key)?;
     }
-    // By the later clock. A retention that counted from the lagging one would end too early.
-    let now = store.later_now();
-    if let Some(retention) = retention {
-        check_future(retention, now)?;
-    }
     // A file of a share is under retention from its commit on, which names the date. Storing its content gives it none. An S3
     // client has no other way to commit: the default is for what it stores, as in any bucket.
     let by_commit = bucket.row.is_share() && caller.path.is_none();
+    // By the later clock. A retention that counted from the lagging one would end too early.
+    let now = store.later_now();
+    if let Some(retention) = retention {
+        // What is appended to a committed file is under the file's own retention, which ends by the compliance clock.
+        check_future(retention, if by_commit { store.compliance_now() } else { now })?;
+    }
     let default = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !by_commit);
     let retention = retention.or(default.map(|default| {
         let until = now.plus_days(default.period.days()).min(Timestamp::LATEST);

@@ -17,6 +17,7 @@ pub mod manual;
 pub mod matter;
 pub mod pool;
 pub mod rebuild;
+pub mod self_test;
 pub mod serve;
 pub mod share;
 pub mod top;
@@ -48,6 +49,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Bucket(command) => archive::bucket(&site, json, command).await,
         Command::Key(command) => archive::key(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,
+        Command::SelfTest { bucket } => self_test::run(&site, json, bucket).await,
         Command::Matter(command) => matter::run(&site, json, command).await,
         Command::Find(find) => find::run(&site, json, find).await,
         Command::Class(command) => class::class(&site, json, command).await,
