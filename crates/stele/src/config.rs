@@ -272,6 +272,8 @@ pub struct Archive {
     pub heads_mail: Vec<String>,
     /// Seconds between two exports of a head.
     pub heads_every: u64,
+    /// Hours between two self-tests of the buckets with Object Lock; 0: only on request.
+    pub self_test_hours: u64,
     /// The largest size that the data volume reaches as the pool grows; `None`: the whole pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_max: Option<Size>,
@@ -288,6 +290,7 @@ impl Default for Archive {
             heads_syslog: Vec::new(),
             heads_mail: Vec::new(),
             heads_every: 3600,
+            self_test_hours: 0,
             data_max: None,
         }
     }

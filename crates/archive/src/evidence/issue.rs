@@ -164,6 +164,7 @@ impl Store {
         receipt.legal_hold = Some(row.hold);
         receipt.retention_mode = row.retention.map(|retention| retention.mode.to_string());
         receipt.keep_until = row.retention.map(|retention| retention.until.to_string());
+        receipt.class = row.class.as_ref().map(|mark| mark.name.clone());
         receipt.sha256 = receipt.sha256.take().or_else(|| whole_sha256(row));
         receipt.parts = parts_of(row, snapshot)?;
         Ok(())

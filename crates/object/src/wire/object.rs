@@ -140,6 +140,7 @@ async fn begin_put(
             input.object_lock_retain_until_date,
         )?,
         legal_hold: hold_of(input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str))?,
+        class: super::receipt::class_named(&request.headers)?,
         condition: write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
         expected: Expected { md5: digests.expected.md5, sha256: None, checksums: digests.expected.checksums.clone() },
         algorithms,
