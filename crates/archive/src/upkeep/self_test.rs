@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::Event;
 use crate::model::action::Action;
+use crate::model::checksum::Expected;
 use crate::model::bucket::{BucketChange, Protection, Versioning};
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Caller, Role};
@@ -161,7 +162,7 @@ impl Archive {
             };
             let mut writer = self.put(tester, request).await?;
             writer.write(bytes::Bytes::from_static(CANARY)).await?;
-            let stored = writer.finish(crate::Expected::default()).await?;
+            let stored = writer.finish(Expected::default()).await?;
             return Ok((stored.version, stored.retention.map_or(retention.until, |kept| kept.until)));
         };
         let until = found.row.retention.map_or(Timestamp(0), |kept| kept.until);
