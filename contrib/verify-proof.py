@@ -173,7 +173,7 @@ class History:
     """What the records say of one version."""
 
     def __init__(self):
-        self.stored, self.until, self.holds = [], [], []
+        self.stored, self.retentions, self.holds, self.removed = [], [], [], []
 
     def add(self, number, action, detail):
         detail = detail or ""
@@ -187,11 +187,13 @@ class History:
                 self.holds.append((number, True))
         if action == 9:
             self.holds.append((number, detail == "on"))
-        date = re.search(r" until ([^,]+)", detail)
+        if action == 6 or action == 17 and not detail.startswith("its "):
+            self.removed.append(number)
+        kept = re.search(r"(\S+) until ([^,]+)", detail)
         if action == 8 and detail.startswith("none"):
-            self.until.append((number, None))
-        elif action in (5, 8, 13) and date:
-            self.until.append((number, date[1]))
+            self.retentions.append((number, (None, None)))
+        elif action in (5, 8, 13) and kept:
+            self.retentions.append((number, (kept[1], kept[2])))
 
 
 def last_between(changes, first, as_of, now):
@@ -245,8 +247,10 @@ def verify(folder, given):
         first, said = stored[-1]
         content = version["size_bytes"], version["blake3"]
         check(said in (None, content), f"a record says another size or BLAKE3 of {what}")
-        until = last_between(history.until, first, as_of, version["keep_until"])
-        check(until == version["keep_until"], f"a record sets another retention of {what}")
+        check(not any(first <= number <= as_of for number in history.removed), f"a record says that {what} was removed")
+        kept = version["retention_mode"], version["keep_until"]
+        said = last_between(history.retentions, first, as_of, kept)
+        check(said == kept and (kept[0] is None) == (kept[1] is None), f"a record sets another retention of {what}")
         hold = last_between(history.holds, first, as_of, version["legal_hold"])
         check(hold == version["legal_hold"], f"a record says something else of the legal hold of {what}")
         versions.append(version)

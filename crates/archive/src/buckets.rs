@@ -79,6 +79,7 @@ impl Archive {
             cors: None,
             policy: None,
             access_block: None,
+            classes: None,
         };
         let event = Event::new(caller, Action::CreateBucket).bucket(name);
         let absent = Transaction::new().absent(BUCKETS, keys::short(number));
@@ -192,9 +193,10 @@ impl Archive {
         store.writable()?;
         let bucket = store.buckets().by_name(name)?;
         let roles: &[Role] = match change {
-            BucketChange::ObjectLock(_) | BucketChange::Protection(_) | BucketChange::Expiry(_) => {
-                &[Role::RetentionOfficer]
-            }
+            BucketChange::ObjectLock(_)
+            | BucketChange::Protection(_)
+            | BucketChange::Expiry(_)
+            | BucketChange::Classes(_) => &[Role::RetentionOfficer],
             _ => &[Role::StorageAdministrator],
         };
         caller.require_role(roles, Action::ChangeBucket)?;
@@ -202,6 +204,9 @@ impl Archive {
         let event = Event::new(caller, Action::ChangeBucket).bucket(name).detail(change.to_string());
         if let BucketChange::Policy(Some(policy)) = &change {
             self.check_policy(&bucket, policy)?;
+        }
+        if let BucketChange::Classes(classes) = &change {
+            store.check_bindings(classes)?;
         }
         apply(&mut row, change)?;
         if row == bucket.row {
@@ -286,6 +291,25 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         BucketChange::Tags(tags) => {
             check_tags(&tags, TAGS_MAX)?;
             row.tags = tags;
+        }
+        BucketChange::Classes(_) if row.lock.is_none() => {
+            return Err(ArchiveError::InvalidState(format!(
+                "classes need Object Lock; enable it for bucket `{}` first",
+                row.name
+            )));
+        }
+        BucketChange::Classes(_) if row.is_share() => {
+            return Err(ArchiveError::InvalidState(format!(
+                "bucket `{}` is a share: its files have no class",
+                row.name
+            )));
+        }
+        BucketChange::Classes(classes) => row.classes = (!classes.is_empty()).then_some(classes),
+        BucketChange::Share if row.classes.is_some() => {
+            return Err(ArchiveError::InvalidState(format!(
+                "bucket `{}` has classes, and files of a share have none",
+                row.name
+            )));
         }
         BucketChange::Share if row.expiry == ExpiryAction::Delete => return Err(nameless(row)),
         BucketChange::Share if row.lifecycle.is_some() => return Err(nameless(row)),

@@ -6,5 +6,7 @@
 
 pub(crate) mod access_keys;
 pub(crate) mod buckets;
+pub(crate) mod classes;
 pub(crate) mod compensation;
+pub(crate) mod matters;
 pub(crate) mod versions;

@@ -7,8 +7,10 @@ use crate::model::error::{ArchiveError, Result};
 use crate::record::access_key::AccessKeyRow;
 use crate::record::audit::{AuditRow, CheckpointRow, SealedRow};
 use crate::record::bucket::BucketRow;
+use crate::record::class::ClassRow;
 use crate::record::content::{ExtentList, Layout};
 use crate::record::disposal::DisposalRow;
+use crate::record::matter::{MatterRow, ProgressRow};
 use crate::record::part::PartRow;
 use crate::record::segment::SegmentRow;
 use crate::record::settings::{AUDIT_SEALED, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS};
@@ -39,8 +41,11 @@ pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
         record::AUDIT => show::<AuditRow>(table, key, value),
         record::CHECKPOINTS => show::<CheckpointRow>(table, key, value),
         record::TOMBSTONES => show::<TombstoneRow>(table, key, value),
-        record::RETAINED | record::HOLDS => show::<VersionRef>(table, key, value),
+        record::RETAINED | record::HOLDS | record::MATTER_HOLDS => show::<VersionRef>(table, key, value),
         record::DISPOSALS => show::<DisposalRow>(table, key, value),
+        record::CLASSES => show::<ClassRow>(table, key, value),
+        record::MATTERS => show::<MatterRow>(table, key, value),
+        record::MATTER_PROGRESS => show::<ProgressRow>(table, key, value),
         record::OBJECTS => show::<Owner>(table, key, value),
         record::USAGE | record::FREE_SLOTS => Ok(format!("{} bytes", value.len())),
         Table(other) => Err(ArchiveError::InvalidArgument(format!("the archive has no table {other}"))),
@@ -65,6 +70,9 @@ pub const STORE_FORMAT: u32 = crate::space::superblock::FORMAT;
 pub fn store_format(block: &[u8]) -> Option<(u32, u32)> {
     Some((Superblock::format(block)?, crate::space::header::u32_at(block, 12)))
 }
+
+/// The format of the segments that this code writes.
+pub const SEGMENT_FORMAT: u32 = 1;
 
 /// The format that the header of a segment states, if it is one.
 pub fn segment_format(block: &[u8]) -> Option<u32> {

@@ -21,7 +21,7 @@ use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::settings::{
     AUDIT_HEAD, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, Pairing, ReservedRow, SLOTS,
 };
-use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch};
+use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, MATTER_HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch};
 use crate::space::superblock::{FORMAT, Superblock, newer};
 use crate::space::walk::Walk;
 use crate::state::buckets::Buckets;
@@ -237,7 +237,7 @@ impl CatalogState {
             segments,
             key_parts: parts,
             buckets,
-            retained: any(RETAINED)? || any(HOLDS)?,
+            retained: any(RETAINED)? || any(HOLDS)? || any(MATTER_HOLDS)?,
             identity,
             paired,
         })

@@ -6,9 +6,11 @@
 pub(crate) mod access_key;
 pub(crate) mod audit;
 pub(crate) mod bucket;
+pub(crate) mod class;
 pub(crate) mod content;
 pub(crate) mod disposal;
 pub(crate) mod keys;
+pub(crate) mod matter;
 pub(crate) mod part;
 pub(crate) mod request;
 pub(crate) mod segment;
@@ -64,6 +66,16 @@ pub(crate) const OBJECTS: Table = Table(18);
 pub(crate) const REVOKED: Table = Table(19);
 /// Id of a request that waits for another officer's approval: [`request::RequestRow`].
 pub(crate) const REQUESTS: Table = Table(20);
+
+/// Name of a matter: [`matter::MatterRow`].
+pub(crate) const MATTERS: Table = Table(23);
+/// Name of a matter, object: a version under it, a [`version::VersionRef`].
+pub(crate) const MATTER_HOLDS: Table = Table(24);
+/// Name of a matter: how far its selection is processed, a [`matter::ProgressRow`].
+pub(crate) const MATTER_PROGRESS: Table = Table(25);
+
+/// Name of a management class: [`class::ClassRow`].
+pub(crate) const CLASSES: Table = Table(26);
 
 pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {
     minicbor::to_vec(record).expect("encoding into memory cannot fail, and no record type refuses a value").into()

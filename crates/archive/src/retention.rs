@@ -1,8 +1,14 @@
 //! Retention: its rules and changes, the compliance clock, and the requests that take two officers.
 
 pub mod approval;
+pub(crate) mod classes;
 pub mod clock;
 pub(crate) mod doubt;
+pub mod events;
+pub mod find;
+pub(crate) mod holding;
+mod keeping;
+pub(crate) mod matters;
 pub(crate) mod properties;
 pub(crate) mod rules;
 pub mod why;

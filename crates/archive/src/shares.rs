@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use stele_catalog::{CatalogError, Pending, Receipt, Transaction};
+use tokio::sync::OwnedRwLockWriteGuard;
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -35,6 +36,9 @@ pub fn upload_key(path: &str) -> String {
     format!("/{path}")
 }
 
+/// A file that loses no name while this lives.
+pub type FileHeld = Arc<OwnedRwLockWriteGuard<()>>;
+
 /// A file that an S3 key names, in the archive.
 #[derive(Clone, Debug)]
 pub struct Located {
@@ -44,6 +48,9 @@ pub struct Located {
     pub key: String,
     /// The key names a directory, which has no version.
     pub directory: Option<Box<ObjectInfo>>,
+    /// Of a file that was located to change its retention or its hold: kept until that is done, so that no version comes
+    /// under a hold after the name that leads to it has gone.
+    pub held: Option<FileHeld>,
 }
 
 /// The objects of one share, by the paths of its files.

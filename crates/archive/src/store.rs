@@ -2,7 +2,7 @@
 //!
 //! Every piece of state has one owner, and its fields are private to that owner. Shared state is changed in closures
 //! that are not asynchronous (see [`Shared`]), so no lock is held over an await. The few locks that are held over an
-//! await order requests: those of keys, the protection, the witness and the background step.
+//! await order requests: those of keys, the protection, the witness, puts under matters and the background step.
 
 pub mod alongside;
 pub(crate) mod committing;
@@ -47,6 +47,7 @@ use crate::state::caches::Caches;
 use crate::state::clock::ComplianceClock;
 use crate::state::compensations::Compensations;
 use crate::state::disposals::Disposals;
+use crate::state::holding::Holding;
 use crate::state::key_locks::{KeyLock, KeyLocks};
 use crate::state::log_tree::ReceiptLog;
 use crate::state::refusals::Refusals;
@@ -116,6 +117,8 @@ pub(crate) struct Store {
     clock: Shared<ComplianceClock>,
     identity: Shared<IdentityRow>,
     protection: Protection,
+    /// Shared by puts under matters; a close takes it alone.
+    holding: Holding,
 
     // Left by requests to background work.
     abandoned: Abandoned,
@@ -194,6 +197,7 @@ impl Store {
             clock: Shared::new(found.clock),
             identity: Shared::new(found.identity),
             protection: Protection::new(foundation.guard),
+            holding: Holding::default(),
             abandoned: Abandoned::default(),
             disposals: Disposals::default(),
             compensations: Compensations::default(),
@@ -273,6 +277,10 @@ impl Store {
 
     pub fn identity(&self) -> &Shared<IdentityRow> {
         &self.identity
+    }
+
+    pub fn holding(&self) -> &Holding {
+        &self.holding
     }
 
     pub fn disposals(&self) -> &Disposals {

@@ -16,6 +16,7 @@ mod pinning;
 mod reading;
 mod records;
 pub mod registry;
+mod releasing;
 mod restoring;
 mod retention;
 mod saving;
@@ -205,21 +206,8 @@ impl Share {
             counters: Counters::default(),
         };
         share.load()?;
-        match share.step(|core| core.view.row(ROOT)) {
-            Err(FileError::Stale) => {
-                let plant = |change: &mut Change<'_>, _: &mut Numbers| {
-                    tree::plant(change, root.owner, root.mode);
-                    Ok(())
-                };
-                // Versions without a tree: the catalog was rebuilt from the data volume.
-                let orphaned = share.has_versions().await?;
-                share.change(plant).await?;
-                if orphaned {
-                    let count = share.restore(root).await?;
-                    tracing::warn!(share = %share.name, count, "the tree was made anew from archived versions");
-                }
-            }
-            other => drop(other?),
+        if let Some(count) = share.make_tree(root).await? {
+            tracing::warn!(share = %share.name, count, "the tree was made anew from archived versions");
         }
         Ok(share)
     }

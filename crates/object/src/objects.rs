@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use stele_archive::{
     Access, Archive, ArchiveError, ByteRange, Caller, CompleteRequest, Copied, CopyRequest, CopySource, CustomerKey,
-    DeleteRequest, Deleted, Expected, GetRequest, ListPage, ListRequest, ListUploadsRequest, ListVersionsRequest,
-    Located, NewUpload, ObjectInfo, ObjectReader, ObjectWriter, PartInfo, PartRequest, PutRequest, Result, Retention,
-    ShareObjects, Shares, Tags, UploadInfo, UploadsPage, VersionId, VersionsPage, transfer, upload_key,
+    DeleteRequest, Deleted, Expected, FileHeld, GetRequest, ListPage, ListRequest, ListUploadsRequest,
+    ListVersionsRequest, Located, NewUpload, ObjectInfo, ObjectReader, ObjectWriter, PartInfo, PartRequest, PutRequest,
+    Result, Retention, ShareObjects, Shares, Tags, UploadInfo, UploadsPage, VersionId, VersionsPage, transfer,
+    upload_key,
 };
 
 /// The prefix of the names of metadata that belong to the gateway.
@@ -31,6 +32,8 @@ struct Target {
     directory: Option<Box<ObjectInfo>>,
     /// The archive's key is another than the client's.
     placed: bool,
+    /// Keeps the file of a share as it was located, while its retention or its hold is changed.
+    _held: Option<FileHeld>,
 }
 
 impl Objects {
@@ -56,10 +59,16 @@ impl Objects {
         version: Option<VersionId>,
     ) -> Result<Target> {
         let Some(share) = self.share(bucket) else {
-            return Ok(Target { caller: caller.clone(), key: key.to_owned(), directory: None, placed: false });
+            return Ok(Target {
+                caller: caller.clone(),
+                key: key.to_owned(),
+                directory: None,
+                placed: false,
+                _held: None,
+            });
         };
-        let Located { caller, key, directory } = share.locate(caller, access, key, version).await?;
-        Ok(Target { caller, key, directory, placed: true })
+        let Located { caller, key, directory, held } = share.locate(caller, access, key, version).await?;
+        Ok(Target { caller, key, directory, placed: true, _held: held })
     }
 
     /// A target with versions.

@@ -15,8 +15,10 @@ use stele_catalog::{CatalogError, Transaction};
 
 use crate::model::error::Result;
 use crate::record::access_key::AccessKeyRow;
+use crate::record::class::ClassRow;
+use crate::record::matter::MatterRow;
 use crate::record::version::VersionRef;
-use crate::record::{ACCESS_KEYS, BUCKETS, fetch, keys};
+use crate::record::{ACCESS_KEYS, BUCKETS, CLASSES, MATTERS, fetch, keys};
 use crate::state::compensations::NoteSubject;
 use crate::store::{Store, lookup};
 
@@ -48,6 +50,8 @@ impl Store {
                     NoteSubject::Version(at) => self.compensate_version(at).await?,
                     NoteSubject::Bucket(number) => self.compensate_bucket(*number).await?,
                     NoteSubject::AccessKey(id) => self.compensate_access_key(id).await?,
+                    NoteSubject::Matter(name) => self.compensate_matter(name).await?,
+                    NoteSubject::Class(name) => self.compensate_class(name).await?,
                 }
                 self.compensations().remove(&subject);
             }
@@ -68,6 +72,26 @@ impl Store {
         let Some(bucket) = self.buckets().by_number(number) else { return Ok(()) };
         let unchanged = Transaction::new().with_reserve().equals(BUCKETS, keys::short(number), bucket.raw.clone());
         self.write_bucket(number, bucket.row.clone(), unchanged, None, lock).await??;
+        Ok(())
+    }
+
+    async fn compensate_matter(self: &Arc<Store>, name: &str) -> Result<()> {
+        let lock = self.lock_matter(name).await?;
+        let snapshot = self.snapshot()?;
+        let Some(raw) = snapshot.get(MATTERS, name.as_bytes())? else { return Ok(()) };
+        let Some(row) = fetch::<MatterRow>(&*snapshot, MATTERS, name.as_bytes())? else { return Ok(()) };
+        let unchanged = Transaction::new().with_reserve().equals(MATTERS, name.to_string(), raw);
+        self.write_matter(name, row, unchanged, None, lock).await??;
+        Ok(())
+    }
+
+    async fn compensate_class(self: &Arc<Store>, name: &str) -> Result<()> {
+        let lock = self.lock_class(name).await?;
+        let snapshot = self.snapshot()?;
+        let Some(raw) = snapshot.get(CLASSES, name.as_bytes())? else { return Ok(()) };
+        let Some(row) = fetch::<ClassRow>(&*snapshot, CLASSES, name.as_bytes())? else { return Ok(()) };
+        let unchanged = Transaction::new().with_reserve().equals(CLASSES, name.to_string(), raw);
+        self.write_class(name, row, unchanged, None, lock).await??;
         Ok(())
     }
 

@@ -8,11 +8,12 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::check_key;
 use crate::model::error::Result;
+use crate::model::matter::S3;
 use crate::model::principal::{Access, Caller};
 use crate::model::version::VersionId;
 use crate::record::content::{Content, Extent};
 use crate::record::version::{VersionNote, VersionRef, VersionRow};
-use crate::record::{HOLDS, RETAINED, VERSIONS, encode, keys};
+use crate::record::{HOLDS, MATTER_HOLDS, RETAINED, VERSIONS, encode, keys};
 use crate::space::header::Kind;
 use crate::space::places::places;
 use crate::state::buckets::Bucket;
@@ -92,12 +93,14 @@ impl Store {
         let reserve = event.is_none()
             || row.retention != found.row.retention
             || row.hold != found.row.hold
+            || row.matters != found.row.matters
             || row.notified != found.row.notified;
         let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
         let layout = if row.content == Content::Parts { Some(self.layout(row.object)?) } else { None };
         let note = VersionNote { at: at.clone(), row: row.clone(), layout };
         // Before the note: a note whose commit fails needs a compensating note.
-        let _protected = if row.retention.is_some() || row.hold { Some(self.ensure_protected().await?) } else { None };
+        let _protected =
+            if row.retention.is_some() || row.is_held() { Some(self.ensure_protected().await?) } else { None };
         row.note = self.note_within(Some(&writing), reserve, Kind::Version, Some(bucket), row.object, &note).await?;
         let raw = encode(&row);
         let transaction = Transaction::new().with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
@@ -137,11 +140,19 @@ impl Store {
                 transaction = transaction.put(RETAINED, keys::numbers(retention.until.0, after.object), encode(at));
             }
         }
-        match (before.hold, after.hold) {
-            (false, true) => transaction.put(HOLDS, keys::number(after.object), encode(at)),
-            (true, false) => transaction.delete(HOLDS, keys::number(after.object)),
-            _ => transaction,
+        for released in before.matters().filter(|matter| !after.is_under(matter)) {
+            transaction = match released {
+                S3 => transaction.delete(HOLDS, keys::number(before.object)),
+                matter => transaction.delete(MATTER_HOLDS, keys::under(matter, before.object)),
+            };
         }
+        for added in after.matters().filter(|matter| !before.is_under(matter)) {
+            transaction = match added {
+                S3 => transaction.put(HOLDS, keys::number(after.object), encode(at)),
+                matter => transaction.put(MATTER_HOLDS, keys::under(matter, after.object), encode(at)),
+            };
+        }
+        transaction
     }
 }
 

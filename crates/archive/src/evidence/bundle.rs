@@ -106,14 +106,19 @@ pub trait BundleFiles {
 /// Size and BLAKE3.
 type Content = (u64, [u8; 32]);
 
+/// The mode and the end of a retention, in words.
+type Kept = (String, String);
+
 /// What the records say of a version.
 #[derive(Default)]
 struct History {
     /// The records of its storing: number, size and BLAKE3 if stated. A null version is stored again and again.
     stored: Vec<(u64, Option<Content>)>,
-    /// Dates that retention was set to, and holds, with the number of the record.
-    until: Vec<(u64, Option<String>)>,
+    /// Retentions that were set, and holds, with the number of the record.
+    retentions: Vec<(u64, Option<Kept>)>,
     holds: Vec<(u64, bool)>,
+    /// The records of its removal.
+    removed: Vec<u64>,
 }
 
 /// Checks a bundle against this public key, or, without one, against the key in the bundle.
@@ -233,15 +238,25 @@ pub(crate) fn is_selected(row: &AuditRow, bucket: &str, prefix: &str) -> bool {
     row.bucket.as_deref() == Some(bucket) && row.key.as_deref().is_none_or(|key| key.starts_with(prefix))
 }
 
-/// The date that a record sets a retention to; the inner None: it lifts the retention.
-fn date_in(row: &AuditRow) -> Option<Option<String>> {
+/// The retention that a record sets; the inner None: it lifts the retention.
+fn retention_in(row: &AuditRow) -> Option<Option<Kept>> {
     let detail = own_part(row.detail.as_deref()?);
-    let date = || detail.split_once(" until ").and_then(|(_, rest)| rest.split(',').next()).map(str::to_owned);
+    let kept = || {
+        let (before, after) = detail.split_once(" until ")?;
+        let mode = before.rsplit(' ').next()?;
+        Some((mode.to_owned(), after.split(',').next()?.to_owned()))
+    };
     match row.action {
         Action::SetRetention if detail.starts_with("none") => Some(None),
-        Action::SetRetention | Action::PutObject | Action::CompleteUpload => date().map(Some),
+        Action::SetRetention | Action::PutObject | Action::CompleteUpload => kept().map(Some),
         _ => None,
     }
+}
+
+/// Whether a record says that a version is gone. An expiration that only notifies leaves it.
+fn removes(row: &AuditRow) -> bool {
+    let notifies = || row.detail.as_deref().is_some_and(|detail| detail.starts_with("its "));
+    row.action == Action::DeleteObject || (row.action == Action::Expire && !notifies())
 }
 
 fn read_records(files: &dyn BundleFiles, manifest: &Manifest) -> Result<BTreeMap<(String, String), History>, Finding> {
@@ -267,7 +282,8 @@ fn read_records(files: &dyn BundleFiles, manifest: &Manifest) -> Result<BTreeMap
             Action::SetLegalHold => history.holds.push((last, row.detail.as_deref().map(own_part) == Some("on"))),
             _ => {}
         }
-        history.until.extend(date_in(&row).map(|until| (last, until)));
+        history.retentions.extend(retention_in(&row).map(|kept| (last, kept)));
+        history.removed.extend(removes(&row).then_some(last));
         Ok(())
     })?;
     match count == manifest.records {
@@ -299,9 +315,16 @@ fn read_versions(
             return Err(format!("record {number} says another size or BLAKE3 of `{}`", version.key));
         }
         let before = |record: &u64| (number..=version.as_of).contains(record);
-        let until = history.until.iter().rev().find(|(record, _)| before(record));
-        if let Some((record, until)) = until
-            && *until != version.keep_until
+        if let Some(record) = history.removed.iter().find(|record| before(record)) {
+            return Err(format!("record {record} says that `{}` version {} was removed", version.key, version.version));
+        }
+        let kept = version.retention_mode.clone().zip(version.keep_until.clone());
+        if version.retention_mode.is_some() != version.keep_until.is_some() {
+            return Err(format!("the retention of `{}` has no mode or no end", version.key));
+        }
+        let retention = history.retentions.iter().rev().find(|(record, _)| before(record));
+        if let Some((record, said)) = retention
+            && *said != kept
         {
             return Err(format!("record {record} sets another retention of `{}`", version.key));
         }

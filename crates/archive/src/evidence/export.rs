@@ -25,9 +25,10 @@ use crate::model::action::Action;
 use crate::model::checksum::to_hex;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::head::SignedHead;
+use crate::model::matter::S3;
 use crate::model::principal::{Caller, Role};
 use crate::record::audit::AuditRow;
-use crate::record::{AUDIT, VERSIONS as VERSION_TABLE, decode, keys};
+use crate::record::{AUDIT, MATTERS, VERSIONS as VERSION_TABLE, decode, keys};
 use crate::state::buckets::Bucket;
 use crate::store::lookup::Found;
 use crate::store::{Archive, Store};
@@ -38,9 +39,6 @@ const VERSIONS_MAX: usize = 500;
 const RUNS_MAX: u64 = 4;
 /// Versions of a matter in one bundle: their ids are kept in memory.
 const MATTER_MAX: usize = 1_000_000;
-/// The matter of S3's legal hold.
-const MATTER_S3: &str = "s3";
-
 /// What a retention proof is about.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProofSelection {
@@ -92,9 +90,11 @@ impl Archive {
         let allowed = caller.require_role(&[Role::Auditor], Action::Audit);
         store.audited(allowed, event).await?;
         let bucket = store.buckets().by_name(&selection.bucket)?;
-        if let Some(matter) = selection.matter.as_deref().filter(|matter| *matter != MATTER_S3) {
+        if let Some(matter) = selection.matter.as_deref().filter(|matter| *matter != S3)
+            && store.snapshot()?.get(MATTERS, matter.as_bytes())?.is_none()
+        {
             return Err(ArchiveError::InvalidArgument(format!(
-                "there is no matter `{matter}`; the matter of S3's legal hold is `{MATTER_S3}`"
+                "there is no matter `{matter}`; the matter of S3's legal hold is `{S3}`"
             )));
         }
         if !store.is_read_only() {
@@ -188,7 +188,7 @@ impl ProofExport {
             let (_, key, _) = keys::split(record_key)?;
             let found = Found::of(record_key, value, false)?;
             let row = &found.row;
-            if self.chosen.is_some() && !row.hold {
+            if self.selection.matter.as_deref().is_some_and(|matter| !row.is_under(matter)) {
                 continue;
             }
             let version = ProvenVersion {

@@ -145,6 +145,7 @@ impl Store {
         let version = row.version.as_deref().map(VersionId::parse).transpose()?;
         if let Some(version) = version
             && let Some(found) = lookup::version(&*snapshot, bucket, key, Some(version))?
+            && !(found.row.null && self.is_stored_since(&*snapshot, bucket, key, record)?)
         {
             self.state_of(&found, &*snapshot, &mut receipt)?;
         }
@@ -163,9 +164,21 @@ impl Store {
         receipt.legal_hold = Some(row.hold);
         receipt.retention_mode = row.retention.map(|retention| retention.mode.to_string());
         receipt.keep_until = row.retention.map(|retention| retention.until.to_string());
+        receipt.class = row.class.as_ref().map(|mark| mark.name.clone());
         receipt.sha256 = receipt.sha256.take().or_else(|| whole_sha256(row));
         receipt.parts = parts_of(row, snapshot)?;
         Ok(())
+    }
+
+    /// Whether the null version of a key was stored again after a record. The version that is there now is then not the one
+    /// that the record is about.
+    fn is_stored_since(&self, snapshot: &dyn Snapshot, bucket: &Bucket, key: &str, record: u64) -> Result<bool> {
+        let id = VersionId::Null.to_string();
+        let is_it = |row: &AuditRow| {
+            let made = matches!(row.action, Action::PutObject | Action::CompleteUpload | Action::AddDeleteMarker);
+            made && row.refused.is_none() && concerns(row, bucket.name(), key) && row.version.as_ref() == Some(&id)
+        };
+        Ok(search(snapshot, record + 1, Timestamp(u64::MAX), false, is_it)?.is_some())
     }
 
     /// The number of the record that says how a version was stored.

@@ -77,6 +77,15 @@ pub enum Action {
     /// A reduction of an access key's rights.
     #[n(31)]
     NarrowAccessKey,
+    /// A named matter was opened or closed, or put on or released from versions.
+    #[n(32)]
+    Matter,
+    /// A version of a management class was made or activated, or an event was told.
+    #[n(33)]
+    Class,
+    /// The store tried what must be refused, on a record of its own.
+    #[n(34)]
+    SelfTest,
 }
 
 impl fmt::Display for Action {

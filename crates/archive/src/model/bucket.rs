@@ -4,6 +4,7 @@ use std::fmt;
 
 use minicbor::{Decode, Encode};
 
+use crate::model::class::Bindings;
 use crate::model::cors::CorsRule;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::lifecycle::LifecycleRule;
@@ -180,6 +181,8 @@ pub enum BucketChange {
     Anonymous(AnonymousAccess),
     /// Replaces all tags. Empty removes them.
     Tags(Tags),
+    /// Replaces the classes of versions that are stored from now on.
+    Classes(Bindings),
     /// Makes an empty bucket a share of the file gateway, for good.
     Share,
     /// Replaces all lifecycle rules. None removes them.
@@ -238,6 +241,7 @@ impl fmt::Display for BucketChange {
                 let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 write!(f, "tags: {}", if tags.is_empty() { "none".to_owned() } else { tags.join(", ") })
             }
+            BucketChange::Classes(classes) => write!(f, "{classes}"),
             BucketChange::Share => f.write_str("a share of the file gateway"),
             BucketChange::Lifecycle(None) => f.write_str("no lifecycle rules"),
             BucketChange::Lifecycle(Some(rules)) => {
@@ -279,6 +283,8 @@ pub struct BucketInfo {
     pub quota: Quota,
     pub anonymous: AnonymousAccess,
     pub tags: Tags,
+    /// The classes of new versions.
+    pub classes: Bindings,
     /// The bucket is a share: the file gateway alone changes and reads its objects.
     pub share: bool,
 }

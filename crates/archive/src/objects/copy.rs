@@ -94,6 +94,7 @@ impl CopyRequest {
             tags: request.tags.unwrap_or(from.tags),
             retention: request.retention,
             legal_hold: request.legal_hold,
+            class: None,
             condition: request.condition,
             expected: Expected::default(),
             algorithms,

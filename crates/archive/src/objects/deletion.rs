@@ -161,6 +161,8 @@ impl Store {
             note: Place::default(),
             notified: None,
             upload: None,
+            matters: None,
+            class: None,
         };
         let install = Install {
             caller,

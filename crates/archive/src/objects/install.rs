@@ -203,6 +203,9 @@ impl Install<'_> {
             Some(detail) => format!("{detail}, {}", row.content_in_words()),
             None => row.content_in_words(),
         };
+        if let Some(mark) = &row.class {
+            detail.push_str(&format!(", class `{}` version {}", mark.name, mark.version));
+        }
         if let Some(retention) = row.retention {
             detail.push_str(&format!(", {} until {}", retention.mode, retention.until));
         }

@@ -41,6 +41,8 @@ pub struct NewUpload {
     pub tags: Tags,
     pub retention: Option<Retention>,
     pub legal_hold: bool,
+    /// The management class that the request names.
+    pub class: Option<String>,
     pub algorithm: Option<Algorithm>,
     /// None: the usual type for the algorithm.
     pub kind: Option<ChecksumKind>,
@@ -121,6 +123,7 @@ impl Archive {
         check_metadata(&request.metadata)?;
         check_tags(&request.tags, 10)?;
         initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
+        store.named_class(caller, &bucket, &request.key, request.class.as_deref(), &request.tags)?;
         let kind = request.algorithm.map(|algorithm| request.kind.unwrap_or(algorithm.default_kind()));
         let sha = matches!(request.algorithm, Some(Algorithm::Sha1 | Algorithm::Sha256));
         let crc64 = request.algorithm == Some(Algorithm::Crc64Nvme);
@@ -142,6 +145,7 @@ impl Archive {
             tags: request.tags,
             retention: request.retention,
             hold: request.legal_hold,
+            class: request.class,
             algorithm: request.algorithm,
             kind,
             customer: request

@@ -12,6 +12,7 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::{check_key, check_tags};
 use crate::model::checksum::{Algorithm, Checksum, Digests, Expected};
+use crate::model::class::Facts;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
 use crate::model::secrets::CustomerKey;
@@ -55,6 +56,8 @@ pub struct PutRequest {
     /// None: the bucket's default.
     pub retention: Option<Retention>,
     pub legal_hold: bool,
+    /// The management class that the request names.
+    pub class: Option<String>,
     pub condition: WriteCondition,
     /// The digests of the body in the headers.
     pub expected: Expected,
@@ -147,6 +150,7 @@ impl Archive {
             return Err(ArchiveError::TooLarge { limit: BODY_MAX });
         }
         initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
+        store.named_class(caller, &bucket, &request.key, request.class.as_deref(), &request.tags)?;
         if request.condition.is_any() {
             // Checked again before the commit. The early check spares the transfer of the body.
             let snapshot = store.snapshot()?;
@@ -168,6 +172,11 @@ impl Archive {
             ending: None,
         })
     }
+}
+
+/// Empty if the client sent none.
+pub(crate) fn content_type(metadata: &Metadata) -> &str {
+    metadata.headers.get("content-type").map_or("", String::as_str)
 }
 
 /// Every algorithm that a request mentions.
@@ -304,6 +313,14 @@ async fn finish_object(
     let bucket = now;
     let (retention, hold) =
         initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
+    let facts = Facts {
+        key: &request.key,
+        tags: &request.tags,
+        size: digests.length,
+        content_type: content_type(&request.metadata),
+    };
+    let (retention, class) =
+        store.classified(caller, &bucket, request.class.as_deref(), facts, request.retention, retention)?;
     let null = !bucket.versioned();
     let row = VersionRow {
         object: lease.object,
@@ -333,6 +350,8 @@ async fn finish_object(
         note: Place::default(),
         notified: None,
         upload: None,
+        matters: None,
+        class,
     };
     let customer_md5 = request.customer_key.as_ref().map(CustomerKey::md5);
     let install = Install {

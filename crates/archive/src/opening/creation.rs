@@ -10,7 +10,7 @@ use crate::model::time::Reading;
 use crate::record::audit::SealedRow;
 use crate::record::settings::{AUDIT_SEALED, CLOCK, IDENTITY, IdentityRow};
 use crate::record::{SETTINGS, encode};
-use crate::space::superblock::{FORMAT, Superblock, segments_on};
+use crate::space::superblock::{FORMAT_FIRST, Superblock, segments_on};
 use crate::state::clock::ComplianceClock;
 use crate::store::Archive;
 use crate::store::foundation::{Foundation, Options};
@@ -32,6 +32,7 @@ impl Archive {
         foundation.data.zero(0, segment.into()).await?;
         foundation.data.flush().await?;
         let superblock = Superblock {
+            format: FORMAT_FIRST,
             store: id,
             segment,
             created: now.wall,
@@ -82,7 +83,7 @@ fn first_rows(foundation: &Foundation, id: [u8; 16], now: Reading) -> Result<Tra
     let identity = IdentityRow {
         store: id,
         created: now.wall,
-        format: FORMAT,
+        format: FORMAT_FIRST,
         signing: Signing::generate(foundation, &id),
         clean: true,
         rebuilt: None,

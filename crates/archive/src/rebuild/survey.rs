@@ -14,13 +14,15 @@ use crate::model::time::Timestamp;
 use crate::record::access_key::{AccessKeyNote, AccessKeyRow};
 use crate::record::audit::AuditNote;
 use crate::record::bucket::BucketRow;
+use crate::record::class::{ClassNote, ClassRow};
 use crate::record::content::{Content, Extent, Place, Stream};
+use crate::record::matter::{MatterNote, MatterRow};
 use crate::record::part::PartNote;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::settings::{Gap, IdentityNote};
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::{VersionNote, VersionRef};
-use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, PARTS, SETTINGS, TOMBSTONES, VERSIONS, decode};
+use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, PARTS, SETTINGS, TOMBSTONES, VERSIONS, decode};
 use crate::seal::{Secret, open_note};
 use crate::space::BLOCK;
 use crate::space::frames::content_length;
@@ -48,6 +50,8 @@ pub(super) struct Survey {
     pub identity: Option<(u64, IdentityNote)>,
     pub buckets: BTreeMap<u32, (u64, BucketRow, Place)>,
     pub access_keys: BTreeMap<String, (u64, AccessKeyRow, Place)>,
+    pub matters: BTreeMap<String, (u64, MatterRow, Place)>,
+    pub classes: BTreeMap<String, (u64, ClassRow, Place)>,
     pub versions: BTreeMap<u64, (u64, VersionNote, Place)>,
     pub part_notes: BTreeMap<(u64, u64), (u64, PartNote, Place)>,
     /// Object, stream, first frame: the piece.
@@ -265,6 +269,14 @@ impl Survey {
             Kind::AccessKey => {
                 let note: AccessKeyNote = decode(ACCESS_KEYS, &[], note)?;
                 newest(&mut self.access_keys, note.id, (sequence, note.row, place));
+            }
+            Kind::Class => {
+                let note: ClassNote = decode(CLASSES, &[], note)?;
+                newest(&mut self.classes, note.name, (sequence, note.row, place));
+            }
+            Kind::Matter => {
+                let note: MatterNote = decode(MATTERS, &[], note)?;
+                newest(&mut self.matters, note.name, (sequence, note.row, place));
             }
             Kind::Tombstone => {
                 let (at, row): (VersionRef, TombstoneRow) = decode(TOMBSTONES, &[], note)?;

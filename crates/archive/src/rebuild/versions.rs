@@ -10,7 +10,7 @@ use crate::model::error::Result;
 use crate::record::content::{Content, Extent, Layout, Place, Stream};
 use crate::record::part::PartRow;
 use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
-use crate::record::{HOLDS, LAYOUTS, OBJECTS, PARTS, RETAINED, VERSIONS, encode, keys};
+use crate::record::{HOLDS, LAYOUTS, MATTER_HOLDS, OBJECTS, PARTS, RETAINED, VERSIONS, encode, keys};
 use crate::space::places::{place_extents, places};
 
 impl Filling<'_> {
@@ -32,7 +32,7 @@ impl Filling<'_> {
         let mut nulls: BTreeMap<(u32, String), (bool, u64)> = BTreeMap::new();
         let versions = self.survey.versions.values().map(|(_, note, _)| note);
         for note in versions.filter(|note| note.row.null && exists(&self.survey, note)) {
-            let kept = note.row.retention.is_some() || note.row.hold;
+            let kept = note.row.retention.is_some() || note.row.is_held();
             let newest = nulls.entry((note.at.bucket, note.at.key.clone())).or_insert((false, 0));
             *newest = (*newest).max((kept, note.at.number));
         }
@@ -65,6 +65,10 @@ impl Filling<'_> {
         }
         if row.hold {
             self.out.put(HOLDS, keys::number(object), encode(&at)).await?;
+        }
+        for matter in row.matters.iter().flatten() {
+            self.out.put(MATTER_HOLDS, keys::under(matter, object), encode(&at)).await?;
+            self.matters.insert(matter.clone());
         }
         self.count(&at, &row);
         self.out.put(VERSIONS, at.record_key(), encode(&row)).await

@@ -13,9 +13,11 @@ use crate::model::mutation::Mutation;
 use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::bucket::BucketRow;
+use crate::record::class::ClassRow;
 use crate::record::content::Place;
+use crate::record::matter::MatterRow;
 use crate::record::settings::{AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityRow, NUMBERS, ReservedRow, SLOTS};
-use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
+use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
 use crate::space::superblock::Superblock;
 use crate::state::buckets::Bucket;
 use crate::store::foundation::Foundation;
@@ -66,6 +68,8 @@ pub(super) struct Filling<'a> {
     pub live: Vec<Place>,
     /// When the newest version was stored.
     pub latest: Timestamp,
+    /// Matters that a version is under.
+    pub matters: BTreeSet<String>,
     /// Objects that a version refers to.
     pub claimed: BTreeSet<u64>,
     /// The first key slot above all slots that are taken or cannot be read.
@@ -85,6 +89,8 @@ pub(super) async fn write(
     filling.put_buckets().await?;
     filling.put_access_keys().await?;
     filling.put_versions().await?;
+    filling.put_classes().await?;
+    filling.put_matters(foundation.surroundings.now().wall).await?;
     filling.put_tombstones().await?;
     filling.put_usage().await?;
     filling.put_segments().await?;
@@ -103,6 +109,7 @@ impl<'a> Filling<'a> {
             survey,
             live: Vec::new(),
             latest: Timestamp(0),
+            matters: BTreeSet::new(),
             claimed: BTreeSet::new(),
             slots_end,
             usage: BTreeMap::new(),
@@ -129,6 +136,32 @@ impl<'a> Filling<'a> {
             self.report.access_keys += 1;
             let row = AccessKeyRow { note: *place, ..row.clone() };
             self.out.put(ACCESS_KEYS, Bytes::copy_from_slice(id.as_bytes()), encode(&row)).await?;
+        }
+        Ok(())
+    }
+
+    async fn put_classes(&mut self) -> Result<()> {
+        for (name, (_, row, place)) in &self.survey.classes {
+            self.live.push(*place);
+            let row = ClassRow { note: *place, ..row.clone() };
+            self.out.put(CLASSES, Bytes::copy_from_slice(name.as_bytes()), encode(&row)).await?;
+        }
+        Ok(())
+    }
+
+    /// A matter that versions name and of which no note was found is open: its versions stay held.
+    async fn put_matters(&mut self, wall: Timestamp) -> Result<()> {
+        for name in std::mem::take(&mut self.matters) {
+            if !self.survey.matters.contains_key(&name) {
+                self.survey.findings.push(format!("matter `{name}`: its note is missing; it is open again"));
+                let row = MatterRow::found_by_rebuild(wall);
+                self.out.put(MATTERS, Bytes::copy_from_slice(name.as_bytes()), encode(&row)).await?;
+            }
+        }
+        for (name, (_, row, place)) in &self.survey.matters {
+            self.live.push(*place);
+            let row = MatterRow { note: *place, ..row.clone() };
+            self.out.put(MATTERS, Bytes::copy_from_slice(name.as_bytes()), encode(&row)).await?;
         }
         Ok(())
     }

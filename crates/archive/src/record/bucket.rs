@@ -5,6 +5,7 @@ use minicbor::{Decode, Encode};
 use crate::model::bucket::{
     AccessBlock, AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning,
 };
+use crate::model::class::Bindings;
 use crate::model::cors::CorsRule;
 use crate::model::lifecycle::LifecycleRule;
 use crate::model::principal::Actor;
@@ -59,6 +60,9 @@ pub(crate) struct BucketRow {
     pub policy: Option<String>,
     #[n(19)]
     pub access_block: Option<AccessBlock>,
+    /// The classes of versions that are stored from now on.
+    #[n(20)]
+    pub classes: Option<Bindings>,
 }
 
 impl BucketRow {
@@ -75,6 +79,7 @@ impl BucketRow {
             quota: self.quota,
             anonymous: self.anonymous,
             tags: self.tags.clone(),
+            classes: self.classes.clone().unwrap_or_default(),
             share: self.is_share(),
         }
     }

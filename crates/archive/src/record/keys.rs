@@ -23,6 +23,21 @@ pub(crate) fn pair(first: u64, second: u32) -> Bytes {
     bytes.into()
 }
 
+/// An object under a matter. No name of a matter has a zero byte.
+pub(crate) fn under(matter: &str, object: u64) -> Bytes {
+    let mut bytes = all_under(matter);
+    bytes.extend_from_slice(&object.to_be_bytes());
+    bytes.into()
+}
+
+/// The common prefix of all objects under a matter.
+pub(crate) fn all_under(matter: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(matter.len() + 9);
+    bytes.extend_from_slice(matter.as_bytes());
+    bytes.push(0);
+    bytes
+}
+
 pub(crate) fn numbers(first: u64, second: u64) -> Bytes {
     let mut bytes = Vec::with_capacity(16);
     bytes.extend_from_slice(&first.to_be_bytes());

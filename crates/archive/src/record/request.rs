@@ -17,6 +17,12 @@ pub(crate) enum Asked {
     /// The matter `rebuild` of this time ends.
     #[n(2)]
     Release(#[n(0)] Timestamp),
+    /// The matter of this name is closed, and everything under it is released.
+    #[n(3)]
+    CloseMatter(#[n(0)] String),
+    /// The event of a version is taken back: bucket, key and version id.
+    #[n(4)]
+    RevokeEvent(#[n(0)] String, #[n(1)] String, #[n(2)] String),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

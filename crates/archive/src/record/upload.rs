@@ -36,4 +36,7 @@ pub(crate) struct UploadRow {
     /// The random half of the upload id.
     #[n(11)]
     pub salt: u64,
+    /// The management class that the request named.
+    #[n(12)]
+    pub class: Option<String>,
 }

@@ -1,14 +1,18 @@
 //! A version: all its properties except bucket, key and number, which are its record key.
 
+use std::collections::BTreeSet;
+
 use minicbor::{Decode, Encode};
 
-use crate::model::bucket::Versioning;
+use crate::model::bucket::{ExpiryAction, Versioning};
 use crate::model::checksum::{Checksum, to_base64};
+use crate::model::matter::S3;
 use crate::model::principal::Actor;
 use crate::model::secrets::CustomerKey;
 use crate::model::time::Timestamp;
 use crate::model::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
 use crate::record::bucket::BucketRow;
+use crate::record::class::ClassMark;
 use crate::record::content::{Content, Place};
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -61,6 +65,12 @@ pub(crate) struct VersionRow {
     /// The upload it was completed from.
     #[n(19)]
     pub upload: Option<u64>,
+    /// The named matters it is under. S3's legal hold, the matter `s3`, is `hold`.
+    #[n(20)]
+    pub matters: Option<BTreeSet<String>>,
+    /// The class in force when it was stored. Its retention is set from it.
+    #[n(21)]
+    pub class: Option<ClassMark>,
 }
 
 /// Recognises the customer's key without storing it.
@@ -126,6 +136,44 @@ pub(crate) struct VersionNote {
 impl VersionRow {
     pub fn id(&self, number: u64) -> VersionId {
         if self.null { VersionId::Null } else { VersionId::Number(number, self.salt) }
+    }
+
+    /// Whether any matter holds it, S3's legal hold included.
+    pub fn is_held(&self) -> bool {
+        self.hold || self.matters.as_ref().is_some_and(|matters| !matters.is_empty())
+    }
+
+    /// The matters it is under, `s3` included.
+    pub fn matters(&self) -> impl Iterator<Item = &str> {
+        self.hold.then_some(S3).into_iter().chain(self.matters.iter().flatten().map(String::as_str))
+    }
+
+    /// Its class keeps it without an end until an event is told.
+    pub fn awaits_event(&self) -> bool {
+        self.class.as_ref().is_some_and(ClassMark::awaits_event)
+    }
+
+    /// What expiration does with it when its retention has passed.
+    pub fn expiry(&self, bucket: &BucketRow) -> ExpiryAction {
+        self.class.as_ref().map_or(bucket.expiry, |mark| mark.terms.action)
+    }
+
+    pub fn is_under(&self, matter: &str) -> bool {
+        self.matters().any(|name| name == matter)
+    }
+
+    /// Puts it under a matter, or releases it from that matter alone.
+    pub fn put_under(&mut self, matter: &str, on: bool) {
+        if matter == S3 {
+            self.hold = on;
+            return;
+        }
+        let mut matters = self.matters.take().unwrap_or_default();
+        match on {
+            true => matters.insert(matter.into()),
+            false => matters.remove(matter),
+        };
+        self.matters = (!matters.is_empty()).then_some(matters);
     }
 
     pub fn info(&self, bucket: &BucketRow, key: &str, number: u64, latest: bool) -> ObjectInfo {

@@ -15,8 +15,10 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::error::{ArchiveError, Result};
+use crate::model::matter::VersionName;
 use crate::model::principal::{Actor, Caller, Role};
 use crate::model::time::Timestamp;
+use crate::model::version::VersionId;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::request::{Asked, RequestRow};
 use crate::record::settings::{CLOCK, OFFICERS};
@@ -124,6 +126,48 @@ impl Archive {
         Ok(row.info(&id))
     }
 
+    /// One officer asks to take an event back whose date has not come. Another one has to approve.
+    pub async fn request_revocation(&self, caller: &Caller, name: &VersionName) -> Result<RequestInfo> {
+        let store = &self.store();
+        store.writable()?;
+        let event = || {
+            let event = Event::new(caller, store.class_action()).object(&name.bucket, &name.key);
+            event.detail("asks to take its event back".into())
+        };
+        let asked = store.require_approver(caller).and_then(|()| self.revocable(name));
+        let (_, found) = store.audited(asked, event).await?;
+        let version = found.id().to_string();
+        let says = format!(
+            "the event of `{}/{}` version {version} is taken back: the version is kept without an end until an event is told \
+             again",
+            name.bucket, name.key
+        );
+        let asked = Asked::RevokeEvent(name.bucket.clone(), name.key.clone(), version);
+        let (id, row) = store.new_request(caller, asked, says, false);
+        store.audited(store.room_for_request(), event).await?;
+        let event = event().detail(format!("asks with request {id}: {}", row.says));
+        store.record(store.with_request(Transaction::new(), &id, &row), event).await?;
+        Ok(row.info(&id))
+    }
+
+    /// One officer asks to close a matter. Another one has to approve.
+    pub async fn request_close(&self, caller: &Caller, name: &str) -> Result<RequestInfo> {
+        let store = &self.store();
+        store.writable()?;
+        let event = || Event::new(caller, store.matter_action()).detail(format!("asks to close the matter `{name}`"));
+        let asked = store.require_approver(caller).and_then(|()| self.check_closable(name).map(drop));
+        store.audited(asked, event).await?;
+        let says = format!(
+            "the matter `{name}` is closed for good, and every version under it is released from it; those without another \
+             hold or retention can be deleted from then on"
+        );
+        let (id, row) = store.new_request(caller, Asked::CloseMatter(name.into()), says, false);
+        store.audited(store.room_for_request(), event).await?;
+        let event = event().detail(format!("asks with request {id}: {}", row.says));
+        store.record(store.with_request(Transaction::new(), &id, &row), event).await?;
+        Ok(row.info(&id))
+    }
+
     /// All requests that wait for approval.
     pub async fn requests(&self, caller: &Caller) -> Result<Vec<RequestInfo>> {
         let roles = [Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor];
@@ -146,6 +190,20 @@ impl Archive {
             Asked::Officer(key) => self.admit_officer(&row, key, over, event).await,
             Asked::Release(since) => {
                 self.end_rebuild_matter(caller, &row, *since, over, event).await?;
+                Ok(row.says)
+            }
+            Asked::RevokeEvent(bucket, key, version) => {
+                let version = Some(VersionId::parse(version)?);
+                let name = VersionName { bucket: bucket.clone(), key: key.clone(), version };
+                let revoked = self.revoke_event(caller, id, &name, over, event).await;
+                let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
+                store.audited(revoked, event).await?;
+                Ok(row.says)
+            }
+            Asked::CloseMatter(name) => {
+                let closed = self.close_matter(caller, &row, name, over, event).await;
+                let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
+                store.audited(closed, event).await?;
                 Ok(row.says)
             }
         }

@@ -48,7 +48,7 @@ impl Archive {
             require_lock(&bucket)?;
             let now = self.store().compliance_now();
             let retention = retention.map(|retention| at_bucket_level(&bucket, retention));
-            if let Err(reason) = judge_change(&bucket, caller, found.row.retention, retention, bypass_governance, now) {
+            if let Err(reason) = judge_change(&bucket, caller, &found, retention, bypass_governance, now) {
                 let message = format!("the retention of `{}/{key}` stays: {reason}", bucket.name());
                 return Err(retained(&bucket, key, &found, message));
             }

@@ -35,8 +35,14 @@ pub(crate) fn judge(
 ) -> Result<()> {
     let refuse = |message: String| Err(retained(bucket, key, found, message));
     let what = format!("`{}/{key}` version {}", bucket.name(), found.id());
-    if found.row.hold {
-        return refuse(format!("{what} is under legal hold; it can be deleted only after the hold is released"));
+    if let Some(holds) = holds_in_words(found) {
+        return refuse(format!("{what} is under {holds}; it can be deleted only after that is released"));
+    }
+    if let Some(mark) = found.row.class.as_ref().filter(|mark| mark.awaits_event()) {
+        return refuse(format!(
+            "{what} waits for the event from which the retention of its class `{}` counts; no caller can delete it before",
+            mark.name
+        ));
     }
     let Some(retention) = found.row.retention.filter(|retention| retention.until > now) else { return Ok(()) };
     let message = format!("{what} is retained in {} mode until {}", retention.mode, retention.until);
@@ -55,6 +61,21 @@ pub(crate) fn judge(
     }
 }
 
+/// The holds of a version in words: S3's legal hold and named matters. None: there are none.
+pub(crate) fn holds_in_words(found: &Found) -> Option<String> {
+    let named: Vec<String> = found.row.matters.iter().flatten().map(|name| format!("`{name}`")).collect();
+    let named = match named.len() {
+        0 => None,
+        1 => Some(format!("the matter {}", named.join(""))),
+        _ => Some(format!("the matters {}", named.join(", "))),
+    };
+    match (found.row.hold, named) {
+        (false, named) => named,
+        (true, None) => Some("legal hold".into()),
+        (true, Some(named)) => Some(format!("legal hold and {named}")),
+    }
+}
+
 /// The refusal of a change that the version's retention, its hold or the matter `rebuild` forbids.
 pub(crate) fn retained(bucket: &Bucket, key: &str, found: &Found, message: String) -> ArchiveError {
     ArchiveError::Retained {
@@ -63,7 +84,7 @@ pub(crate) fn retained(bucket: &Bucket, key: &str, found: &Found, message: Strin
         version: found.id(),
         mode: found.row.retention.map(|retention| retention.mode),
         until: found.row.retention.map(|retention| retention.until),
-        legal_hold: found.row.hold,
+        legal_hold: found.row.is_held(),
         message,
     }
 }
@@ -81,14 +102,15 @@ pub(crate) fn initial_retention(
         require_lock(bucket)?;
         bucket.authorize(caller, Access::Retain, key)?;
     }
-    // By the later clock. A retention that counted from the lagging one would end too early.
-    let now = store.later_now();
-    if let Some(retention) = retention {
-        check_future(retention, now)?;
-    }
     // A file of a share is under retention from its commit on, which names the date. Storing its content gives it none. An S3
     // client has no other way to commit: the default is for what it stores, as in any bucket.
     let by_commit = bucket.row.is_share() && caller.path.is_none();
+    // By the later clock. A retention that counted from the lagging one would end too early.
+    let now = store.later_now();
+    if let Some(retention) = retention {
+        // What is appended to a committed file is under the file's own retention, which ends by the compliance clock.
+        check_future(retention, if by_commit { store.compliance_now() } else { now })?;
+    }
     let default = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !by_commit);
     let retention = retention.or(default.map(|default| {
         let until = now.plus_days(default.period.days()).min(Timestamp::LATEST);
@@ -135,15 +157,18 @@ pub(crate) fn check_future(retention: Retention, now: Timestamp) -> Result<()> {
 pub(crate) fn judge_change(
     bucket: &Bucket,
     caller: &Caller,
-    before: Option<Retention>,
+    found: &Found,
     after: Option<Retention>,
     bypass: bool,
     now: Timestamp,
 ) -> Result<(), String> {
-    let Some(before) = before.filter(|retention| retention.until > now) else { return Ok(()) };
+    let Some(before) = found.row.retention.filter(|retention| retention.until > now) else { return Ok(()) };
     let longer = after.is_some_and(|after| after.mode == before.mode && after.until >= before.until);
     if longer {
         return Ok(());
+    }
+    if found.row.awaits_event() {
+        return Err("its class keeps it until an event is told; no caller can shorten or lift that".into());
     }
     match before.mode {
         RetentionMode::Compliance => Err(format!(

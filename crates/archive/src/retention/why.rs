@@ -9,6 +9,8 @@ use crate::model::error::Result;
 use crate::model::principal::{Access, Caller, Role};
 use crate::model::time::Timestamp;
 use crate::model::version::{Retention, RetentionMode, VersionId};
+use crate::record::matter::MatterRow;
+use crate::record::{MATTERS, fetch};
 use crate::state::buckets::Bucket;
 use crate::store::Archive;
 use crate::store::lookup::{self, Found};
@@ -28,9 +30,17 @@ pub struct Why {
     /// RFC 3339, on the compliance clock.
     pub retained_until: Option<String>,
     pub legal_hold: bool,
+    /// The matters it is under, by name; `s3` is the legal hold.
+    #[serde(default)]
+    pub matters: Vec<String>,
+    /// Its management class, and the version of that.
+    #[serde(default)]
+    pub class: Option<String>,
+    #[serde(default)]
+    pub class_version: Option<u64>,
     /// What the compliance clock shows now.
     pub compliance_time: String,
-    /// The earliest deletion; none while a legal hold stands.
+    /// The earliest deletion; none while a legal hold or a matter stands.
     pub deletable_from: Option<String>,
     /// One sentence for each rule that applies, with its origin.
     pub reasons: Vec<String>,
@@ -46,12 +56,29 @@ impl Archive {
         let snapshot = store.snapshot()?;
         let found = lookup::existing(&*snapshot, &bucket, key, version)?;
         let mut why = explain(&bucket, key, &found, store.compliance_now());
+        for (place, name) in found.row.matters.iter().flatten().enumerate() {
+            let row: Option<MatterRow> = fetch(&*snapshot, MATTERS, name.as_bytes())?;
+            why.reasons.insert(place, matter_in_words(name, row.as_ref()));
+        }
         if let Err(reason) = store.check_doubt(&bucket) {
             (why.protected, why.deletable_from) = (true, None);
             why.reasons.insert(0, reason);
         }
         Ok(why)
     }
+}
+
+fn matter_in_words(name: &str, row: Option<&MatterRow>) -> String {
+    let about = match row {
+        Some(row) => {
+            let closing = if row.closing.is_some() { "; it is being closed" } else { "" };
+            format!("opened by {} {}: {}{closing}", row.by, row.opened, row.reason)
+        }
+        None => "of which the catalog has no record".into(),
+    };
+    format!(
+        "it is under the matter `{name}`, {about}; a matter has no end, and only a retention officer releases a version from it"
+    )
 }
 
 /// A delete marker has no content and is never retained. The explanation names the versions that it hides.
@@ -74,6 +101,9 @@ fn explain_marker(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> 
         mode: None,
         retained_until: None,
         legal_hold: false,
+        matters: Vec::new(),
+        class: None,
+        class_version: None,
         compliance_time: now.to_string(),
         deletable_from: Some(now.to_string()),
         reasons,
@@ -90,6 +120,16 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
         reasons.push(
             "a legal hold is on it; a hold has no end, and only a caller with the right to retain releases it".into(),
         );
+    }
+    if let Some(mark) = &found.row.class {
+        reasons.push(format!("its class is `{}`, version {}: {}", mark.name, mark.version, mark.terms));
+        match &mark.event {
+            Some(event) => reasons.push(format!("its event was {}, told {} by {}", event.at, event.told, event.by)),
+            None if mark.awaits_event() => {
+                reasons.push("it waits for the event from which its retention counts, and is kept until then".into());
+            }
+            None => {}
+        }
     }
     match (found.row.retention, active) {
         (_, Some(Retention { mode: RetentionMode::Compliance, until })) => reasons.push(format!(
@@ -116,7 +156,9 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
     if found.latest && bucket.versioned() && !found.row.marker {
         reasons.push("a delete without a version id only adds a delete marker, which is always allowed".into());
     }
-    let protected = found.row.hold || active.is_some();
+    let held = found.row.is_held();
+    let kept = held || found.row.awaits_event();
+    let protected = kept || active.is_some();
     Why {
         bucket: bucket.name().into(),
         key: key.into(),
@@ -126,8 +168,11 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
         mode: active.map(|retention| retention.mode.to_string()),
         retained_until: found.row.retention.map(|retention| retention.until.to_string()),
         legal_hold: found.row.hold,
+        matters: found.row.matters().map(str::to_string).collect(),
+        class: found.row.class.as_ref().map(|mark| mark.name.clone()),
+        class_version: found.row.class.as_ref().map(|mark| mark.version),
         compliance_time: now.to_string(),
-        deletable_from: (!found.row.hold).then(|| active.map_or(now, |retention| retention.until).to_string()),
+        deletable_from: (!kept).then(|| active.map_or(now, |retention| retention.until).to_string()),
         reasons,
     }
 }

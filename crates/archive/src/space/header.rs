@@ -36,12 +36,16 @@ pub(crate) enum Kind {
     Identity = 8,
     /// A run of audit records.
     Audit = 9,
+    /// The note of a matter.
+    Matter = 10,
+    /// The note of a management class.
+    Class = 11,
 }
 
 impl Kind {
     fn parse(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Piece, Whole, Version, Part, Bucket, AccessKey, Tombstone, Identity, Audit]
+        [Piece, Whole, Version, Part, Bucket, AccessKey, Tombstone, Identity, Audit, Matter, Class]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }

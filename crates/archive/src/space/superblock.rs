@@ -16,10 +16,16 @@ use crate::space::BLOCK;
 use crate::space::header::{u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"STELEARC";
-pub(crate) const FORMAT: u32 = 1;
+/// The latest format, which a store has from its first named matter on. An older binary would delete versions under
+/// a matter, so it must refuse the store.
+pub(crate) const FORMAT: u32 = 2;
+/// The format of a new store.
+pub(crate) const FORMAT_FIRST: u32 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Superblock {
+    /// From [`FORMAT_FIRST`] to [`FORMAT`].
+    pub format: u32,
     pub store: [u8; 16],
     pub segment: u32,
     pub created: Timestamp,
@@ -79,7 +85,7 @@ impl Superblock {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; BLOCK as usize];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.format.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.segment.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.store);
         bytes[32..40].copy_from_slice(&self.created.0.to_le_bytes());
@@ -103,14 +109,16 @@ impl Superblock {
     pub fn decode(bytes: &[u8]) -> Option<Superblock> {
         let witness = bytes.get(64..).and_then(Witness::decode);
         let bytes = bytes.get(..60)?;
-        if bytes[..8] != MAGIC || u32_at(bytes, 56) != crc32c(&bytes[..56]) || u32_at(bytes, 8) != FORMAT {
+        let format = u32_at(bytes, 8);
+        let known = (FORMAT_FIRST..=FORMAT).contains(&format);
+        if bytes[..8] != MAGIC || u32_at(bytes, 56) != crc32c(&bytes[..56]) || !known {
             return None;
         }
         let (mut store, mut fingerprint) = ([0; 16], [0; 16]);
         store.copy_from_slice(&bytes[16..32]);
         fingerprint.copy_from_slice(&bytes[40..56]);
         let (segment, created) = (u32_at(bytes, 12), Timestamp(u64_at(bytes, 32)));
-        Some(Superblock { store, segment, created, fingerprint, witness })
+        Some(Superblock { format, store, segment, created, fingerprint, witness })
     }
 
     /// Writes both copies. Durable when it returns.
@@ -154,6 +162,16 @@ impl Superblock {
         Ok(())
     }
 
+    /// The later of two copies. A crash while the format was raised leaves one copy with the former format.
+    fn merged(self, other: Superblock) -> Superblock {
+        // A copy of another store is a remnant of an earlier use of the volume.
+        if self.store != other.store {
+            return self;
+        }
+        let later = if self.witness < other.witness { other } else { self };
+        Superblock { format: self.format.max(other.format), ..later }
+    }
+
     /// The later sound copy. None: the volume holds no store. `Newer` if a later version wrote either copy.
     pub async fn read(volume: &Handle) -> Result<Option<Superblock>> {
         if volume.geometry().size.0 < u64::from(BLOCK) * 2 {
@@ -166,13 +184,8 @@ impl Superblock {
                     if let Some(format) = Superblock::format(&block).filter(|format| *format > FORMAT) {
                         return Err(newer("the data volume", format));
                     }
-                    let superblock = Superblock::decode(&block);
-                    // A copy of another store is a remnant of an earlier use of the volume.
-                    let further = |other: &Superblock| {
-                        found.is_none_or(|found| found.store == other.store && found.witness < other.witness)
-                    };
-                    if let Some(superblock) = superblock.filter(further) {
-                        found = Some(superblock);
+                    if let Some(copy) = Superblock::decode(&block) {
+                        found = Some(found.map_or(copy, |before| before.merged(copy)));
                     }
                 }
                 Err(error) => failure = Some(error),

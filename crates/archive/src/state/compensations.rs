@@ -11,6 +11,8 @@ pub(crate) enum NoteSubject {
     Version(VersionRef),
     Bucket(u32),
     AccessKey(String),
+    Matter(String),
+    Class(String),
 }
 
 /// Subjects that need a compensating note: one that states them as they are in the catalog.

@@ -27,6 +27,10 @@ pub(crate) struct Upkeep {
     unmovable: Shared<BTreeSet<u32>>,
     expiry: Shared<Expiry>,
     aging: Shared<Aging>,
+    /// What the last self-test found wrong.
+    self_test: Shared<Option<String>>,
+    /// A matter may have a job under way. Until the first step has looked, none is known.
+    holds_due: Shared<bool>,
     clock_writing: Timer,
     identity_noting: Timer,
     disposal_retry: Timer,
@@ -80,6 +84,8 @@ impl Upkeep {
             unmovable: Shared::default(),
             expiry: Shared::default(),
             aging: Shared::default(),
+            self_test: Shared::default(),
+            holds_due: Shared::new(true),
             clock_writing: Timer::new(WRITE_EVERY),
             identity_noting: Timer::new(NOTE_EVERY),
             disposal_retry: Timer::new(RETRY_EVERY),
@@ -105,6 +111,15 @@ impl Upkeep {
     /// Whether disposals that were set aside are to be tried again.
     pub fn is_retry_due(&self, elapsed: u64) -> bool {
         self.disposal_retry.is_due(elapsed)
+    }
+
+    /// A matter has a job under way.
+    pub fn holds_are_due(&self) {
+        self.holds_due.step(|due| *due = true);
+    }
+
+    pub fn take_holds_due(&self) -> bool {
+        self.holds_due.step(std::mem::take)
     }
 
     pub fn report_later(&self, alarms: Vec<Alarm>) {
@@ -137,6 +152,14 @@ impl Upkeep {
             let waits = expiry.cursor.is_none() && elapsed < expiry.next_pass;
             (!waits).then(|| expiry.cursor.clone())
         })
+    }
+
+    pub fn note_self_test(&self, finding: Option<String>) {
+        self.self_test.step(|known| *known = finding);
+    }
+
+    pub fn self_test_finding(&self) -> Option<String> {
+        self.self_test.look(Clone::clone)
     }
 
     /// Where the pass of the lifecycle rules goes on. None: no pass is due yet.

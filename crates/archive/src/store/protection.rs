@@ -9,7 +9,7 @@ use stele_catalog::{Direction, KeyRange};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 use crate::model::error::{ArchiveError, Result};
-use crate::record::{HOLDS, RETAINED, keys};
+use crate::record::{HOLDS, MATTER_HOLDS, RETAINED, keys};
 use crate::store::Store;
 use crate::store::foundation::Guard;
 
@@ -80,6 +80,8 @@ impl Store {
         let snapshot = self.snapshot()?;
         let later = KeyRange::all().from(keys::numbers(now.0.saturating_add(1), 0));
         let retained = !snapshot.range(RETAINED, &later, 1, Direction::Forward)?.is_empty();
-        Ok(retained || !snapshot.range(HOLDS, &KeyRange::all(), 1, Direction::Forward)?.is_empty())
+        let any =
+            |table| -> Result<bool> { Ok(!snapshot.range(table, &KeyRange::all(), 1, Direction::Forward)?.is_empty()) };
+        Ok(retained || any(HOLDS)? || any(MATTER_HOLDS)?)
     }
 }

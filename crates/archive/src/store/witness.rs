@@ -41,6 +41,18 @@ impl Witnessing {
         self.writing.lock().await
     }
 
+    /// Raises the format of the store, durably, before anything is stored that an older binary must not ignore.
+    pub async fn raise_format(&self, format: u32) -> Result<()> {
+        let _turn = self.take_turn().await;
+        let before = self.superblock();
+        if before.format >= format {
+            return Ok(());
+        }
+        Superblock { format, ..before }.write_somewhere(&self.volume).await?;
+        self.superblock.step(|superblock| superblock.format = format);
+        Ok(())
+    }
+
     /// Writes a witness. Every record that it counts is durable already. A witness that knows less than the present one is
     /// left out.
     pub async fn write(&self, pairing: Pairing, records: u64, link: [u8; 32]) -> Result<()> {

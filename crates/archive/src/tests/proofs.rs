@@ -161,6 +161,8 @@ async fn versions_that_the_records_contradict_are_refused_even_if_signed() {
     let cases = [
         ("versions.jsonl", "\"size_bytes\":50", "\"size_bytes\":51", "another size"),
         ("versions.jsonl", "2030-", "2031-", "another retention"),
+        ("versions.jsonl", "\"COMPLIANCE\"", "\"GOVERNANCE\"", "another retention"),
+        ("versions.jsonl", "\"COMPLIANCE\"", "null", "no mode"),
         ("versions.jsonl", "\"legal_hold\":true", "\"legal_hold\":false", "legal hold"),
         ("versions.jsonl", "even/<0>", "even/<2>", "no record says"),
         ("records.jsonl", "\"record\":4", "\"record\":3", "does not lead to the root"),
@@ -170,6 +172,33 @@ async fn versions_that_the_records_contradict_are_refused_even_if_signed() {
         let finding = verify(&forged).unwrap_err();
         assert!(finding.contains(why), "{from}: {finding}");
     }
+}
+
+#[tokio::test]
+async fn a_version_that_was_removed_is_refused_even_if_signed() {
+    let world = World::new(5);
+    let archive = scene(&world, 1).await;
+    let line = |files: &Files, key: &str| {
+        let text = String::from_utf8(files.0["versions.jsonl"].clone()).unwrap();
+        text.lines().find(|line| line.contains(key)).unwrap().to_owned()
+    };
+    let loose = put(&archive, "records", "loose", b"soon gone").await.unwrap();
+    let before = export(&archive, below("")).await;
+    let request = DeleteRequest {
+        bucket: "records".into(),
+        key: "loose".into(),
+        version: Some(loose.version),
+        ..DeleteRequest::default()
+    };
+    archive.delete(&admin(), request).await.unwrap();
+    put(&archive, "records", "other", b"there").await.unwrap();
+    let after = export(&archive, below("")).await;
+    let (gone, there) = (line(&before, "loose"), line(&after, "other"));
+    let as_of = |line: &str| line.rsplit_once("\"as_of\":").unwrap().1.to_owned();
+    let gone = gone.replace(&as_of(&gone), &as_of(&there));
+    let forged = resigned(&archive, &after, "versions.jsonl", &there, &gone).await;
+    let finding = verify(&forged).unwrap_err();
+    assert!(finding.contains("was removed"), "{finding}");
 }
 
 #[tokio::test]

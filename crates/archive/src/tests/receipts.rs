@@ -343,3 +343,22 @@ fn a_path_that_a_client_chose_is_not_taken_for_the_stores_own_words() {
     assert_eq!(content_in(&row(format!("path `9 bytes, blake3 {zeros}"))), None);
     assert_eq!(own_part("path `x until 2099`; none"), "none");
 }
+
+/// In a bucket without versions the null version is another one after each write.
+#[tokio::test]
+async fn a_receipt_of_an_earlier_null_version_does_not_state_the_present_one() {
+    let world = World::new(9);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "plain", NewBucket::default()).await.unwrap();
+    let first = put(&archive, "plain", "k", b"the first").await.unwrap();
+    archive.set_tags(&admin(), "plain", "k", None, Tags::new()).await.unwrap();
+    let tagged = first.logged.unwrap() + 1;
+    let second = put(&archive, "plain", "k", b"the second content").await.unwrap();
+    for (record, size, held) in
+        [(first.logged.unwrap(), Some(9), None), (tagged, None, None), (second.logged.unwrap(), Some(18), Some(false))]
+    {
+        let receipt = archive.receipt(&admin(), "plain", "k", None, Some(record)).await.unwrap();
+        assert_eq!((receipt.size_bytes, receipt.legal_hold), (size, held), "record {record}");
+        receipt.verify(&key_of(&receipt.head)).unwrap();
+    }
+}

@@ -30,6 +30,9 @@ pub struct StepReport {
     pub alarms: Vec<Alarm>,
     pub expired: u64,
     pub notified: u64,
+    /// Versions that were put under matters or released from them.
+    #[serde(default)]
+    pub held: u64,
     /// Keys destroyed and content cleared after deletions.
     pub disposed: u64,
     /// Records moved out of segments, and segments freed.
@@ -67,6 +70,7 @@ impl Archive {
             report.alarms.extend(store.disposal_alarm());
         }
         report.more |= report.disposed as usize >= DISPOSALS;
+        store.hold_step(&mut report).await?;
         store.expire(&mut report).await?;
         store.age(&mut report).await?;
         match store.seal_step().await {

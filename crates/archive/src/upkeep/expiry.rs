@@ -59,14 +59,14 @@ impl Store {
     async fn expire_version(self: &Arc<Store>, at: &VersionRef, now: Timestamp) -> Result<Option<ExpiryAction>> {
         let caller = Caller::system("expiration");
         let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(None) };
-        let action = bucket.row.expiry;
+        let lock = self.lock(at.bucket, &at.key).await?;
+        let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(None) };
+        let action = found.row.expiry(&bucket.row);
         if action == ExpiryAction::Keep {
             return Ok(None);
         }
-        let lock = self.lock(at.bucket, &at.key).await?;
-        let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(None) };
         let passed = found.row.retention.filter(|retention| retention.until <= now);
-        let (Some(retention), false) = (passed, found.row.hold) else { return Ok(None) };
+        let (Some(retention), false) = (passed, found.row.is_held()) else { return Ok(None) };
         let event = Event::new(&caller, Action::Expire).object(bucket.name(), &at.key).version(found.id());
         match action {
             ExpiryAction::Notify if found.row.notified == Some(true) => Ok(None),
@@ -80,12 +80,17 @@ impl Store {
                     self.remove(Transaction::new(), &caller, &bucket, &at.key, &found, Cause::Expired).await?;
                 let transaction = bucket.count(transaction, -1, -(found.row.size as i64));
                 let event = event.detail(format!(
-                    "disposed of: {} bytes, blake3 {}, stored {}, {} until {}, compliance time {now}",
+                    "disposed of: {} bytes, blake3 {}, stored {}, {} until {}{}, compliance time {now}",
                     found.row.size,
                     found.row.fingerprint(),
                     found.row.modified,
                     retention.mode,
-                    retention.until
+                    retention.until,
+                    found
+                        .row
+                        .class
+                        .as_ref()
+                        .map_or(String::new(), |mark| format!(" by class `{}` version {}", mark.name, mark.version))
                 ));
                 self.commit_removal(transaction, event, removed, &bucket, &at.key, &found, lock).await?;
                 Ok(Some(action))

@@ -18,11 +18,15 @@ use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::Caller;
 use crate::record::access_key::{AccessKeyNote, AccessKeyRow};
 use crate::record::bucket::BucketRow;
+use crate::record::class::{ClassNote, ClassRow};
 use crate::record::content::{CHUNK_EXTENTS, Content, Extent, ExtentList, Place, Stream};
+use crate::record::matter::{MatterNote, MatterRow};
 use crate::record::part::{PartNote, PartRow};
 use crate::record::segment::SegmentUse;
 use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
-use crate::record::{ACCESS_KEYS, BUCKETS, EXTENTS, OBJECTS, PARTS, SEGMENTS, VERSIONS, decode, encode, fetch, keys};
+use crate::record::{
+    ACCESS_KEYS, BUCKETS, CLASSES, EXTENTS, MATTERS, OBJECTS, PARTS, SEGMENTS, VERSIONS, decode, encode, fetch, keys,
+};
 use crate::seal::open_note;
 use crate::space::appender::Record;
 use crate::space::header::{Kind, RECORD_HEADER, RecordHeader};
@@ -122,6 +126,8 @@ impl Store {
             Kind::Part => self.keep_part(here, &header).await,
             Kind::Bucket => self.keep_bucket(here, &header).await,
             Kind::AccessKey => self.keep_access_key(here, &header).await,
+            Kind::Matter => self.keep_matter(here, &header).await,
+            Kind::Class => self.keep_class(here, &header).await,
             Kind::Tombstone | Kind::Identity | Kind::Audit => {
                 let place = self.copy_record(here, &header).await?;
                 self.segments().add_live(place);
@@ -369,6 +375,46 @@ impl Store {
         Ok(true)
     }
 
+    async fn keep_matter(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
+        let payload = self.payload(here, header).await?;
+        let note = self
+            .note_of(header, &payload)
+            .ok_or_else(|| ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"))?;
+        let MatterNote { name, .. } = decode(MATTERS, &[], &note)?;
+        let _lock = self.lock_matter(&name).await?;
+        let Some(raw) = self.snapshot()?.get(MATTERS, name.as_bytes())? else { return Ok(false) };
+        let mut row: MatterRow = decode(MATTERS, name.as_bytes(), &raw)?;
+        if (row.note.segment, row.note.at) != (here.segment, here.at) {
+            return Ok(false);
+        }
+        row.note = self.appender().append(Record::note(header.clone(), &payload), true).await?.await?;
+        let transaction =
+            Transaction::new().with_reserve().equals(MATTERS, name.clone(), raw).put(MATTERS, name, encode(&row));
+        self.catalog().commit(transaction).await?;
+        self.moved(here, row.note);
+        Ok(true)
+    }
+
+    async fn keep_class(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
+        let payload = self.payload(here, header).await?;
+        let note = self
+            .note_of(header, &payload)
+            .ok_or_else(|| ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"))?;
+        let ClassNote { name, .. } = decode(CLASSES, &[], &note)?;
+        let _lock = self.lock_class(&name).await?;
+        let Some(raw) = self.snapshot()?.get(CLASSES, name.as_bytes())? else { return Ok(false) };
+        let mut row: ClassRow = decode(CLASSES, name.as_bytes(), &raw)?;
+        if (row.note.segment, row.note.at) != (here.segment, here.at) {
+            return Ok(false);
+        }
+        row.note = self.appender().append(Record::note(header.clone(), &payload), true).await?.await?;
+        let transaction =
+            Transaction::new().with_reserve().equals(CLASSES, name.clone(), raw).put(CLASSES, name, encode(&row));
+        self.catalog().commit(transaction).await?;
+        self.moved(here, row.note);
+        Ok(true)
+    }
+
     /// Walks the whole catalog for a reference into a segment. Slow; only for segments with doubtful bytes.
     pub(crate) fn refers_to(&self, segment: u32) -> Result<bool> {
         Ok(self.live_by_segment()?.contains_key(&segment))
@@ -407,6 +453,16 @@ impl Store {
         })?;
         scan(self.catalog(), ACCESS_KEYS, |key, value| {
             let row: AccessKeyRow = decode(ACCESS_KEYS, key, value)?;
+            add(&row.note, &[]);
+            Ok(())
+        })?;
+        scan(self.catalog(), CLASSES, |key, value| {
+            let row: ClassRow = decode(CLASSES, key, value)?;
+            add(&row.note, &[]);
+            Ok(())
+        })?;
+        scan(self.catalog(), MATTERS, |key, value| {
+            let row: MatterRow = decode(MATTERS, key, value)?;
             add(&row.note, &[]);
             Ok(())
         })?;

@@ -58,6 +58,16 @@ pub struct Worked {
     pub more: bool,
 }
 
+/// Who stores a file.
+#[derive(Clone, Copy)]
+pub(super) enum Storing {
+    /// Background work, or a reader of the version. The gate is taken at the end.
+    Beside,
+    /// A commit that holds the file's gate, so that nothing changes. The version is under this retention from its first
+    /// moment.
+    Held(Option<Retention>),
+}
+
 /// How the end of storing a file went.
 pub(super) enum Stored {
     Done(u64),
@@ -108,7 +118,7 @@ impl Share {
         let mut under_way: FuturesUnordered<_> = due
             .into_iter()
             .take(STORED_AT_ONCE)
-            .map(|inode| async move { (inode, self.store_file(inode, None).await) })
+            .map(|inode| async move { (inode, self.store_file(inode, Storing::Beside).await) })
             .collect();
         while let Some((inode, result)) = under_way.next().await {
             match result {
@@ -145,7 +155,7 @@ impl Share {
     /// Archives a file now. Answers once it is archived.
     pub async fn archive_now(&self, inode: Inode) -> Result<()> {
         for _ in 0..WAITS_MAX {
-            match self.store_file(inode.0, None).await? {
+            match self.store_file(inode.0, Storing::Beside).await? {
                 Stored::Done(_) => return Ok(()),
                 Stored::Later => tokio::task::yield_now().await,
             }
@@ -153,10 +163,9 @@ impl Share {
         Err(FileError::Retry("the file is being changed; it is archived once it is left alone".into()))
     }
 
-    /// Stores a file's content as a version, if it is not stored. `retention`: what the version is to be under; the caller
-    /// holds the file's gate then, so that nothing changes.
-    pub(super) async fn store_file(&self, inode: u64, retention: Option<Retention>) -> Result<Stored> {
-        let held_by_caller = retention.is_some();
+    /// Stores a file's content as a version, if it is not stored.
+    pub(super) async fn store_file(&self, inode: u64, storing: Storing) -> Result<Stored> {
+        let held_by_caller = matches!(storing, Storing::Held(_));
         let (gate, generation, writers, links) = self.step(|core| {
             let writers = core.writers(inode);
             let (row, content) = core.content(inode)?;
@@ -190,7 +199,11 @@ impl Share {
             .user
             .insert("stele-modified".into(), format!("{}.{:09}", row.modified.seconds, row.modified.nanoseconds));
         // What is appended to a committed file is retained as long as the file.
-        let retention = retention.or_else(|| self.retention_of(&row));
+        let retention = match storing {
+            Storing::Held(retention) => retention,
+            Storing::Beside => self.inherited(inode, &row).await?,
+        };
+        let committed = row.committed;
         let mut upload = self.begin_upload(Plan { inode, size, metadata, retention }).await?;
         let mut at = 0;
         while at < size {
@@ -216,8 +229,9 @@ impl Share {
         let unchanged = self.step(|core| {
             let (size_now, writers) = (core.attributes(inode)?.size, core.writers(inode));
             let (row, content) = core.content(inode)?;
-            // A commit may have stored it meanwhile, under its retention: this version would be one without.
-            let same = row.open && (held_by_caller || row.committed.is_none() || row.appends());
+            // A commit may have stored it meanwhile, under its retention: this version would be one without. An extension
+            // may have come: this version would end before its file.
+            let same = row.open && row.committed == committed;
             Ok(same && content.generation == generation && writers == 0 && size_now == size && row.links > 0)
         })?;
         if !unchanged {
@@ -247,9 +261,9 @@ impl Share {
         Ok(Stored::Done(size))
     }
 
-    /// As `store_file`, under the file's gate, for a commit: the version is under `retention` from its first moment.
-    pub(super) async fn store_retained(&self, inode: u64, retention: Retention) -> Result<()> {
-        match self.store_file(inode, Some(retention)).await? {
+    /// As `store_file`, under the file's gate, for a commit.
+    pub(super) async fn store_held(&self, inode: u64, retention: Option<Retention>) -> Result<()> {
+        match self.store_file(inode, Storing::Held(retention)).await? {
             Stored::Done(_) => Ok(()),
             Stored::Later => {
                 Err(FileError::Retry("the file is open for writing; close it before it is committed".into()))

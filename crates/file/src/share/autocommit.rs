@@ -3,7 +3,7 @@
 //! A pass looks at every file of the share, a page at each step. Nothing is remembered between passes but the place, so
 //! that a change of the setting counts for all files, and a start forgets nothing.
 
-use stele_archive::Timestamp;
+use stele_archive::{Retention, Timestamp};
 use stele_catalog::KeyRange;
 use stele_ground::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::records::{INODES, InodeRow, decode, inode_key, last_number, share_key
 use super::retention::WRITE;
 use super::{Core, Share, Worked};
 use crate::model::{Caller, Changes, Moment};
-use crate::{FileError, Inode, Result};
+use crate::{Attributes, FileError, Inode, Result};
 
 /// Files that one step looks at.
 const PAGE: usize = 1024;
@@ -20,14 +20,14 @@ const REST_MIN: Duration = Duration::from_secs(1);
 
 impl Share {
     pub(super) async fn commit_idle(&self, worked: &mut Worked) -> Result<()> {
-        let rules = self.settings().retention;
-        let Some(patience) = rules.commit_after.filter(|_| rules.commits) else { return Ok(()) };
-        // Neither clock alone may make a file look idle.
-        let now = self.wall().min(self.archive.compliance_time());
-        let monotonic = self.surroundings.now().monotonic;
+        let Some(patience) = self.settings().retention.commit_after else { return Ok(()) };
+        if !self.terms().await?.commits {
+            return Ok(());
+        }
+        let (now, monotonic) = (self.idle_clock(), self.surroundings.now().monotonic);
         let due = self.step(|core| core.idle_files(now, monotonic, patience))?;
         for inode in due {
-            match self.commit_left_alone(Inode(inode)).await {
+            match self.commit_left_alone(Inode(inode), patience).await {
                 Ok(true) => worked.committed += 1,
                 Ok(false) | Err(FileError::Stale | FileError::Retry(_)) => {}
                 Err(error) => {
@@ -38,14 +38,22 @@ impl Share {
         Ok(())
     }
 
-    /// Whether it was committed.
-    async fn commit_left_alone(&self, inode: Inode) -> Result<bool> {
-        let before = self.step(|core| core.living(inode))?;
-        let Some(until) = self.settings().retention.end(before.accessed, self.archive.retention_base()) else {
-            return Ok(false);
-        };
+    /// Neither clock alone may make a file look idle.
+    fn idle_clock(&self) -> Timestamp {
+        self.wall().min(self.archive.compliance_time())
+    }
+
+    /// Whether it was committed. Commits of one pass follow one another for as long as they take, and a client may have
+    /// come back to a file meanwhile: the file is looked at again under its gate.
+    async fn commit_left_alone(&self, inode: Inode, patience: Duration) -> Result<bool> {
+        let _held = self.gate_of(inode.0).await?;
+        let now = self.idle_clock();
+        let Some(before) = self.step(|core| core.left_alone(inode.0, now, patience))? else { return Ok(false) };
+        let terms = self.terms().await?;
+        let Some(until) = terms.end(before.accessed, self.archive.retention_base()) else { return Ok(false) };
         let changes = Changes { mode: Some(before.mode & !WRITE), ..Changes::default() };
-        self.commit_file(&Caller::ROOT, inode, before, changes, until).await.map(|_| true)
+        let retention = Retention { mode: terms.mode, until };
+        self.commit_held(&Caller::ROOT, inode, before, changes, retention).await.map(|_| true)
     }
 }
 
@@ -67,17 +75,24 @@ impl Core {
         }
         let mut due = Vec::new();
         for (key, value) in &page {
+            // Most are told apart without a look at their content.
             let row: InodeRow = decode(INODES, key, value)?;
             let inode = last_number(key);
-            if !row.is_file() || row.committed.is_some() || row.links == 0 || self.users.contains_key(&inode) {
-                continue;
-            }
-            let about = self.attributes(inode)?;
-            let idle = |time: Moment| i128::from(now.0) * 1_000_000 - time.nanoseconds() >= i128::from(patience.0);
-            if about.size > 0 && idle(about.modified) && idle(about.changed) {
+            if row.is_file() && row.committed.is_none() && self.left_alone(inode, now, patience)?.is_some() {
                 due.push(inode);
             }
         }
         Ok(due)
+    }
+
+    /// The attributes of a regular file that is not committed, holds content, and was left alone for so long.
+    fn left_alone(&mut self, inode: u64, now: Timestamp, patience: Duration) -> Result<Option<Attributes>> {
+        let row = self.view.row(inode)?;
+        if !row.is_file() || row.committed.is_some() || row.links == 0 || self.users.contains_key(&inode) {
+            return Ok(None);
+        }
+        let about = self.attributes(inode)?;
+        let idle = |time: Moment| i128::from(now.0) * 1_000_000 - time.nanoseconds() >= i128::from(patience.0);
+        Ok(Some(about).filter(|about| about.size > 0 && idle(about.modified) && idle(about.changed)))
     }
 }

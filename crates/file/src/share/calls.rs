@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::records::{self, ROOT};
 use super::tree::{self, Created};
-use super::{ATTRIBUTES_MAX, Share};
+use super::{ATTRIBUTES_MAX, Share, releasing};
 use crate::files::{Changed, Creation, Data, Entry, Files, Listing, Node, Removal, Space, Stability};
 use crate::model::{Access, Attributes, Caller, Changes, Inode, Moment};
 use crate::permission::{granted, may_read};
@@ -51,7 +51,7 @@ impl Files for Share {
             let mut access = granted(caller, &core.living(inode)?, wanted);
             let row = core.view.row(inode.0)?;
             if row.committed.is_some() {
-                (access.modify, access.extend) = (false, access.extend && row.appends());
+                (access.modify, access.extend) = (false, access.extend && self.grows(&row));
             }
             Ok(access)
         })
@@ -122,24 +122,41 @@ impl Files for Share {
 
     async fn remove(&self, caller: &Caller, directory: Inode, name: &[u8], what: Removal) -> Result<Changed> {
         self.alive(&[directory])?;
-        self.removable(caller, directory, name).await?;
-        let clock = self.compliance();
-        let (changed, inode) =
-            self.change(|change, _| tree::remove(change, caller, directory, name, what, clock)).await?;
-        self.note_unnamed(inode)?;
-        Ok(changed)
+        for _ in 0..releasing::ATTEMPTS {
+            let released = self.released(caller, &[(directory, name)]).await?;
+            let clock = self.compliance();
+            let removed = self.change(|change, _| match released.covers(change, caller, (directory, name))? {
+                true => tree::remove(change, caller, directory, name, what, clock).map(Some),
+                false => Ok(None),
+            });
+            if let Some((changed, inode)) = removed.await? {
+                self.note_unnamed(inode)?;
+                return Ok(changed);
+            }
+        }
+        Err(releasing::moved())
     }
 
     async fn rename(&self, caller: &Caller, from: (Inode, &[u8]), to: (Inode, &[u8])) -> Result<(Changed, Changed)> {
         self.alive(&[from.0, to.0])?;
-        self.removable(caller, to.0, to.1).await?;
-        let clock = self.compliance();
-        let (source, target, orphan) =
-            self.change(|change, numbers| tree::rename(change, numbers, caller, from, to, clock)).await?;
-        if let Some(inode) = orphan {
-            self.note_unnamed(inode)?;
+        for _ in 0..releasing::ATTEMPTS {
+            // Both names go: the one that is moved, and the one that is replaced.
+            let released = self.released(caller, &[from, to]).await?;
+            let clock = self.compliance();
+            let renamed = self.change(|change, numbers| {
+                match released.covers(change, caller, from)? && released.covers(change, caller, to)? {
+                    true => tree::rename(change, numbers, caller, from, to, clock).map(Some),
+                    false => Ok(None),
+                }
+            });
+            if let Some((source, target, orphan)) = renamed.await? {
+                if let Some(inode) = orphan {
+                    self.note_unnamed(inode)?;
+                }
+                return Ok((source, target));
+            }
         }
-        Ok((source, target))
+        Err(releasing::moved())
     }
 
     async fn link(&self, caller: &Caller, inode: Inode, directory: Inode, name: &[u8]) -> Result<Entry> {

@@ -21,7 +21,7 @@ use stele_archive::{
     Timestamp, VersionId, VersionsPage,
 };
 use stele_ground::digest::context;
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::sync::{Mutex as Turn, OwnedMutexGuard, OwnedRwLockWriteGuard};
 
 use self::key::Path;
 use super::Share;
@@ -104,14 +104,33 @@ impl ObjectView {
                 if present && row.open {
                     self.archive_now(inode).await?;
                 }
-                Ok(Located { caller, key: key_of(inode), directory: None })
+                // A hold that is acknowledged keeps the name: the file loses none until it is set.
+                let held = match access {
+                    Access::Retain => match self.hold_named(&path, inode).await? {
+                        Some(held) => Some(Arc::new(held)),
+                        None => return Err(ArchiveError::Busy("the path changed meanwhile; try again".into())),
+                    },
+                    _ => None,
+                };
+                Ok(Located { caller, key: key_of(inode), directory: None, held })
             }
             There::Directory(_, row) if path.directory && version.is_none_or(|version| version == VersionId::Null) => {
                 let info = self.directory(key.into(), &row.attributes(0));
-                Ok(Located { caller, key: key.into(), directory: Some(Box::new(info)) })
+                Ok(Located { caller, key: key.into(), directory: Some(Box::new(info)), held: None })
             }
             _ => Err(self.missing(key)),
         }
+    }
+
+    /// Holds the file of a path alone, so that it loses no name. None: the path does not lead to it any more.
+    async fn hold_named(&self, path: &Path<'_>, inode: u64) -> Result<Option<OwnedRwLockWriteGuard<()>>> {
+        let held = match self.share.gate_of(inode).await {
+            Ok(held) => held,
+            Err(FileError::Stale) => return Ok(None),
+            Err(error) => return Err(refusal(error)),
+        };
+        let there = self.look(path)?;
+        Ok(matches!(there, There::File(now, _) if now == inode).then_some(held))
     }
 
     /// Stores what clients of files wrote, so that an object has a version and an entity tag.

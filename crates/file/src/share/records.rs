@@ -89,13 +89,15 @@ pub struct InodeRow {
     /// The content may have changed up to this time, later than `modified` says.
     #[n(20)]
     pub lags: Option<MomentRow>,
-    /// [`APPENDS`].
+    /// [`APPENDS`], [`RESTORING`].
     #[n(21)]
     pub marks: Option<u32>,
 }
 
 /// A committed file that can only grow.
 const APPENDS: u32 = 1;
+/// Of the root: the tree is being made anew from versions, and lacks some of them.
+const RESTORING: u32 = 2;
 
 /// Bytes, encoded as such.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
@@ -270,12 +272,29 @@ impl InodeRow {
 
     /// A committed file that can only grow.
     pub fn appends(&self) -> bool {
-        self.marks.is_some_and(|marks| marks & APPENDS != 0)
+        self.is_marked(APPENDS)
     }
 
     pub fn set_appends(&mut self, appends: bool) {
-        let marks = self.marks.unwrap_or(0) & !APPENDS;
-        self.marks = Some(if appends { marks | APPENDS } else { marks }).filter(|marks| *marks != 0);
+        self.mark(APPENDS, appends);
+    }
+
+    /// Of the root: the tree is being made anew from versions.
+    pub fn restoring(&self) -> bool {
+        self.is_marked(RESTORING)
+    }
+
+    pub fn set_restoring(&mut self, restoring: bool) {
+        self.mark(RESTORING, restoring);
+    }
+
+    fn is_marked(&self, mark: u32) -> bool {
+        self.marks.is_some_and(|marks| marks & mark != 0)
+    }
+
+    fn mark(&mut self, mark: u32, set: bool) {
+        let marks = self.marks.unwrap_or(0) & !mark;
+        self.marks = Some(if set { marks | mark } else { marks }).filter(|marks| *marks != 0);
     }
 
     /// Takes over attributes that a caller may set.

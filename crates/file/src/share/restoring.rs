@@ -4,12 +4,18 @@
 //! Each version carries the path, mode, owner and time that its file had when it was archived. From those the share makes a
 //! tree again, the first time that it is opened with versions and without a root.
 //!
+//! Crash points of a restoration:
+//! 1. before the root is stored: the share has no tree, and the restoration begins anew;
+//! 2. later: the root is marked, and the record of numbers lies above every version's. The next start goes on, and passes over
+//!    files that have a row. No client is served in between.
+//! 3. before the mark is taken away: the next start finds nothing left to do.
+//!
 //! What this cannot bring back: names that changed after the file was archived, modes and owners of directories, further names
 //! of one file, empty directories, symbolic links, special files and extended attributes.
 
 use std::collections::BTreeMap;
 
-use stele_archive::{ListRequest, ObjectInfo};
+use stele_archive::{ListVersionsRequest, ObjectInfo};
 
 use super::reading::{key_of, refused};
 use super::records::{ArchivedRow, InodeRow, ROOT};
@@ -21,46 +27,98 @@ use crate::{FileError, Result};
 const PAGE: usize = 1000;
 /// Where files without a usable path go.
 const FOUND: &str = "lost+found";
+/// Names that are tried for one file or directory.
+const ATTEMPTS: u32 = 1000;
+
+/// The files of a bucket, by its versions.
+pub(super) struct Archived {
+    /// Those that have not been removed.
+    files: Vec<(u64, ObjectInfo)>,
+    /// The highest number of any version, those of removed files too. None: the bucket has no versions.
+    last: Option<u64>,
+}
 
 impl Share {
-    /// Whether the bucket holds versions of files.
-    pub(super) async fn has_versions(&self) -> Result<bool> {
-        let request = ListRequest { bucket: self.name.clone(), limit: 1, ..ListRequest::default() };
-        let page = self.archive.list(&self.caller("opening"), request).await.map_err(|error| refused(&error))?;
-        Ok(!page.objects.is_empty())
+    /// Makes the tree where there is none, and restores what it lacks. Answers how many files were restored, if any were to
+    /// be.
+    pub(super) async fn make_tree(&self, root: Root) -> Result<Option<u64>> {
+        let archived = match self.step(|core| core.view.row(ROOT)) {
+            Ok(row) if !row.restoring() => return Ok(None),
+            Ok(_) => self.archived().await?,
+            Err(FileError::Stale) => {
+                // Versions without a tree: the catalog was rebuilt from the data volume.
+                let archived = self.archived().await?;
+                let restoring = archived.last.map(|last| last + 1);
+                self.change(|change, numbers| {
+                    tree::plant(change, root.owner, root.mode, restoring);
+                    numbers.raise(restoring.unwrap_or(0));
+                    Ok(())
+                })
+                .await?;
+                if restoring.is_none() {
+                    return Ok(None);
+                }
+                archived
+            }
+            Err(error) => return Err(error),
+        };
+        let count = self.restore(root, archived.files).await?;
+        self.change(|change, _| {
+            let mut row = change.row(ROOT)?;
+            row.set_restoring(false);
+            change.put_row(ROOT, row);
+            Ok(())
+        })
+        .await?;
+        Ok(Some(count))
     }
 
-    /// Makes entries for every archived file. Answers how many.
-    pub(super) async fn restore(&self, root: Root) -> Result<u64> {
+    async fn archived(&self) -> Result<Archived> {
         let caller = self.caller("restoring");
-        let mut found: Vec<(u64, ObjectInfo)> = Vec::new();
-        let mut after = None;
+        let mut found = Archived { files: Vec::new(), last: None };
+        let (mut key_marker, mut version_marker) = (None, None);
         loop {
-            let request = ListRequest { bucket: self.name.clone(), limit: PAGE, after, ..ListRequest::default() };
-            let page = self.archive.list(&caller, request).await.map_err(|error| refused(&error))?;
-            after = page.objects.last().map(|object| object.key.clone());
-            let ended = !page.truncated;
-            for object in page.objects {
+            let request = ListVersionsRequest {
+                bucket: self.name.clone(),
+                limit: PAGE,
+                key_marker,
+                version_marker,
+                ..ListVersionsRequest::default()
+            };
+            let page = self.archive.list_versions(&caller, request).await.map_err(|error| refused(&error))?;
+            for object in page.versions {
                 match u64::from_str_radix(&object.key, 16).ok().filter(|inode| key_of(*inode) == object.key) {
-                    Some(inode) if inode > ROOT => found.push((inode, object)),
+                    Some(inode) if inode > ROOT => {
+                        found.last = found.last.max(Some(inode));
+                        if object.latest && !object.delete_marker {
+                            found.files.push((inode, object));
+                        }
+                    }
                     _ => {
                         tracing::warn!(share = %self.name, key = %object.key, "the key is none of a file; it is left alone")
                     }
                 }
             }
-            if ended {
-                break;
+            if !page.truncated {
+                return Ok(found);
             }
+            (key_marker, version_marker) = (page.next_key_marker, page.next_version_marker);
         }
-        let last = found.iter().map(|(inode, _)| *inode).max().unwrap_or(0);
-        self.step(|core| {
-            core.numbers.raise(last + 1);
-            Ok(())
-        })?;
+    }
+
+    /// Makes entries for archived files that have none. Answers how many.
+    async fn restore(&self, root: Root, files: Vec<(u64, ObjectInfo)>) -> Result<u64> {
         let mut directories = BTreeMap::from([(Vec::new(), ROOT)]);
-        let count = found.len() as u64;
-        for (inode, info) in found {
-            self.restore_file(root, &mut directories, inode, &info).await?;
+        let mut count = 0;
+        for (inode, info) in files {
+            match self.step(|core| core.view.row(inode)) {
+                Ok(_) => {}
+                Err(FileError::Stale) => {
+                    self.restore_file(root, &mut directories, inode, &info).await?;
+                    count += 1;
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(count)
     }
@@ -74,24 +132,19 @@ impl Share {
     ) -> Result<()> {
         let path = info.metadata.user.get("stele-path").map(|path| names(path)).filter(|names| sound(names));
         let mut names = path.unwrap_or_else(|| vec![FOUND.into(), key_of(inode).into_bytes()]);
-        let mut name = names.pop().unwrap_or_else(|| key_of(inode).into_bytes());
+        let name = names.pop().unwrap_or_else(|| key_of(inode).into_bytes());
         let parent = self.restore_directories(root, directories, &names).await?;
         let row = row_of(inode, info);
-        loop {
-            let taken = self.change(|change, numbers| {
-                if tree::is_taken(change, parent, &name)? {
-                    return Ok(true);
-                }
-                tree::restore(change, numbers, parent, &name, inode, row.clone())?;
-                Ok(false)
-            });
-            if !taken.await? {
-                return Ok(());
+        for attempt in 0..ATTEMPTS {
+            // Where another file had the name later, this one gets its number behind it.
+            let name = beside(&name, &format!(".inode-{}", key_of(inode)), attempt);
+            let restored =
+                self.change(|change, numbers| tree::restore(change, numbers, parent, &name, inode, row.clone())).await;
+            if restored != Err(FileError::Exists) {
+                return restored;
             }
-            // Another file had the name later: this one gets its number behind it.
-            name.truncate(NAME_MAX - 24);
-            name.extend_from_slice(format!(".inode-{}", key_of(inode)).as_bytes());
         }
+        Err(unnamed(&name))
     }
 
     async fn restore_directories(
@@ -108,18 +161,49 @@ impl Share {
                 continue;
             }
             let name = names.get(depth - 1).ok_or(FileError::NotFound)?;
-            let made = self.change(|change, numbers| {
-                let now = change.now;
-                let row = InodeRow::new(&directory(root, now));
-                let inode = numbers.next(change);
-                tree::restore(change, numbers, parent, name, inode, row)?;
-                Ok(inode)
-            });
-            parent = made.await?;
+            parent = self.restore_directory(root, parent, name.clone()).await?;
             directories.insert(path.to_vec(), parent);
         }
         Ok(parent)
     }
+
+    /// Finds or makes a directory. Where a file has its name, it gets another one: a file's name leads to its versions.
+    async fn restore_directory(&self, root: Root, parent: u64, name: Vec<u8>) -> Result<u64> {
+        for attempt in 0..ATTEMPTS {
+            let name = beside(&name, ".directory", attempt);
+            let made = self.change(|change, numbers| {
+                if let Some(found) = tree::find(change, parent, &name)? {
+                    return Ok(found.row.is_directory().then_some(found.entry.inode));
+                }
+                let row = InodeRow::new(&directory(root, change.now));
+                let inode = numbers.next(change);
+                tree::restore(change, numbers, parent, &name, inode, row)?;
+                Ok(Some(inode))
+            });
+            if let Some(inode) = made.await? {
+                return Ok(inode);
+            }
+        }
+        Err(unnamed(&name))
+    }
+}
+
+/// The name for an attempt: as it was, then with something behind it.
+fn beside(name: &[u8], behind: &str, attempt: u32) -> Vec<u8> {
+    let behind = match attempt {
+        0 => return name.to_vec(),
+        1 => behind.to_owned(),
+        more => format!("{behind}-{more}"),
+    };
+    let mut name = name.to_vec();
+    name.truncate(NAME_MAX - behind.len());
+    name.extend_from_slice(behind.as_bytes());
+    name
+}
+
+fn unnamed(name: &[u8]) -> FileError {
+    let name = String::from_utf8_lossy(name);
+    FileError::Damaged(format!("the tree has no free name beside `{name}` for what has this name in the archive"))
 }
 
 fn directory(root: Root, now: Moment) -> Attributes {

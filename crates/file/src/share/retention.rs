@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use stele_archive::{Retention, RetentionMode, Timestamp};
 use stele_ground::Duration;
+use tokio::sync::OwnedRwLockWriteGuard;
 
 use super::reading::{key_of, refused};
 use super::records::InodeRow;
@@ -26,14 +27,9 @@ use crate::{Attributes, FileError, Inode, Result};
 /// The bits of a mode that allow writing.
 pub(super) const WRITE: u32 = 0o222;
 
-/// How files of a share are committed.
+/// How files of a share are committed, as far as the share says it. Its bucket says the rest.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct RetentionRules {
-    /// The bucket has Object Lock: removing every write permission commits a file.
-    pub commits: bool,
-    pub mode: Option<RetentionMode>,
-    /// Days, where the access time names no date to come.
-    pub default_days: Option<u64>,
     /// A date before this many days from now is moved up to it.
     pub days_min: Option<u64>,
     /// A date after this many days from now is moved down to it.
@@ -42,13 +38,24 @@ pub struct RetentionRules {
     pub commit_after: Option<Duration>,
 }
 
-impl RetentionRules {
-    /// The end of a new retention. None: nothing names a date, and the file is not committed.
-    pub(super) fn end(&self, accessed: Moment, now: Timestamp) -> Option<Timestamp> {
+/// How a file is committed now.
+pub(super) struct Terms {
+    /// The bucket has Object Lock: removing every write permission commits a file.
+    pub commits: bool,
+    pub mode: RetentionMode,
+    /// Days, where the access time names no date to come.
+    default_days: Option<u64>,
+    rules: RetentionRules,
+}
+
+impl Terms {
+    /// The end of a new retention. None: nothing names a date, or the bucket has no Object Lock, and the file is not
+    /// committed.
+    pub fn end(&self, accessed: Moment, now: Timestamp) -> Option<Timestamp> {
         let asked = moment(accessed).filter(|_| is_ahead(accessed, now));
-        let end = asked.or(self.default_days.map(|days| now.plus_days(days)))?;
-        let low = self.days_min.map_or(Timestamp(0), |days| now.plus_days(days));
-        let high = self.days_max.map_or(Timestamp::LATEST, |days| now.plus_days(days));
+        let end = asked.or(self.default_days.map(|days| now.plus_days(days))).filter(|_| self.commits)?;
+        let low = self.rules.days_min.map_or(Timestamp(0), |days| now.plus_days(days));
+        let high = self.rules.days_max.map_or(Timestamp::LATEST, |days| now.plus_days(days));
         Some(end.min(high).max(low).min(Timestamp::LATEST))
     }
 }
@@ -90,9 +97,8 @@ impl Share {
         if let Some(size) = changes.size {
             return self.resize(caller, inode, size, &changes).await;
         }
-        let rules = self.settings().retention;
         let closes = changes.mode.is_some_and(|mode| mode & WRITE == 0) && before.mode & WRITE != 0;
-        if closes && rules.commits && row.is_file() {
+        if closes && row.is_file() {
             let accessed = match changes.accessed {
                 Some(SetTime::At(time)) => time,
                 _ => before.accessed,
@@ -100,8 +106,8 @@ impl Share {
             let base = self.archive.retention_base();
             // An empty file is committed only where a date asks for it.
             let wanted = before.size > 0 || is_ahead(accessed, base);
-            if let Some(until) = rules.end(accessed, base).filter(|_| wanted) {
-                return self.commit_file(caller, inode, before, changes, until).await;
+            if wanted && self.terms().await?.end(accessed, base).is_some() {
+                return self.commit_file(caller, inode, before, changes, accessed).await;
             }
         }
         // Times that are set count from here on: those of earlier writes are recorded first.
@@ -123,20 +129,84 @@ impl Share {
         Ok(Changed { before, after })
     }
 
-    /// Archives the file under its retention, and marks it as committed.
-    pub(super) async fn commit_file(
+    /// How a file is committed now. The bucket is asked anew for each commit, so that no copy of its settings outlives a
+    /// change of them.
+    pub(super) async fn terms(&self) -> Result<Terms> {
+        let bucket = self.archive.bucket(&self.caller("committing"), &self.name).await;
+        let lock = bucket.map_err(|error| refused(&error))?.object_lock;
+        let default = lock.and_then(|lock| lock.default);
+        Ok(Terms {
+            commits: lock.is_some(),
+            mode: default.map_or(RetentionMode::Compliance, |default| default.mode),
+            default_days: default.map(|default| default.period.days()),
+            rules: self.settings().retention,
+        })
+    }
+
+    /// The gate of a file, which every change of its retention and every removal of its names hold alone.
+    pub(super) async fn gate_of(&self, inode: u64) -> Result<OwnedRwLockWriteGuard<()>> {
+        let gate = self.step(|core| Ok(Arc::clone(&core.content(inode)?.1.gate)))?;
+        Ok(gate.write_owned().await)
+    }
+
+    /// Commits a file until the time that `accessed` or the bucket's default names.
+    async fn commit_file(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        before: Attributes,
+        changes: Changes,
+        accessed: Moment,
+    ) -> Result<Changed> {
+        owns(caller, &before)?;
+        let _held = self.gate_of(inode.0).await?;
+        let terms = self.terms().await?;
+        match terms.end(accessed, self.archive.retention_base()) {
+            Some(until) => {
+                self.commit_held(caller, inode, before, changes, Retention { mode: terms.mode, until }).await
+            }
+            None => Err(changed_meanwhile()),
+        }
+    }
+
+    /// As `commit_file`, under the file's gate.
+    pub(super) async fn commit_held(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        before: Attributes,
+        changes: Changes,
+        retention: Retention,
+    ) -> Result<Changed> {
+        match self.step(|core| core.view.row(inode.0))?.committed {
+            None => self.close_held(caller, inode, before, changes, retention.until, Some(retention)).await,
+            Some(_) => Err(changed_meanwhile()),
+        }
+    }
+
+    /// Closes a committed file that could grow, for good. Its retention is the one that it has now, not the one that it had
+    /// when the caller asked: an extension may have come in between.
+    async fn close_file(&self, caller: &Caller, inode: Inode, before: Attributes, changes: Changes) -> Result<Changed> {
+        owns(caller, &before)?;
+        let _held = self.gate_of(inode.0).await?;
+        let row = self.step(|core| core.view.row(inode.0))?;
+        let Some(until) = row.committed.map(Timestamp).filter(|_| row.appends()) else {
+            return Err(changed_meanwhile());
+        };
+        let retention = self.inherited(inode.0, &row).await?;
+        self.close_held(caller, inode, before, changes, until, retention).await
+    }
+
+    /// Archives the file under its retention, and marks it as committed. Under the gate.
+    async fn close_held(
         &self,
         caller: &Caller,
         inode: Inode,
         before: Attributes,
         changes: Changes,
         until: Timestamp,
+        retention: Option<Retention>,
     ) -> Result<Changed> {
-        owns(caller, &before)?;
-        let mode = self.settings().retention.mode.unwrap_or(RetentionMode::Compliance);
-        let retention = Retention { mode, until };
-        let gate = self.step(|core| Ok(Arc::clone(&core.content(inode.0)?.1.gate)))?;
-        let _held = gate.write_owned().await;
         let (open, writers) = self.step(|core| {
             let writers = core.writers(inode.0);
             let (row, content) = core.content(inode.0)?;
@@ -145,16 +215,17 @@ impl Share {
         if writers > 0 {
             return Err(FileError::Retry("the file is open for writing; close it before it is committed".into()));
         }
-        match open {
-            true => self.store_retained(inode.0, retention).await?,
-            false => self.retain(inode.0, retention).await?,
+        match (open, retention) {
+            (true, retention) => self.store_held(inode.0, retention).await?,
+            (false, Some(retention)) => self.retain(inode.0, retention).await?,
+            (false, None) => {}
         }
         let changes = Changes { accessed: Some(SetTime::At(shown(until))), ..changes };
         self.change(|change, _| {
             let row = change.row(inode.0)?;
             let mut new = tree::set_attributes(&row, caller, &changes, change.now)?;
             let first = new.committed.is_none();
-            new.committed = Some(until.0);
+            new.committed = new.committed.max(Some(until.0));
             new.set_appends(false);
             let directories: Vec<u64> = new.names.iter().map(|name| name.directory).collect();
             change.put_row(inode.0, new);
@@ -168,10 +239,34 @@ impl Share {
         Ok(Changed { before, after })
     }
 
-    /// The retention of what is appended to a committed file.
-    pub(super) fn retention_of(&self, row: &InodeRow) -> Option<Retention> {
-        let mode = self.settings().retention.mode.unwrap_or(RetentionMode::Compliance);
-        row.committed.filter(|_| row.appends()).map(|until| Retention { mode, until: Timestamp(until) })
+    /// Whether a committed file may grow: until the end of its retention, by the compliance clock.
+    pub(super) fn grows(&self, row: &InodeRow) -> bool {
+        row.appends() && row.committed.is_some_and(|until| until > self.compliance().0)
+    }
+
+    /// The retention of what is appended to a committed file. None once it has ended: the archive takes no retention that
+    /// has, and what was acknowledged before is archived all the same.
+    pub(super) async fn inherited(&self, inode: u64, row: &InodeRow) -> Result<Option<Retention>> {
+        let ended = |until: &u64| *until <= self.compliance().0;
+        let Some(until) = row.committed.filter(|until| !ended(until)) else { return Ok(None) };
+        Ok(Some(Retention { mode: self.mode_of(inode).await?, until: Timestamp(until) }))
+    }
+
+    /// The mode of a committed file's retention: that of its newest version, whatever the bucket's default is by now. A
+    /// version without one, or whose retention has ended, leaves it to the bucket.
+    async fn mode_of(&self, inode: u64) -> Result<RetentionMode> {
+        let now = self.archive.compliance_time();
+        match self.newest_retention(inode)?.filter(|retention| retention.until > now) {
+            Some(retention) => Ok(retention.mode),
+            None => Ok(self.terms().await?.mode),
+        }
+    }
+
+    /// The retention of a file's newest version.
+    pub(super) fn newest_retention(&self, inode: u64) -> Result<Option<Retention>> {
+        let newest = self.archive.newest(&self.caller("committing"), &self.name, &[key_of(inode)]);
+        let newest = newest.map_err(|error| refused(&error))?.into_iter().flatten().next();
+        Ok(newest.and_then(|info| info.retention))
     }
 
     /// Changes of a committed file: an empty one that regains write permission can only grow from then on; one that can
@@ -184,7 +279,6 @@ impl Share {
         changes: Changes,
     ) -> Result<Changed> {
         let row = self.step(|core| core.view.row(inode.0))?;
-        let until = Timestamp(row.committed.unwrap_or(0));
         let only_mode = Changes { mode: None, ..changes.clone() }.is_empty();
         match changes.mode.map(|mode| mode & WRITE != 0) {
             Some(true) if only_mode && row.is_file() && before.size == 0 && !row.appends() => {
@@ -203,8 +297,8 @@ impl Share {
                 let after = self.step(|core| core.attributes(inode.0))?;
                 Ok(Changed { before, after })
             }
-            Some(false) if only_mode && row.appends() => self.commit_file(caller, inode, before, changes, until).await,
-            _ if row.appends() && changes.size.is_some_and(|size| size >= before.size) => {
+            Some(false) if only_mode && row.appends() => self.close_file(caller, inode, before, changes).await,
+            _ if self.grows(&row) && changes.size.is_some_and(|size| size >= before.size) => {
                 let size = changes.size.unwrap_or(before.size);
                 let only_size = Changes { size: None, ..changes.clone() }.is_empty();
                 match only_size {
@@ -244,6 +338,8 @@ impl Share {
             SetTime::At(time) => moment(time),
             SetTime::Now => None,
         };
+        // Under the gate, so that neither archiving nor closing goes on with the end that the file had before.
+        let _held = self.gate_of(inode.0).await?;
         let current = self.step(|core| Ok(core.view.row(inode.0)?.committed))?.map_or(Timestamp(0), Timestamp);
         let Some(until) = until.filter(|until| *until >= current) else {
             return refuse("the file is committed; its retention can only be extended, to a later access time");
@@ -252,7 +348,7 @@ impl Share {
         let most = self.settings().retention.days_max.map_or(Timestamp::LATEST, |days| now.plus_days(days));
         let until = until.min(most).max(current).min(Timestamp::LATEST);
         if until > current {
-            let mode = self.settings().retention.mode.unwrap_or(RetentionMode::Compliance);
+            let mode = self.mode_of(inode.0).await?;
             self.retain(inode.0, Retention { mode, until }).await?;
             self.change(|change, _| {
                 let mut row = change.row(inode.0)?;
@@ -267,26 +363,8 @@ impl Share {
         let after = self.step(|core| core.attributes(inode.0))?;
         Ok(Changed { before, after })
     }
+}
 
-    /// Asks the archive whether the file of a name may go, where it has one: retention that was set there counts too. A name
-    /// that leads to nothing, or to something that was never archived, is no matter of the archive's.
-    pub(super) async fn removable(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<()> {
-        let found = self.step(|core| {
-            let inode = match tree::lookup(&mut core.view, caller, directory, name) {
-                Ok(inode) => inode,
-                Err(FileError::NotFound) => return Ok(None),
-                Err(error) => return Err(error),
-            };
-            let row = core.view.row(inode.0)?;
-            Ok((row.is_file() && row.archived.is_some()).then_some((inode, row.links)))
-        });
-        // What is wrong with the names is told by the call itself.
-        let Ok(Some((inode, 1))) = found else { return Ok(()) };
-        let why = self.archive.why(&self.caller("removing"), &self.name, &key_of(inode.0), None).await;
-        match why {
-            Ok(why) if why.protected => Err(FileError::ReadOnly(why.reasons.join("; "))),
-            Ok(_) | Err(stele_archive::ArchiveError::NoSuchKey { .. }) => Ok(()),
-            Err(error) => Err(refused(&error)),
-        }
-    }
+fn changed_meanwhile() -> FileError {
+    FileError::Retry("the file has changed meanwhile; try again".into())
 }

@@ -175,7 +175,7 @@ impl Share {
         let groups = self.step(|core| core.groups_behind(inode, size))?;
         self.change(|change, _| {
             let row = change.row(inode)?;
-            if row.committed.is_some() && !(row.appends() && size >= row.size) {
+            if row.committed.is_some() && !(self.grows(&row) && size >= row.size) {
                 return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
             }
             let mut new = tree::set_attributes(&row, caller, changes, change.now)?;

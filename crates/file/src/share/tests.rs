@@ -1,11 +1,15 @@
 //! The share against the suite that every tree of files passes, and what a share alone has: a cache, an archive behind it,
 //! retention, and power cuts.
 
+mod append_only;
 mod archiving;
+mod bucket_rules;
 mod crashes;
+mod holds;
 mod keeping;
 mod nfs4;
 mod objects;
+mod rebuilt;
 mod retention;
 mod stage;
 

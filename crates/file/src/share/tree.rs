@@ -529,10 +529,11 @@ pub fn set_attributes(row: &InodeRow, caller: &Caller, changes: &Changes, now: M
     Ok(new)
 }
 
-/// The records of a new share: its root directory.
-pub fn plant(change: &mut Change<'_>, owner: (u32, u32), mode: u32) {
+/// The records of a new share: its root directory. `restoring`: versions are to follow, and their numbers lie below this
+/// one.
+pub fn plant(change: &mut Change<'_>, owner: (u32, u32), mode: u32, restoring: Option<u64>) {
     let now = change.now;
-    let root = InodeRow::new(&Attributes {
+    let mut root = InodeRow::new(&Attributes {
         inode: Inode(ROOT),
         kind: Kind::Directory,
         mode: mode & 0o7777,
@@ -546,16 +547,13 @@ pub fn plant(change: &mut Change<'_>, owner: (u32, u32), mode: u32) {
         changed: now,
         change: 1,
     });
+    root.set_restoring(restoring.is_some());
     change.put_row(ROOT, root);
-    change.put_bytes(NUMBERS, share_key(change.share()), Bytes::copy_from_slice(&NUMBER_FIRST.to_be_bytes()));
+    let number = restoring.unwrap_or(0).max(NUMBER_FIRST);
+    change.put_bytes(NUMBERS, share_key(change.share()), Bytes::copy_from_slice(&number.to_be_bytes()));
 }
 
-/// Whether a directory has an entry of this name.
-pub fn is_taken(change: &mut Change<'_>, directory: u64, name: &[u8]) -> Result<bool> {
-    Ok(find(change, directory, name)?.is_some())
-}
-
-/// Gives a file that is known otherwise its name in a new tree.
+/// Gives a file that is known otherwise its name in a tree. Refuses a name that is taken.
 pub fn restore(
     change: &mut Change<'_>,
     numbers: &mut Numbers,
@@ -564,6 +562,9 @@ pub fn restore(
     inode: u64,
     mut row: InodeRow,
 ) -> Result<()> {
+    if find(change, directory, name)?.is_some() {
+        return Err(FileError::Exists);
+    }
     let mut above = change.row(directory)?;
     row.names = vec![add_entry(change, numbers, (directory, &mut above), name, inode)?];
     above.links += u32::from(row.is_directory());

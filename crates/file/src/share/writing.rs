@@ -139,8 +139,11 @@ impl Share {
     fn writable(&self, core: &mut super::core::Core, caller: &Caller, inode: Inode, offset: u64) -> Result<Attributes> {
         let attributes = core.living(inode)?;
         let (row, _) = core.content(inode.0)?;
-        if row.committed.is_some() && !row.appends() {
-            return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
+        if row.committed.is_some() && !self.grows(&row) {
+            return Err(FileError::ReadOnly(match row.appends() {
+                true => "the retention of the file has ended; it can grow only after an extension".into(),
+                false => "the file is committed; its content cannot change".into(),
+            }));
         }
         if row.appends() && offset < row.served().max(attributes.size.saturating_sub(LATE_MAX)) {
             return Err(FileError::ReadOnly("the file is committed; it can only grow".into()));

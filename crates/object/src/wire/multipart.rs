@@ -26,6 +26,7 @@ pub async fn create(
     request: S3Request<CreateMultipartUploadInput>,
 ) -> Answer<CreateMultipartUploadOutput> {
     let metadata = metadata_of(&request.headers, request.input.metadata.clone())?;
+    let class = super::receipt::class_named(&request.headers)?;
     let input = request.input;
     check_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     check_encryption(input.server_side_encryption.as_ref())?;
@@ -42,6 +43,7 @@ pub async fn create(
             input.object_lock_retain_until_date,
         )?,
         legal_hold: hold_of(input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str))?,
+        class,
         algorithm,
         kind,
         customer_key: customer_key_of(

@@ -140,6 +140,7 @@ async fn begin_put(
             input.object_lock_retain_until_date,
         )?,
         legal_hold: hold_of(input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str))?,
+        class: super::receipt::class_named(&request.headers)?,
         condition: write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
         expected: Expected { md5: digests.expected.md5, sha256: None, checksums: digests.expected.checksums.clone() },
         algorithms,
@@ -370,7 +371,7 @@ fn hold_said(info: &ObjectInfo) -> Option<ObjectLockLegalHoldStatus> {
 }
 
 // Read the first piece before the head of the answer is sent, so that damage there still gets a code.
-async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Result<Body> {
+pub async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Result<Body> {
     if length == 0 {
         return Ok(Body::empty());
     }

@@ -12,6 +12,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use s3s::{S3ErrorCode, S3Response, S3Result};
 
 const RECEIPT: HeaderName = HeaderName::from_static("x-stele-receipt");
+const CLASS: HeaderName = HeaderName::from_static("x-stele-class");
 const RECEIPT_ERROR: HeaderName = HeaderName::from_static("x-stele-receipt-error");
 
 /// Largest receipt in an answer, in base64. Names of the greatest length need most of it.
@@ -29,7 +30,11 @@ pub fn check(operation: Operation, headers: &HeaderMap) -> S3Result<()> {
             | O::PutObjectRetention
             | O::PutObjectLegalHold
     );
+    let classed = matches!(operation, O::PutObject | O::CreateMultipartUpload);
     for (name, value) in headers.iter().filter(|(name, _)| name.as_str().starts_with("x-stele-")) {
+        if *name == CLASS && classed {
+            continue;
+        }
         if *name != RECEIPT || !gives {
             return Err(refuse(
                 S3ErrorCode::NotImplemented,
@@ -41,6 +46,17 @@ pub fn check(operation: Operation, headers: &HeaderMap) -> S3Result<()> {
         }
     }
     Ok(())
+}
+
+/// The management class that the request names.
+pub fn class_named(headers: &HeaderMap) -> S3Result<Option<String>> {
+    let invalid = |_| refuse(S3ErrorCode::InvalidArgument, "The value of x-stele-class is the name of a class.");
+    let mut named = headers.get_all(CLASS).iter();
+    let class = named.next().map(|name| name.to_str().map(str::to_owned).map_err(invalid)).transpose()?;
+    match named.next() {
+        None => Ok(class),
+        Some(_) => Err(refuse(S3ErrorCode::InvalidArgument, "A request names one class.")),
+    }
 }
 
 /// Whether the request asks for a receipt.

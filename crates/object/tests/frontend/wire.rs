@@ -538,6 +538,8 @@ async fn an_act_answers_with_a_receipt_where_the_request_asks_for_one() {
     check(&server, "a read", ask("GET", "/locked/ledger"), 501, "NotImplemented").await;
     let other = Ask::new(&server, "PUT", "/locked/k").header("x-stele-receipt", "yes").body("x");
     check(&server, "another value", other, 400, "InvalidArgument").await;
-    let unknown = Ask::new(&server, "PUT", "/locked/k").header("x-stele-class", "ledger").body("x");
+    let class = Ask::new(&server, "PUT", "/locked/k").header("x-stele-class", "ledger").body("x");
+    check(&server, "a class that was never made", class, 400, "InvalidRequest").await;
+    let unknown = Ask::new(&server, "PUT", "/locked/k").header("x-stele-other", "ledger").body("x");
     check(&server, "another header", unknown, 501, "NotImplemented").await;
 }

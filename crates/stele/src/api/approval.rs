@@ -17,7 +17,7 @@ pub struct Officer {
 
 /// Authenticates the officer, and returns the caller together with the local user at the socket. A wrong secret is
 /// recorded.
-async fn known(node: &Node, actor: &Actor, officer: &Officer, what: &str) -> Outcome<Caller> {
+pub(super) async fn known(node: &Node, actor: &Actor, officer: &Officer, what: &str) -> Outcome<Caller> {
     let archive = node.archive()?;
     // Accept a key that the matter `rebuild` suspends: the archive lets it decide about that matter, and nothing else.
     let found = archive.officer_credentials(&officer.access_key).await;

@@ -54,8 +54,11 @@ pub struct BucketCreate {
 const PROTECTIONS: [(Protection, &str); 3] =
     [(Protection::Basic, "basic"), (Protection::Governance, "governance"), (Protection::Compliance, "compliance")];
 
-const EXPIRIES: [(ExpiryAction, &str); 3] =
+pub(super) const EXPIRIES: [(ExpiryAction, &str); 3] =
     [(ExpiryAction::Keep, "keep"), (ExpiryAction::Delete, "delete"), (ExpiryAction::Notify, "notify")];
+
+pub(super) const MODES: [(RetentionMode, &str); 2] =
+    [(RetentionMode::Governance, "governance"), (RetentionMode::Compliance, "compliance")];
 
 const ACCESSES: [(Access, &str); 5] = [
     (Access::Read, "read"),
@@ -66,7 +69,7 @@ const ACCESSES: [(Access, &str); 5] = [
 ];
 
 /// The value that a word of the command line names.
-fn named<T: Copy, const N: usize>(known: &[(T, &str); N], what: &str, word: &str) -> Outcome<T> {
+pub(super) fn named<T: Copy, const N: usize>(known: &[(T, &str); N], what: &str, word: &str) -> Outcome<T> {
     known.iter().find(|(_, name)| *name == word).map(|(value, _)| *value).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(_, name)| *name).collect();
         Failure::usage(format!("'{word}' is not {what}")).next(format!("one of {}", names.join(", ")))
@@ -356,6 +359,20 @@ impl Call for ClockAccept {
         let archive = node.archive()?;
         archive.accept_clock(&actor.caller()).await?;
         Ok(archive.clock())
+    }
+}
+
+/// Tries what must be refused, in one bucket with Object Lock or in all of them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SelfTest {
+    pub bucket: Option<String>,
+}
+
+impl Call for SelfTest {
+    const NAME: &'static str = "self-test";
+    type Answer = Vec<stele_archive::SelfTest>;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<stele_archive::SelfTest>> {
+        Ok(node.archive()?.self_test(&actor.caller(), self.bucket.as_deref()).await?)
     }
 }
 

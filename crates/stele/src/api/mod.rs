@@ -8,10 +8,13 @@
 pub mod affected;
 pub mod approval;
 pub mod archive;
+pub mod classes;
 pub mod drive;
 pub mod evidence;
 pub mod export;
+pub mod find;
 pub mod formats;
+pub mod matters;
 pub mod pool;
 pub mod share;
 pub mod top;

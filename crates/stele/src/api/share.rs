@@ -330,8 +330,7 @@ impl Call for Set {
         let place = format!("{}: {}", self.name, described(&after));
         node.audited(actor, Set::NAME, &place, act).await?.map_err(failed)?;
         if let Some(share) = node.shares.get(&self.name) {
-            let bucket = node.archive()?.bucket(&node.own_caller(), &self.name).await?;
-            share.set_settings(settings(&bucket, &after));
+            share.set_settings(settings(&after));
             node.offer(&share, &after)?;
         }
         view(node, &self.name, &after).await

@@ -146,7 +146,7 @@ fn of_volumes(view: &FormatsView) -> Vec<Finding> {
         ("catalog", &view.catalog, layout::VERSION),
         ("b-tree", &view.tree, layout::TREE_VERSION.into()),
         ("archive", &view.archive, stele_archive::inspect::STORE_FORMAT),
-        ("segments", &view.segments, stele_archive::inspect::STORE_FORMAT),
+        ("segments", &view.segments, stele_archive::inspect::SEGMENT_FORMAT),
     ];
     stated.into_iter().filter_map(|(format, found, own)| Some(of_volume(format, found.as_ref()?, own))).collect()
 }

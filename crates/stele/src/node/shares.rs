@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
-use stele_archive::{Archive, BucketInfo, ShareObjects};
+use stele_archive::{Archive, ShareObjects};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use stele_codes::Code;
 use stele_file::FileError;
@@ -172,7 +172,7 @@ impl Node {
                 .next("`stele volume list` shows the volumes and their owners"));
         };
         let archive = self.archive()?.clone();
-        let settings = settings(&archive.bucket(&self.own_caller(), name).await?, row);
+        let settings = settings(row);
         let ground =
             Ground { archive, cache: self.pool.volume_of(volume), surroundings: Arc::clone(&self.surroundings) };
         let root = Root { owner: row.owner, mode: row.mode };
@@ -242,15 +242,11 @@ fn is_cache(volume: &VolumeStatus) -> bool {
     volume.spec.owner.as_deref() == Some(OWNER) && !volume.snapshot
 }
 
-/// How a share behaves, by its bucket and its row.
-pub fn settings(bucket: &BucketInfo, row: &ShareRow) -> Settings {
-    let default = bucket.object_lock.and_then(|lock| lock.default);
+/// How a share behaves, by its row. What its bucket says of retention, the share asks at each commit.
+pub fn settings(row: &ShareRow) -> Settings {
     Settings {
         archive_after: Duration::from_secs(u64::from(row.archive_after)),
         retention: RetentionRules {
-            commits: bucket.object_lock.is_some(),
-            mode: default.map(|default| default.mode),
-            default_days: default.map(|default| default.period.days()),
             days_min: row.retention_min,
             days_max: row.retention_max,
             commit_after: row.commit_after.map(|seconds| Duration::from_secs(u64::from(seconds))),

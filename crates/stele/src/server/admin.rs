@@ -132,6 +132,24 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::approval::Requests>(),
     entry::<api::approval::Approve>(),
     entry::<api::approval::CatalogRelease>(),
+    entry::<api::matters::MatterOpen>(),
+    entry::<api::matters::MatterList>(),
+    entry::<api::matters::MatterShow>(),
+    entry::<api::matters::MatterVersions>(),
+    entry::<api::matters::MatterCount>(),
+    entry::<api::matters::MatterSelect>(),
+    entry::<api::matters::MatterHold>(),
+    entry::<api::matters::MatterClose>(),
+    entry::<api::find::Find>(),
+    entry::<api::classes::ClassCreate>(),
+    entry::<api::classes::ClassList>(),
+    entry::<api::classes::ClassActivate>(),
+    entry::<api::classes::ClassBind>(),
+    entry::<api::classes::ClassExpiring>(),
+    entry::<api::classes::EventTell>(),
+    entry::<api::classes::EventSelect>(),
+    entry::<api::classes::EventRevoke>(),
+    entry::<api::archive::SelfTest>(),
     entry::<api::archive::Verify>(),
     entry::<api::archive::Why>(),
     entry::<api::archive::AuditShow>(),
@@ -177,8 +195,11 @@ async fn dispatch(
     };
     if !for_officers && uid != 0 && !node.serves_user(uid) {
         return failed(
-            Failure::new(Kind::Refused, format!("user {uid} may use `stele approve` and `stele clock credit` only"))
-                .next("[admin] officers names who may approve; root and the server's own user administer"),
+            Failure::new(
+                Kind::Refused,
+                format!("user {uid} may use `stele approve`, `stele clock credit`, `stele matter`, `stele find`, `stele class` and `stele event` only"),
+            )
+            .next("[admin] officers names who may approve; root and the server's own user administer"),
         );
     }
     match handler(&node, Actor { uid }, body).await {

@@ -10,12 +10,14 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::check_key;
 use crate::model::checksum::{Algorithm, Checksum, ChecksumKind, composite, composite_blake3, composite_etag, joined};
+use crate::model::class::Facts;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
 use crate::model::secrets::CustomerKey;
 use crate::model::version::{ETag, ObjectInfo, Retention, VersionId};
 use crate::objects::install::Install;
-use crate::objects::put::{WriteCondition, check_metadata};
+use crate::objects::put::{WriteCondition, check_metadata, content_type};
+use crate::record::class::ClassMark;
 use crate::record::content::{Content, Layout, LayoutPart, Place};
 use crate::record::part::PartRow;
 use crate::record::upload::UploadRow;
@@ -120,8 +122,12 @@ impl Archive {
         let checksums = whole_checksums(&upload.row, request, &chosen)?;
         let (retention, hold) =
             initial_retention(store, caller, &bucket, &request.key, upload.row.retention, upload.row.hold)?;
+        let named = &upload.row;
+        let facts = Facts { key: &request.key, tags: &named.tags, size, content_type: content_type(&named.metadata) };
+        let (retention, class) =
+            store.classified(caller, &bucket, named.class.as_deref(), facts, named.retention, retention)?;
         let layout = layout_of(&chosen);
-        let version = Assembled { size, checksums, retention, hold };
+        let version = Assembled { size, checksums, retention, hold, class };
         let mut row = version.row(store, &bucket, &upload, &chosen);
         if let Some(placement) = &placement {
             row.metadata.user.extend(placement.metadata.clone());
@@ -178,6 +184,7 @@ struct Assembled {
     checksums: Vec<Checksum>,
     retention: Option<Retention>,
     hold: bool,
+    class: Option<ClassMark>,
 }
 
 impl Assembled {
@@ -203,6 +210,8 @@ impl Assembled {
             note: Place::default(),
             notified: None,
             upload: Some(upload.number),
+            matters: None,
+            class: self.class,
         }
     }
 }

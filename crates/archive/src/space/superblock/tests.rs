@@ -2,8 +2,14 @@ use super::*;
 
 #[test]
 fn a_superblock_survives_and_a_changed_bit_is_noticed() {
-    let block =
-        Superblock { store: [1; 16], segment: 64 << 20, created: Timestamp(5), fingerprint: [2; 16], witness: None };
+    let block = Superblock {
+        format: 1,
+        store: [1; 16],
+        segment: 64 << 20,
+        created: Timestamp(5),
+        fingerprint: [2; 16],
+        witness: None,
+    };
     let mut bytes = block.encode();
     assert_eq!(Superblock::decode(&bytes), Some(block));
     for bit in 0..60 * 8 {

@@ -77,7 +77,7 @@ impl ObjectView {
                 There::Directory(inode, _) => Inode(inode),
                 _ => return Ok(()),
             };
-            share.removable(&root, parent, name).await.map_err(refusal)?;
+            let released = share.released(&root, &[(parent, *name)]).await.map_err(refusal)?;
             let clock = share.compliance();
             let what = if directory { Removal::Directory } else { Removal::File };
             let detail = match self.look(&Path { names: names.clone(), directory })? {
@@ -92,6 +92,9 @@ impl ObjectView {
                     let mut at = super::ROOT;
                     for name in above {
                         at = tree::find(change, at, name)?.ok_or(FileError::NotFound)?.entry.inode;
+                    }
+                    if !released.covers(change, &root, (Inode(at), *name))? {
+                        return Err(FileError::NotSynchronized);
                     }
                     if let Some(version) = &expected {
                         let row = tree::find(change, at, name)?.ok_or(FileError::NotFound)?.row;

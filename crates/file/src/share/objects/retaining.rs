@@ -3,7 +3,7 @@
 //! Crash point: the version is retained, and the row does not say yet that the file is committed. It is that of a commit
 //! over a protocol of files (`super::super::retention`): the caller had no answer, and asks again.
 
-use stele_archive::{Access, ArchiveError, Caller, Result, Retention, VersionId};
+use stele_archive::{Access, ArchiveError, Caller, Result, Retention, RetentionMode, VersionId};
 
 use super::key::Path;
 use super::{ATTEMPTS, ObjectView, There, refusal, to_its_end};
@@ -45,13 +45,14 @@ impl ObjectView {
             let file = key_of(inode);
             let set = |version| share.archive.set_retention(&caller, &share.name, &file, version, retention, bypass);
             if version.is_some_and(|version| !holds(&row, version)) {
+                // Under the gate: the file loses no name meanwhile.
+                let Some(_held) = self.hold_named(&path, inode).await? else { continue };
                 return set(version).await.map(drop).map_err(|error| error.with_key(&file, key));
             }
             if row.open {
                 self.archive_now(inode).await?;
             }
-            let gate = share.step(|core| Ok(core.content(inode)?.1.gate.clone())).map_err(refusal)?;
-            let _held = gate.write_owned().await;
+            let Some(_held) = self.hold_named(&path, inode).await? else { continue };
             let ready = share.step(|core| {
                 let writers = core.writers(inode);
                 let (row, content) = core.content(inode)?;
@@ -60,14 +61,16 @@ impl ObjectView {
             if !ready.map_err(refusal)? {
                 continue;
             }
+            let before = share.newest_retention(inode).map_err(refusal)?;
             set(version).await.map_err(|error| error.with_key(&file, key))?;
+            let lifted = is_lifted(before, retention);
             let now = share.archive.compliance_time();
             let change = share.change(|change, _| {
                 let mut row = change.row(inode)?;
                 let Some(until) = retention.map(|retention| retention.until).or(row.committed.map(|_| now)) else {
                     return Ok(());
                 };
-                let first = commit(&mut row, until.0);
+                let first = commit(&mut row, until.0, lifted);
                 row.alter(change.now);
                 let directories: Vec<u64> = row.names.iter().map(|name| name.directory).collect();
                 change.put_row(inode, row);
@@ -87,9 +90,17 @@ fn holds(row: &InodeRow, version: VersionId) -> bool {
     !row.open && row.archived.as_ref().is_some_and(|archived| archived.version == version.to_string())
 }
 
-/// Marks a file as committed until this time. Answers whether it was not before.
-pub fn commit(row: &mut InodeRow, until: u64) -> bool {
+/// Whether the archive has granted that a GOVERNANCE retention ends earlier.
+fn is_lifted(before: Option<Retention>, after: Option<Retention>) -> bool {
+    let governed = before.filter(|before| before.mode == RetentionMode::Governance);
+    governed.is_some_and(|before| after.is_none_or(|after| after.until < before.until))
+}
+
+/// Marks a file as committed until this time; an end that it has is moved to an earlier one only where that was `lifted`.
+/// Answers whether it was not committed before.
+pub fn commit(row: &mut InodeRow, until: u64, lifted: bool) -> bool {
     let first = row.committed.is_none();
+    let until = row.committed.filter(|_| !lifted).map_or(until, |before| before.max(until));
     row.committed = Some(until);
     row.accessed = shown(stele_archive::Timestamp(until)).into();
     // A committed file that can only grow keeps the permission to.
@@ -98,3 +109,6 @@ pub fn commit(row: &mut InodeRow, until: u64) -> bool {
     }
     first
 }
+
+#[cfg(test)]
+mod tests;

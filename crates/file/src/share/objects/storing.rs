@@ -388,7 +388,7 @@ impl NewContent {
         row.mode = rules::without_set_ids(row.mode);
         row.lags = None;
         row.touch(now);
-        let first = version.retention.is_some_and(|retention| commit(&mut row, retention.until.0));
+        let first = version.retention.is_some_and(|retention| commit(&mut row, retention.until.0, false));
         if new {
             return tree::restore(change, numbers, parent, name, self.inode, row);
         }

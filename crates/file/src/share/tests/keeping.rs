@@ -90,6 +90,41 @@ async fn a_file_that_is_left_alone_is_committed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_that_changes_during_a_pass_is_not_committed() {
+    let mut written = 0;
+    for polls in 0..120 {
+        let mut stage = Stage::new(5).committing().late();
+        stage.settings.retention.commit_after = Some(Duration::from_secs(60));
+        let share = stage.share().await;
+        for name in ["first", "second"] {
+            file(&share, name, &content(1, 10_000)).await;
+        }
+        let late = file(&share, "late", &content(2, 10_000)).await;
+        stage.pass(100);
+        let mut working = Box::pin(share.work());
+        let mut ended = false;
+        for _ in 0..polls {
+            ended = ended || futures_util::poll!(working.as_mut()).is_ready();
+            tokio::task::yield_now().await;
+        }
+        let working = async {
+            if !ended {
+                working.await.expect("background work");
+            }
+        };
+        let data = content(3, 5_000);
+        let (changed, ()) = tokio::join!(append(&share, late, 0, &data), working);
+        let committed = share.row(late).expect("the row").committed.is_some();
+        match changed {
+            Ok(()) => assert!(!committed, "after {polls} polls the file was committed while it was rewritten"),
+            Err(error) => assert!(committed, "after {polls} polls: {error}"),
+        }
+        written += u32::from(!committed);
+    }
+    assert!(written > 0, "the file was committed each time before it could be written");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_empty_committed_file_that_regains_write_permission_can_only_grow() {
     let stage = Stage::new(3).committing();
     let share = stage.share().await;

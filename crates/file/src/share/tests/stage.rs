@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use stele_archive::{
-    Archive, BucketChange, Foundation, MasterKey, NewBucket, NoGuard, Options, Reading, Surroundings, Timestamp,
+    Archive, BucketChange, DefaultRetention, Foundation, MasterKey, NewBucket, NoGuard, Options, Period, Reading,
+    Surroundings, Timestamp,
 };
 use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 use stele_ground::{Bytes as Size, Dice, Instant};
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request};
 
 use crate::files::Files;
-use crate::share::{Ground, RetentionRules, Root, Settings, Share};
+use crate::share::{Ground, Root, Settings, Share};
 use crate::{Caller, Changes, Creation, Inode, Moment, Stability};
 
 pub const NAME: &str = "files";
@@ -144,14 +145,8 @@ impl Stage {
     /// Files are committed by removing every write permission; the default is 10 days.
     pub fn committing(mut self) -> Stage {
         self.bucket.object_lock = true;
-        self.settings.retention = RetentionRules {
-            commits: true,
-            mode: Some(stele_archive::RetentionMode::Compliance),
-            default_days: Some(10),
-            days_min: None,
-            days_max: None,
-            commit_after: None,
-        };
+        let mode = stele_archive::RetentionMode::Compliance;
+        self.bucket.default_retention = Some(DefaultRetention { mode, period: Period::Days(10) });
         self
     }
 
@@ -228,6 +223,12 @@ impl Stage {
     pub fn pass(&self, seconds: u64) {
         let mut state = self.clock.state.lock().expect("no test panics with the clock");
         state.1.monotonic = Instant(state.1.monotonic.0 + seconds * 1_000_000_000);
+        state.1.wall = Timestamp(state.1.wall.0 + seconds * 1_000);
+    }
+
+    /// Sets the system clock ahead. No time has passed.
+    pub fn set_ahead(&self, seconds: u64) {
+        let mut state = self.clock.state.lock().expect("no test panics with the clock");
         state.1.wall = Timestamp(state.1.wall.0 + seconds * 1_000);
     }
 

@@ -1,0 +1,50 @@
+//! What the file gateway asks before a file loses a name: whether retention or a hold keeps any version of it.
+
+use stele_catalog::KeyRange;
+
+use crate::model::error::Result;
+use crate::model::principal::Caller;
+use crate::model::time::Timestamp;
+use crate::record::{VERSIONS, keys};
+use crate::retention::rules::holds_in_words;
+use crate::store::Archive;
+use crate::store::lookup::Found;
+use crate::store::scan::Scan;
+
+impl Archive {
+    /// Why a version of the key is kept. None: the archive keeps no version of it. Every version counts, not only the newest:
+    /// a hold stays on a version that others have followed. Reads each version's row once, where the bucket has Object Lock.
+    pub fn keeps(&self, caller: &Caller, bucket: &str, key: &str) -> Result<Option<String>> {
+        let store = &self.store();
+        let bucket = store.buckets().by_name(bucket)?;
+        bucket.reached_through(caller)?;
+        let doubt = store.check_doubt(&bucket).err();
+        // Retention and holds take Object Lock, which no bucket loses.
+        if bucket.row.lock.is_none() && doubt.is_none() {
+            return Ok(None);
+        }
+        let now = store.compliance_now();
+        let snapshot = store.snapshot()?;
+        let mut scan = Scan::new(&*snapshot, VERSIONS, KeyRange::prefix(keys::all_of(bucket.number, key)));
+        while let Some((record_key, value)) = scan.next()? {
+            let found = Found::of(&record_key, &value, false)?;
+            if let Some(reason) = doubt.clone().or_else(|| kept(&found, now)) {
+                return Ok(Some(reason));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Why this version is kept, by its own row.
+fn kept(found: &Found, now: Timestamp) -> Option<String> {
+    let version = found.id();
+    if let Some(holds) = holds_in_words(found) {
+        return Some(format!("its version {version} is under {holds}"));
+    }
+    if found.row.awaits_event() {
+        return Some(format!("its version {version} waits for the event from which its retention counts"));
+    }
+    let retention = found.row.retention.filter(|retention| retention.until > now)?;
+    Some(format!("its version {version} is retained in {} mode until {}", retention.mode, retention.until))
+}

@@ -1,0 +1,172 @@
+//! Jobs of matters: a selection is put under its matter or released from it, page by page.
+//!
+//! Each version's change is a transaction of its own, and the cursor follows once a page is done. After a crash the page is
+//! repeated, which changes nothing twice. Memory: one page of rows.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use stele_catalog::{Direction, KeyRange, Transaction};
+
+use crate::audit::Event;
+use crate::model::action::Action;
+use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::Caller;
+use crate::record::matter::{Counts, Job, JobKind, MatterRow, ProgressRow};
+use crate::record::version::{VersionRef, VersionRow};
+use crate::record::{MATTER_HOLDS, MATTER_PROGRESS, MATTERS, VERSIONS, decode, encode, fetch, keys};
+use crate::retention::holding::{HOLDING, selects};
+use crate::state::compensations::NoteSubject;
+use crate::store::Store;
+use crate::upkeep::background::StepReport;
+
+/// Versions that one step of a job looks at.
+const JOB_PAGE: usize = 1000;
+
+impl Store {
+    /// Processes a page of each job.
+    pub(crate) async fn hold_step(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
+        if !self.upkeep().take_holds_due() {
+            return Ok(());
+        }
+        let rows = self.snapshot()?.range(MATTERS, &KeyRange::all(), usize::MAX, Direction::Forward)?;
+        for (key, raw) in rows {
+            let row: MatterRow = decode(MATTERS, &key, &raw)?;
+            if row.running().is_none() {
+                continue;
+            }
+            // Also where this fails: a later step continues.
+            self.upkeep().holds_are_due();
+            let name = String::from_utf8_lossy(&key).into_owned();
+            match self.hold_page(&name, row, report).await {
+                Err(ArchiveError::NoSpace(message)) => {
+                    report.alarms.push(Alarm::new(AlarmKind::Space, format!("the matter `{name}`: {message}")));
+                }
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn hold_page(self: &Arc<Store>, name: &str, row: MatterRow, report: &mut StepReport) -> Result<()> {
+        let Some(job) = row.running().cloned() else { return Ok(()) };
+        let on = job.kind == JobKind::Put;
+        // While the matter `rebuild` stands, nothing is released.
+        if !on && self.doubt().is_some() {
+            return Ok(());
+        }
+        let progress: Option<ProgressRow> = fetch(&*self.snapshot()?, MATTER_PROGRESS, name.as_bytes())?;
+        let progress = progress.filter(|progress| progress.job == job.number);
+        let (cursor, mut counts) = progress.map_or((None, Counts::default()), |progress| {
+            (progress.cursor.map(|cursor| Bytes::from(Vec::from(cursor))), progress.counts)
+        });
+        if job.kind == JobKind::Release
+            && let Err(error) = self.revoked(&job.by)
+        {
+            counts.failure.get_or_insert(error.to_string());
+            return self.end_job(name, row, counts).await;
+        }
+        let (versions, next, seen) = match job.kind {
+            JobKind::Close => self.held_page(name, cursor)?,
+            _ => self.selected_page(&job, cursor)?,
+        };
+        let caller = Caller::system("matters");
+        let asked = format!(", asked for by {}", job.by);
+        let changes = versions.into_iter().map(|at| {
+            let (caller, asked) = (&caller, &asked);
+            async move {
+                let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(false) };
+                self.hold_version(caller, &bucket, name, &at, on, asked).await
+            }
+        });
+        let mut changes = futures_util::stream::iter(changes).buffer_unordered(HOLDING);
+        while let Some(changed) = changes.next().await {
+            match changed {
+                Ok(changed) => {
+                    counts.changed += u64::from(changed);
+                    report.held += u64::from(changed);
+                }
+                Err(error @ (ArchiveError::Stopped(_) | ArchiveError::NoSpace(_))) => return Err(error),
+                Err(error) => {
+                    counts.failed += 1;
+                    counts.failure.get_or_insert(error.to_string());
+                }
+            }
+        }
+        drop(changes);
+        counts.seen += seen;
+        let left = KeyRange::prefix(keys::all_under(name));
+        if next.is_none() {
+            let held = || {
+                Ok::<_, ArchiveError>(!self.snapshot()?.range(MATTER_HOLDS, &left, 1, Direction::Forward)?.is_empty())
+            };
+            if job.kind != JobKind::Close || !held()? {
+                report.more = true;
+                return self.end_job(name, row, counts).await;
+            }
+            // Some version could not be released yet. The next step begins anew, without haste.
+        } else {
+            report.more = true;
+        }
+        let progress = ProgressRow { job: job.number, cursor: next.map(|key| key.to_vec().into()), counts };
+        let transaction = Transaction::new().with_reserve().put(MATTER_PROGRESS, name.to_string(), encode(&progress));
+        self.catalog().commit(transaction).await?;
+        Ok(())
+    }
+
+    /// The versions of a page that a job's selection has, and where the next page begins.
+    fn selected_page(&self, job: &Job, after: Option<Bytes>) -> Result<(Vec<VersionRef>, Option<Bytes>, u64)> {
+        let (rows, next) = self.version_page(job.bucket, &job.selection.prefix, after, JOB_PAGE)?;
+        let mut selected = Vec::new();
+        for (record_key, value) in &rows {
+            let row: VersionRow = decode(VERSIONS, record_key, value)?;
+            let (bucket, key, inverted) = keys::split(record_key)?;
+            if !inverted < job.below && selects(&job.selection, &row) {
+                selected.push(VersionRef { bucket, key, number: !inverted });
+            }
+        }
+        Ok((selected, next, rows.len() as u64))
+    }
+
+    fn held_page(&self, name: &str, after: Option<Bytes>) -> Result<(Vec<VersionRef>, Option<Bytes>, u64)> {
+        let range = KeyRange::prefix(keys::all_under(name));
+        let range = match after {
+            Some(after) => range.after(after),
+            None => range,
+        };
+        let rows = self.snapshot()?.range(MATTER_HOLDS, &range, JOB_PAGE, Direction::Forward)?;
+        let next = rows.last().filter(|_| rows.len() == JOB_PAGE).map(|(key, _)| key.clone());
+        let held: Result<Vec<VersionRef>> = rows.iter().map(|(key, value)| decode(MATTER_HOLDS, key, value)).collect();
+        Ok((held?, next, rows.len() as u64))
+    }
+
+    async fn end_job(self: &Arc<Store>, name: &str, before: MatterRow, counts: Counts) -> Result<()> {
+        let lock = self.lock_matter(name).await?;
+        let Some(raw) = self.snapshot()?.get(MATTERS, name.as_bytes())? else { return Ok(()) };
+        let mut row: MatterRow = decode(MATTERS, name.as_bytes(), &raw)?;
+        let is_it = |job: &Job| before.job.as_ref().is_some_and(|ended| ended.number == job.number);
+        let mut transaction =
+            Transaction::new().equals(MATTERS, name.to_string(), raw).delete(MATTER_PROGRESS, name.to_string());
+        let Some(job) = row.job.as_mut().filter(|job| job.ended.is_none() && is_it(job)) else { return Ok(()) };
+        let failure =
+            counts.failure.as_ref().map_or(String::new(), |failure| format!("; the first failure: {failure}"));
+        let done = format!(
+            "the {} of the matter `{name}` has ended, asked for by {}: {} versions seen, {} changed, {} failed{failure}",
+            job.kind.word(),
+            job.by,
+            counts.seen,
+            counts.changed,
+            counts.failed
+        );
+        (job.ended, job.counts) = (Some(self.wall()), counts);
+        if job.kind == JobKind::Close {
+            row.closed = Some(self.wall());
+            transaction = transaction.empty(MATTER_HOLDS, KeyRange::prefix(keys::all_under(name)));
+        }
+        let event = Event::new(&Caller::system("matters"), Action::Matter).detail(done);
+        let answer = self.write_matter(name, row, transaction, Some(event), lock).await?;
+        self.compensated(NoteSubject::Matter(name.into()), answer).await
+    }
+}

@@ -1,0 +1,131 @@
+//! Committed files that can only grow: extensions beside other acts, and what comes near the end of their retention.
+
+use stele_archive::Timestamp;
+
+use super::bucket_rules::{DAY, chmod, retained, touch};
+use super::stage::{Stage, content, file, read, settle};
+use crate::files::Files;
+use crate::{Caller, Changes, FileError, Inode, Moment, SetTime, Share, Stability};
+
+/// A file that can only grow, until this time.
+async fn log(share: &Share, until: Timestamp) -> Inode {
+    let inode = file(share, "log", &content(1, 0)).await;
+    let at = Moment::from_nanoseconds(i128::from(until.0) * 1_000_000);
+    let changes = Changes { mode: Some(0o444), accessed: Some(SetTime::At(at)), ..Changes::default() };
+    share.set_attributes(&Caller::ROOT, inode, changes, None).await.expect("an empty file is committed on request");
+    chmod(share, inode, 0o644).await.expect("it may grow");
+    inode
+}
+
+async fn append(share: &Share, inode: Inode, offset: u64, data: &bytes::Bytes) -> crate::Result<()> {
+    share.write(&Caller::ROOT, inode, offset, vec![data.clone()], Stability::Unstable).await.map(drop)
+}
+
+/// Polls a future so many times. Answers its result, if it came to its end.
+async fn polled<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F::Output> {
+    for _ in 0..polls {
+        if let std::task::Poll::Ready(result) = futures_util::poll!(&mut *future) {
+            return Some(result);
+        }
+        tokio::task::yield_now().await;
+    }
+    None
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_beside_the_closing_of_a_file_is_kept() {
+    for polls in 0..40 {
+        let stage = Stage::new(1).committing().late();
+        let share = stage.share().await;
+        let base = stage.archive().await.retention_base();
+        let (first, second) = (Timestamp(base.0 + DAY), Timestamp(base.0 + 90 * DAY));
+        let inode = log(&share, first).await;
+        append(&share, inode, 0, &content(2, 300_000)).await.expect("appended");
+        let mut closing = Box::pin(chmod(&share, inode, 0o444));
+        let ended = polled(&mut closing, polls).await;
+        let closing = async {
+            match ended {
+                Some(result) => result,
+                None => closing.await,
+            }
+        };
+        let (_, extended) = tokio::join!(closing, touch(&share, inode, second));
+        extended.unwrap_or_else(|error| panic!("after {polls} polls: {error}"));
+        settle(&stage, &share).await;
+        assert_eq!(share.state(inode).expect("a state").committed, Some(second), "after {polls} polls");
+        let kept = retained(&stage, inode).await.map(|kept| kept.until);
+        assert_eq!(kept, Some(second), "the newest version after {polls} polls");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_beside_archiving_reaches_the_new_version() {
+    let stage = Stage::new(2).committing();
+    let share = stage.share().await;
+    let base = stage.archive().await.retention_base();
+    let (first, second) = (Timestamp(base.0 + DAY), Timestamp(base.0 + 90 * DAY));
+    let inode = log(&share, first).await;
+    append(&share, inode, 0, &content(2, 5 << 20)).await.expect("appended");
+    stage.pass(20);
+    // Archiving has begun its version, and waits for its first read.
+    let held = share.gate_of(inode.0).await.expect("the gate");
+    let mut working = Box::pin(share.work());
+    assert!(polled(&mut working, 5).await.is_none(), "the content is archived without a read of it");
+    let mut extending = Box::pin(touch(&share, inode, second));
+    let ended = polled(&mut extending, 5).await;
+    drop(held);
+    let extending = async {
+        match ended {
+            Some(result) => result,
+            None => extending.await,
+        }
+    };
+    let (worked, extended) = tokio::join!(working, extending);
+    (worked.expect("background work"), extended.expect("an extension"));
+    settle(&stage, &share).await;
+    assert!(share.state(inode).expect("a state").version.is_some(), "the content is not archived");
+    assert_eq!(share.state(inode).expect("a state").committed, Some(second));
+    assert_eq!(retained(&stage, inode).await.map(|kept| kept.until), Some(second), "the newest version");
+}
+
+#[tokio::test(start_paused = true)]
+async fn content_that_comes_near_the_end_is_archived_and_none_comes_after() {
+    let stage = Stage::new(3).committing();
+    let share = stage.share().await;
+    let until = Timestamp(stage.archive().await.retention_base().0 + DAY);
+    let inode = log(&share, until).await;
+    stage.pass(86_400 - 5);
+    append(&share, inode, 0, &content(2, 30_000)).await.expect("the retention has not ended");
+    settle(&stage, &share).await;
+    assert!(share.state(inode).expect("a state").version.is_some(), "the content is not archived");
+    assert!(stage.archive().await.compliance_time() > until);
+    let refused = |result: crate::Result<()>, act: &str| {
+        assert!(matches!(result, Err(FileError::ReadOnly(_))), "{act}: {result:?}");
+    };
+    refused(append(&share, inode, 30_000, &content(3, 10)).await, "append");
+    let longer = Changes { size: Some(40_000), ..Changes::default() };
+    refused(share.set_attributes(&Caller::ROOT, inode, longer, None).await.map(drop), "a new size");
+    // An extension lets it grow again, and it is closed by its mode after the end too.
+    touch(&share, inode, Timestamp(until.0 + 2 * DAY)).await.expect("committed again");
+    append(&share, inode, 30_000, &content(3, 10)).await.expect("it may grow again");
+    stage.pass(3 * 86_400);
+    chmod(&share, inode, 0o444).await.expect("closed after the end");
+    settle(&stage, &share).await;
+    assert!(share.state(inode).expect("a state").version.is_some());
+    assert_eq!(read(&share, inode).await.len(), 30_010);
+}
+
+#[tokio::test(start_paused = true)]
+async fn growth_ends_by_the_compliance_clock() {
+    let stage = Stage::new(4).committing();
+    let share = stage.share().await;
+    let until = Timestamp(stage.archive().await.retention_base().0 + DAY);
+    let inode = log(&share, until).await;
+    // The system clock is set ahead, beyond the end. The compliance clock does not follow.
+    stage.set_ahead(2 * 86_400);
+    assert!(stage.archive().await.compliance_time() < until);
+    append(&share, inode, 0, &content(2, 30_000)).await.expect("the retention has not ended");
+    settle(&stage, &share).await;
+    assert!(share.state(inode).expect("a state").version.is_some(), "the content is not archived");
+    assert_eq!(retained(&stage, inode).await.map(|kept| kept.until), Some(until));
+}

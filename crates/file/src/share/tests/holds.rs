@@ -1,0 +1,136 @@
+//! Legal holds: a file keeps its names while any version of it is held.
+
+use stele_archive::{Access, Caller as Client, ShareObjects, VersionId};
+
+use super::objects::View;
+use super::stage::{NAME, Stage, content, file, settle, write};
+use crate::files::{Files, Removal};
+use crate::share::{ObjectView, Share};
+use crate::{Caller, FileError};
+
+/// A share whose bucket has Object Lock and no default retention.
+fn locked(seed: u64) -> Stage {
+    let mut stage = Stage::new(seed);
+    stage.bucket.object_lock = true;
+    stage
+}
+
+/// Puts the legal hold of a path's file on or off, as the S3 frontend does.
+async fn hold(view: &View, key: &str, version: Option<VersionId>, on: bool) -> stele_archive::Result<()> {
+    let located = view.objects.locate(&view.client, Access::Retain, key, version).await?;
+    let archive = view.stage.archive().await;
+    archive.set_legal_hold(&located.caller, NAME, &located.key, version, on).await.map(drop)
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: crate::Result<T>, act: &str) {
+    assert!(matches!(result, Err(FileError::ReadOnly(_))), "{act}: {result:?}");
+}
+
+/// Every way over files to take the name `k` away is refused.
+async fn keeps_its_name(share: &Share, other: &str) {
+    let root = share.root();
+    refused(share.remove(&Caller::ROOT, root, b"k", Removal::File).await, "unlink");
+    refused(share.rename(&Caller::ROOT, (root, b"k"), (root, b"elsewhere")).await, "rename");
+    file(share, other, &content(9, 10)).await;
+    refused(share.rename(&Caller::ROOT, (root, other.as_bytes()), (root, b"k")).await, "replace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_on_a_former_version_keeps_the_name() {
+    let view = View::new(locked(1)).await;
+    let first = view.put("k", &content(1, 10)).await.expect("a put");
+    hold(&view, "k", None, true).await.expect("a hold");
+    view.put("k", &content(2, 10)).await.expect("a put over a held version makes another version");
+    let denied = view.delete("k").await;
+    assert!(matches!(denied, Err(stele_archive::ArchiveError::Denied(_))), "{denied:?}");
+    keeps_its_name(&view.share, "other").await;
+    settle(&view.stage, &view.share).await;
+    hold(&view, "k", Some(first.version), false).await.expect("the hold is released by the path");
+    view.delete("k").await.expect("nothing is held any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_file_that_was_changed_over_files_keeps_the_name() {
+    let view = View::new(locked(2)).await;
+    let inode = file(&view.share, "k", &content(1, 10)).await;
+    settle(&view.stage, &view.share).await;
+    hold(&view, "k", None, true).await.expect("a hold");
+    write(&view.share, inode, 0, &content(2, 20)).await;
+    keeps_its_name(&view.share, "before").await;
+    settle(&view.stage, &view.share).await;
+    keeps_its_name(&view.share, "after").await;
+    let View { stage, share, objects, .. } = view;
+    drop((share, objects));
+    keeps_its_name(&stage.share().await, "restarted").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_file_keeps_each_of_its_names() {
+    let view = View::new(locked(3).late()).await;
+    let inode = file(&view.share, "a", &content(1, 10)).await;
+    let root = view.share.root();
+    view.share.link(&Caller::ROOT, inode, root, b"b").await.expect("a link");
+    settle(&view.stage, &view.share).await;
+    hold(&view, "a", None, true).await.expect("a hold");
+    let remove = async |name: &[u8]| view.share.remove(&Caller::ROOT, root, name, Removal::File).await;
+    let (a, b) = tokio::join!(remove(b"a"), remove(b"b"));
+    refused(a, "one name");
+    refused(b, "the other one");
+    hold(&view, "b", None, false).await.expect("the hold is released");
+    remove(b"a").await.expect("nothing is held any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_beside_a_removal_finds_the_file_or_keeps_it() {
+    let (mut held, mut gone) = (0, 0);
+    for polls in 0..20 {
+        let view = View::new(locked(4).late()).await;
+        view.put("k", &content(1, 10)).await.expect("a put");
+        let (root, user) = (view.share.root(), Caller::ROOT);
+        let mut removing = Box::pin(view.share.remove(&user, root, b"k", Removal::File));
+        let mut removed = None;
+        for _ in 0..polls {
+            if removed.is_none()
+                && let std::task::Poll::Ready(result) = futures_util::poll!(removing.as_mut())
+            {
+                removed = Some(result);
+            }
+            tokio::task::yield_now().await;
+        }
+        let removing = async {
+            match removed {
+                Some(result) => result,
+                None => removing.await,
+            }
+        };
+        // The one that is asked first gets the file first, where both wait for it.
+        let holding = hold(&view, "k", None, true);
+        let (removed, set) = match polls {
+            0 => {
+                let (set, removed) = tokio::join!(holding, removing);
+                (removed, set)
+            }
+            _ => tokio::join!(removing, holding),
+        };
+        match (set.is_ok(), view.find("k").is_ok()) {
+            (true, true) => held += 1,
+            (false, false) => gone += 1,
+            (set, found) => panic!("after {polls} polls: hold {set}, name {found}, removal {removed:?}"),
+        }
+    }
+    assert!(held > 0 && gone > 0, "the hold came first {held} times, the removal {gone} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_locates_a_file_waits_for_no_other_name() {
+    // The file is held in memory while it is located for a change of its retention, and not longer.
+    let view = View::new(locked(5)).await;
+    view.put("k", &content(1, 10)).await.expect("a put");
+    let objects: &ObjectView = &view.objects;
+    let located = objects.locate(&Client::local(0), Access::Retain, "k", None).await.expect("the file");
+    file(&view.share, "other", &content(2, 10)).await;
+    view.share.remove(&Caller::ROOT, view.share.root(), b"other", Removal::File).await.expect("another file goes");
+    drop(located);
+    view.share.remove(&Caller::ROOT, view.share.root(), b"k", Removal::File).await.expect("nothing is held");
+}

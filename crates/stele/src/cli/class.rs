@@ -1,0 +1,141 @@
+//! `stele class` and `stele event`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::matter::{Officer, tag};
+
+#[derive(Subcommand, Debug)]
+pub enum Class {
+    /// Make a version of a class; it applies to nothing before it is activated
+    #[command(after_help = "\
+Examples:
+  stele class create ledger --initiation creation --retver 2555 --action keep --mode compliance
+  stele class create staff --initiation event --retver 3650 --retmin 365 --action delete --mode compliance
+
+With `creation` the retention ends --retver days after a version was stored. With `event` it ends --retver days after
+the event (`stele event`) and no earlier than --retmin days after the version was stored; without an event it never
+ends. From the first class on, older versions of Stele refuse the store.")]
+    Create(Create),
+    /// List every version of every class
+    #[command(after_help = "Example:\n  stele class list --json")]
+    List,
+    /// Show the versions of a class
+    #[command(after_help = "Example:\n  stele class show staff")]
+    Show { name: String },
+    /// Make a version of a class the active one, if it weakens nothing
+    #[command(after_help = "\
+Examples:
+  stele class activate staff --dry-run
+  stele class activate staff
+  stele class activate staff --version 2
+
+Every rule is compared with that of the active version. Versions of objects keep the class that they were stored with.")]
+    Activate {
+        name: String,
+        /// The version [default: the latest]
+        #[arg(long, value_name = "N")]
+        version: Option<u64>,
+        /// Print the comparison, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        officer: Officer,
+    },
+    /// Set the classes of versions that are stored in a bucket from now on, or show them
+    #[command(after_help = "\
+Examples:
+  stele class bind records
+  stele class bind records --default ledger --rule 'staff:prefix=hr/,suffix=.pdf' --rule 'ledger:tag=kind=book,min=1KiB'
+  stele class bind records --default none
+
+The first rule that holds names the class; without one the default does. A rule is CLASS: and conditions, separated by
+commas: prefix=, suffix=, tag=KEY=VALUE, min=SIZE, max=SIZE, type= (the beginning of the content type). The new rules
+replace the former ones. A request names a class itself by the header x-stele-class or the tag stele:class, with the
+right to set retention.")]
+    Bind {
+        bucket: String,
+        /// The class where no rule holds; or none
+        #[arg(long, value_name = "CLASS")]
+        default: Option<String>,
+        /// A rule; may be repeated
+        #[arg(long, value_name = "CLASS:CONDITIONS")]
+        rule: Vec<String>,
+    },
+    /// List the versions whose retention ends before a date: when, by which rule, and what happens then
+    #[command(
+        after_help = "Examples:\n  stele class expiring --before 2027-01-01\n  stele class expiring --before 2027-01-01 --json"
+    )]
+    Expiring {
+        /// 2027-01-01 or 2027-01-01T12:00:00Z
+        #[arg(long, value_name = "DATE")]
+        before: String,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Initiation {
+    Creation,
+    Event,
+}
+
+#[derive(Args, Debug)]
+pub struct Create {
+    pub name: String,
+    /// What the retention counts from
+    #[arg(long, value_enum)]
+    pub initiation: Initiation,
+    /// Days, at most 30000; `none` (no limit) for creation alone
+    #[arg(long, value_name = "DAYS")]
+    pub retver: String,
+    /// Days from storing on, at least; for event alone
+    #[arg(long, value_name = "DAYS", default_value_t = 0)]
+    pub retmin: u64,
+    /// Action on a version when its retention has passed: keep, delete or notify
+    #[arg(long, value_enum)]
+    pub action: super::words::Expiry,
+    /// governance or compliance
+    #[arg(long)]
+    pub mode: String,
+    #[arg(long, default_value = "")]
+    pub description: String,
+    #[command(flatten)]
+    pub officer: Officer,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele event records/hr/smith.pdf --at 2026-11-30
+  stele event --bucket records --prefix hr/smith/ --at 2026-11-30 --dry-run
+  stele event records/hr/smith.pdf --revoke --officer anna.json
+
+An event is told once, for versions whose class counts from an event. One before a version was stored counts from
+then. Only an event whose date has not come is taken back (--revoke), and another officer approves that.")]
+pub struct Event {
+    /// BUCKET/KEY or BUCKET/KEY@VERSION
+    #[arg(required_unless_present = "bucket", conflicts_with = "bucket")]
+    pub object: Option<String>,
+    /// When the event was or will be: 2026-11-30 or 2026-11-30T12:00:00Z
+    #[arg(long, value_name = "DATE", required_unless_present = "revoke", conflicts_with = "revoke")]
+    pub at: Option<String>,
+    /// All versions of this bucket that wait for an event
+    #[arg(long)]
+    pub bucket: Option<String>,
+    /// Only keys that begin with this
+    #[arg(long, default_value = "", requires = "bucket")]
+    pub prefix: String,
+    /// Only versions with this tag; may be repeated, and then takes all of them
+    #[arg(long, value_name = "KEY=VALUE", value_parser = tag, requires = "bucket")]
+    pub tag: Vec<(String, String)>,
+    /// Count the versions, and change nothing
+    #[arg(long, requires = "bucket")]
+    pub dry_run: bool,
+    /// Ask to take the event back
+    #[arg(long, requires = "object", requires = "officer")]
+    pub revoke: bool,
+    /// Act as the officer whose access_key and secret_key are in this file [default: as the local user]
+    #[arg(long, value_name = "FILE")]
+    pub officer: Option<PathBuf>,
+}

@@ -1,0 +1,118 @@
+//! Named matters from the command line: over S3, a restart, and the close by two officers.
+
+mod support;
+
+use std::path::Path;
+
+use support::{Place, Server};
+
+fn status(server: &Server, method: &str, target: &str) -> u16 {
+    server.send(server.ask(method, target)).status
+}
+
+/// An officer's key, as a file.
+fn officer(place: &Place, name: &str) -> String {
+    let made = place.json(&["key", "create", "--name", name, "--role", "retention-officer"]);
+    let path = place.path(&format!("{name}.json"));
+    std::fs::write(Path::new(&path), made.to_string()).unwrap();
+    path
+}
+
+#[test]
+fn a_matter_holds_versions_until_it_is_released() {
+    let place = Place::new("matters");
+    let server = place.up();
+    assert!(place.stele(&["bucket", "create", "mail", "--versioning"]).status.success());
+    let anna = officer(&place, "anna");
+    for n in 0..30 {
+        server.put(&format!("/mail/jones/{n}"), b"a letter");
+        server.put(&format!("/mail/smith/{n}"), b"a letter");
+    }
+    place.json(&["matter", "open", "trial", "--reason", "Smith v. Jones"]);
+    place.json(&["matter", "open", "tax", "--reason", "audit", "--officer", &anna]);
+    let selection = ["--bucket", "mail", "--prefix", "jones/", "--stored-after", "2020-01-01"];
+    let counted = place.json(&[&["matter", "put", "trial", "--dry-run"], &selection[..]].concat());
+    assert_eq!((counted["selected"].as_u64(), counted["under"].as_u64()), (Some(30), Some(0)));
+    let put = place.json(&[&["matter", "put", "trial"], &selection[..]].concat());
+    assert_eq!(put["job"]["changed"].as_u64(), Some(30), "{put}");
+    std::fs::write(place.path("list"), "mail/jones/1\nmail/smith/1\n").unwrap();
+    let listed = place.json(&["matter", "put", "tax", "--list", &place.path("list")]);
+    assert_eq!(listed["changed"].as_u64(), Some(2), "{listed}");
+
+    let version = |key: &str| place.json(&["why", key])["version"].as_str().unwrap().to_owned();
+    let held = version("mail/jones/2");
+    drop(server);
+    let server = place.up();
+    assert_eq!(status(&server, "DELETE", &format!("/mail/jones/2?versionId={held}")), 403);
+    assert_eq!(status(&server, "DELETE", "/mail/jones/2"), 204, "a delete marker removes nothing");
+    let why = place.json(&["why", &format!("mail/jones/2@{held}")]);
+    assert!(why["protected"].as_bool().unwrap() && why["reasons"][0].as_str().unwrap().contains("Smith v. Jones"));
+    place.refused(2, &["--yes"], &["matter", "release", "trial", "--bucket", "mail"]);
+    place.json(&["matter", "release", "trial", "--bucket", "mail", "--prefix", "jones/2", "--yes"]);
+    assert_eq!(status(&server, "DELETE", &format!("/mail/jones/2?versionId={held}")), 204);
+    place.json(&["matter", "release", "trial", "--bucket", "mail", "--yes"]);
+    let other = version("mail/jones/1");
+    assert_eq!(status(&server, "DELETE", &format!("/mail/jones/1?versionId={other}")), 403, "the matter tax stays");
+
+    // What a search finds can be listed.
+    let found = place.stele(&["find", "--bucket", "mail", "--matter", "tax"]).stdout;
+    assert_eq!(String::from_utf8_lossy(&found).lines().count(), 2, "{found:?}");
+    std::fs::write(place.path("found"), found).unwrap();
+    let listed = place.json(&["matter", "put", "trial", "--list", &place.path("found")]);
+    assert_eq!((listed["changed"].as_u64(), listed["failed"].as_u64()), (Some(2), Some(0)), "{listed}");
+    place.json(&["matter", "release", "trial", "--list", &place.path("found"), "--yes"]);
+    let csv = String::from_utf8(place.stele(&["find", "--bucket", "mail", "--matter", "tax", "--csv"]).stdout).unwrap();
+    assert!(csv.starts_with("bucket,key,") && csv.lines().count() == 3, "{csv}");
+
+    // Another person is needed for a close.
+    place.refused(2, &["once"], &["matter", "open", "trial", "--reason", "again"]);
+    let asked = place.json(&["matter", "close", "tax", "--officer", &anna]);
+    let request = asked["id"].as_str().unwrap();
+    place.refused(3, &["another person"], &["approve", request, "--officer", &anna, "--yes"]);
+    assert_eq!(place.json(&["matter", "show", "tax"])["versions"].as_u64(), Some(2));
+    let text = String::from_utf8(place.stele(&["matter", "show", "tax", "--versions"]).stdout).unwrap();
+    assert!(text.contains(&format!("mail/jones/1@{other}")), "{text}");
+}
+
+#[test]
+fn a_version_waits_for_the_event_of_its_class() {
+    let place = Place::new("classes");
+    let server = place.up();
+    assert!(place.stele(&["bucket", "create", "records", "--lock"]).status.success());
+    let terms = ["--initiation", "event", "--retver", "10", "--retmin", "30", "--action", "delete"];
+    place.json(&[&["class", "create", "staff", "--mode", "governance"], &terms[..]].concat());
+    place.refused(2, &["activate"], &["class", "bind", "records", "--default", "staff"]);
+    place.json(&["class", "activate", "staff"]);
+    let weaker = ["--initiation", "event", "--retver", "9", "--retmin", "30", "--action", "delete"];
+    place.json(&[&["class", "create", "staff", "--mode", "governance"], &weaker[..]].concat());
+    let compared = place.json(&["class", "activate", "staff", "--dry-run"]);
+    assert_eq!(compared["rules"][1]["weaker"].as_bool(), Some(true), "{compared}");
+    place.refused(2, &["weaker"], &["class", "activate", "staff"]);
+    place.json(&["class", "bind", "records", "--default", "none", "--rule", "staff:prefix=hr/,suffix=.pdf"]);
+
+    server.put("/records/hr/smith.pdf", b"a contract");
+    server.put("/records/hr/smith.txt", b"a note");
+    let answer = server.send(server.ask("PUT", "/records/named").header("x-stele-class", "staff").body("x"));
+    assert_eq!(answer.status, 200);
+    for (key, class) in [("hr/smith.pdf", Some("staff")), ("hr/smith.txt", None), ("named", Some("staff"))] {
+        let why = place.json(&["why", &format!("records/{key}")]);
+        assert_eq!(why["class"].as_str(), class, "{why}");
+        assert_eq!(why["protected"].as_bool(), Some(class.is_some()), "{why}");
+        let version = why["version"].as_str().unwrap();
+        if class.is_some() {
+            let delete = server.ask("DELETE", &format!("/records/{key}?versionId={version}"));
+            let bypass = delete.header("x-amz-bypass-governance-retention", "true");
+            assert_eq!(server.send(bypass).status, 403, "{key}");
+        }
+    }
+    let told = place.json(&["event", "--bucket", "records", "--prefix", "hr/", "--at", "2020-01-01"]);
+    assert_eq!((told["told"].as_u64(), told["failed"].as_u64()), (Some(1), Some(0)), "{told}");
+    place.refused(2, &["once"], &["event", "records/hr/smith.pdf", "--at", "2030-01-01"]);
+    drop(server);
+    let _server = place.up();
+    let why = place.json(&["why", "records/hr/smith.pdf"]);
+    assert!(why["deletable_from"].is_string() && why["protected"].as_bool().unwrap(), "{why}");
+    let listed = place.stele(&["class", "expiring", "--before", "2100-01-01"]);
+    let text = String::from_utf8(listed.stdout).unwrap();
+    assert!(text.contains("hr/smith.pdf") && text.contains("then delete") && !text.contains("named"), "{text}");
+}
