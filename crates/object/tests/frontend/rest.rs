@@ -45,9 +45,8 @@ impl Client {
         (status, head, bytes[end + 4..].to_vec())
     }
 
-    #[track_caller]
-    fn status(&self, method: &str, path: &str, body: &[u8]) -> impl Future<Output = u16> {
-        async move { self.ask(method, path, "", body).await.0 }
+    async fn status(&self, method: &str, path: &str, body: &[u8]) -> u16 {
+        self.ask(method, path, "", body).await.0
     }
 }
 
@@ -104,7 +103,7 @@ async fn a_file_is_stored_once_under_the_hash_of_its_content() {
     assert_eq!(client.status("POST", "/repository/config", b"first").await, 200);
     assert_eq!(client.status("POST", "/repository/config", b"second").await, 403);
     assert_eq!(client.ask("GET", "/repository/config", "", b"").await.2, b"first");
-    let content: Vec<u8> = (0..300_000_u32).map(|number| (number * 7 >> 3) as u8).collect();
+    let content: Vec<u8> = (0..300_000_u32).map(|number| ((number * 7) >> 3) as u8).collect();
     let path = format!("/repository/data/{}", name(&content));
     // Another content under this name is refused, and leaves nothing.
     assert_eq!(client.status("POST", &path, b"other").await, 400);

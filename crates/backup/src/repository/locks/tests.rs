@@ -84,7 +84,9 @@ fn a_locked_snapshot_restores_after_every_attempt_to_remove_it() {
     // After its date it goes like any other.
     store.set_now(UNTIL + 1);
     store.remove(&Name::of(Folder::Snapshots, &saved.id.0)).unwrap();
-    (0..3).for_each(|_| drop(prune::run(&repository, false).unwrap()));
+    for _ in 0..3 {
+        prune::run(&repository, false).unwrap();
+    }
     assert!(store.names(Folder::Segments).is_empty());
 }
 

@@ -1,6 +1,6 @@
 //! Legal holds: a file keeps its names while any version of it is held.
 
-use stele_archive::{Access, Caller as Client, ShareObjects, VersionId};
+use stele_archive::{Access, Caller as Client, ShareObjects, VersionId, VersionName};
 
 use super::objects::View;
 use super::stage::{NAME, Stage, content, file, settle, write};
@@ -47,6 +47,28 @@ async fn a_hold_on_a_former_version_keeps_the_name() {
     keeps_its_name(&view.share, "other").await;
     settle(&view.stage, &view.share).await;
     hold(&view, "k", Some(first.version), false).await.expect("the hold is released by the path");
+    view.delete("k").await.expect("nothing is held any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_matter_on_a_former_version_keeps_the_name() {
+    let view = View::new(locked(6)).await;
+    let first = view.put("k", &content(1, 10)).await.expect("a put");
+    let archive = view.stage.archive().await;
+    archive.open_matter(&view.client, "case", "a lawsuit").await.expect("a matter");
+    let version = VersionName {
+        bucket: NAME.into(),
+        key: crate::share::reading::key_of(view.find("k").expect("the file").0),
+        version: Some(first.version),
+    };
+    let put = async |on| {
+        let listed = archive.hold_listed(&view.client, "case", vec![version.clone()], on).await;
+        assert!(listed.expect("a list").iter().all(|listed| listed.failure.is_none()));
+    };
+    put(true).await;
+    view.put("k", &content(2, 10)).await.expect("a put over a held version makes another version");
+    keeps_its_name(&view.share, "other").await;
+    put(false).await;
     view.delete("k").await.expect("nothing is held any more");
 }
 
