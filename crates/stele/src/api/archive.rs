@@ -31,6 +31,7 @@ pub struct BucketView {
     /// The action on a version when its retention has passed: `keep`, `delete` or `notify`.
     pub expiry: String,
     pub quota_bytes: Option<u64>,
+    /// Callers without a key have some access.
     pub public: bool,
     pub versions: u64,
     #[serde(rename = "stored_bytes")]
@@ -113,7 +114,10 @@ fn show_retention(retention: DefaultRetention) -> String {
 }
 
 async fn view(node: &Node, actor: &Actor, info: BucketInfo) -> Outcome<BucketView> {
-    let usage = node.archive()?.usage(&actor.caller(), &info.name).await?;
+    let archive = node.archive()?;
+    let usage = archive.usage(&actor.caller(), &info.name).await?;
+    let by_policy = archive.is_policy_public(&actor.caller(), &info.name).await? == Some(true);
+    let ignored = archive.access_block(&actor.caller(), &info.name).await?.is_some_and(|block| block.ignore_acls);
     Ok(BucketView {
         created: info.created.to_string(),
         owner: info.owner,
@@ -128,7 +132,7 @@ async fn view(node: &Node, actor: &Actor, info: BucketInfo) -> Outcome<BucketVie
         protection: name_of(&PROTECTIONS, info.protection).to_owned(),
         expiry: name_of(&EXPIRIES, info.expiry).to_owned(),
         quota_bytes: info.quota.bytes,
-        public: info.anonymous != AnonymousAccess::None,
+        public: by_policy || (info.anonymous != AnonymousAccess::None && !ignored),
         versions: usage.versions,
         bytes: usage.bytes,
         name: info.name,
