@@ -81,7 +81,8 @@ async fn an_extension_beside_archiving_reaches_the_new_version() {
         }
     };
     let (worked, extended) = tokio::join!(working, extending);
-    (worked.expect("background work"), extended.expect("an extension"));
+    worked.expect("background work");
+    extended.expect("an extension");
     settle(&stage, &share).await;
     assert!(share.state(inode).expect("a state").version.is_some(), "the content is not archived");
     assert_eq!(share.state(inode).expect("a state").committed, Some(second));
