@@ -5,6 +5,7 @@ pub(crate) mod classes;
 pub mod clock;
 pub(crate) mod doubt;
 pub mod events;
+pub mod find;
 pub(crate) mod holding;
 mod keeping;
 pub(crate) mod matters;

@@ -22,6 +22,7 @@ mod rebuilding;
 mod receipts;
 mod refused;
 mod rules;
+mod self_test;
 mod turns;
 mod two_people;
 mod unreadable;

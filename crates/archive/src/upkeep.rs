@@ -8,4 +8,5 @@ pub(crate) mod holding;
 pub(crate) mod lifecycle;
 pub(crate) mod reclaim;
 pub mod scrub;
+pub mod self_test;
 pub mod status;

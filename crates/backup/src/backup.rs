@@ -29,6 +29,7 @@ use crate::references::Ordinals;
 use crate::repository::footers::mark;
 use crate::repository::{Indexed, Repository};
 use crate::snapshot::{Counts, Description, ISSUES_MAX, Issue, Snapshot, SnapshotId};
+use crate::store::Name;
 use crate::tree::{Entry, Metadata, Piece};
 use crate::walk::Folder;
 
@@ -66,6 +67,8 @@ pub struct Options {
     pub excludes: Vec<String>,
     /// Beginning by the agent's clock: seconds since 1970.
     pub begun: u64,
+    /// Locks the snapshot until this date by the store's clock.
+    pub locked_until: Option<u64>,
 }
 
 /// What a running backup has done so far.
@@ -226,6 +229,10 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
         progress.files_expected.store(description.counts.files, Ordering::Relaxed);
         progress.bytes_expected.store(description.counts.bytes, Ordering::Relaxed);
     }
+    if let Some(until) = options.locked_until {
+        // The header needs the lock in any case. A store or a key that cannot lock is found before the work.
+        repository.store.lock(&Name::repository(), until)?;
+    }
     let packer = Packer::new(indexed.clone(), options.sessions);
     let job = Job {
         indexed: &indexed,
@@ -262,8 +269,11 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
     progress.check()?;
     session.check()?;
     let snapshot = Snapshot { references: packed.references, description };
-    let (id, _) = repository.commit(&snapshot)?;
-    session.confirm(&id)?;
+    let (id, _) = repository.commit_locked(&snapshot, options.locked_until)?;
+    // The segments of a locked snapshot were there when they were locked, and nothing removes them.
+    if options.locked_until.is_none() {
+        session.confirm(&id)?;
+    }
     // The snapshot is there. A session that could not be ended only delays the removal of segments.
     let _ = session.end();
     Ok(Saved {

@@ -8,6 +8,7 @@
 //! [`repository::Surroundings`] and from the store. It starts threads and reads files; nothing in it is asynchronous.
 
 pub mod backup;
+pub mod browse;
 pub mod chunker;
 mod codec;
 pub mod compress;

@@ -41,7 +41,9 @@ pub struct Pruned {
     pub removed_bytes: u64,
     /// Segments that wait for a session to end.
     pub waiting: u64,
-    /// Segments that the store did not let go: retention, or append-only credentials.
+    /// Segments that stay because they are locked, or under another retention.
+    pub locked: u64,
+    /// Segments that the store did not let go for another reason: append-only credentials.
     pub refused: u64,
     /// Needed segments that are gone, or whose footer is destroyed. While there are any, nothing is condemned.
     pub lost: u64,
@@ -108,11 +110,13 @@ pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
     }
     repository.advance(&Epoch { number, condemned })?;
     for (segment, size) in due {
-        if remove(repository, &segment)? {
-            pruned.removed += 1;
-            pruned.removed_bytes += size;
-        } else {
-            pruned.refused += 1;
+        match remove(repository, &segment)? {
+            Gone::Removed => {
+                pruned.removed += 1;
+                pruned.removed_bytes += size;
+            }
+            Gone::Locked => pruned.locked += 1,
+            Gone::Refused => pruned.refused += 1,
         }
     }
     // The sessions that have ended, and all epochs but the last. A session that was silent for a day has lapsed and can
@@ -175,17 +179,25 @@ fn repaired(
     Ok((repaired, lost))
 }
 
-/// Whether the store let the segment go.
-fn remove(repository: &Closed, segment: &SegmentId) -> Result<bool> {
-    match repository.store.remove(&Name::segment(segment)) {
+/// Whether the store let a segment go.
+enum Gone {
+    Removed,
+    Locked,
+    Refused,
+}
+
+fn remove(repository: &Closed, segment: &SegmentId) -> Result<Gone> {
+    let name = Name::segment(segment);
+    match repository.store.remove(&name) {
         Ok(()) => {
             // Whatever was damaged in it is of no interest any more.
             let damaged = repository.store.remove(&Name::of(Folder::Damaged, &segment.0));
             ignore_refusal(damaged)?;
-            Ok(true)
+            Ok(Gone::Removed)
         }
-        Err(BackupError::Missing(_)) => Ok(true),
-        Err(BackupError::Refused(_)) => Ok(false),
+        Err(BackupError::Missing(_)) => Ok(Gone::Removed),
+        Err(BackupError::Refused(_)) if repository.store.locked_until(&name)?.is_some() => Ok(Gone::Locked),
+        Err(BackupError::Refused(_)) => Ok(Gone::Refused),
         Err(error) => Err(error),
     }
 }

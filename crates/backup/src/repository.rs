@@ -2,6 +2,7 @@
 
 pub mod epochs;
 pub mod footers;
+pub mod locks;
 pub mod trees;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,11 +84,12 @@ pub struct Making {
     pub lengths: Lengths,
     pub segment_bytes: usize,
     pub cost: Cost,
+    pub defaults: locks::Defaults,
 }
 
 impl Default for Making {
     fn default() -> Making {
-        Making { lengths: LENGTHS, segment_bytes: SEGMENT_BYTES, cost: Cost::STANDARD }
+        Making { lengths: LENGTHS, segment_bytes: SEGMENT_BYTES, cost: Cost::STANDARD, defaults: Default::default() }
     }
 }
 
@@ -229,8 +231,19 @@ impl Repository {
             Header { id, check: check_value(&secret), lengths: making.lengths, segment_bytes: making.segment_bytes };
         let closed = Closed { store, surroundings, header };
         let repository = Repository { closed, keys: Arc::new(Keys::new(secret)) };
+        // A making that was interrupted may have left them. They never change.
+        let before = repository.defaults()?;
+        if before != making.defaults && before != locks::Defaults::default() {
+            let place = repository.store.place();
+            return Err(BackupError::Exists(format!(
+                "{place} has other defaults of an earlier attempt; use another place"
+            )));
+        }
         // The key comes first: a crash between both leaves no repository, and a key that opens nothing.
         repository.add_key(password, label, making.cost)?;
+        if making.defaults != before {
+            repository.store.create(&Name::defaults(), &making.defaults.encode())?;
+        }
         repository.store.create(&Name::repository(), &header.encode())?;
         Ok(repository)
     }
@@ -277,10 +290,23 @@ impl Repository {
     }
 
     pub fn commit(&self, snapshot: &Snapshot) -> Result<(SnapshotId, u64)> {
+        self.commit_locked(snapshot, None)
+    }
+
+    /// Stores a snapshot, locked if there is a date: see [`locks`].
+    pub fn commit_locked(&self, snapshot: &Snapshot, until: Option<u64>) -> Result<(SnapshotId, u64)> {
         let (id, bytes) = snapshot.encode(&self.header.id, &self.keys, self.salt())?;
         // A snapshot that cannot be opened would stop every prune.
         Snapshot::decode(&bytes, &id, &self.header.id, &self.keys)?;
-        match self.store.create(&Name::of(Folder::Snapshots, &id.0), &bytes) {
+        let name = Name::of(Folder::Snapshots, &id.0);
+        let stored = match until {
+            None => self.store.create(&name, &bytes),
+            Some(until) => {
+                self.lock_needed(&snapshot.references, until)?;
+                self.store.create_locked(&name, &bytes, until)
+            }
+        };
+        match stored {
             // The name is the hash: a repeated request whose first answer was lost.
             Ok(()) | Err(BackupError::Exists(_)) => Ok((id, bytes.len() as u64)),
             Err(error) => Err(error),

@@ -11,7 +11,7 @@ pub mod s3;
 use std::ops::Range;
 
 use crate::crypt::{from_hex, hex};
-use crate::error::Result;
+use crate::error::{BackupError, Result};
 use crate::segment::SegmentId;
 
 /// The folders of a repository.
@@ -45,10 +45,16 @@ pub struct Name(String);
 
 /// The object that makes a place a repository.
 pub const REPOSITORY: &str = "repository";
+/// The object with the defaults of backups.
+pub const DEFAULTS: &str = "defaults";
 
 impl Name {
     pub fn repository() -> Name {
         Name(REPOSITORY.to_owned())
+    }
+
+    pub fn defaults() -> Name {
+        Name(DEFAULTS.to_owned())
     }
 
     /// Segments are spread over 256 folders.
@@ -76,6 +82,10 @@ impl Name {
         };
         let digits = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
         (!last.is_empty() && last.len() <= 64 && last.chars().all(digits)).then(|| Name(text.to_owned()))
+    }
+
+    pub fn is_in(&self, folder: Folder) -> bool {
+        self.0.split_once('/').is_some_and(|(first, _)| first == folder.name())
     }
 
     pub fn text(&self) -> &str {
@@ -122,6 +132,32 @@ pub trait Store: Send + Sync {
 
     /// Removes an object. [`BackupError::Refused`](crate::BackupError::Refused): retention or credentials forbid it.
     fn remove(&self, name: &Name) -> Result<()>;
+
+    /// Locks an object until at least `until`, seconds since 1970: before, no right removes it. A longer lock stays.
+    /// [`BackupError::Invalid`](crate::BackupError::Invalid): the store has no locks.
+    fn lock(&self, _name: &Name, _until: u64) -> Result<()> {
+        Err(self.lockless())
+    }
+
+    /// As `create`; the object is locked from its first moment.
+    fn create_locked(&self, _name: &Name, _bytes: &[u8], _until: u64) -> Result<()> {
+        Err(self.lockless())
+    }
+
+    /// Until when retention or a hold keeps the object, if that lies ahead.
+    fn locked_until(&self, _name: &Name) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Whether objects can be locked.
+    fn has_locks(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// The error of a store without locks.
+    fn lockless(&self) -> BackupError {
+        BackupError::Invalid(format!("{} has no locks: they need a bucket with Object Lock", self.place()))
+    }
 
     /// The store's clock: seconds since 1970.
     fn now(&self) -> Result<u64>;

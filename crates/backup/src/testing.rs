@@ -33,8 +33,12 @@ pub fn stage(seed: u64) -> Arc<Stage> {
     Arc::new(Stage { dice: Mutex::new(Dice::new(seed)), elapsed: AtomicU64::new(0) })
 }
 
-pub const SMALL: Making =
-    Making { lengths: Lengths { min: 256, average: 1024, max: 4096 }, segment_bytes: 16 << 10, cost: Cost::LEAST };
+pub const SMALL: Making = Making {
+    lengths: Lengths { min: 256, average: 1024, max: 4096 },
+    segment_bytes: 16 << 10,
+    cost: Cost::LEAST,
+    defaults: crate::repository::locks::Defaults { keep_seconds: 0 },
+};
 
 pub const PASSWORD: &[u8] = b"correct horse";
 
@@ -94,6 +98,7 @@ pub fn options(path: &Path) -> Options {
         tags: Vec::new(),
         excludes: Vec::new(),
         begun: 1_000_000,
+        locked_until: None,
     }
 }
 

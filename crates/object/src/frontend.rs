@@ -10,7 +10,7 @@
 //! a client's data. A refusal at any step is an S3 error document.
 
 mod admin;
-mod answer;
+pub(crate) mod answer;
 mod cors;
 mod document;
 mod policing;
@@ -23,11 +23,12 @@ pub use admin::{SnapshotSource, admin};
 use crate::metrics::Metrics;
 use crate::objects::Objects;
 use crate::refusal::refuse;
-use crate::serve::{Connections, Peer};
+use crate::serve::{Connections, Endpoint, Peer};
 use crate::settings::Settings;
 use crate::sigv4::SigningKeys;
 use crate::wire::Wire;
 use aws_lc_rs::rand;
+use futures_util::future::BoxFuture;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::EXPECT;
 use hyper::{Method, Request, Response};
@@ -51,7 +52,7 @@ const AUDITED_PER_SECOND: u64 = 20;
 
 /// The S3 frontend of one archive.
 pub struct Frontend {
-    archive: Archive,
+    pub(crate) archive: Archive,
     settings: Arc<Settings>,
     metrics: Arc<Metrics>,
     connections: Connections,
@@ -124,7 +125,7 @@ impl Frontend {
     }
 
     /// Answers one request.
-    pub async fn answer(self: &Arc<Self>, request: Request<Incoming>, peer: &Peer) -> Response<Body> {
+    async fn answer_one(self: &Arc<Self>, request: Request<Incoming>, peer: &Peer) -> Response<Body> {
         let started = Instant::now();
         let id = self.next_id();
         // A bucket may be called `metrics`; a request for it is signed, presigned or has a query.
@@ -200,7 +201,7 @@ impl Frontend {
     }
 
     /// Waits for a turn, at most for the queue's patience.
-    async fn turn(&self) -> S3Result<OwnedSemaphorePermit> {
+    pub(crate) async fn turn(&self) -> S3Result<OwnedSemaphorePermit> {
         let waiting = self.turns.clone().acquire_owned();
         match timeout(self.settings.queue_patience, waiting).await {
             Ok(Ok(turn)) => Ok(turn),
@@ -211,7 +212,7 @@ impl Frontend {
         }
     }
 
-    fn next_id(&self) -> String {
+    pub(crate) fn next_id(&self) -> String {
         // The counter makes ids distinct within a run, the starting point between runs.
         let number = self.boot.wrapping_add(self.counter.fetch_add(1, Relaxed));
         format!("{:016X}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
@@ -226,5 +227,23 @@ impl Frontend {
             (count < AUDITED_PER_SECOND).then_some((now & 0xFFFF_FFFF_FFFF) << 16 | (count + 1))
         };
         self.audited.fetch_update(Relaxed, Relaxed, step).is_ok()
+    }
+}
+
+impl Endpoint for Frontend {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> BoxFuture<'static, Response<Body>> {
+        Box::pin(async move { self.answer_one(request, &peer).await })
     }
 }

@@ -1,4 +1,4 @@
-//! The names of the S3 operations, for metrics and logs.
+//! The names of the S3 operations, and of those of restic's REST protocol, for metrics and logs.
 
 macro_rules! operations {
     ($($name:ident),* $(,)?) => {
@@ -17,7 +17,7 @@ macro_rules! operations {
             /// Every operation, for tables.
             pub const ALL: &[Operation] = &[$(Operation::$name,)* Operation::Unknown];
 
-            /// The name of the operation on AWS.
+            /// The name of the operation: on AWS, if it is one of S3.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Operation::$name => stringify!($name),)*
@@ -89,6 +89,12 @@ operations! {
     PutObjectRetention,
     PutObjectTagging,
     PutPublicAccessBlock,
+    RestCreate,
+    RestDelete,
+    RestGet,
+    RestHead,
+    RestList,
+    RestPut,
     UploadPart,
     UploadPartCopy,
 }

@@ -41,7 +41,7 @@ pub enum Source {
 
 /// What surrounds the payload in the body.
 enum Framing {
-    Chunks(Dechunker),
+    Chunks(Box<Dechunker>),
     Form(FileEnd),
 }
 
@@ -111,7 +111,7 @@ impl Payload {
 
     /// Marks the payload as aws-chunked.
     pub fn framed(mut self, dechunker: Dechunker) -> Payload {
-        self.framing = Some(Framing::Chunks(dechunker));
+        self.framing = Some(Framing::Chunks(Box::new(dechunker)));
         self
     }
 

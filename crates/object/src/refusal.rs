@@ -179,7 +179,7 @@ fn with_headers(code: S3ErrorCode, message: String, headers: &[(HeaderName, Stri
     error
 }
 
-fn http_date(instant: Timestamp) -> String {
+pub fn http_date(instant: Timestamp) -> String {
     // The formatter would panic beyond the year 9999.
     let instant = std::time::UNIX_EPOCH + std::time::Duration::from_secs(instant.min(Timestamp::LATEST).seconds());
     httpdate::fmt_http_date(instant)

@@ -4,13 +4,15 @@
 //! must close while its client still sends, it closes gently: first the answer, then our half, then a bounded drain. A
 //! reset thus cannot destroy the answer.
 
-use crate::frontend::Frontend;
+use crate::metrics::Metrics;
 use crate::paced::Paced;
 use crate::settings::Settings;
+use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, server::conn::http1};
+use hyper::{Request, Response, server::conn::http1};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use s3s::Body;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -143,49 +145,61 @@ fn host_of(address: IpAddr) -> IpAddr {
     }
 }
 
+/// A protocol over HTTP, whose connections are served here.
+pub trait Endpoint: Send + Sync + 'static {
+    /// The limits in force.
+    fn settings(&self) -> &Settings;
+    /// The counters.
+    fn metrics(&self) -> &Metrics;
+    /// The connections of this endpoint.
+    fn connections(&self) -> &Connections;
+    /// Answers one request.
+    fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> BoxFuture<'static, Response<Body>>;
+}
+
 /// The transport of a connection.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Serves S3 on one stream until it ends, fails, stays idle too long, or the connections close.
-pub async fn serve_connection<S>(stream: S, peer: Peer, frontend: Arc<Frontend>)
+/// Serves an endpoint on one stream until it ends, fails, stays idle too long, or the connections close.
+pub async fn serve_connection<S>(stream: S, peer: Peer, endpoint: Arc<dyn Endpoint>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     // Boxing gives one type of stream: HTTP is compiled here once, and not again for each type in every program that
     // serves it.
-    serve_stream(Box::new(stream), peer, frontend).await;
+    serve_stream(Box::new(stream), peer, endpoint).await;
 }
 
-async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, frontend: Arc<Frontend>) {
-    let mut stream = Paced::new(stream, frontend.settings().write_patience);
-    let connections = frontend.connections();
+async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, endpoint: Arc<dyn Endpoint>) {
+    let mut stream = Paced::new(stream, endpoint.settings().write_patience);
+    let connections = endpoint.connections();
     let Some(_admitted) = connections.peers.admit(peer.address) else {
-        frontend.metrics().connection_refused();
+        endpoint.metrics().connection_refused();
         answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;
         return;
     };
     let Ok(_place) = connections.open.clone().try_acquire_owned() else {
-        frontend.metrics().connection_refused();
+        endpoint.metrics().connection_refused();
         answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;
         return;
     };
     let mut word = connections.word.subscribe();
-    frontend.metrics().connection(true);
+    endpoint.metrics().connection(true);
     tokio::select! {
         biased;
         _ = word.wait_for(|word| *word == Word::Break) => {}
-        () = converse(stream, peer, &frontend) => {}
+        () = converse(stream, peer, &endpoint) => {}
     }
-    frontend.metrics().connection(false);
+    endpoint.metrics().connection(false);
 }
 
-async fn converse(mut stream: Paced<Box<dyn Stream>>, peer: Peer, frontend: &Arc<Frontend>) {
-    let settings = frontend.settings();
-    let mut word = frontend.connections().word.subscribe();
+async fn converse(mut stream: Paced<Box<dyn Stream>>, peer: Peer, endpoint: &Arc<dyn Endpoint>) {
+    let settings = endpoint.settings();
+    let mut word = endpoint.connections().word.subscribe();
     let service = service_fn(|request: Request<Incoming>| {
-        let (frontend, peer) = (frontend.clone(), peer.clone());
-        Box::pin(async move { Ok::<_, Infallible>(frontend.answer(request, &peer).await) })
+        let answer = endpoint.clone().answer(request, peer.clone());
+        Box::pin(async move { Ok::<_, Infallible>(answer.await) })
     });
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -31,9 +31,10 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::Archive;
 
-pub(crate) use checksum::verify_document;
+pub(crate) use checksum::{Digests, verify_document};
 pub(crate) use convert::archive_time;
 pub(crate) use elements::elements;
+pub(crate) use object::{body_of, pump};
 
 /// The archive and its objects, for the operations.
 pub struct Wire {

@@ -1,5 +1,7 @@
 //! `stele.toml`: the settings of a server, written by `stele up` and `stele pool create`, and read by every command.
 
+mod size;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +10,8 @@ use stele_ground::Bytes;
 
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Outcome, io_failure};
+
+pub use size::Size;
 
 /// The whole file. An unknown key is an error that names it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,6 +23,8 @@ pub struct Config {
     pub pool: Pool,
     #[serde(default)]
     pub s3: S3,
+    #[serde(default)]
+    pub rest: Rest,
     #[serde(default)]
     pub nbd: Nbd,
     #[serde(default)]
@@ -87,6 +93,15 @@ impl Default for S3 {
             connections_per_peer: 256,
         }
     }
+}
+
+/// Backup repositories over restic's REST protocol. Certificate and limits of connections are those of `[s3]`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rest {
+    /// TCP address; `None`: the protocol is not served. Its usual port is 8000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
 }
 
 /// Volumes as network block devices: the addresses for clients. `stele volume export` chooses the volumes.
@@ -257,6 +272,8 @@ pub struct Archive {
     pub heads_mail: Vec<String>,
     /// Seconds between two exports of a head.
     pub heads_every: u64,
+    /// Hours between two self-tests of the buckets with Object Lock; 0: only on request.
+    pub self_test_hours: u64,
     /// The largest size that the data volume reaches as the pool grows; `None`: the whole pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_max: Option<Size>,
@@ -273,6 +290,7 @@ impl Default for Archive {
             heads_syslog: Vec::new(),
             heads_mail: Vec::new(),
             heads_every: 3600,
+            self_test_hours: 0,
             data_max: None,
         }
     }
@@ -314,44 +332,13 @@ fn ten_minutes() -> u64 {
     600
 }
 
-/// A size in the file: `64MiB` or a number of bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Size(pub Bytes);
-
-impl Serialize for Size {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let bytes = self.0.0;
-        match [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]
-            .iter()
-            .find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift))
-        {
-            Some((name, shift)) => serializer.serialize_str(&format!("{}{name}", bytes >> shift)),
-            None => serializer.serialize_u64(bytes),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(u64),
-            Text(String),
-        }
-        match Written::deserialize(deserializer)? {
-            Written::Number(bytes) => Ok(Size(Bytes(bytes))),
-            Written::Text(text) => crate::cli::show::size(&text).map(Size).map_err(serde::de::Error::custom),
-        }
-    }
-}
-
 impl Config {
     pub fn new(drives: Vec<DriveArgument>) -> Config {
         Config {
             data: None,
             pool: Pool { drives, rebuild_after: ten_minutes(), background_rate: None },
             s3: S3::default(),
+            rest: Rest::default(),
             nbd: Nbd::default(),
             iscsi: Iscsi::default(),
             nfs: Nfs::default(),

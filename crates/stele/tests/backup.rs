@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use support::{Place, Server, content, installed};
@@ -79,7 +82,10 @@ fn a_directory_from_the_first_backup_to_the_last_prune() {
     // A second password, an escrow, and the removal of the first.
     std::fs::write(place.path("new"), "battery staple\n").unwrap();
     code(&run(&["key", "add", "--new-password-file", &place.path("new")]), 0);
-    code(&run(&["snapshots", "--password-command", &format!("cat {}", place.path("new"))]), 2);
+    // The command line goes before the environment, which names the file of the first one.
+    code(&run(&["snapshots", "--password-command", &format!("cat {}", place.path("new"))]), 0);
+    code(&run(&["snapshots", "--password-command", "echo wrong"]), 12);
+    code(&run(&["snapshots", "--password-command", "false", "--password-file", &place.path("new")]), 2);
     code(&run(&["key", "escrow", "--to", &place.path("escrow")]), 0);
     code(&run(&["key", "check", &place.path("escrow")]), 0);
     // Rules, and removal.
@@ -176,4 +182,177 @@ fn a_bucket_and_a_key_that_cannot_delete() {
     std::fs::remove_dir_all(place.path("cache")).unwrap();
     assert_eq!(code(&run(&agent, &["run", &data, "--json"]), 0)["files_read"], 0);
     server.stop();
+}
+
+#[test]
+fn a_locked_snapshot_outlasts_every_credential() {
+    let place = place("backup-lock");
+    let server: Server = place.up();
+    code(&place.stele(&["bucket", "create", "vault", "--lock"]), 0);
+    code(&place.stele(&["bucket", "create", "plain"]), 0);
+    let key = |access: &str| {
+        let key = place.json(&["key", "create", "--name", "agent", "--bucket", "vault", "--access", access]);
+        let text = |name: &str| key[name].as_str().unwrap().to_owned();
+        (text("access_key"), text("secret_key"))
+    };
+    let (agent, less, owner) = (key("read,write,list,retain"), key("read,write,list"), server.keys());
+    let (repository, data) = (format!("s3+http://{}/vault/laptop", server.address), place.path("files"));
+    let run = |keys: &(String, String), arguments: &[&str]| backup(&place, &repository, Some(keys.clone()), arguments);
+    code(&run(&agent, &["init", "--keep-for", "30d"]), 0);
+    // A snapshot without a lock, whose segments the next one needs.
+    let first = code(&run(&agent, &["run", &data, "--json", "--keep-until", "none"]), 0);
+    assert_eq!(first["locked_until"], Value::Null);
+    std::fs::write(place.path("files/0/more"), content(9, 100_000)).unwrap();
+    let second = code(&run(&agent, &["run", &data, "--json"]), 0);
+    let until = second["locked_until"].as_str().unwrap().to_owned();
+    let listed = code(&run(&agent, &["snapshots", "--json"]), 0);
+    assert_eq!((&listed[0]["locked_until"], listed[1]["locked_until"].as_str()), (&Value::Null, Some(until.as_str())));
+    // A key that may not set retention is refused before it reads a file, and so is a date that is past.
+    let refused = run(&less, &["run", &data]);
+    code(&refused, 3);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("retain"));
+    code(&run(&agent, &["run", &data, "--keep-until", "2020-01-01"]), 2);
+    // Rules and names let a locked snapshot be, and say so. What is not locked goes.
+    let judged = code(&run(&owner, &["forget", "--keep-tag", "nothing", "--json"]), 0);
+    let removed: Vec<bool> = judged.as_array().unwrap().iter().map(|row| row["removed"].as_bool().unwrap()).collect();
+    assert_eq!((removed.iter().filter(|removed| **removed).count(), removed.len()), (1, 2), "{judged}");
+    code(&run(&owner, &["forget", second["snapshot"].as_str().unwrap()]), 3);
+    for _ in 0..3 {
+        assert_eq!(code(&run(&owner, &["prune", "--json"]), 0)["refused"], 0);
+    }
+    // Everything that the snapshot needs refuses the administrator, version by version.
+    let versions = server.get("/vault?prefix=laptop%2F&versions=").text();
+    let part =
+        |part: &str, name: &str| part.split(&format!("<{name}>")).nth(1).unwrap().split('<').next().unwrap().to_owned();
+    let mut kept = 0;
+    for version in versions.split("<Version>").skip(1) {
+        let (key, id) = (part(version, "Key"), part(version, "VersionId"));
+        let status = server.delete(&format!("/vault/{key}?versionId={id}")).status;
+        let needed =
+            ["/segments/", "/snapshots/", "/keys/", "/repository", "/defaults"].iter().any(|name| key.contains(name));
+        assert!(!needed || status == 403, "{key} was removed: {status}");
+        kept += usize::from(needed);
+    }
+    assert!(kept >= 6, "{versions}");
+    let to = place.path("restored");
+    code(&run(&agent, &["restore", &format!("latest:{data}"), "--to", &to, "--verify"]), 0);
+    same(&data, &to);
+    // Where there are no locks, a backup does not pretend.
+    let plain = format!("s3+http://{}/plain", server.address);
+    code(&backup(&place, &plain, Some(owner.clone()), &["init", "--keep-for", "30d"]), 2);
+    code(&backup(&place, &plain, Some(owner.clone()), &["init"]), 0);
+    code(&backup(&place, &plain, Some(owner), &["run", &data, "--keep-until", "30d"]), 2);
+    let directory = place.path("repository");
+    code(&backup(&place, &directory, None, &["init"]), 0);
+    code(&backup(&place, &directory, None, &["run", &data, "--keep-until", "30d"]), 2);
+    server.stop();
+}
+
+/// The head and the body of one message of HTTP/1.1 with a stated length.
+fn message(from: &mut BufReader<TcpStream>, bodiless: bool) -> std::io::Result<(String, Vec<u8>)> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if from.read_line(&mut head)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let lower = head.to_ascii_lowercase();
+    let length = lower.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok()).unwrap_or(0);
+    let mut body = vec![0; if bodiless { 0 } else { length }];
+    from.read_exact(&mut body)?;
+    Ok((head, body))
+}
+
+/// Passes requests on, and loses the first answer to a conditional PUT in each folder.
+fn relay(client: TcpStream, server: SocketAddr, lost: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let (mut upstream, mut client) = (BufReader::new(TcpStream::connect(server)?), BufReader::new(client));
+    loop {
+        let (head, body) = message(&mut client, false)?;
+        upstream.get_mut().write_all(&[head.as_bytes(), &body].concat())?;
+        let (answer, content) = message(&mut upstream, head.starts_with("HEAD "))?;
+        if head.starts_with("PUT ") && head.contains("if-none-match") {
+            let folder = head.split(['/', ' ']).nth(4).unwrap_or_default().to_owned();
+            let mut lost = lost.lock().unwrap();
+            if !lost.contains(&folder) {
+                lost.push(folder);
+                return Ok(());
+            }
+        }
+        client.get_mut().write_all(&[answer.as_bytes(), &content].concat())?;
+    }
+}
+
+#[test]
+fn a_lost_answer_is_no_refusal() {
+    let place = place("backup-lost");
+    let server: Server = place.up();
+    code(&place.stele(&["bucket", "create", "backups"]), 0);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (proxy, lost, target) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())), server.address);
+    let shared = Arc::clone(&lost);
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let lost = Arc::clone(&shared);
+            std::thread::spawn(move || drop(relay(client, target, &lost)));
+        }
+    });
+    let repository = format!("s3+http://{proxy}/backups/laptop");
+    let run = |arguments: &[&str]| backup(&place, &repository, Some(server.keys()), arguments);
+    code(&run(&["init"]), 0);
+    code(&run(&["run", &place.path("files")]), 0);
+    let mut folders = lost.lock().unwrap().clone();
+    folders.sort();
+    assert_eq!(folders, ["keys", "repository", "segments", "sessions", "snapshots"]);
+    // An object of another writer is still a refusal.
+    code(&run(&["init"]), 9);
+    server.stop();
+}
+
+#[test]
+fn a_mount_shows_every_snapshot() {
+    let place = place("backup-mount");
+    let (repository, data, to) = (place.path("repository"), place.path("files"), place.path("mounted"));
+    std::fs::create_dir(&to).unwrap();
+    let run = |arguments: &[&str]| backup(&place, &repository, None, arguments);
+    code(&run(&["init"]), 0);
+    let first = code(&run(&["run", &data, "--json"]), 0);
+    std::fs::remove_file(place.path("files/0/file 4")).unwrap();
+    code(&run(&["run", &data]), 0);
+    let mut command = place.command(&["backup", "mount", &to, "--json"]);
+    command.env("STELE_BACKUP_REPOSITORY", &repository).env("STELE_BACKUP_PASSWORD_FILE", place.path("password"));
+    let mut mounted = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(mounted.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    if line.is_empty() {
+        let output = mounted.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text.contains("needs root"), "{text}");
+        println!("left out: {text}");
+        return;
+    }
+    let latest = format!("{to}/latest{data}");
+    // Content and metadata; hard links are files of their own in a mount.
+    if installed(&["rsync", "--version"]) {
+        let options = ["-aAXn", "--checksum", "--delete", "--itemize-changes"];
+        let output =
+            Command::new("rsync").args(options).args([format!("{data}/"), format!("{latest}/")]).output().unwrap();
+        assert!(output.status.success() && output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    let diff = Command::new("diff").args(["-r", "--no-dereference", &data, &latest]).output().unwrap();
+    assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
+    // The first snapshot still has the file, by its id and by its date.
+    let id = first["snapshot"].as_str().unwrap();
+    let old = std::fs::read(format!("{to}/ids/{}{data}/0/file 4", &id[..8])).unwrap();
+    assert_eq!(old, content(4, 3_000_000));
+    let dates: Vec<_> = std::fs::read_dir(format!("{to}/dates")).unwrap().flatten().collect();
+    assert_eq!((dates.len(), std::fs::read_dir(format!("{to}/ids")).unwrap().count()), (2, 2));
+    assert!(dates.iter().all(|date| std::fs::metadata(date.path()).unwrap().is_dir()));
+    let copy = place.path("copy");
+    let copied = Command::new("cp").args(["-a", &format!("{to}/ids/{id}{data}"), &copy]).output().unwrap();
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    assert!(std::fs::write(format!("{latest}/new"), b"").is_err());
+    assert!(std::fs::remove_file(format!("{latest}/0/file 0")).is_err());
+    let stopped = Command::new("kill").arg(mounted.id().to_string()).status().unwrap();
+    assert!(stopped.success() && mounted.wait().unwrap().success());
+    assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
 }

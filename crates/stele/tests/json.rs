@@ -137,6 +137,7 @@ fn what_is_printed_for_machines_is_documented() {
     one("Access keys", &["key", "narrow", key["access_key"].as_str().unwrap(), "--prefix", "scans/"]);
     server.put("/records/ledger", b"kept");
     one("stele why", &["why", "records/ledger"]);
+    one("stele self-test", &["self-test"]);
     one("Matters", &["matter", "open", "smith", "--reason", "Smith v. Jones"]);
     one("stele matter put --dry-run", &["matter", "put", "smith", "--bucket", "records", "--dry-run"]);
     one("Matters", &["matter", "put", "smith", "--bucket", "records"]);
@@ -153,6 +154,7 @@ fn what_is_printed_for_machines_is_documented() {
     one("Classes", &["class", "list"]);
     one("stele event", &["event", "--bucket", "records", "--at", "2026-01-01"]);
     one("stele why", &["why", "records/hr/1"]);
+    one("stele find", &["find", "--bucket", "records", "--prefix", "hr/"]);
     one("Volumes", &["volume", "create", "vm1", "--code", "mirror-2", "--size", "8MiB"]);
     one("Volumes", &["volume", "snapshot", "vm1", "monday"]);
     one("Volumes", &["volume", "list"]);

@@ -54,6 +54,16 @@ fn a_matter_holds_versions_until_it_is_released() {
     let other = version("mail/jones/1");
     assert_eq!(status(&server, "DELETE", &format!("/mail/jones/1?versionId={other}")), 403, "the matter tax stays");
 
+    // What a search finds can be listed.
+    let found = place.stele(&["find", "--bucket", "mail", "--matter", "tax"]).stdout;
+    assert_eq!(String::from_utf8_lossy(&found).lines().count(), 2, "{found:?}");
+    std::fs::write(place.path("found"), found).unwrap();
+    let listed = place.json(&["matter", "put", "trial", "--list", &place.path("found")]);
+    assert_eq!((listed["changed"].as_u64(), listed["failed"].as_u64()), (Some(2), Some(0)), "{listed}");
+    place.json(&["matter", "release", "trial", "--list", &place.path("found"), "--yes"]);
+    let csv = String::from_utf8(place.stele(&["find", "--bucket", "mail", "--matter", "tax", "--csv"]).stdout).unwrap();
+    assert!(csv.starts_with("bucket,key,") && csv.lines().count() == 3, "{csv}");
+
     // Another person is needed for a close.
     place.refused(2, &["once"], &["matter", "open", "trial", "--reason", "again"]);
     let asked = place.json(&["matter", "close", "tax", "--officer", &anna]);

@@ -9,8 +9,8 @@ use clap::CommandFactory;
 /// Whether it is a document at the top, or one about formats, promises and decisions.
 pub fn is_one(name: &str) -> bool {
     let folders = ["FORMAT/", "SEMANTICS/", "docs/decisions/", "docs/runbooks/"];
-    let listed =
-        !name.contains('/') || name == "docs/first-hour.md" || folders.iter().any(|folder| name.starts_with(folder));
+    let single = ["docs/compliance.md", "docs/first-hour.md"];
+    let listed = !name.contains('/') || single.contains(&name) || folders.iter().any(|folder| name.starts_with(folder));
     listed && name.ends_with(".md")
 }
 
@@ -100,9 +100,13 @@ fn paths(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether the path exists relative to the repository or the document, or, with `*`, matches any file.
+/// Whether the path exists relative to the repository or the document, has the test behind `::` if it names one, or, with `*`, matches any file.
 fn exists(root: &Path, document: &str, path: &str, files: &[PathBuf]) -> bool {
     let path = path.split('#').next().unwrap_or(path).trim_end_matches('/');
+    if let Some((file, test)) = path.split_once("::") {
+        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+        return text.contains(&format!("fn {test}("));
+    }
     if let Some((before, after)) = path.split_once('*') {
         return files.iter().map(|file| file.to_string_lossy()).any(|f| f.starts_with(before) && f.ends_with(after));
     }

@@ -39,8 +39,6 @@ const VERSIONS_MAX: usize = 500;
 const RUNS_MAX: u64 = 4;
 /// Versions of a matter in one bundle: their ids are kept in memory.
 const MATTER_MAX: usize = 1_000_000;
-/// The matter of S3's legal hold.
-
 /// What a retention proof is about.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProofSelection {

@@ -83,6 +83,9 @@ pub enum Action {
     /// A version of a management class was made or activated, or an event was told.
     #[n(33)]
     Class,
+    /// The store tried what must be refused, on a record of its own.
+    #[n(34)]
+    SelfTest,
 }
 
 impl fmt::Display for Action {

@@ -26,6 +26,9 @@ pub enum AlarmKind {
     Rebuild,
     /// Catalog and data volume do not belong together.
     Pairing,
+    /// The last self-test found that something forbidden was not refused.
+    #[serde(rename = "self-test")]
+    SelfTest,
 }
 
 /// A message for operators.
@@ -48,6 +51,7 @@ impl AlarmKind {
             AlarmKind::Refusals => "refusals",
             AlarmKind::Rebuild => "rebuild",
             AlarmKind::Pairing => "pairing",
+            AlarmKind::SelfTest => "self-test",
         }
     }
 }

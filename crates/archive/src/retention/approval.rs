@@ -195,13 +195,13 @@ impl Archive {
             Asked::RevokeEvent(bucket, key, version) => {
                 let version = Some(VersionId::parse(version)?);
                 let name = VersionName { bucket: bucket.clone(), key: key.clone(), version };
-                let revoked = self.revoke_event(caller, (id, &row), &name, event).await;
+                let revoked = self.revoke_event(caller, id, &name, over, event).await;
                 let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
                 store.audited(revoked, event).await?;
                 Ok(row.says)
             }
             Asked::CloseMatter(name) => {
-                let closed = self.close_matter(caller, (id, &row), name, event).await;
+                let closed = self.close_matter(caller, &row, name, over, event).await;
                 let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
                 store.audited(closed, event).await?;
                 Ok(row.says)

@@ -16,9 +16,8 @@ use crate::model::matter::{Selection, VersionName};
 use crate::model::principal::{Caller, Role};
 use crate::model::time::Timestamp;
 use crate::model::version::{Retention, VersionId};
-use crate::record::request::RequestRow;
 use crate::record::version::{VersionRef, VersionRow};
-use crate::record::{REQUESTS, RETAINED, class, decode, encode, keys};
+use crate::record::{RETAINED, class, decode, keys};
 use crate::retention::holding::selects;
 use crate::retention::rules::retained;
 use crate::store::lookup::Found;
@@ -206,13 +205,14 @@ impl Archive {
         }
     }
 
-    /// Two officers take an event back before its date. `id`: the request that this approves. The retention only gets
+    /// Two officers take an event back before its date. `over` ends the request `id`, which this approves. The retention only gets
     /// longer; a crash in between leaves a request that no longer applies.
     pub(crate) async fn revoke_event(
         &self,
         caller: &Caller,
-        (id, asked): (&str, &RequestRow),
+        id: &str,
         name: &VersionName,
+        over: Transaction,
         approved: Event,
     ) -> Result<()> {
         let store = &self.store();
@@ -229,7 +229,6 @@ impl Archive {
             .version(found.id())
             .detail(format!("{retention}, its event is taken back with request {id}"));
         store.change_version(&bucket, &name.key, &found, lock, event, |row| *row = after).await?;
-        let over = Transaction::new().equals(REQUESTS, id.to_string(), encode(asked)).delete(REQUESTS, id.to_string());
         store.record(over.with_reserve(), approved).await.map(drop)
     }
 

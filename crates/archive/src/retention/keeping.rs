@@ -1,11 +1,11 @@
 //! What the file gateway asks before a file loses a name: whether retention or a hold keeps any version of it.
 
-use stele_catalog::KeyRange;
+use stele_catalog::{Direction, KeyRange};
 
 use crate::model::error::Result;
 use crate::model::principal::Caller;
 use crate::model::time::Timestamp;
-use crate::record::{VERSIONS, keys};
+use crate::record::{MATTER_HOLDS, VERSIONS, keys};
 use crate::retention::rules::holds_in_words;
 use crate::store::Archive;
 use crate::store::lookup::Found;
@@ -13,18 +13,20 @@ use crate::store::scan::Scan;
 
 impl Archive {
     /// Why a version of the key is kept. None: the archive keeps no version of it. Every version counts, not only the newest:
-    /// a hold stays on a version that others have followed. Reads each version's row once, where the bucket has Object Lock.
+    /// a hold stays on a version that others have followed. Reads each version's row once, where the bucket has Object Lock or
+    /// the store has a version under a matter.
     pub fn keeps(&self, caller: &Caller, bucket: &str, key: &str) -> Result<Option<String>> {
         let store = &self.store();
         let bucket = store.buckets().by_name(bucket)?;
         bucket.reached_through(caller)?;
         let doubt = store.check_doubt(&bucket).err();
-        // Retention and holds take Object Lock, which no bucket loses.
-        if bucket.row.lock.is_none() && doubt.is_none() {
-            return Ok(None);
-        }
         let now = store.compliance_now();
         let snapshot = store.snapshot()?;
+        // Retention and legal holds take Object Lock, which no bucket loses. Matters do not.
+        let matters = !snapshot.range(MATTER_HOLDS, &KeyRange::all(), 1, Direction::Forward)?.is_empty();
+        if bucket.row.lock.is_none() && doubt.is_none() && !matters {
+            return Ok(None);
+        }
         let mut scan = Scan::new(&*snapshot, VERSIONS, KeyRange::prefix(keys::all_of(bucket.number, key)));
         while let Some((record_key, value)) = scan.next()? {
             let found = Found::of(&record_key, &value, false)?;

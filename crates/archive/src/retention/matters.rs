@@ -19,7 +19,7 @@ use crate::model::principal::{Caller, Role};
 use crate::record::matter::{Closing, Counts, Job, JobKind, MatterRow, ProgressRow};
 use crate::record::request::RequestRow;
 use crate::record::version::VersionRef;
-use crate::record::{HOLDS, MATTER_HOLDS, MATTER_PROGRESS, MATTERS, REQUESTS, decode, encode, fetch, keys};
+use crate::record::{HOLDS, MATTER_HOLDS, MATTER_PROGRESS, MATTERS, decode, encode, fetch, keys};
 use crate::space::superblock::FORMAT;
 use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store, lookup};
@@ -205,13 +205,14 @@ impl Archive {
         }
     }
 
-    /// Two officers close a matter: from now on nothing is put under it, and all its versions are released. `id`: the
-    /// request that this approves.
+    /// Two officers close a matter: from now on nothing is put under it, and all its versions are released. `over`
+    /// ends the request that this approves.
     pub(crate) async fn close_matter(
         &self,
         caller: &Caller,
-        (id, asked): (&str, &RequestRow),
+        asked: &RequestRow,
         name: &str,
+        over: Transaction,
         event: Event,
     ) -> Result<()> {
         let store = &self.store();
@@ -220,11 +221,7 @@ impl Archive {
         // Puts whose requests went away may have commits under way. They take effect before this one.
         store.barrier().await?;
         let mut row = self.check_closable(name)?;
-        let unchanged = Transaction::new()
-            .equals(MATTERS, name.to_string(), encode(&row))
-            .equals(REQUESTS, id.to_string(), encode(asked))
-            .delete(REQUESTS, id.to_string())
-            .delete(MATTER_PROGRESS, name.to_string());
+        let unchanged = over.equals(MATTERS, name.to_string(), encode(&row)).delete(MATTER_PROGRESS, name.to_string());
         let number = store.numbers().next().await?;
         row.closing =
             Some(Closing { asked_by: asked.by.clone(), approved_by: caller.actor.clone(), since: store.wall() });

@@ -27,6 +27,8 @@ pub(crate) struct Upkeep {
     unmovable: Shared<BTreeSet<u32>>,
     expiry: Shared<Expiry>,
     aging: Shared<Aging>,
+    /// What the last self-test found wrong.
+    self_test: Shared<Option<String>>,
     /// A matter may have a job under way. Until the first step has looked, none is known.
     holds_due: Shared<bool>,
     clock_writing: Timer,
@@ -82,6 +84,7 @@ impl Upkeep {
             unmovable: Shared::default(),
             expiry: Shared::default(),
             aging: Shared::default(),
+            self_test: Shared::default(),
             holds_due: Shared::new(true),
             clock_writing: Timer::new(WRITE_EVERY),
             identity_noting: Timer::new(NOTE_EVERY),
@@ -149,6 +152,14 @@ impl Upkeep {
             let waits = expiry.cursor.is_none() && elapsed < expiry.next_pass;
             (!waits).then(|| expiry.cursor.clone())
         })
+    }
+
+    pub fn note_self_test(&self, finding: Option<String>) {
+        self.self_test.step(|known| *known = finding);
+    }
+
+    pub fn self_test_finding(&self) -> Option<String> {
+        self.self_test.look(Clone::clone)
     }
 
     /// Where the pass of the lifecycle rules goes on. None: no pass is due yet.

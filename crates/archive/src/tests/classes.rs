@@ -230,6 +230,59 @@ async fn events_are_told_to_a_selection_once() {
     assert_eq!(sooner.len(), 3, "those of the class `plain`");
 }
 
+#[tokio::test]
+async fn a_search_finds_exactly_what_has_the_properties() {
+    let world = World::new(7);
+    let archive = store(&world).await;
+    active(&archive, "staff", terms(Initiation::Event, Some(10), 0, ExpiryAction::Keep)).await;
+    archive.open_matter(&admin(), "smith", "a reason").await.unwrap();
+    let mut held = Vec::new();
+    for n in 0..1200_usize {
+        let mut metadata = Metadata::default();
+        metadata.headers.insert("content-type".into(), if n % 3 == 0 { "image/png" } else { "text/plain" }.into());
+        metadata.user.insert("case".into(), (n % 5).to_string());
+        let request = PutRequest {
+            bucket: "records".into(),
+            key: format!("{}/{n:04}", if n < 1100 { "in" } else { "out" }),
+            class: (n % 2 == 0).then(|| "staff".into()),
+            metadata,
+            ..PutRequest::default()
+        };
+        let info = put_as(&archive, &admin(), request, &vec![0; n]).await.unwrap();
+        if n % 7 == 0 {
+            held.push(VersionName { bucket: info.bucket, key: info.key, version: Some(info.version) });
+        }
+    }
+    archive.hold_listed(&admin(), "smith", held, true).await.unwrap();
+    let query = FindQuery {
+        selection: Selection { bucket: "records".into(), prefix: "in/".into(), ..Selection::default() },
+        class: Some("staff".into()),
+        matter: Some("smith".into()),
+        size_min: Some(100),
+        size_max: Some(1090),
+        content_type: "image/".into(),
+        metadata: Tags::from([("case".to_string(), "1".to_string())]),
+    };
+    let (found, next) = archive.find(&admin(), &query, None).await.unwrap();
+    let expected: Vec<usize> = (100..=1090).filter(|n| n % 2 == 0 && n % 7 == 0 && n % 3 == 0 && n % 5 == 1).collect();
+    assert_eq!((found.iter().map(|one| one.size_bytes as usize).collect::<Vec<_>>(), next), (expected, None));
+    assert!(found.iter().all(|one| one.class.as_deref() == Some("staff") && one.matters == ["smith"]));
+    // Every version is found once, over pages.
+    let all =
+        FindQuery { selection: Selection { bucket: "records".into(), ..Selection::default() }, ..FindQuery::default() };
+    let (mut count, mut after, mut pages) = (0, None, 0);
+    loop {
+        let (found, next) = archive.find(&admin(), &all, after.as_deref()).await.unwrap();
+        (count, after, pages) = (count + found.len(), next, pages + 1);
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((count, pages), (1200, 2));
+    let user = Caller { rights: Rights::user("records", "").into(), ..officer("carl", 3) };
+    assert!(matches!(archive.find(&user, &all, None).await, Err(ArchiveError::Denied(_))));
+}
+
 /// One version of the plain twin.
 #[derive(Clone, Debug)]
 struct Twin {
@@ -276,7 +329,10 @@ async fn random_histories_follow_the_exact_rules() {
     }
 }
 
-const CLASSES: [(&str, bool, Option<u64>, u64, bool, bool); 5] = [
+/// Name, whether from an event on, retver, retmin, whether expiration deletes, whether GOVERNANCE.
+type Line = (&'static str, bool, Option<u64>, u64, bool, bool);
+
+const CLASSES: [Line; 5] = [
     ("c0", false, Some(0), 0, true, false),
     ("c9", false, Some(9), 0, true, true),
     ("ever", false, None, 0, true, false),

@@ -277,6 +277,25 @@ async fn a_rebuild_finds_matters_and_continues_their_jobs() {
     assert_eq!(archive.store().witnessing().superblock().format, 2);
 }
 
+#[tokio::test]
+async fn a_matter_keeps_the_names_of_files_without_object_lock() {
+    let world = World::new(7);
+    let archive = store(&world).await;
+    archive.create_bucket(&admin(), "share", NewBucket::default()).await.unwrap();
+    archive.change_bucket(&admin(), "share", BucketChange::Share).await.unwrap();
+    let gateway = Caller::gateway("a test");
+    let request = PutRequest { bucket: "share".into(), key: "17".into(), ..PutRequest::default() };
+    let file = put_as(&archive, &gateway, request, b"a file").await.unwrap();
+    assert_eq!(archive.keeps(&gateway, "share", "17").unwrap(), None);
+    archive.open_matter(&admin(), "smith", "Smith v. Jones").await.unwrap();
+    archive.hold_selected(&admin(), "smith", selection("share", ""), true).await.unwrap();
+    steps(&archive).await;
+    let why = archive.keeps(&gateway, "share", "17").unwrap();
+    assert!(why.is_some_and(|why| why.contains("smith")));
+    list(&archive, "smith", vec![of(&file)], false).await;
+    assert_eq!(archive.keeps(&gateway, "share", "17").unwrap(), None);
+}
+
 /// Power fails after each of the first writes; the twin is the plain rule: an acknowledged hold stands, and nothing
 /// else changes. Reclamation, restarts and a rebuild come in between.
 #[tokio::test]

@@ -137,7 +137,8 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<(String, Ended)>> {
         let row = &found.row;
-        let is_protected = row.hold || row.retention.is_some_and(|retention| retention.until > now);
+        let is_protected =
+            row.is_held() || row.awaits_event() || row.retention.is_some_and(|retention| retention.until > now);
         // A delete marker above a version removes nothing. Every other end is refused at the removal too, at the price
         // of the key's lock.
         let only_gets_marker = above.is_none() && !row.marker && bucket.row.versioning == Versioning::Enabled;

@@ -34,6 +34,7 @@ impl Archive {
         alarms.extend(store.disposal_alarm());
         alarms.extend(store.officer_alarms());
         alarms.extend(store.refusal_alarm());
+        alarms.extend(store.upkeep().self_test_finding().map(|finding| Alarm::new(AlarmKind::SelfTest, finding)));
         if let Paired::CatalogOlder(why) | Paired::No(why) = &store.paired() {
             alarms.push(Alarm::new(AlarmKind::Pairing, why));
         }

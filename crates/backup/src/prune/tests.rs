@@ -181,7 +181,9 @@ fn repaired_content_outlives_the_snapshot_that_repaired_it() {
     }
     // Without the first one, nothing needs the repaired content.
     store.remove(&Name::of(Folder::Snapshots, &first.id.0)).unwrap();
-    (0..4).for_each(|_| drop(run(&repository, false).unwrap()));
+    for _ in 0..4 {
+        run(&repository, false).unwrap();
+    }
     assert_eq!(segments(&store), 0);
 }
 

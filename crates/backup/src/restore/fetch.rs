@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{File, Job, Planned, Window, lock};
 use crate::compress::Decompressor;
+use crate::crypt::SealingKey;
 use crate::error::{BackupError, Result};
 use crate::index::Directory;
 use crate::store::Name;
@@ -73,31 +74,38 @@ impl Worker<'_, '_> {
         };
         let (name, key) = (Name::segment(&id), directory.footer.key(&self.job.indexed.keys));
         for part in ranges(group, &directory) {
-            self.job.progress.check()?;
-            let (Some(first), Some(last)) = (span(part.first(), &directory), span(part.last(), &directory)) else {
-                self.lose(part, &BackupError::damaged("a segment has too few chunks"))?;
+            self.range(part, &name, &key, &directory)?;
+        }
+        Ok(())
+    }
+
+    /// Restores chunks that are read at once.
+    fn range(&mut self, part: &[Planned], name: &Name, key: &SealingKey, directory: &Directory) -> Result<()> {
+        self.job.progress.check()?;
+        let (Some(first), Some(last)) = (span(part.first(), directory), span(part.last(), directory)) else {
+            return self.lose(part, &BackupError::damaged("a segment has too few chunks"));
+        };
+        // A chunk may belong to several files.
+        let mut chunks = part.chunk_by(|a, b| a.location == b.location);
+        let mut stored = match self.job.indexed.store.get_range(name, first.0..last.1) {
+            Ok(stored) => stored,
+            // A bad sector costs one chunk, so each is read by itself.
+            Err(BackupError::Damaged(_)) if chunks.clone().nth(1).is_some() => {
+                return chunks.try_for_each(|same| self.range(same, name, key, directory));
+            }
+            Err(error) => return self.lose(part, &error),
+        };
+        for same in chunks {
+            let Some((ordinal, (from, to))) =
+                same.first().map(|p| p.location.ordinal).zip(span(same.first(), directory))
+            else {
                 continue;
             };
-            let mut stored = match self.job.indexed.store.get_range(&name, first.0..last.1) {
-                Ok(stored) => stored,
-                Err(error) => {
-                    self.lose(part, &error)?;
-                    continue;
-                }
-            };
-            // A chunk may belong to several files.
-            for same in part.chunk_by(|a, b| a.location == b.location) {
-                let Some((ordinal, (from, to))) =
-                    same.first().map(|p| p.location.ordinal).zip(span(same.first(), &directory))
-                else {
-                    continue;
-                };
-                let sealed = stored.get_mut((from - first.0) as usize..(to - first.0) as usize).unwrap_or_default();
-                let opened = directory.footer.open(&key, ordinal as usize, sealed, &mut self.codec, &mut self.content);
-                match opened {
-                    Ok(()) => same.iter().try_for_each(|planned| self.write(planned))?,
-                    Err(error) => self.lose(same, &error)?,
-                }
+            let sealed = stored.get_mut((from - first.0) as usize..(to - first.0) as usize).unwrap_or_default();
+            let opened = directory.footer.open(key, ordinal as usize, sealed, &mut self.codec, &mut self.content);
+            match opened {
+                Ok(()) => same.iter().try_for_each(|planned| self.write(planned))?,
+                Err(error) => self.lose(same, &error)?,
             }
         }
         Ok(())

@@ -316,3 +316,23 @@ fn what_cannot_be_set_is_listed_and_the_rest_is_set() {
     assert_eq!((is.mode() & 0o7777, is.uid()), (0o751, STRANGER));
     assert_eq!((is.mtime(), is.mtime_nsec()), (was.mtime(), was.mtime_nsec()));
 }
+
+#[test]
+fn a_bad_sector_costs_the_file_with_that_chunk_alone() {
+    let (repository, store) = repository(1);
+    let folder = data();
+    let saved = save(&repository, &folder.0).unwrap();
+    let content = |name: &&crate::store::Name| {
+        let footer = crate::segment::Footer::decode(&store.get(name, 1 << 20).unwrap()).unwrap();
+        footer.kind == crate::crypt::Kind::Content && footer.entries.len() > 4
+    };
+    let names = store.names(Folder::Segments);
+    let name = names.iter().find(content).unwrap();
+    let at = crate::segment::HEADER_BYTES as u64 + 20;
+    store.set_unreadable(name, at..at + 1);
+    let target = Temporary::new();
+    let done = restore(&repository, &saved, &folder.0, &target.0).unwrap();
+    assert_eq!(done.problems, 1, "{:?}", done.issues);
+    let (is, was) = (picture(&target.0), picture(&folder.0));
+    assert_eq!(was.iter().filter(|line| !is.contains(line)).count(), 1);
+}

@@ -16,6 +16,8 @@ struct State {
     changes_left: Option<u64>,
     /// Whether objects may be removed.
     append_only: bool,
+    /// The locks of objects: until when. They outlast the objects' replacement, as they do in a bucket with versions.
+    locks: BTreeMap<Name, u64>,
     /// Parts of objects that the drive cannot read.
     unreadable: Vec<(Name, Range<u64>)>,
     /// When the next object of this folder is stored, the clock jumps to this time.
@@ -39,6 +41,17 @@ impl Memory {
     /// From now on only this many changes succeed, as if the agent were killed behind them.
     pub fn fail_after(&self, changes: Option<u64>) {
         self.state().changes_left = changes;
+    }
+
+    /// The locks that lie ahead.
+    pub fn locks(&self) -> BTreeMap<Name, u64> {
+        let state = self.state();
+        state
+            .locks
+            .iter()
+            .filter(|(_, until)| **until > state.now)
+            .map(|(name, until)| (name.clone(), *until))
+            .collect()
     }
 
     pub fn set_append_only(&self, append_only: bool) {
@@ -157,9 +170,35 @@ impl Store for Memory {
         if state.append_only {
             return Err(BackupError::Refused(format!("{}: these credentials only append", name.text())));
         }
+        if state.locks.get(name).is_some_and(|until| *until > state.now) {
+            return Err(BackupError::Refused(format!("{} is locked", name.text())));
+        }
         state.change()?;
         let gone = state.objects.remove(name);
         gone.map(drop).ok_or_else(|| BackupError::Missing(format!("{} is not in the store", name.text())))
+    }
+
+    fn lock(&self, name: &Name, until: u64) -> Result<()> {
+        let mut state = self.state();
+        state.find(name)?;
+        state.change()?;
+        let lock = state.locks.entry(name.clone()).or_default();
+        *lock = until.max(*lock);
+        Ok(())
+    }
+
+    fn has_locks(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn create_locked(&self, name: &Name, bytes: &[u8], until: u64) -> Result<()> {
+        self.create(name, bytes)?;
+        self.state().locks.insert(name.clone(), until);
+        Ok(())
+    }
+
+    fn locked_until(&self, name: &Name) -> Result<Option<u64>> {
+        Ok(self.locks().get(name).copied())
     }
 
     fn now(&self) -> Result<u64> {

@@ -84,7 +84,8 @@ pub fn tag(text: &str, name: &str) -> Option<String> {
     Some(plain.replace("&amp;", "&"))
 }
 
-fn seconds(moment: &str) -> Option<u64> {
+/// Seconds since 1970 of a time as S3 writes it.
+pub fn seconds(moment: &str) -> Option<u64> {
     let whole = moment.split_once('.').map_or(moment.to_owned(), |(whole, _)| format!("{whole}Z"));
     parse_moment(&whole)
 }

@@ -58,9 +58,8 @@ impl<'f> SignedPolicy<'f> {
     /// Checks the signature over the policy.
     pub fn verify(&self, secret: &str, keys: &SigningKeys) -> S3Result<()> {
         let key = keys.key(self.access_key, secret, self.date, self.region, self.service);
-        let signature = from_hex(self.signature);
-        let genuine =
-            signature.is_some_and(|signature| hmac::verify(&key, self.document.as_bytes(), &signature).is_ok());
+        let signature = hex_simd::decode_to_vec(self.signature);
+        let genuine = signature.is_ok_and(|signature| hmac::verify(&key, self.document.as_bytes(), &signature).is_ok());
         match genuine {
             true => Ok(()),
             false => Err(refuse(
@@ -174,13 +173,6 @@ fn seconds_of(text: &str) -> Option<u64> {
         None => text.to_owned(),
     };
     stele_ground::calendar::parse_moment(&whole)
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    if text.len() % 2 != 0 || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
 fn missing(name: &str) -> S3Error {

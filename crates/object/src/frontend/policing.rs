@@ -121,6 +121,39 @@ impl Frontend {
         Ok((caller, facts))
     }
 
+    /// Lets the policy of a bucket judge a request of another protocol by these actions. Returns the caller with the
+    /// access that it adds.
+    pub(crate) async fn policed_as(
+        &self,
+        caller: Caller,
+        peer: &Peer,
+        bucket: &str,
+        (key, prefix): (Option<&str>, &str),
+        actions: &[&'static str],
+    ) -> S3Result<Caller> {
+        if !self.archive.has_policy(bucket) {
+            return Ok(caller);
+        }
+        // What S3 has in its headers and parameters, this request does not have.
+        let asked = Asked {
+            method: &Method::GET,
+            uri: &Uri::default(),
+            query: &Query::default(),
+            headers: &HeaderMap::new(),
+            claim: None,
+            peer,
+            document: &[],
+            form: false,
+        };
+        let mut facts = self.facts(&caller, &asked)?;
+        if key.is_none() {
+            facts.set("s3:prefix", prefix);
+        }
+        let requests: Vec<PolicyRequest<'_>> =
+            actions.iter().map(|action| PolicyRequest { action, key, version: None, prefix }).collect();
+        self.archive.permit(&caller, bucket, &requests, facts).await.map_err(translated)
+    }
+
     fn facts(&self, caller: &Caller, asked: &Asked<'_>) -> S3Result<Facts> {
         let mut facts = Facts::default();
         let now = (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();

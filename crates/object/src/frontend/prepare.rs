@@ -210,7 +210,7 @@ impl Frontend {
         }
     }
 
-    pub(super) fn check_head(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+    pub(crate) fn check_head(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
         let names: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
         let size = names + uri.path().len() + uri.query().map_or(0, str::len);
         if size > self.settings.header_bytes_max {
@@ -384,6 +384,11 @@ impl Frontend {
     }
 
     pub(super) async fn audit(&self, error: &S3Error, method: &Method, target: &Target, peer: &Peer, id: &str) {
+        self.audit_path(error, method, &target.path, peer, id).await;
+    }
+
+    /// Records a refusal of an unidentified sender, as often as the rate of records allows.
+    pub(crate) async fn audit_path(&self, error: &S3Error, method: &Method, path: &str, peer: &Peer, id: &str) {
         if !self.audit_allowed() {
             return;
         }
@@ -393,7 +398,7 @@ impl Frontend {
         };
         let caller = Caller::anonymous().from(origin);
         let reason = format!("{}: {}", error.code().as_str(), error.message().unwrap_or(""));
-        let noted = self.archive.audit_refusal(&caller, method.as_str(), &target.path, &reason).await;
+        let noted = self.archive.audit_refusal(&caller, method.as_str(), path, &reason).await;
         if let Err(error) = noted {
             tracing::warn!(%error, "a refusal could not be written to the audit log");
         }

@@ -371,7 +371,7 @@ fn hold_said(info: &ObjectInfo) -> Option<ObjectLockLegalHoldStatus> {
 }
 
 // Read the first piece before the head of the answer is sent, so that damage there still gets a code.
-async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Result<Body> {
+pub async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Result<Body> {
     if length == 0 {
         return Ok(Body::empty());
     }

@@ -5,6 +5,7 @@ mod clients;
 mod hostile;
 mod http;
 mod patience;
+mod rest;
 mod server;
 mod silence;
 mod stock;

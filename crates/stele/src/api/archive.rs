@@ -362,6 +362,20 @@ impl Call for ClockAccept {
     }
 }
 
+/// Tries what must be refused, in one bucket with Object Lock or in all of them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SelfTest {
+    pub bucket: Option<String>,
+}
+
+impl Call for SelfTest {
+    const NAME: &'static str = "self-test";
+    type Answer = Vec<stele_archive::SelfTest>;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<stele_archive::SelfTest>> {
+        Ok(node.archive()?.self_test(&actor.caller(), self.bucket.as_deref()).await?)
+    }
+}
+
 /// Verifies more stored data: signatures of frames, the client's checksums, BLAKE3.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verify {

@@ -12,6 +12,7 @@ pub mod classes;
 pub mod drive;
 pub mod evidence;
 pub mod export;
+pub mod find;
 pub mod formats;
 pub mod matters;
 pub mod pool;

@@ -32,6 +32,9 @@ with them.")]
         /// A word about this password, stored in plain text
         #[arg(long, default_value = "")]
         label: String,
+        /// Lock every snapshot for this period, unless a backup says otherwise: 30d, 12w or 7y. It cannot be changed later
+        #[arg(long, value_name = "PERIOD", value_parser = period)]
+        keep_for: Option<u64>,
     },
     /// Save files, or standard input, as a new snapshot
     Run(Box<Run>),
@@ -104,6 +107,21 @@ lacks is removed. Owners need root. Exit code 3: some files could not be restore
         #[arg(long)]
         verify: bool,
     },
+    /// Mount the snapshots as a read-only file system, until Ctrl-C
+    #[command(after_help = "\
+Examples:
+  stele backup mount /mnt/snapshots
+  ls /mnt/snapshots/latest/home/anna
+  cp -a /mnt/snapshots/dates/2026-11-22T03:00:07Z/etc/fstab /tmp
+
+ids/ has a directory for each snapshot, dates/ links to them by the store's clock, and latest is a link to the latest one.
+It shows the snapshots that exist now, and reads only what is opened. Only the user who mounts may look. Needs root.")]
+    Mount {
+        #[command(flatten)]
+        place: Place,
+        /// A directory that exists
+        directory: PathBuf,
+    },
     /// Check that every snapshot can be restored
     #[command(after_help = "\
 Examples:
@@ -151,12 +169,52 @@ pub struct Place {
     /// The repository: a directory, or s3://HOST[:PORT]/BUCKET[/PREFIX]; s3+http:// is without TLS
     #[arg(long, env = "STELE_BACKUP_REPOSITORY", value_name = "PLACE")]
     pub repository: PathBuf,
-    /// File with the password on its first line
-    #[arg(long, env = "STELE_BACKUP_PASSWORD_FILE", value_name = "FILE")]
+    /// File with the password on its first line [env: STELE_BACKUP_PASSWORD_FILE]
+    #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Command that prints the password
-    #[arg(long, env = "STELE_BACKUP_PASSWORD_COMMAND", value_name = "COMMAND", conflicts_with = "password_file")]
+    /// Command that prints the password [env: STELE_BACKUP_PASSWORD_COMMAND]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "password_file")]
     pub password_command: Option<String>,
+}
+
+/// Until when a snapshot is locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeepUntil {
+    Never,
+    /// Seconds since 1970.
+    Date(u64),
+    /// Seconds from the beginning of the backup on.
+    Period(u64),
+}
+
+/// A period in seconds: days, weeks, or years of 365 days.
+fn period(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no period: write 30d, 12w or 7y; at most 100y");
+    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(at);
+    let days = match unit {
+        "d" => 1,
+        "w" => 7,
+        "y" => 365,
+        _ => return Err(wrong()),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(days * 86_400));
+    seconds.filter(|seconds| (86_400..=100 * 365 * 86_400).contains(seconds)).ok_or_else(wrong)
+}
+
+fn keep_until(text: &str) -> Result<KeepUntil, String> {
+    use stele_ground::calendar::parse_moment;
+    if text == "none" {
+        return Ok(KeepUntil::Never);
+    }
+    // A date is its last second.
+    let date = parse_moment(text).or_else(|| parse_moment(&format!("{text}T23:59:59Z")));
+    match date {
+        Some(date) => Ok(KeepUntil::Date(date)),
+        None => period(text).map(KeepUntil::Period).map_err(|_| {
+            format!("'{text}' is neither a date (2027-01-31) nor a period (30d, 12w, 7y; at most 100y) nor `none`")
+        }),
+    }
 }
 
 #[derive(Args, Debug)]
@@ -166,10 +224,15 @@ Examples:
   stele backup run / --one-file-system --exclude-file /etc/stele/excludes --tag nightly
   pg_dump app | stele backup run --stdin-name app.sql
   stele backup run /srv --before 'systemctl stop app' --after 'systemctl start app'
+  stele backup run /srv --keep-until 90d
 
 Patterns are those of restic: `*.o`, `/home/*/tmp`, `a/**/b`, and `!keep` takes back. A file whose size, times and
 inode are those of the previous snapshot of the same paths is not read. Exit code 3: the snapshot was made, but files
-changed, vanished or could not be read; they are listed. An interrupted backup is repeated, and stores nothing twice.")]
+changed, vanished or could not be read; they are listed. An interrupted backup is repeated, and stores nothing twice.
+
+--keep-until locks the snapshot and all that it needs in a bucket with Object Lock, by retention in COMPLIANCE mode: no
+right removes it before. A period counts from the beginning of the backup by the server's clock. It takes a key that may
+set retention, and nothing shortens the lock afterwards.")]
 pub struct Run {
     #[command(flatten)]
     pub place: Place,
@@ -203,6 +266,9 @@ pub struct Run {
     /// A word by which rules and people find the snapshot
     #[arg(long)]
     pub tag: Vec<String>,
+    /// Lock the snapshot: until a date (2027-01-31), for a period (30d, 12w, 7y), or `none`
+    #[arg(long, env = "STELE_BACKUP_KEEP_UNTIL", value_name = "DATE|PERIOD", value_parser = keep_until)]
+    pub keep_until: Option<KeepUntil>,
     /// Name of the host [default: that of this machine]
     #[arg(long)]
     pub host: Option<String>,

@@ -7,6 +7,7 @@ pub mod class;
 pub mod config;
 pub mod evidence;
 pub mod export;
+pub mod find;
 pub mod key;
 pub mod lab;
 pub mod matter;
@@ -100,6 +101,8 @@ pub enum Command {
     /// Matters: named holds on versions
     #[command(subcommand)]
     Matter(matter::Matter),
+    /// Find versions by tags, metadata, dates, class, matter or size; print their names, CSV or JSON
+    Find(find::Find),
     /// Management classes: how long versions are kept, and from when
     #[command(subcommand)]
     Class(class::Class),
@@ -114,6 +117,21 @@ pub enum Command {
     /// Retention proofs: directories that an auditor can check without this machine
     #[command(subcommand)]
     Proof(evidence::Proof),
+    /// Try on canary objects what must be refused, and record the refusals
+    #[command(after_help = "\
+Examples:
+  stele self-test
+  stele self-test --bucket records --json
+
+Each bucket with Object Lock gets an object `.stele/canary` under COMPLIANCE retention of two days, which every test
+renews. The bucket cannot be deleted while it is there. The test tries with every right to delete it, to weaken its
+retention, and to lower the bucket's protection. `[archive] self_test_hours` repeats the test. Exit codes: 0 everything
+was refused, 3 a bucket could not be tested, 5 something was allowed.")]
+    SelfTest {
+        /// Only this bucket
+        #[arg(long)]
+        bucket: Option<String>,
+    },
     /// The compliance clock, which retention counts by
     #[command(subcommand)]
     Clock(show::Clock),

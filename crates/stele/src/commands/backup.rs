@@ -4,6 +4,7 @@
 mod bucket;
 mod forget;
 mod key;
+mod mount;
 mod progress;
 mod run;
 mod show;
@@ -16,7 +17,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use stele_backup::repository::epochs::Epoch;
-use stele_backup::repository::{Closed, Dated, Indexed, Repository, Surroundings};
+use stele_backup::repository::locks::Defaults;
+use stele_backup::repository::{Closed, Dated, Indexed, Making, Repository, Surroundings};
 use stele_backup::snapshot::{Description, Issue, SnapshotId};
 use stele_backup::store::Store;
 use stele_backup::store::directory::Directory;
@@ -39,7 +41,7 @@ pub async fn run(json: bool, command: Backup) -> Outcome<()> {
 
 fn on(json: bool, command: Backup) -> Outcome<()> {
     match command {
-        Backup::Init { place, label } => init(json, &place, &label),
+        Backup::Init { place, label, keep_for } => init(json, &place, &label, keep_for),
         Backup::Run(command) => run::run(json, *command),
         Backup::Snapshots { place } => show::snapshots(json, &open(&place)?),
         Backup::Ls { place, snapshot } => show::ls(json, &open(&place)?, &snapshot),
@@ -50,6 +52,7 @@ fn on(json: bool, command: Backup) -> Outcome<()> {
         Backup::Restore { place, snapshot, to, include, exclude, verify } => {
             run::restore(json, &open(&place)?, &snapshot, &to, &include, &exclude, verify)
         }
+        Backup::Mount { place, directory } => mount::run(json, &open(&place)?, &directory),
         Backup::Verify { place, without_password: true, .. } => scrub(json, &place),
         Backup::Verify { place, data, .. } => verify(json, &open(&place)?, data),
         Backup::Forget(command) => forget::forget(json, &command),
@@ -131,8 +134,15 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// The password, by the command line or else by the environment, where a file comes before a command.
 fn password(place: &Place) -> Outcome<Vec<u8>> {
-    match (&place.password_file, &place.password_command) {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let (mut file, mut command) = (place.password_file.clone(), place.password_command.clone());
+    if file.is_none() && command.is_none() {
+        file = variable("STELE_BACKUP_PASSWORD_FILE").map(Into::into);
+        command = variable("STELE_BACKUP_PASSWORD_COMMAND").and_then(|command| command.into_string().ok());
+    }
+    match (&file, &command) {
         (Some(file), _) => password_file(file),
         (None, Some(command)) => {
             let output =
@@ -193,8 +203,14 @@ impl From<BackupError> for Failure {
     }
 }
 
-fn init(json: bool, place: &Place, label: &str) -> Outcome<()> {
-    let made = Repository::make(store(place)?, machine(), &password(place)?, label, Default::default())?;
+fn init(json: bool, place: &Place, label: &str, keep_for: Option<u64>) -> Outcome<()> {
+    let store = store(place)?;
+    let defaults = Defaults { keep_seconds: keep_for.unwrap_or(0) };
+    if keep_for.is_some() && !store.has_locks()? {
+        return Err(store.lockless().into());
+    }
+    let making = Making { defaults, ..Making::default() };
+    let made = Repository::make(store, machine(), &password(place)?, label, making)?;
     let id = stele_backup::crypt::hex(&made.header.id);
     if json {
         return print_json(&json!({ "repository": id, "place": place.repository }));
@@ -337,6 +353,7 @@ fn prune(json: bool, place: &Place, dry_run: bool) -> Outcome<()> {
             "epoch": done.epoch, "snapshots": done.snapshots, "segments": done.segments, "needed_bytes": done.bytes,
             "condemned": done.condemned, "condemned_bytes": done.condemned_bytes, "pardoned": done.pardoned,
             "removed": done.removed, "removed_bytes": done.removed_bytes, "waiting": done.waiting,
+            "locked": done.locked,
             "refused": done.refused, "lost_segments": done.lost, "dry_run": dry_run,
         }));
     }
@@ -353,6 +370,9 @@ fn prune(json: bool, place: &Place, dry_run: bool) -> Outcome<()> {
     }
     if done.waiting > 0 {
         println!("{} segments wait until an earlier backup has ended.", done.waiting);
+    }
+    if done.locked > 0 {
+        println!("{} segments are locked, and stay until their dates.", done.locked);
     }
     if done.refused > 0 {
         return Err(Failure::new(Kind::Refused, format!("the store did not let {} segments go", done.refused)));

@@ -11,11 +11,13 @@ pub mod drive;
 pub mod dump;
 pub mod evidence;
 pub mod export;
+pub mod find;
 pub mod lab;
 pub mod manual;
 pub mod matter;
 pub mod pool;
 pub mod rebuild;
+pub mod self_test;
 pub mod serve;
 pub mod share;
 pub mod top;
@@ -47,7 +49,9 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Bucket(command) => archive::bucket(&site, json, command).await,
         Command::Key(command) => archive::key(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,
+        Command::SelfTest { bucket } => self_test::run(&site, json, bucket).await,
         Command::Matter(command) => matter::run(&site, json, command).await,
+        Command::Find(find) => find::run(&site, json, find).await,
         Command::Class(command) => class::class(&site, json, command).await,
         Command::Event(command) => class::event(&site, json, command).await,
         Command::Audit(command) => archive::audit(&site, json, command).await,

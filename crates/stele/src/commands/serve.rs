@@ -268,6 +268,9 @@ fn announce(json: bool, ready: &Ready) -> Outcome<()> {
     if let Some(metrics) = &ready.places.metrics {
         println!("  metrics     {metrics}");
     }
+    if let Some(rest) = &ready.places.rest {
+        println!("  restic      {rest}");
+    }
     if let Some(nfs) = &ready.places.nfs {
         println!("  nfs         {nfs}");
     }

@@ -144,6 +144,10 @@ fn told(of: stele_archive::Alarm) -> StandingView {
             "they are refused, counted and summed up in the audit log",
             "`stele audit show`; `stele key revoke` if the key does harm",
         ),
+        AlarmKind::SelfTest => (
+            "the audit log has the attempts and their answers",
+            "`stele self-test`; keep the pool as it is, and report the answers",
+        ),
         AlarmKind::Rebuild => (
             "nothing that existed is deleted or weakened, its access keys are suspended",
             "return the drives and `stele catalog rebuild --force`, or two officers decide: `stele catalog release`",

@@ -140,6 +140,7 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::matters::MatterSelect>(),
     entry::<api::matters::MatterHold>(),
     entry::<api::matters::MatterClose>(),
+    entry::<api::find::Find>(),
     entry::<api::classes::ClassCreate>(),
     entry::<api::classes::ClassList>(),
     entry::<api::classes::ClassActivate>(),
@@ -148,6 +149,7 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::classes::EventTell>(),
     entry::<api::classes::EventSelect>(),
     entry::<api::classes::EventRevoke>(),
+    entry::<api::archive::SelfTest>(),
     entry::<api::archive::Verify>(),
     entry::<api::archive::Why>(),
     entry::<api::archive::AuditShow>(),
@@ -195,7 +197,7 @@ async fn dispatch(
         return failed(
             Failure::new(
                 Kind::Refused,
-                format!("user {uid} may use `stele approve`, `stele clock credit`, `stele matter`, `stele class` and `stele event` only"),
+                format!("user {uid} may use `stele approve`, `stele clock credit`, `stele matter`, `stele find`, `stele class` and `stele event` only"),
             )
             .next("[admin] officers names who may approve; root and the server's own user administer"),
         );

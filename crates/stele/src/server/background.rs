@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stele_archive::{Archive, ScrubCursor};
+use stele_archive::{Archive, Caller, ScrubCursor};
 use tokio::task::JoinSet;
 
 use crate::config::Site;
@@ -30,6 +30,8 @@ const SCRUB_EVERY: Duration = Duration::from_secs(10);
 /// Time in which all stored data is verified once, in seconds.
 const SCRUB_PASS: u64 = 14 * 86_400;
 const SCRUB_LEAST: u64 = 1 << 20;
+/// Time from the start to the first self-test.
+const SELF_TEST_FIRST: Duration = Duration::from_secs(600);
 
 pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>, places: HeadPlaces) {
     tasks.spawn(forget_removed(site.clone(), Arc::clone(node)));
@@ -40,6 +42,9 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>, places: Hea
     tasks.spawn(open_again(Arc::clone(node)));
     tasks.spawn(wash(Arc::clone(node)));
     tasks.spawn(grow(Arc::clone(node)));
+    if node.config.archive.self_test_hours > 0 {
+        tasks.spawn(self_test(archive.clone(), node.config.archive.self_test_hours));
+    }
     tasks.spawn(export_heads(archive, places, Duration::from_secs(node.config.archive.heads_every.max(1))));
 }
 
@@ -78,6 +83,22 @@ async fn step(archive: Archive, node: Arc<Node>) {
             }
         };
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Repeats the self-test. The first one is a while after the start, so that a restart in a loop does not repeat it.
+async fn self_test(archive: Archive, hours: u64) {
+    let every = Duration::from_secs(hours.saturating_mul(3600));
+    loop {
+        tokio::time::sleep(every.min(SELF_TEST_FIRST)).await;
+        match archive.self_test(&Caller::local(0), None).await {
+            Ok(results) => {
+                let passed = results.iter().filter(|result| result.passed()).count();
+                tracing::info!("self-test: {passed} of {} buckets with Object Lock refused everything", results.len());
+            }
+            Err(error) => tracing::warn!("the self-test could not be made: {error}"),
+        }
+        tokio::time::sleep(every.saturating_sub(SELF_TEST_FIRST)).await;
     }
 }
 

@@ -1,4 +1,5 @@
-//! The S3 endpoint: accepts connections, with or without TLS, and hands each stream to the frontend.
+//! The endpoints of S3 and of restic's REST protocol: accept connections, with or without TLS, and hand each stream to
+//! its frontend.
 //!
 //! A peer that does not finish the TLS handshake in time is dropped, and the number of handshakes under way is bounded.
 //! After an error of `accept` (no descriptors left) the loop waits and continues, since the listener itself stays good.
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::IntoResponse;
-use stele_object::{Frontend, Metrics, Peer, SnapshotSource, serve_connection};
+use stele_object::{Endpoint, Metrics, Peer, SnapshotSource, serve_connection};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -33,7 +34,7 @@ pub async fn listen(address: SocketAddr, setting: &str) -> Outcome<(TcpListener,
 }
 
 /// Accepts until the task is dropped.
-pub async fn serve(listener: TcpListener, frontend: Arc<Frontend>, tls: Option<TlsAcceptor>) {
+pub async fn serve(listener: TcpListener, endpoint: Arc<dyn Endpoint>, tls: Option<TlsAcceptor>) {
     let places = Arc::new(Semaphore::new(STREAMS_MAX));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -47,20 +48,20 @@ pub async fn serve(listener: TcpListener, frontend: Arc<Frontend>, tls: Option<T
         };
         // An answer is written at once; waiting to fill a segment would only add latency.
         let _ = stream.set_nodelay(true);
-        let (frontend, tls) = (Arc::clone(&frontend), tls.clone());
+        let (endpoint, tls) = (Arc::clone(&endpoint), tls.clone());
         tokio::spawn(async move {
-            serve_stream(stream, address, frontend, tls).await;
+            serve_stream(stream, address, endpoint, tls).await;
             drop(place);
         });
     }
 }
 
-async fn serve_stream(stream: TcpStream, address: SocketAddr, frontend: Arc<Frontend>, tls: Option<TlsAcceptor>) {
+async fn serve_stream(stream: TcpStream, address: SocketAddr, endpoint: Arc<dyn Endpoint>, tls: Option<TlsAcceptor>) {
     let peer = Peer { address: Some(address), secure: tls.is_some() };
     match tls {
-        None => serve_connection(stream, peer, frontend).await,
+        None => serve_connection(stream, peer, endpoint).await,
         Some(tls) => match tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
-            Ok(Ok(stream)) => serve_connection(stream, peer, frontend).await,
+            Ok(Ok(stream)) => serve_connection(stream, peer, endpoint).await,
             Ok(Err(error)) => tracing::debug!(%address, "no TLS: {error}"),
             Err(_) => tracing::debug!(%address, "no TLS within {HANDSHAKE_MAX:?}"),
         },

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use stele_file::nfs::server::Tls;
-use stele_object::{Frontend, Settings};
+use stele_object::{Endpoint, Frontend, Rest, Settings};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -42,6 +42,9 @@ pub struct Places {
     /// `None` if the pool has no archive, since S3 is then not served.
     pub endpoint: Option<String>,
     pub socket: PathBuf,
+    /// Where restic's REST protocol is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// Address at which `/health` and `/metrics` need no signature, if there is one.
@@ -75,6 +78,7 @@ pub struct Services {
     commands: JoinSet<()>,
     stop_commands: watch::Sender<bool>,
     frontend: Option<Arc<Frontend>>,
+    rest: Option<Arc<Rest>>,
 }
 
 impl Services {
@@ -95,11 +99,13 @@ impl Services {
             commands: JoinSet::new(),
             stop_commands: watch::Sender::new(false),
             frontend: None,
+            rest: None,
         };
         let mut look = snapshot::Look::default();
         services.latest.refresh(node, &mut look).await;
         look.messages = Messages::start(site, config, &mut services.unattended)?;
-        services.serve_s3(files, acceptor).await?;
+        services.serve_s3(files, acceptor.clone()).await?;
+        services.serve_rest(acceptor).await?;
         services.serve_metrics().await?;
         services.serve_commands(listener);
         services.serve_nbd().await?;
@@ -142,9 +148,8 @@ impl Services {
         while targets.iter().any(|target| target.is_used()) && begun.elapsed() < PATIENCE {
             sleep(LOOK_EVERY).await;
         }
-        if let Some(frontend) = &self.frontend
-            && !frontend.connections().close(PATIENCE).await
-        {
+        let (s3, rest) = tokio::join!(close(self.frontend.as_deref()), close(self.rest.as_deref()));
+        if !(s3 && rest) {
             tracing::warn!("some requests were broken off; none of them was acknowledged");
         }
     }
@@ -162,8 +167,28 @@ impl Services {
         let frontend =
             Frontend::with_shares(archive.clone(), Some(shares), settings, clock, Some(self.latest.source()));
         let _ = self.node.s3.set(frontend.shared_metrics());
-        self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend), acceptor));
+        self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend) as Arc<dyn Endpoint>, acceptor));
         self.frontend = Some(frontend);
+        Ok(())
+    }
+
+    /// Serves restic's REST protocol, if the configuration names an address. Its clients send their secrets, which must
+    /// not cross a network in the clear.
+    async fn serve_rest(&mut self, acceptor: Option<tokio_rustls::TlsAcceptor>) -> Outcome<()> {
+        let Some(listen) = self.node.config.rest.listen else { return Ok(()) };
+        let Some(frontend) = &self.frontend else { return Ok(()) };
+        if acceptor.is_none() && !listen.ip().is_loopback() {
+            let message =
+                format!("[rest] listen is {listen}, and without TLS every client would send its secret there");
+            return Err(Failure::usage(message)
+                .next("set tls_certificate and tls_key under [s3], or let [rest] listen be a loopback address"));
+        }
+        let (listener, address) = s3::listen(listen, "[rest] listen").await?;
+        let scheme = if acceptor.is_some() { "https" } else { "http" };
+        self.places.rest = Some(format!("{scheme}://{address}"));
+        let rest = Rest::new(Arc::clone(frontend));
+        self.unattended.spawn(s3::serve(listener, Arc::clone(&rest) as Arc<dyn Endpoint>, acceptor));
+        self.rest = Some(rest);
         Ok(())
     }
 
@@ -284,6 +309,14 @@ impl Services {
         background::start(&mut self.unattended, &self.site, node, head_places);
         self.unattended.spawn(notify::keep_watch(Arc::clone(node)));
         self.unattended.spawn(smart::keep_asking(Arc::clone(node)));
+    }
+}
+
+/// Whether all requests of the endpoint ended by themselves.
+async fn close<E: Endpoint>(endpoint: Option<&E>) -> bool {
+    match endpoint {
+        Some(endpoint) => endpoint.connections().close(PATIENCE).await,
+        None => true,
     }
 }
 

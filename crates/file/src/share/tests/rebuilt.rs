@@ -22,6 +22,7 @@ async fn below(share: &Share, directory: Inode, name: &str, data: &bytes::Bytes)
 
 #[tokio::test(start_paused = true)]
 async fn a_restoration_that_is_broken_off_goes_on_at_the_next_start() {
+    // Each round but the last breaks the restoration off, one poll later than the round before.
     for polls in 0..120 {
         let stage = Stage::new(polls as u64).late();
         let share = stage.share().await;

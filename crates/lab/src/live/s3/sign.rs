@@ -97,38 +97,38 @@ impl Signer {
 
     /// The headers that carry the signature, and those that it covers.
     pub fn headers(&mut self, request: &Request<'_>) -> String {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        self.headers_at(request, &stamp(since))
+        self.headers_with(request, &[])
     }
 
-    pub fn headers_at(&mut self, request: &Request<'_>, now: &str) -> String {
+    /// The same, with further headers of the request, which the signature covers too. Their names are lower-case.
+    pub fn headers_with(&mut self, request: &Request<'_>, more: &[(&str, &str)]) -> String {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.headers_at(request, more, &stamp(since))
+    }
+
+    pub fn headers_at(&mut self, request: &Request<'_>, more: &[(&str, &str)], now: &str) -> String {
         let Request { method, host, path, query, hash: content } = request;
         let day = now.get(..8).unwrap_or_default();
         if self.day != day {
             (self.day, self.key) = (day.to_owned(), self.keys.derive(day));
         }
-        let (mut lines, mut names) =
-            (format!("{host}\nx-amz-content-sha256:{content}\nx-amz-date:{now}\n"), NAMES.to_owned());
-        let mut token = String::new();
-        if let Some(given) = &self.keys.token {
-            lines += &format!("x-amz-security-token:{given}\n");
-            names += ";x-amz-security-token";
-            token = format!("x-amz-security-token: {given}\r\n");
-        }
-        let canonical = format!("{method}\n{path}\n{query}\nhost:{lines}\n{names}\n{content}");
+        let own = [("host", *host), ("x-amz-content-sha256", *content), ("x-amz-date", now)];
+        let token = self.keys.token.as_deref().map(|token| ("x-amz-security-token", token));
+        let mut headers: Vec<(&str, &str)> = own.into_iter().chain(token).chain(more.iter().copied()).collect();
+        headers.sort_unstable();
+        let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+        let names = headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
+        let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\n{content}");
         let scope = format!("{day}/{}/s3/aws4_request", self.keys.region);
         let text = format!("AWS4-HMAC-SHA256\n{now}\n{scope}\n{}", hash(canonical.as_bytes()));
         let signature = hexadecimal(sign(&self.key, text.as_bytes()).as_ref());
+        let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         format!(
-            "host: {host}\r\nx-amz-content-sha256: {content}\r\nx-amz-date: {now}\r\n{token}authorization: AWS4-HMAC-SHA256 \
-             Credential={}/{scope}, SignedHeaders={names}, Signature={signature}\r\n",
+            "{lines}authorization: AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}\r\n",
             self.keys.access
         )
     }
 }
-
-/// What every signature covers.
-const NAMES: &str = "host;x-amz-content-sha256;x-amz-date";
 
 impl Keys {
     fn derive(&self, day: &str) -> Key {

@@ -2,20 +2,26 @@
 //!
 //! `create` is a conditional PUT (`If-None-Match: *`), so two writers of one name are one and a refusal. A request whose
 //! connection breaks, or that the server could answer later, is repeated after a pause. If its answer was lost, the
-//! repetition says that the object exists, and the caller accepts that for names that are hashes. The times of objects
-//! and the clock are the server's. A listing that is not whole is an error.
+//! repetition says that the object exists; it is then compared with what was sent. The times of objects and the clock
+//! are the server's. A listing that is not whole is an error.
+//!
+//! Locks are retention in COMPLIANCE mode. A removal removes the version for good, so that space comes back where the
+//! bucket keeps versions; what retention keeps stays visible. Only sessions, epochs and lists of damaged chunks, which
+//! no snapshot needs, then disappear behind a delete marker.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::HeaderMap;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use stele_backup::BackupError;
 use stele_backup::store::s3::{self, Page, tag};
 use stele_backup::store::{Folder, Listed, Name, Store};
+use stele_ground::calendar::{LATEST, moment};
 use stele_lab::live::s3::sign::{Keys, Request, Signer, hash};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -28,6 +34,8 @@ use crate::failure::{Failure, Outcome};
 
 /// Bytes of an answer that is a listing or an error.
 const TEXT_MAX: u64 = 8 << 20;
+/// Objects that prune hides if it cannot remove them.
+const HIDDEN: [Folder; 3] = [Folder::Sessions, Folder::Epochs, Folder::Damaged];
 /// Connections that are kept.
 const KEPT_MAX: usize = 16;
 
@@ -56,14 +64,31 @@ struct Ask<'a> {
     method: &'a str,
     path: &'a str,
     query: &'a str,
-    header: Option<(&'a str, &'a str)>,
+    /// Those that begin with `x-amz-` are signed.
+    headers: &'a [(&'a str, &'a str)],
     max: u64,
 }
 
 struct Answer {
     status: u16,
-    date: Option<String>,
+    head: HeaderMap,
     body: Bytes,
+    /// An earlier attempt ended without an answer: the server may have served it.
+    repeated: bool,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// A version of an object, as HEAD shows it.
+struct Shown {
+    version: Option<String>,
+    governance: bool,
+    kept_until: Option<u64>,
+    held: bool,
 }
 
 /// Why a request got no answer: whether it can be repeated.
@@ -112,6 +137,20 @@ impl Bucket {
         format!("/{}/{}{}", self.bucket, self.prefix, name.text())
     }
 
+    /// A refused lock, with what to do.
+    fn explained(&self, error: BackupError) -> BackupError {
+        match error {
+            BackupError::Refused(text) => BackupError::Refused(format!(
+                "{text}; a locked snapshot takes a key that may set retention (`stele key create --access \
+                 read,write,list,retain`)"
+            )),
+            BackupError::Failed(text) if text.contains("InvalidRequest") => {
+                BackupError::Invalid(format!("{text}; a locked snapshot takes a bucket with Object Lock"))
+            }
+            other => other,
+        }
+    }
+
     async fn connect(&self) -> std::result::Result<Sender, Broken> {
         let broken = |error: &dyn std::fmt::Display| Broken(format!("cannot reach {}: {error}", self.authority));
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| broken(&error))?;
@@ -132,10 +171,10 @@ impl Bucket {
             |limit: Duration| Broken(format!("{} does not answer within {} seconds", self.authority, limit.as_secs()));
         // The time covers the sending of the body; that of the answer may take as long as bytes come.
         let limit = s3::patience(body.len() as u64);
-        let answered = tokio::time::timeout(limit, self.send(ask, body, digest)).await;
+        let answered = tokio::time::timeout(limit, self.begin(ask, body, digest)).await;
         let (sender, answer) = answered.map_err(|_| silent(limit))??;
         let status = answer.status();
-        let date = answer.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned);
+        let head = answer.headers().clone();
         let max = if status.is_success() { ask.max } else { TEXT_MAX };
         let mut coming = Limited::new(answer.into_body(), usize::try_from(max).unwrap_or(usize::MAX));
         let mut body = Vec::new();
@@ -150,11 +189,11 @@ impl Bucket {
         if kept.len() < KEPT_MAX {
             kept.push(sender);
         }
-        Ok(Answer { status: status.as_u16(), date, body: body.into() })
+        Ok(Answer { status: status.as_u16(), head, body: body.into(), repeated: false })
     }
 
     /// Sends a request, and gives the beginning of the answer.
-    async fn send(
+    async fn begin(
         &self,
         ask: Ask<'_>,
         body: &Bytes,
@@ -168,11 +207,15 @@ impl Bucket {
             None => self.connect().await?,
         };
         let Ask { method, path, query, .. } = ask;
-        let signed = lock(&self.signer).headers(&Request { method, host: &self.authority, path, query, hash: digest });
+        let own: Vec<(&str, &str)> =
+            ask.headers.iter().copied().filter(|(name, _)| name.starts_with("x-amz-")).collect();
+        let plain = ask.headers.iter().copied().filter(|(name, _)| !name.starts_with("x-amz-"));
+        let signed = Request { method, host: &self.authority, path, query, hash: digest };
+        let signed = lock(&self.signer).headers_with(&signed, &own);
         let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
         let mut request = hyper::Request::builder().method(method).uri(target);
         let headers = signed.lines().filter_map(|line| line.split_once(": "));
-        for (name, value) in headers.chain(ask.header) {
+        for (name, value) in headers.chain(plain) {
             request = request.header(name, value.trim());
         }
         let request = request.body(Full::new(body.clone())).map_err(|error| broken(&error))?;
@@ -183,6 +226,11 @@ impl Bucket {
 
     /// Asks, again if the connection breaks or the server is busy, and gives the answer if it is a success.
     fn ask(&self, ask: Ask<'_>, body: &[u8]) -> Result<Answer> {
+        judge(&self.place, ask, self.send(ask, body)?)
+    }
+
+    /// Asks, again if the connection breaks.
+    fn send(&self, ask: Ask<'_>, body: &[u8]) -> Result<Answer> {
         let (body, digest) = (Bytes::copy_from_slice(body), hash(body));
         let mut last = Err(BackupError::Failed(String::new()));
         for attempt in 0..s3::ATTEMPTS {
@@ -190,11 +238,11 @@ impl Bucket {
                 Ok(answer) => {
                     let code = tag(&String::from_utf8_lossy(&answer.body), "Code").unwrap_or_default();
                     let is_transient = s3::is_transient(answer.status, &code);
-                    let judged = judge(&self.place, ask, answer);
+                    let answer = Answer { repeated: attempt > 0, ..answer };
                     if !is_transient {
-                        return judged;
+                        return Ok(answer);
                     }
-                    judged
+                    Ok(answer)
                 }
                 Err(Broken(text)) => Err(BackupError::Failed(text)),
             };
@@ -205,16 +253,43 @@ impl Bucket {
         last
     }
 
-    fn put(&self, name: &Name, bytes: &[u8], header: Option<(&str, &str)>) -> Result<()> {
+    fn put(&self, name: &Name, bytes: &[u8], headers: &[(&str, &str)]) -> Result<()> {
         let path = self.path(name);
-        self.ask(Ask { method: "PUT", path: &path, query: "", header, max: TEXT_MAX }, bytes).map(drop)
+        let ask = Ask { method: "PUT", path: &path, query: "", headers, max: TEXT_MAX };
+        let answer = self.send(ask, bytes)?;
+        let repeated = answer.repeated;
+        match judge(&self.place, ask, answer) {
+            // The number of an epoch belongs to one prune: of two that store the same, one must not go on.
+            Err(BackupError::Exists(text)) if repeated && !name.is_in(Folder::Epochs) => {
+                let stored = self.get(name, bytes.len() as u64);
+                if stored.is_ok_and(|stored| stored == bytes) { Ok(()) } else { Err(BackupError::Exists(text)) }
+            }
+            other => other.map(drop),
+        }
     }
 
     fn read(&self, name: &Name, range: Option<&str>, max: u64) -> Result<Vec<u8>> {
         let path = self.path(name);
-        let header = range.map(|range| ("range", range));
-        let answer = self.ask(Ask { method: "GET", path: &path, query: "", header, max }, b"")?;
+        let range = range.map(|range| ("range", range));
+        let answer = self.ask(Ask { method: "GET", path: &path, query: "", headers: range.as_slice(), max }, b"")?;
         Ok(answer.body.to_vec())
+    }
+
+    fn show(&self, name: &Name) -> Result<Shown> {
+        let path = self.path(name);
+        let ask = Ask { method: "HEAD", path: &path, query: "", headers: &[], max: TEXT_MAX };
+        let answer = self.ask(ask, b"")?;
+        Ok(Shown {
+            version: answer.header("x-amz-version-id").map(str::to_owned),
+            governance: answer.header("x-amz-object-lock-mode") == Some("GOVERNANCE"),
+            kept_until: answer.header("x-amz-object-lock-retain-until-date").and_then(s3::seconds),
+            held: answer.header("x-amz-object-lock-legal-hold") == Some("ON"),
+        })
+    }
+
+    fn delete(&self, name: &Name, query: &str) -> Result<()> {
+        let path = self.path(name);
+        self.ask(Ask { method: "DELETE", path: &path, query, headers: &[], max: TEXT_MAX }, b"").map(drop)
     }
 }
 
@@ -266,17 +341,69 @@ fn encoded(text: &str) -> String {
     text.bytes().map(byte).collect()
 }
 
+/// The SHA-256 of a body, as a header has it.
+fn checksum(body: &[u8]) -> String {
+    base64_simd::STANDARD.encode_to_string(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, body).as_ref())
+}
+
 impl Store for Bucket {
     fn place(&self) -> String {
         self.place.clone()
     }
 
     fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
-        self.put(name, bytes, Some(("if-none-match", "*")))
+        self.put(name, bytes, &[("if-none-match", "*")])
     }
 
     fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
-        self.put(name, bytes, None)
+        self.put(name, bytes, &[])
+    }
+
+    fn lock(&self, name: &Name, until: u64) -> Result<()> {
+        let is = self.show(name)?;
+        let longest = is.kept_until.unwrap_or(0).max(until);
+        if longest == is.kept_until.unwrap_or(0) && !is.governance {
+            return Ok(());
+        }
+        let document = format!(
+            "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>COMPLIANCE</Mode>\
+             <RetainUntilDate>{}</RetainUntilDate></Retention>",
+            moment(longest)
+        );
+        let (path, sum) = (self.path(name), checksum(document.as_bytes()));
+        // By its version: an object that another writer puts there meanwhile is not the one that was meant.
+        let version = is.version.map(|version| format!("&versionId={}", encoded(&version))).unwrap_or_default();
+        let query = format!("retention={version}");
+        let headers = [("x-amz-checksum-sha256", sum.as_str())];
+        let ask = Ask { method: "PUT", path: &path, query: &query, headers: &headers, max: TEXT_MAX };
+        self.ask(ask, document.as_bytes()).map(drop).map_err(|error| self.explained(error))
+    }
+
+    fn has_locks(&self) -> Result<bool> {
+        let path = format!("/{}", self.bucket);
+        let ask = Ask { method: "GET", path: &path, query: "object-lock=", headers: &[], max: TEXT_MAX };
+        match self.ask(ask, b"") {
+            Ok(_) => Ok(true),
+            Err(BackupError::Missing(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_locked(&self, name: &Name, bytes: &[u8], until: u64) -> Result<()> {
+        let (sum, until) = (checksum(bytes), moment(until));
+        let headers = [
+            ("if-none-match", "*"),
+            ("x-amz-checksum-sha256", sum.as_str()),
+            ("x-amz-object-lock-mode", "COMPLIANCE"),
+            ("x-amz-object-lock-retain-until-date", until.as_str()),
+        ];
+        self.put(name, bytes, &headers).map_err(|error| self.explained(error))
+    }
+
+    fn locked_until(&self, name: &Name) -> Result<Option<u64>> {
+        let (is, now) = (self.show(name)?, self.now()?);
+        // A hold has no end.
+        Ok(if is.held { Some(LATEST) } else { is.kept_until.filter(|until| *until > now) })
     }
 
     fn get(&self, name: &Name, max: u64) -> Result<Vec<u8>> {
@@ -302,7 +429,7 @@ impl Store for Bucket {
             let mut query =
                 token.as_ref().map(|token| format!("continuation-token={}&", encoded(token))).unwrap_or_default();
             query += &format!("list-type=2&max-keys=1000&prefix={}", encoded(&prefix));
-            let ask = Ask { method: "GET", path: &path, query: &query, header: None, max: TEXT_MAX };
+            let ask = Ask { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX };
             let answer = self.ask(ask, b"")?;
             let page = Page::parse(&String::from_utf8_lossy(&answer.body), folder, &self.prefix)?;
             page.listed.into_iter().try_for_each(&mut *each)?;
@@ -318,15 +445,19 @@ impl Store for Bucket {
     }
 
     fn remove(&self, name: &Name) -> Result<()> {
-        let path = self.path(name);
-        self.ask(Ask { method: "DELETE", path: &path, query: "", header: None, max: TEXT_MAX }, b"").map(drop)
+        let version = self.show(name)?.version.filter(|version| version != "null");
+        let Some(version) = version else { return self.delete(name, "") };
+        match self.delete(name, &format!("versionId={}", encoded(&version))) {
+            Err(BackupError::Refused(_)) if HIDDEN.iter().any(|folder| name.is_in(*folder)) => self.delete(name, ""),
+            other => other,
+        }
     }
 
     fn now(&self) -> Result<u64> {
         let path = format!("/{}", self.bucket);
         let query = format!("list-type=2&max-keys=1&prefix={}", encoded(&self.prefix));
-        let answer = self.ask(Ask { method: "GET", path: &path, query: &query, header: None, max: TEXT_MAX }, b"")?;
-        let date = answer.date.as_deref().and_then(|date| httpdate::parse_http_date(date).ok());
+        let answer = self.ask(Ask { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX }, b"")?;
+        let date = answer.header("date").and_then(|date| httpdate::parse_http_date(date).ok());
         let since = date.and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok());
         since.map(|since| since.as_secs()).ok_or_else(|| BackupError::Failed(format!("{} tells no time", self.place)))
     }

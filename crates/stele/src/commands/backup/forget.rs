@@ -5,13 +5,14 @@ use stele_backup::BackupError;
 use stele_backup::forget::{self, Candidate, Judged, Policy, judge};
 use stele_backup::repository::{Dated, Repository};
 use stele_backup::snapshot::SnapshotId;
+use stele_backup::store::{Folder, Name};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
 use super::{find_snapshot, open, shown_path};
 use crate::cli::backup::Forget;
 use crate::commands::print_json;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 const DAY: u64 = 86_400;
@@ -60,6 +61,11 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
         let describe = |dated: &Dated| candidate(&repository, dated).ok().flatten();
         forget::named(&repository.snapshots()?, &named, describe)?
     };
+    let locks = judged.iter().map(|Judged { candidate, kept_by }| match kept_by.is_empty() {
+        true => Ok(repository.store.locked_until(&Name::of(Folder::Snapshots, &candidate.id.0))?),
+        false => Ok(None),
+    });
+    let locks = locks.collect::<Outcome<Vec<Option<u64>>>>()?;
     let mut rows = Vec::new();
     let mut table = Table::new(&[
         ("SNAPSHOT", Align::Left),
@@ -67,27 +73,44 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
         ("KEPT BY", Align::Left),
         ("PATHS", Align::Left),
     ]);
-    for Judged { candidate, kept_by } in &judged {
+    for (Judged { candidate, kept_by }, lock) in judged.iter().zip(&locks) {
+        let goes = kept_by.is_empty() && lock.is_none();
         let paths: Vec<String> = candidate.series.1.iter().map(|path| shown_path(path)).collect();
         let stored = moment(candidate.stored);
         if json {
             rows.push(json!({
                 "snapshot": candidate.id.to_string(), "stored": stored, "host": candidate.series.0, "paths": paths,
-                "kept_by": kept_by, "removed": kept_by.is_empty() && !command.dry_run,
+                "kept_by": kept_by, "locked_until": lock.map(moment), "removed": goes && !command.dry_run,
             }));
         }
-        let rules = if kept_by.is_empty() { "removed".to_owned() } else { kept_by.join(" ") };
+        let rules = match lock {
+            Some(until) => format!("locked until {}", moment(*until)),
+            None if goes => "removed".to_owned(),
+            None => kept_by.join(" "),
+        };
         table.row(vec![candidate.id.short(), stored, rules, Shown(&paths.join(" ")).to_string()]);
     }
-    for Judged { candidate, .. } in judged.iter().filter(|judged| judged.kept_by.is_empty() && !command.dry_run) {
-        forget::remove(&repository, &candidate.id)?;
+    for (Judged { candidate, kept_by }, lock) in judged.iter().zip(&locks) {
+        if kept_by.is_empty() && lock.is_none() && !command.dry_run {
+            forget::remove(&repository, &candidate.id)?;
+        }
     }
     if json {
-        return print_json(&rows);
+        print_json(&rows)?;
+        return refused(command, &locks);
     }
     print!("{}", table.render());
     if command.dry_run {
         println!("Nothing was removed: this was a trial.");
     }
-    Ok(())
+    refused(command, &locks)
+}
+
+/// A locked snapshot that was named is refused. One that the rules let go stays, and goes after its date.
+fn refused(command: &Forget, locks: &[Option<u64>]) -> Outcome<()> {
+    let locked = locks.iter().flatten().count();
+    if command.snapshots.is_empty() || locked == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Refused, format!("{locked} snapshots are locked, and stay until their dates")))
 }

@@ -11,11 +11,12 @@ use stele_backup::backup::{self, Options, Source};
 use stele_backup::filter::Filter;
 use stele_backup::repository::Repository;
 use stele_backup::restore;
+use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 
 use super::progress::{Shows, Watch};
 use super::{cache, incomplete, index, issues_json, now, open, snapshot};
-use crate::cli::backup::Run;
+use crate::cli::backup::{KeepUntil, Run};
 use crate::commands::print_json;
 use crate::failure::{Failure, Outcome, io_failure};
 
@@ -70,7 +71,32 @@ fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// The end of the snapshot's lock, by the store's clock alone.
+fn locked_until(repository: &Repository, asked: Option<KeepUntil>) -> Outcome<Option<u64>> {
+    let seconds = match asked {
+        Some(KeepUntil::Never) => return Ok(None),
+        Some(KeepUntil::Period(seconds)) => seconds,
+        Some(KeepUntil::Date(date)) => {
+            let now = repository.store.now()?;
+            if date <= now {
+                let (date, now) = (moment(date), moment(now));
+                return Err(Failure::usage(format!(
+                    "--keep-until {date}: this is past, the store's clock shows {now}"
+                )));
+            }
+            return Ok(Some(date));
+        }
+        None => match repository.defaults()?.keep_seconds {
+            0 => return Ok(None),
+            seconds => seconds,
+        },
+    };
+    Ok(Some(repository.store.now()?.saturating_add(seconds)))
+}
+
 fn save(json: bool, command: &Run) -> Outcome<()> {
+    let repository = open(&command.place)?;
+    let locked_until = locked_until(&repository, command.keep_until)?;
     let options = Options {
         paths: command.paths.clone(),
         filter: filter(command)?,
@@ -88,8 +114,8 @@ fn save(json: bool, command: &Run) -> Outcome<()> {
         tags: command.tag.clone(),
         excludes: command.exclude.clone(),
         begun: now(),
+        locked_until,
     };
-    let repository = open(&command.place)?;
     let progress = Arc::new(backup::Progress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let mut input = std::io::stdin();
@@ -114,6 +140,7 @@ fn save(json: bool, command: &Run) -> Outcome<()> {
             "bytes": counts.bytes, "files_read": counts.files_read, "new_bytes": counts.bytes_new,
             "stored_bytes": counts.bytes_stored, "unreadable_segments": saved.unreadable, "problems": is.problems,
             "issues": issues_json(&is.issues),
+            "locked_until": locked_until.map(moment),
         }))?;
     } else {
         println!("Snapshot {} of {} files, {}.", saved.id.short(), counts.files, Bytes(counts.bytes));
@@ -123,6 +150,7 @@ fn save(json: bool, command: &Run) -> Outcome<()> {
             Bytes(counts.bytes_new),
             Bytes(counts.bytes_stored)
         );
+        locked_until.iter().for_each(|until| println!("It is locked until {}.", moment(*until)));
     }
     if saved.unreadable > 0 {
         // This snapshot has all it needs; earlier ones may lack content.

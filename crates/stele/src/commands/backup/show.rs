@@ -8,6 +8,7 @@ use stele_backup::filter::Filter;
 use stele_backup::repository::trees::{Found, Walk};
 use stele_backup::repository::{Indexed, Repository};
 use stele_backup::snapshot::{Description, SnapshotId};
+use stele_backup::store::{Folder, Name};
 use stele_backup::tree::Content;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
@@ -31,6 +32,7 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
         ("SIZE", Align::Right),
         ("NEW", Align::Right),
         ("PROBLEMS", Align::Right),
+        ("LOCKED UNTIL", Align::Left),
         ("PATHS", Align::Left),
     ]);
     for dated in repository.snapshots()? {
@@ -45,6 +47,7 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
             eprintln!("stele: snapshot {}: {doubt}", dated.id.short());
         }
         let counts = &is.counts;
+        let locked = repository.store.locked_until(&Name::of(Folder::Snapshots, &dated.id.0))?.map(moment);
         if json {
             rows.push(json!({
                 "snapshot": dated.id.to_string(), "stored": moment(dated.stored), "begun": moment(is.begun),
@@ -52,6 +55,7 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
                 "excludes": is.excludes, "files": counts.files, "directories": counts.directories,
                 "others": counts.others, "bytes": counts.bytes, "new_bytes": counts.bytes_new,
                 "stored_bytes": counts.bytes_stored, "problems": is.problems,
+                "locked_until": locked,
             }));
             continue;
         }
@@ -63,6 +67,7 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
             Bytes(counts.bytes).to_string(),
             Bytes(counts.bytes_new).to_string(),
             is.problems.to_string(),
+            locked.unwrap_or_default(),
             Shown(&paths(&is).join(" ")).to_string(),
         ]);
     }

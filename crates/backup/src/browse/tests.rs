@@ -1,0 +1,100 @@
+use super::*;
+use crate::testing::{Temporary, random, repository, save};
+
+/// All paths below a directory, each with its entry, as a file system would list them page by page.
+fn visit(browser: &Browser, directory: u64, path: &str, page: usize, found: &mut Vec<(String, u64)>) {
+    let mut cookie = 0;
+    loop {
+        let (members, end) = browser.list(directory, cookie, page).unwrap();
+        assert!(end || members.len() == page);
+        for Member { cookie: next, seen } in members {
+            let name = String::from_utf8(seen.entry.name.clone()).unwrap();
+            assert_eq!(browser.lookup(directory, name.as_bytes()).unwrap().unwrap(), seen, "{path}/{name}");
+            assert_eq!(browser.attributes(seen.number).unwrap(), seen);
+            assert!(next > cookie);
+            cookie = next;
+            let path = format!("{path}/{name}");
+            if seen.entry.content == Content::Directory {
+                assert_eq!(browser.lookup(seen.number, b"..").unwrap().unwrap().number, directory, "{path}");
+                visit(browser, seen.number, &path, page, found);
+            }
+            found.push((path, seen.number));
+        }
+        if end {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_tree_of_many_chunks_is_listed_page_by_page() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    let mut expected = Vec::new();
+    // Links with long targets make a large tree.
+    let target = "x".repeat(3900);
+    for number in 0..1500 {
+        let name = format!("{}/{}/{number:05}", number % 5, number % 7);
+        match number % 3 {
+            0 => drop(folder.write(&name, format!("content {number}"))),
+            _ => {
+                std::fs::create_dir_all(folder.join(&name).parent().unwrap()).unwrap();
+                std::os::unix::fs::symlink(&target, folder.join(&name)).unwrap();
+            }
+        }
+        expected.push(name);
+    }
+    folder.write("after", "z");
+    save(&repository, &folder.0).unwrap();
+    store.set_now(2_000_000);
+    folder.write("new", "n");
+    let second = save(&repository, &folder.0).unwrap();
+    assert!(second.description.tree.len() > 2, "the test needs several chunks");
+    let browser = Browser::new(repository.index(&repository.epoch().unwrap(), None).unwrap().0).unwrap();
+    let latest = browser.lookup(ROOT, b"latest").unwrap().unwrap();
+    assert_eq!(latest.entry.content, Content::Symlink(format!("ids/{}", second.id).into_bytes()));
+    for page in [1, 3, 1000] {
+        let ids = browser.lookup(ROOT, b"ids").unwrap().unwrap().number;
+        let top = browser.lookup(ids, second.id.to_string().as_bytes()).unwrap().unwrap().number;
+        assert_eq!(browser.lookup(ids, second.id.short().as_bytes()).unwrap().unwrap().number, top);
+        let mut found = Vec::new();
+        visit(&browser, top, "", page, &mut found);
+        let base = folder.0.to_str().unwrap();
+        let files: std::collections::BTreeSet<String> =
+            found.iter().filter_map(|(path, _)| path.strip_prefix(&format!("{base}/")).map(str::to_owned)).collect();
+        assert!(expected.iter().all(|path| files.contains(path)));
+        assert!(files.contains("after") && files.contains("new"));
+        // 1,502 files and links, 5 directories, and 7 in each.
+        assert_eq!(files.len(), 1502 + 5 + 35);
+    }
+    let (dates, end) = browser.list(browser.lookup(ROOT, b"dates").unwrap().unwrap().number, 0, 100).unwrap();
+    let names: Vec<String> =
+        dates.iter().map(|date| String::from_utf8_lossy(&date.seen.entry.name).into_owned()).collect();
+    assert_eq!((names, end), (vec!["1970-01-12T13:46:40Z".to_owned(), "1970-01-24T03:33:20Z".to_owned()], true));
+}
+
+#[test]
+fn any_part_of_a_file_is_read_as_it_was_saved() {
+    let (repository, _) = repository(1);
+    let folder = Temporary::new();
+    let content = random(1, 100_000);
+    let path = folder.write("file", &content);
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(300_000).unwrap();
+    let whole = [content, vec![0; 200_000]].concat();
+    let saved = save(&repository, &folder.0).unwrap();
+    let browser = Browser::new(repository.index(&repository.epoch().unwrap(), None).unwrap().0).unwrap();
+    let tree = crate::backup::tree_path(&folder.join("file")).unwrap();
+    assert_eq!(browser.snapshots.len(), 1);
+    let file = browser.find(0, &tree).unwrap().unwrap().number;
+    for (offset, length) in
+        [(0, 300_000), (0, 1), (1, 4096), (99_990, 20), (50_000, 250_000), (299_999, 5), (300_000, 5)]
+    {
+        let (bytes, end) = browser.read(file, offset as u64, length).unwrap();
+        let expected = &whole[offset..(offset + length).min(whole.len())];
+        assert!(bytes == expected && end == (offset + length >= whole.len()), "{offset} {length}");
+    }
+    assert!(browser.read(ROOT, 0, 1).is_err());
+    assert!(browser.attributes(u64::MAX).is_err());
+    assert!(browser.attributes(5).is_err());
+    drop(saved);
+}

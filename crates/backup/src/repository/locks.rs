@@ -1,0 +1,100 @@
+//! Locked snapshots: until a date nobody removes a snapshot or anything that it needs, whatever credentials they have.
+//!
+//! The store holds the locks, as retention in COMPLIANCE mode. A snapshot is locked in this order:
+//!
+//! 1. Every segment that it references, the header, the keys and the defaults are locked until the date. A longer lock
+//!    stays.
+//! 2. The snapshot is stored, with its lock.
+//!
+//! Crash points: before 2 there is no snapshot, and some objects are kept for longer than necessary. Behind 2 all is
+//! there. So a listed locked snapshot never needs an object that is not locked as long. The session that runs meanwhile
+//! keeps prune from removing a segment between its use and its lock.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::Closed;
+use crate::codec::Decoder;
+use crate::error::{BackupError, Result};
+use crate::references::References;
+use crate::store::{Folder, Name};
+
+/// Objects that are locked at the same time.
+const LOCKERS: usize = 8;
+
+const MAGIC: [u8; 8] = *b"STLBDEF1";
+const DEFAULTS_BYTES: usize = 48;
+/// The longest default: 100 years.
+pub const KEEP_SECONDS_MAX: u64 = 100 * 366 * 86_400;
+
+/// What backups do unless they are told otherwise. It is chosen with the repository, and never changes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Defaults {
+    /// Snapshots are locked for so many seconds from their storing on. Zero: they are not locked.
+    pub keep_seconds: u64,
+}
+
+impl Defaults {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = [MAGIC.as_slice(), &self.keep_seconds.to_le_bytes()].concat();
+        let hash = blake3::hash(&bytes);
+        bytes.extend_from_slice(hash.as_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Defaults> {
+        let mut decoder = Decoder::new(bytes, "defaults of the repository");
+        if decoder.array()? != MAGIC {
+            return Err(decoder.damaged("they are of another version"));
+        }
+        let keep_seconds = decoder.u64()?;
+        let hash: [u8; 32] = decoder.array()?;
+        decoder.end()?;
+        if bytes.get(..DEFAULTS_BYTES - 32).map(blake3::hash) != Some(hash.into()) || keep_seconds > KEEP_SECONDS_MAX {
+            return Err(decoder.damaged("their hash differs, or their period is impossible"));
+        }
+        Ok(Defaults { keep_seconds })
+    }
+}
+
+impl Closed {
+    /// The defaults. A repository that was made without them has none.
+    pub fn defaults(&self) -> Result<Defaults> {
+        match self.store.get(&Name::defaults(), DEFAULTS_BYTES as u64) {
+            Ok(bytes) => Defaults::decode(&bytes),
+            Err(BackupError::Missing(_)) => Ok(Defaults::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Locks everything that a snapshot with these references needs, except the snapshot itself.
+    pub fn lock_needed(&self, references: &References, until: u64) -> Result<()> {
+        let mut names = vec![Name::repository()];
+        if self.defaults()? != Defaults::default() {
+            names.push(Name::defaults());
+        }
+        self.store.list(Folder::Keys, &mut |listed| {
+            names.push(listed.name);
+            Ok(())
+        })?;
+        names.extend(references.0.keys().map(Name::segment));
+        let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+        std::thread::scope(|scope| {
+            for _ in 0..LOCKERS.min(names.len()) {
+                scope.spawn(|| {
+                    while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if let Err(error) = self.store.lock(name, until) {
+                            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                            // The others find no further name.
+                            next.store(names.len(), Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+use super::*;
+use crate::backup::{Progress, Source, run};
+use crate::prune;
+use crate::store::Store;
+use crate::store::memory::Memory;
+use crate::testing::{Temporary, options, picture, random, repository, restore, save};
+
+const UNTIL: u64 = 2_000_000;
+
+fn locked(repository: &crate::repository::Repository, folder: &Temporary) -> Result<crate::backup::Saved> {
+    let options = crate::backup::Options { locked_until: Some(UNTIL), ..options(&folder.0) };
+    run(repository, Source::Files, &options, &Progress::default())
+}
+
+/// Everything that a snapshot needs is locked until its date.
+#[track_caller]
+fn check(repository: &crate::repository::Repository, store: &Memory, id: &crate::snapshot::SnapshotId) {
+    let mut needed: Vec<Name> = repository.references(id).unwrap().0.keys().map(Name::segment).collect();
+    needed.extend([Name::repository(), Name::of(Folder::Snapshots, &id.0)]);
+    needed.extend(store.names(Folder::Keys));
+    let locks = store.locks();
+    let short: Vec<&Name> = needed.iter().filter(|name| locks.get(*name).is_none_or(|until| *until < UNTIL)).collect();
+    assert!(short.is_empty(), "{short:?}");
+}
+
+#[test]
+fn a_locked_snapshot_locks_old_and_new_segments_alike() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("old", random(1, 60_000));
+    save(&repository, &folder.0).unwrap();
+    assert!(store.locks().is_empty());
+    folder.write("new", random(2, 60_000));
+    let saved = locked(&repository, &folder).unwrap();
+    check(&repository, &store, &saved.id);
+    // A shorter lock of a later snapshot shortens nothing.
+    repository.lock_needed(&repository.references(&saved.id).unwrap(), UNTIL - 1).unwrap();
+    check(&repository, &store, &saved.id);
+}
+
+/// The order of the writes: after a crash at any of them, what is listed and locked is whole and locked.
+#[test]
+fn a_crash_leaves_no_locked_snapshot_that_needs_unlocked_content() {
+    for changes in 0.. {
+        let (repository, store) = repository(1);
+        let folder = Temporary::new();
+        folder.write("file", random(1, 60_000));
+        save(&repository, &folder.0).unwrap();
+        folder.write("more", random(2, 60_000));
+        let before = repository.snapshots().unwrap().len();
+        store.fail_after(Some(changes));
+        let done = locked(&repository, &folder);
+        store.fail_after(None);
+        let after = repository.snapshots().unwrap();
+        for dated in &after {
+            if store.locked_until(&Name::of(Folder::Snapshots, &dated.id.0)).unwrap().is_some() {
+                check(&repository, &store, &dated.id);
+            }
+        }
+        if done.is_ok() {
+            assert_eq!(after.len(), before + 1);
+            assert!(changes > 10, "the test must reach every step");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_locked_snapshot_restores_after_every_attempt_to_remove_it() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 60_000));
+    let saved = locked(&repository, &folder).unwrap();
+    let before = picture(&folder.0);
+    for name in [Folder::Snapshots, Folder::Segments, Folder::Keys].iter().flat_map(|folder| store.names(*folder)) {
+        assert!(matches!(store.remove(&name), Err(BackupError::Refused(_))), "{name:?}");
+    }
+    for _ in 0..4 {
+        assert_eq!(prune::run(&repository, false).unwrap().removed, 0);
+    }
+    let target = Temporary::new();
+    restore(&repository, &saved, &folder.0, &target.0).unwrap();
+    assert_eq!(picture(&target.0), before);
+    // After its date it goes like any other.
+    store.set_now(UNTIL + 1);
+    store.remove(&Name::of(Folder::Snapshots, &saved.id.0)).unwrap();
+    for _ in 0..3 {
+        prune::run(&repository, false).unwrap();
+    }
+    assert!(store.names(Folder::Segments).is_empty());
+}
+
+#[test]
+fn defaults_are_read_as_they_were_written() {
+    let given = Defaults { keep_seconds: 86_400 };
+    assert_eq!(Defaults::decode(&given.encode()).unwrap(), given);
+    let mut bytes = given.encode();
+    bytes[9] ^= 1;
+    assert!(Defaults::decode(&bytes).is_err());
+    assert!(Defaults::decode(&Defaults { keep_seconds: u64::MAX }.encode()).is_err());
+    assert_eq!(repository(1).0.defaults().unwrap(), Defaults::default());
+}

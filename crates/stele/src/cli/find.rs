@@ -1,0 +1,53 @@
+//! `stele find`.
+
+use clap::Args;
+
+use super::matter::tag;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele find --bucket mail --prefix jones/ --stored-before 2026-04-02 > found.txt
+  stele find --bucket records --class staff --csv
+  stele find --bucket records --tag case=4711 --min 1MiB --json
+
+It prints BUCKET/KEY@VERSION, one on each line, as `stele matter put --list` reads them. Every given property must
+hold. Versions that newer ones or delete markers hide are found too; delete markers are not. The search reads the
+catalog below the prefix.")]
+pub struct Find {
+    #[arg(long)]
+    pub bucket: String,
+    /// Only keys that begin with this
+    #[arg(long, default_value = "")]
+    pub prefix: String,
+    /// Only versions with this tag; may be repeated, and then takes all of them
+    #[arg(long, value_name = "KEY=VALUE", value_parser = tag)]
+    pub tag: Vec<(String, String)>,
+    /// Only versions with this metadata of the client; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tag)]
+    pub meta: Vec<(String, String)>,
+    /// Only versions stored at this time or later: 2026-04-02 or 2026-04-02T12:00:00Z
+    #[arg(long, value_name = "DATE")]
+    pub stored_after: Option<String>,
+    /// Only versions stored before this time
+    #[arg(long, value_name = "DATE")]
+    pub stored_before: Option<String>,
+    /// Only versions of this management class
+    #[arg(long)]
+    pub class: Option<String>,
+    /// Only versions under this matter; `s3` is S3's legal hold
+    #[arg(long)]
+    pub matter: Option<String>,
+    /// Only versions of at least this size
+    #[arg(long, value_name = "SIZE", value_parser = super::show::size)]
+    pub min: Option<stele_ground::Bytes>,
+    /// Only versions of at most this size
+    #[arg(long, value_name = "SIZE", value_parser = super::show::size)]
+    pub max: Option<stele_ground::Bytes>,
+    /// Only versions whose content type begins with this
+    #[arg(long, value_name = "TYPE", default_value = "")]
+    pub content_type: String,
+    /// Print a table as CSV (RFC 4180), with a first line of names
+    #[arg(long)]
+    pub csv: bool,
+}
