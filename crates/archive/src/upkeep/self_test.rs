@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::Event;
 use crate::model::action::Action;
-use crate::model::checksum::Expected;
 use crate::model::bucket::{BucketChange, Protection, Versioning};
+use crate::model::checksum::Expected;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Caller, Role};
 use crate::model::time::Timestamp;
