@@ -41,8 +41,6 @@ fn a_matter_holds_versions_until_it_is_released() {
 
     let version = |key: &str| place.json(&["why", key])["version"].as_str().unwrap().to_owned();
     let held = version("mail/jones/2");
-    drop(server);
-    let server = place.up();
     assert_eq!(status(&server, "DELETE", &format!("/mail/jones/2?versionId={held}")), 403);
     assert_eq!(status(&server, "DELETE", "/mail/jones/2"), 204, "a delete marker removes nothing");
     let why = place.json(&["why", &format!("mail/jones/2@{held}")]);
@@ -72,6 +70,12 @@ fn a_matter_holds_versions_until_it_is_released() {
     assert_eq!(place.json(&["matter", "show", "tax"])["versions"].as_u64(), Some(2));
     let text = String::from_utf8(place.stele(&["matter", "show", "tax", "--versions"]).stdout).unwrap();
     assert!(text.contains(&format!("mail/jones/1@{other}")), "{text}");
+
+    // A restart changes nothing.
+    drop(server);
+    let _server = place.up();
+    let why = place.json(&["why", &format!("mail/jones/1@{other}")]);
+    assert!(why["protected"].as_bool().unwrap() && why["matters"][0].as_str() == Some("tax"), "{why}");
 }
 
 #[test]
