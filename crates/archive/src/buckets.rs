@@ -22,7 +22,7 @@ use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
 use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, keys};
 use crate::seal::{SealingKey, derive, random_secret};
-use crate::state::buckets::Bucket;
+use crate::state::buckets::{Bucket, Policing};
 use crate::state::compensations::NoteSubject;
 use crate::state::key_locks::KeyLock;
 use crate::store::Archive;
@@ -214,6 +214,13 @@ impl Archive {
         }
         let mut unchanged = Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone());
         if row.is_share() != bucket.row.is_share() {
+            if let Policing::Policy(policy) = &bucket.policy
+                && policy.asks_for_tags()
+            {
+                return Err(ArchiveError::InvalidState(
+                    "the bucket's policy has conditions on s3:ExistingObjectTag, which no share can have".into(),
+                ));
+            }
             // Keys that exist already could be no path of a tree.
             let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
             let snapshot = store.snapshot()?;

@@ -85,5 +85,5 @@ pub use store::gateway::Records;
 pub use upkeep::affected::Affected;
 pub use upkeep::background::StepReport;
 pub use upkeep::scrub::{ScrubCursor, ScrubPlace, ScrubReport};
-pub use upkeep::self_test::{Attempt, CANARY_KEY, SelfTest};
+pub use upkeep::self_test::{Attempt, SelfTest};
 pub use upkeep::status::SpaceStatus;

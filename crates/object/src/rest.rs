@@ -100,6 +100,7 @@ impl Rest {
         let (operation, length) = match operation_of(&parts, &address) {
             Ok(found) => found,
             Err(mut response) => {
+                drop(turn);
                 answer::read_away(&mut response, Some(payload)).await;
                 return (response, Operation::Unknown);
             }
@@ -108,6 +109,7 @@ impl Rest {
         let caller = match self.policed(caller, peer, operation, &address).await {
             Ok(caller) => caller,
             Err(error) => {
+                drop(turn);
                 let mut response = refusal(error);
                 answer::read_away(&mut response, Some(payload)).await;
                 return (response, operation);

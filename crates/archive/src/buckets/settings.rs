@@ -139,6 +139,11 @@ impl Archive {
                 Policing::Unreadable => return denied("the bucket's policy cannot be read by this version".into()),
                 Policing::Policy(policy) => policy,
             };
+            // Of this one request: a batch and the source of a copy have versions of their own.
+            facts.remove("s3:VersionId");
+            if let Some(version) = request.version {
+                facts.set("s3:VersionId", version.to_string());
+            }
             if let Some(key) = request.key.filter(|_| policy.asks_for_tags()) {
                 let found = lookup::version(&*store.snapshot()?, &bucket, key, request.version)?;
                 for (tag, value) in found.map(|found| found.row.tags).unwrap_or_default() {
@@ -166,6 +171,11 @@ impl Archive {
                 let message = format!("Invalid principal in policy: there is no access key {key}");
                 return Err(ArchiveError::InvalidArgument(message));
             }
+        }
+        if bucket.row.is_share() && policy.asks_for_tags() {
+            return Err(ArchiveError::InvalidArgument(
+                "a policy of a share cannot have conditions on s3:ExistingObjectTag".into(),
+            ));
         }
         if policy.is_public() && bucket.row.access_block.is_some_and(|block| block.block_policy) {
             let message = format!("bucket `{}` blocks public policies; lift that first", bucket.name());

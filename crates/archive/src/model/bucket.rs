@@ -132,6 +132,8 @@ pub struct Quota {
     pub versions: Option<u64>,
 }
 
+/// The key of the self-test's object in each bucket with Object Lock.
+pub const CANARY_KEY: &str = ".stele/canary";
 /// Rules that the text of a change names.
 const IDS_IN_WORDS: usize = 5;
 

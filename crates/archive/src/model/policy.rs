@@ -71,6 +71,10 @@ impl Facts {
         self.0.entry(normal(key)).or_default().push(value.into());
     }
 
+    pub(crate) fn remove(&mut self, key: &str) {
+        self.0.remove(&normal(key));
+    }
+
     fn values(&self, key: &str) -> &[String] {
         self.0.get(key).map_or(&[], Vec::as_slice)
     }
@@ -137,7 +141,7 @@ impl Policy {
                 && !statement
                     .conditions
                     .iter()
-                    .any(|condition| condition.is_positive() && NARROWING.contains(&condition.key()))
+                    .any(|condition| condition.is_narrow() && NARROWING.contains(&condition.key()))
         })
     }
 

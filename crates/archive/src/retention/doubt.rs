@@ -56,6 +56,11 @@ pub(crate) fn explained(doubt: &Doubt, bucket: &str) -> String {
 }
 
 impl Archive {
+    /// Whether the matter `rebuild` suspends this access key.
+    pub fn is_suspended(&self, key: &str) -> bool {
+        self.store().suspends(key)
+    }
+
     /// The time of the matter `rebuild`, and the first few unreadable places. None: there is no such matter.
     pub fn rebuild_matter(&self) -> Option<(String, Vec<String>)> {
         self.store().doubt().map(|doubt| (doubt.since.to_string(), doubt.places))

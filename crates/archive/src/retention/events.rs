@@ -70,6 +70,10 @@ fn awaiting(row: &VersionRow) -> Result<&class::ClassMark> {
 /// The row with the event, or without it. Its retention follows.
 fn with_event(row: &mut VersionRow, event: Option<class::Event>) {
     if let Some(mark) = &mut row.class {
+        // A client may have extended the retention beyond the class. That stays, whatever becomes of the event.
+        if let Some(retention) = row.retention.filter(|retention| retention.until > mark.until()) {
+            mark.least = mark.least.max(Some(retention.until));
+        }
         mark.event = event;
         if let Some(retention) = row.retention {
             row.retention = Some(Retention { until: mark.until(), ..retention });

@@ -286,6 +286,9 @@ impl Store {
             // Until the commit: the matter is not closed in between.
             let _open = if on { Some(self.holding().shared().await) } else { None };
             self.changeable(matter, on).or_else(|error| if on { Err(error) } else { Ok(None) })?;
+            if !on {
+                self.check_doubt(bucket).map_err(ArchiveError::InvalidState)?;
+            }
             let lock = self.lock(at.bucket, &at.key).await?;
             let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(false) };
             if found.row.marker || found.row.is_under(matter) == on {

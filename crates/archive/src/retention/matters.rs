@@ -216,8 +216,9 @@ impl Archive {
         event: Event,
     ) -> Result<()> {
         let store = &self.store();
-        let lock = store.lock_matter(name).await?;
+        // In the order of puts, which hold their share of this before they wait for the lock of a key.
         let _alone = store.holding().alone().await;
+        let lock = store.lock_matter(name).await?;
         // Puts whose requests went away may have commits under way. They take effect before this one.
         store.barrier().await?;
         let mut row = self.check_closable(name)?;

@@ -98,6 +98,9 @@ impl Archive {
         let result = async {
             let (bucket, lock, found) = self.lock_version(caller, Access::Retain, bucket, key, version).await?;
             require_lock(&bucket)?;
+            if !hold {
+                self.store().check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
+            }
             let event = event.clone().version(found.id());
             self.store().change_version(&bucket, key, &found, lock, event, |row| row.hold = hold).await
         };

@@ -12,12 +12,13 @@ use stele_catalog::{Direction, KeyRange, Transaction};
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::bucket::CANARY_KEY;
 use crate::model::bucket::Versioning;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::lifecycle::LifecycleRule;
 use crate::model::principal::Caller;
 use crate::model::time::Timestamp;
-use crate::record::{UPLOADS, VERSIONS, decode, keys};
+use crate::record::{BUCKETS, UPLOADS, VERSIONS, decode, keys};
 use crate::retention::rules::Cause;
 use crate::state::buckets::Bucket;
 use crate::state::upkeep::{AgingPosition, Within};
@@ -77,6 +78,10 @@ impl Store {
         let page = self.page(VERSIONS, bucket, at.after.as_ref())?;
         for (record_key, value) in &page {
             let (_, key, _) = keys::split(record_key)?;
+            // The self-test renews its canary by itself.
+            if key == CANARY_KEY {
+                continue;
+            }
             let above = at.within.take().filter(|within| within.key == key);
             let found = Found::of(record_key, value, above.is_none())?;
             at.within = Some(Within {
@@ -178,7 +183,7 @@ impl Store {
         let newest = lookup::newest(&*snapshot, bucket, key)?;
         let is_newest = newest.as_ref().is_some_and(|newest| newest.number == seen.number);
         let found = snapshot.get(VERSIONS, &keys::version(bucket.number, key, seen.number))?;
-        if found.as_ref() != Some(&seen.raw) || is_newest != seen.latest {
+        if found.as_ref() != Some(&seen.raw) || is_newest != seen.latest || self.has_changed(bucket) {
             return Ok(false);
         }
         drop(snapshot);
@@ -191,10 +196,15 @@ impl Store {
             seen.row.content_in_words(),
             seen.row.modified
         ));
-        let (transaction, removed) = self.remove(Transaction::new(), &caller, bucket, key, seen, Cause::Aged).await?;
+        let (transaction, removed) = self.remove(unchanged(bucket), &caller, bucket, key, seen, Cause::Aged).await?;
         let transaction = bucket.count(transaction, -1, -(seen.row.size as i64));
         self.commit_removal(transaction, event, removed, bucket, key, seen, lock).await?;
         Ok(true)
+    }
+
+    /// Whether a client changed the bucket since the page was read: its rules or its versioning may be others.
+    fn has_changed(&self, bucket: &Bucket) -> bool {
+        self.buckets().by_number(bucket.number).is_none_or(|now| now.raw != bucket.raw)
     }
 
     async fn abort_aged(
@@ -207,13 +217,17 @@ impl Store {
         let caller = Caller::system("lifecycle");
         let lock = self.lock(bucket.number, key).await?;
         let there = self.snapshot()?.get(UPLOADS, &keys::upload(bucket.number, key, upload.number))?;
-        if there.as_ref() != Some(&upload.raw) {
+        if there.as_ref() != Some(&upload.raw) || self.has_changed(bucket) {
             return Ok(false);
         }
         let said = format!("{}, lifecycle rule `{}`", upload.id(), rule.id);
         self.remove_upload(&caller, bucket, key, upload, &said, lock).await?;
         Ok(true)
     }
+}
+
+fn unchanged(bucket: &Bucket) -> Transaction {
+    Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone())
 }
 
 fn rules(bucket: &Bucket) -> impl Iterator<Item = &LifecycleRule> {

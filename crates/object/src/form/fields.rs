@@ -17,8 +17,6 @@ const FILENAME: &str = "${filename}";
 pub struct Fields {
     /// Names in lower case, in the order sent.
     list: Vec<(String, String)>,
-    /// The type that the browser gives the file. The policy does not speak of it.
-    pub file_type: Option<String>,
     /// The first byte of the file's content.
     pub start: usize,
 }
@@ -92,7 +90,7 @@ fn parse(bytes: &[u8], boundary: &str) -> S3Result<Option<Fields>> {
                     *value = value.replace(FILENAME, file);
                 }
             }
-            return Ok(Some(Fields { list, file_type: part.content_type, start: bytes.len() - rest.len() }));
+            return Ok(Some(Fields { list, start: bytes.len() - rest.len() }));
         }
         let Some(length) = find(rest, next.as_bytes()) else { return Ok(None) };
         let value = std::str::from_utf8(rest.get(..length).unwrap_or_default())
@@ -119,19 +117,15 @@ fn after<'b>(bytes: &'b [u8], beginning: &[u8]) -> S3Result<Option<&'b [u8]>> {
 struct Part {
     name: String,
     filename: Option<String>,
-    content_type: Option<String>,
 }
 
 impl Part {
     fn parse(head: &str) -> S3Result<Part> {
-        let mut part = Part { name: String::new(), filename: None, content_type: None };
+        let mut part = Part { name: String::new(), filename: None };
         for line in head.split("\r\n") {
             let Some((name, value)) = line.split_once(':') else {
                 return Err(malformed("a line of its head has no colon"));
             };
-            if name.eq_ignore_ascii_case("content-type") {
-                part.content_type = Some(value.trim().to_owned());
-            }
             if name.eq_ignore_ascii_case("content-disposition") {
                 for (name, value) in parameters(value) {
                     match name.as_str() {

@@ -111,6 +111,9 @@ pub fn checked(document: &[u8], bucket: &str, fields: &Fields, now: SystemTime) 
             }
         }
     }
+    if !spoken.iter().any(|name| name == "bucket") {
+        return Err(refuse(S3ErrorCode::AccessDenied, "Invalid according to Policy: Extra input fields: bucket"));
+    }
     let free =
         |name: &str| ["policy", "x-amz-signature", "file", "bucket"].contains(&name) || name.starts_with("x-ignore-");
     match fields.iter().find(|(name, _)| !free(name) && !spoken.iter().any(|known| known == name)) {

@@ -8,12 +8,12 @@ use crate::query::{Query, decode};
 use crate::refusal::{refuse, translated};
 use crate::serve::Peer;
 use crate::sigv4::Claim;
-use crate::wire::elements;
+use crate::wire::{Element, elements, only};
 use hyper::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, REFERER, USER_AGENT};
 use hyper::{HeaderMap, Method, Uri};
 use s3s::dto::CopySource;
 use s3s::path::{S3Path, parse_path_style};
-use s3s::{S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stele_archive::{Actor, Caller, Facts, PolicyRequest, Timestamp, VersionId};
@@ -207,22 +207,30 @@ impl Frontend {
 
     /// The retention and hold that the request asks for, by its headers or its document.
     fn add_lock(&self, facts: &mut Facts, asked: &Asked<'_>, now: u64) -> S3Result<()> {
-        let header = |name: &'static str| {
-            let value = asked.headers.get(HeaderName::from_static(name))?;
-            value.to_str().ok().map(str::to_owned)
-        };
-        let mut mode = header("x-amz-object-lock-mode");
-        let mut until = header("x-amz-object-lock-retain-until-date");
-        let mut hold = header("x-amz-object-lock-legal-hold");
+        let (mut mode, mut until, mut hold) = (None, None, None);
         if asked.query.has("retention") || asked.query.has("legal-hold") {
-            for element in elements(asked.document)? {
-                match element.path.rsplit('/').next() {
-                    Some("Mode") => mode = Some(element.text),
-                    Some("RetainUntilDate") => until = Some(element.text),
-                    Some("Status") => hold = Some(element.text),
+            // What the operation reads, and nothing else: its headers have no effect.
+            let elements = plain_elements(asked.document)?;
+            only(
+                &elements,
+                &["Retention", "Retention/Mode", "Retention/RetainUntilDate", "LegalHold", "LegalHold/Status"],
+            )?;
+            for element in elements {
+                match element.path.as_str() {
+                    "Retention/Mode" => once(&mut mode, element.text)?,
+                    "Retention/RetainUntilDate" => once(&mut until, element.text)?,
+                    "LegalHold/Status" => once(&mut hold, element.text)?,
                     _ => {}
                 }
             }
+        } else {
+            let header = |name: &'static str| {
+                let value = asked.headers.get(HeaderName::from_static(name))?;
+                value.to_str().ok().map(str::to_owned)
+            };
+            mode = header("x-amz-object-lock-mode");
+            until = header("x-amz-object-lock-retain-until-date");
+            hold = header("x-amz-object-lock-legal-hold");
         }
         if let Some(mode) = mode {
             facts.set("s3:object-lock-mode", mode);
@@ -243,28 +251,70 @@ impl Frontend {
 
 /// The tags that the request gives an object, by its header or its document.
 fn add_tags(facts: &mut Facts, asked: &Asked<'_>) -> S3Result<()> {
-    let mut tags = Vec::new();
-    if let Some(text) = asked.headers.get("x-amz-tagging").and_then(|value| value.to_str().ok()) {
-        let query = Query::parse(Some(text));
-        let query =
-            query.ok_or_else(|| refuse(S3ErrorCode::InvalidArgument, "The header 'x-amz-tagging' is invalid."))?;
-        tags.extend(query.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
-    }
-    if *asked.method == Method::PUT && asked.query.has("tagging") {
-        let mut name = String::new();
-        for element in elements(asked.document)? {
-            match element.path.rsplit('/').next() {
-                Some("Key") => name = element.text,
-                Some("Value") => tags.push((std::mem::take(&mut name), element.text)),
-                _ => {}
-            }
+    let tags = match asked.headers.get("x-amz-tagging").and_then(|value| value.to_str().ok()) {
+        // The document alone counts where there is one.
+        _ if asked.query.has("tagging") && *asked.method == Method::PUT => tags_in(asked.document)?,
+        Some(text) => {
+            let query = Query::parse(Some(text));
+            let query =
+                query.ok_or_else(|| refuse(S3ErrorCode::InvalidArgument, "The header 'x-amz-tagging' is invalid."))?;
+            query.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
         }
-    }
+        None => Vec::new(),
+    };
     for (name, value) in tags {
         facts.add("s3:RequestObjectTagKeys", name.clone());
         facts.set(&format!("s3:RequestObjectTag/{name}"), value);
     }
     Ok(())
+}
+
+/// The tags of a document, whatever the order of a tag's parts.
+pub(super) fn tags_in(document: &[u8]) -> S3Result<Vec<(String, String)>> {
+    let elements = plain_elements(document)?;
+    let tag = ["Tagging", "Tagging/TagSet", "Tagging/TagSet/Tag", "Tagging/TagSet/Tag/Key", "Tagging/TagSet/Tag/Value"];
+    only(&elements, &tag)?;
+    let (mut tags, mut name, mut value) = (Vec::new(), None, None);
+    for element in elements {
+        match element.path.as_str() {
+            "Tagging/TagSet/Tag/Key" => once(&mut name, element.text)?,
+            "Tagging/TagSet/Tag/Value" => once(&mut value, element.text)?,
+            "Tagging/TagSet/Tag" => match (name.take(), value.take()) {
+                (Some(name), Some(value)) => tags.push((name, value)),
+                _ => return Err(malformed()),
+            },
+            _ => {}
+        }
+    }
+    Ok(tags)
+}
+
+/// The elements of a document without namespace prefixes, which the wire crate would pass over.
+fn plain_elements(document: &[u8]) -> S3Result<Vec<Element>> {
+    let mut names = document.split(|byte| *byte == b'<').skip(1);
+    let is_prefixed = |name: &[u8]| {
+        let end = name.iter().position(|byte| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'/'));
+        // An end tag begins with a slash; its start tag is looked at.
+        name.get(..end.unwrap_or(name.len())).unwrap_or_default().contains(&b':')
+    };
+    if names.any(is_prefixed) {
+        return Err(malformed());
+    }
+    elements(document)
+}
+
+fn once(into: &mut Option<String>, text: String) -> S3Result<()> {
+    match into.replace(text) {
+        None => Ok(()),
+        Some(_) => Err(malformed()),
+    }
+}
+
+fn malformed() -> S3Error {
+    refuse(
+        S3ErrorCode::MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema",
+    )
 }
 
 /// The actions of a request, by its method and subresource.

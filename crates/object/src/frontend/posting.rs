@@ -3,13 +3,13 @@
 //! The fields become the headers of that PUT, so a form can ask for nothing that a PUT cannot.
 
 use super::Frontend;
+use super::policing::tags_in;
 use super::prepare::{Admitted, Target};
 use crate::form::{FIELDS_MAX, Fields, FileEnd, SignedPolicy, boundary_of, checked, read_fields};
 use crate::payload::Payload;
 use crate::refusal::{refuse, translated};
 use crate::serve::Peer;
 use crate::sigv4::encode;
-use crate::wire::elements;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, LOCATION};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Response, StatusCode, Uri};
@@ -74,22 +74,31 @@ impl Frontend {
             refuse(S3ErrorCode::MissingContentLength, "You must provide the Content-Length HTTP header.")
         })?;
         payload.expect(length);
-        let mut read = Vec::new();
+        let (mut read, mut look_at) = (Vec::new(), 0);
         loop {
-            if let Some(fields) = read_fields(&read, &boundary)? {
-                let rest = length.saturating_sub(fields.start as u64);
-                return Ok((fields, boundary, read.into(), rest));
-            }
-            // Up to the limit and one piece of the connection.
-            match payload.next().await? {
-                Some(piece) if read.len() <= FIELDS_MAX => read.extend_from_slice(&piece),
-                _ => {
-                    return Err(refuse(
-                        S3ErrorCode::MalformedPOSTRequest,
-                        "The body of your POST request is not well-formed multipart/form-data: it ends before its file.",
-                    ));
+            // Not at each piece: a sender of single bytes would have them parsed again and again.
+            let piece = match read.len() >= look_at {
+                true => None,
+                false => payload.next().await?,
+            };
+            let Some(piece) = piece else {
+                if let Some(fields) = read_fields(&read, &boundary)? {
+                    let rest = length.saturating_sub(fields.start as u64);
+                    return Ok((fields, boundary, read.into(), rest));
                 }
-            }
+                look_at = (2 * read.len()).clamp(read.len() + 1, FIELDS_MAX.max(read.len() + 1));
+                match payload.next().await? {
+                    Some(piece) => read.extend_from_slice(&piece),
+                    None => {
+                        return Err(refuse(
+                            S3ErrorCode::MalformedPOSTRequest,
+                            "The body of your POST request is not well-formed multipart/form-data: it ends before its file.",
+                        ));
+                    }
+                }
+                continue;
+            };
+            read.extend_from_slice(&piece);
         }
     }
 
@@ -147,8 +156,7 @@ fn headers_of(fields: &Fields, host: Option<&HeaderValue>) -> S3Result<HeaderMap
     if let Some(host) = host {
         headers.insert(HOST, host.clone());
     }
-    let kind = fields.file_type.as_deref().filter(|_| fields.get("content-type").is_none());
-    for (name, value) in fields.iter().chain(kind.map(|kind| (CONTENT_TYPE.as_str(), kind))) {
+    for (name, value) in fields.iter() {
         let text;
         let (name, value) = match name {
             "acl" => ("x-amz-acl", value),
@@ -169,14 +177,7 @@ fn headers_of(fields: &Fields, host: Option<&HeaderValue>) -> S3Result<HeaderMap
 
 /// The tags of a form's document, in the form of the header.
 fn tags_of(document: &str) -> S3Result<String> {
-    let (mut tags, mut name) = (Vec::new(), String::new());
-    for element in elements(document.as_bytes())? {
-        match element.path.as_str() {
-            "Tagging/TagSet/Tag/Key" => name = element.text,
-            "Tagging/TagSet/Tag/Value" => tags.push((std::mem::take(&mut name), element.text)),
-            _ => {}
-        }
-    }
+    let tags = tags_in(document.as_bytes())?;
     let mut text = Vec::new();
     for (at, (name, value)) in tags.iter().enumerate() {
         if at > 0 {

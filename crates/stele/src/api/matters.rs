@@ -14,6 +14,11 @@ use crate::node::Node;
 /// The officer with the key, or the user at the socket if that user administers the server.
 pub(super) async fn caller(node: &Node, actor: &Actor, officer: Option<&Officer>, what: &str) -> Outcome<Caller> {
     match officer {
+        // Such a key may decide about the matter `rebuild` alone.
+        Some(officer) if node.archive()?.is_suspended(&officer.access_key) => Err(Failure::new(
+            Kind::Refused,
+            "the matter `rebuild` suspends this key, which may decide about that matter only",
+        )),
         Some(officer) => known(node, actor, officer, what).await,
         None if node.serves_user(actor.uid) || actor.uid == 0 => Ok(actor.caller()),
         None => Err(Failure::new(Kind::Refused, "an officer shows its key: give --officer FILE")),

@@ -239,7 +239,7 @@ fn newer_catalog(place: &Place) {
 fn newer_archive(place: &Place) {
     on_volume(place, "data", Leave::Closed, async |handle| {
         let mut block = handle.read(0, 4096).await.unwrap().to_vec();
-        block[8] = 2;
+        block[8] = 3;
         let crc = crc32c(&block[..56]);
         block[56..60].copy_from_slice(&crc.to_le_bytes());
         handle.write(0, vec![Buffer::copy_of(&block).freeze()], true).await.unwrap();
@@ -266,7 +266,7 @@ fn what_a_later_version_wrote_is_refused_by_name() {
         ("label", newer_labels, "newer version of Stele"),
         ("checkpoint", newer_checkpoint, "checkpoint of this pool has format 2"),
         ("catalog", newer_catalog, "superblock has version 2"),
-        ("archive", newer_archive, "store of format 2"),
+        ("archive", newer_archive, "store of format 3"),
         ("exports", newer_exports, "is of version 2"),
     ];
     let mut wrong = Vec::new();

@@ -111,9 +111,15 @@ impl Condition {
         &self.key
     }
 
-    /// Whether it holds only for requests that have certain values.
-    pub fn is_positive(&self) -> bool {
-        !self.negated && !self.if_exists && self.quantifier != Quantifier::ForAll
+    /// Whether it holds only for requests that have certain values, and for few of them: not for half of the internet.
+    pub fn is_narrow(&self) -> bool {
+        let is_small = |(network, length): &(IpAddr, u8)| *length >= if network.is_ipv4() { 8 } else { 32 };
+        let few = match &self.expected {
+            Expected::Networks(networks) => networks.iter().all(is_small),
+            Expected::Texts(patterns) => patterns.iter().all(Pattern::is_plain),
+            _ => false,
+        };
+        few && !self.negated && !self.if_exists && self.quantifier != Quantifier::ForAll
     }
 
     pub fn holds(&self, facts: &Facts) -> bool {

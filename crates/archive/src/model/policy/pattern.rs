@@ -53,6 +53,11 @@ impl Pattern {
         Ok(Pattern { pieces, ignore_case })
     }
 
+    /// Whether it has no wildcard.
+    pub fn is_plain(&self) -> bool {
+        !self.pieces.iter().any(|piece| matches!(piece, Piece::Any | Piece::One))
+    }
+
     /// Whether the pattern matches the whole text. A variable that the request does not have matches nothing.
     pub fn matches(&self, text: &str, facts: &Facts) -> bool {
         let mut tokens = Vec::with_capacity(self.pieces.len());

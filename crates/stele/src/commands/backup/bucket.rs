@@ -247,7 +247,7 @@ impl Bucket {
                 Err(Broken(text)) => Err(BackupError::Failed(text)),
             };
             if attempt + 1 < s3::ATTEMPTS {
-                self.runtime.block_on(tokio::time::sleep(s3::pause(attempt)));
+                self.runtime.block_on(async { tokio::time::sleep(s3::pause(attempt)).await });
             }
         }
         last
