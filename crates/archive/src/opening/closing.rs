@@ -22,10 +22,10 @@ impl Archive {
         store.renew_witness(true).await?;
         // The appender closes before the catalog. A record that has its place already may still be committed before
         // the end is stored, and lies before the tail.
-        let tail = store.appender().close();
+        let tails = store.appender().close();
         let last = || {
-            if let Some((number, tail)) = tail {
-                store.segments().change(number, |row| row.used = tail);
+            for (number, tail) in &tails {
+                store.segments().change(*number, |row| row.used = *tail);
             }
             let mut identity = store.identity().look(Clone::clone);
             identity.clean = true;
