@@ -17,7 +17,7 @@ impl Archive {
         }
         store.compliance_now();
         store.summarise_refusals(true).await;
-        store.seal_step().await?;
+        store.seal_if_there_is_room().await?;
         store.note_audit_end().await?;
         store.renew_witness(true).await?;
         // The appender closes before the catalog. A record that has its place already may still be committed before
