@@ -84,8 +84,8 @@ impl Disk {
         })
     }
 
-    /// From now on completions wake this guest.
-    pub fn settle(&mut self, waker: Waker) {
+    /// From now on completions wake this session.
+    pub fn start(&mut self, waker: Waker) {
         self.target.connections.settle(self.connection, waker.clone());
         self.waker = waker;
     }

@@ -509,7 +509,7 @@ async fn an_extension_outlives_an_event_that_is_taken_back() {
 async fn the_canary_of_the_self_test_is_of_no_class() {
     let world = World::new(12);
     let archive = store(&world).await;
-    active(&archive, "ages", terms(Initiation::Creation, Some(36_500), 0, ExpiryAction::Keep)).await;
+    active(&archive, "ages", terms(Initiation::Creation, Some(30_000), 0, ExpiryAction::Keep)).await;
     let bindings = Bindings { default: Some("ages".into()), ..Bindings::default() };
     archive.change_bucket(&admin(), "records", BucketChange::Classes(bindings)).await.unwrap();
     let record = put_in(&archive, "record", None).await.unwrap();

@@ -177,9 +177,11 @@ async fn the_version_of_a_condition_is_that_of_the_request() {
     };
     let anonymous = Caller::anonymous();
     let of = |version| [PolicyRequest { version, ..on("GetObject", "open/a") }];
-    let without = archive.permit(&anonymous, "records", &of(None), said()).await;
-    denied("a request without a version", without.map(drop));
-    assert!(archive.permit(&anonymous, "records", &of(Some(stored)), said()).await.is_ok());
+    for (version, opens) in [(None, false), (Some(stored), true)] {
+        let caller = archive.permit(&anonymous, "records", &of(version), said()).await.unwrap();
+        let request = GetRequest { bucket: "records".into(), key: "open/a".into(), version, ..GetRequest::default() };
+        assert_eq!(archive.get(&caller, request).await.is_ok(), opens, "{version:?}");
+    }
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ pub struct Connection {
     /// Our address as the initiator uses it, for SendTargets.
     pub(super) local: String,
     pub(super) closing: bool,
-    /// More unsolicited data of a command is on its way; the guest that moves the bytes clears this.
+    /// More unsolicited data of a command is on its way; the session that moves the bytes clears this.
     pub expects: bool,
     left: bool,
 }

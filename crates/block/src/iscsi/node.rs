@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stele_media::MediaError;
 
 use super::connection::Connection;
-use super::login::{Agreed, Door, Doors, Refusal};
+use super::login::{Agreed, LoginRules, Refusal, Targets};
 use super::shared::Shared;
 use crate::disk::Denied;
 use crate::scsi::{Port, Profile, Reached, Reservations};
@@ -60,8 +60,8 @@ pub struct Seen<'a> {
     peer: &'a Peer,
 }
 
-impl Doors for Seen<'_> {
-    fn door(&self, name: &str) -> Result<Door, Refusal> {
+impl Targets for Seen<'_> {
+    fn rules(&self, name: &str) -> Result<LoginRules, Refusal> {
         let target = self.node.directory.find(Protocol::Iscsi, name).ok_or(Refusal::NOT_FOUND)?;
         target.export.access.admit(self.peer).map_err(|reason| {
             tracing::warn!(target = name, peer = self.peer.name, reason, "an initiator was turned away");
@@ -69,7 +69,7 @@ impl Doors for Seen<'_> {
             Refusal::NOT_FOUND
         })?;
         let terms = &target.export.iscsi;
-        Ok(Door { chap: terms.chap.clone(), mutual: terms.mutual.clone() })
+        Ok(LoginRules { chap: terms.chap.clone(), mutual: terms.mutual.clone() })
     }
 }
 

@@ -37,10 +37,10 @@ fn profile() -> Profile {
     }
 }
 
-struct OneDoor(Door);
+struct OneTarget(LoginRules);
 
-impl Doors for OneDoor {
-    fn door(&self, target: &str) -> Result<Door, Refusal> {
+impl Targets for OneTarget {
+    fn rules(&self, target: &str) -> Result<LoginRules, Refusal> {
         if target == TARGET { Ok(self.0.clone()) } else { Err(Refusal::NOT_FOUND) }
     }
 }

@@ -1,4 +1,4 @@
-//! The transmission phase of one connection, as a guest of the reactor that owns the volume.
+//! The transmission phase of one connection, on the reactor that owns the volume.
 //!
 //! A turn collects the volume's completions, sends the replies with one call, reads the arrived bytes with one call,
 //! and submits their requests. Small payloads are copied out of the shared input; large ones are read straight into the
@@ -16,7 +16,7 @@ use std::os::fd::RawFd;
 
 use stele_ground::{Duration, Instant};
 use stele_media::system::unread_by_peer;
-use stele_media::{Buffer, Completion, Guest, Op, Waker, Wish};
+use stele_media::{Buffer, Completion, Interest, Op, ReactorSession, Waker};
 
 use super::outgoing::Outgoing;
 use super::pacing::Pacing;
@@ -434,16 +434,16 @@ fn moved(request: &Request) -> u64 {
     }
 }
 
-impl<S: Stream> Guest for Session<S> {
+impl<S: Stream> ReactorSession for Session<S> {
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }
 
-    fn settle(&mut self, waker: Waker) {
-        self.disk.settle(waker);
+    fn start(&mut self, waker: Waker) {
+        self.disk.start(waker);
     }
 
-    fn turn(&mut self, now: Instant) -> Wish {
+    fn turn(&mut self, now: Instant) -> Interest {
         self.collect(now);
         self.send(now);
         self.closing |= self.disk.target().is_withdrawn();
@@ -462,14 +462,14 @@ impl<S: Stream> Guest for Session<S> {
         let flushed = self.flushed();
         let waits_to_send = !self.outgoing.is_empty() || !flushed;
         let waits_for_bytes = !self.closing && !crowded && (self.payload.is_some() || self.skip > 0);
-        let mut wish = Wish { write: self.blocked || !flushed, ..Wish::default() };
+        let mut interest = Interest { write: self.blocked || !flushed, ..Interest::default() };
         if self.broken || (self.closing && self.disk.under_way() == 0 && !waits_to_send) {
-            return Wish { leave: true, ..wish };
+            return Interest { end: true, ..interest };
         }
-        wish.read = !self.closing && !crowded && pause.is_none();
-        wish.again = more;
-        wish.at = self.disk.next_event();
-        let mut sooner = |at: Instant| wish.at = Some(wish.at.map_or(at, |other| other.min(at)));
+        interest.read = !self.closing && !crowded && pause.is_none();
+        interest.again = more;
+        interest.at = self.disk.next_event();
+        let mut sooner = |at: Instant| interest.at = Some(interest.at.map_or(at, |other| other.min(at)));
         if crowded {
             sooner(now + ROOM_AGAIN);
         }
@@ -484,12 +484,12 @@ impl<S: Stream> Guest for Session<S> {
                     self.disk.target().export.name,
                     STALL_MAX.0 / 1_000_000_000
                 );
-                return Wish { leave: true, ..Wish::default() };
+                return Interest { end: true, ..Interest::default() };
             }
             sooner(deadline);
         } else {
             self.progress = None;
         }
-        wish
+        interest
     }
 }

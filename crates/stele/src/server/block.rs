@@ -11,7 +11,7 @@ use std::time::Duration;
 use stele_array::reactor::PoolServer;
 use stele_block::nbd::{Agreed, Handshake, Session, Step, Tls};
 use stele_block::{Directory, Peer};
-use stele_media::Guest;
+use stele_media::ReactorSession;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
@@ -91,13 +91,14 @@ async fn greet<T, U>(
 {
     let name = peer.name.clone();
     let negotiated = place.hold(negotiate(stream, peer, &service));
-    let guest: std::io::Result<Box<dyn Guest>> = match tokio::time::timeout(HANDSHAKE_MAX, negotiated).await {
+    let session: std::io::Result<Box<dyn ReactorSession>> = match tokio::time::timeout(HANDSHAKE_MAX, negotiated).await
+    {
         Ok(Ok(Some(Greeted::Plain(stream, agreed)))) => {
-            settle(stream).map(|stream| -> Box<dyn Guest> { Box::new(Session::new(stream, *agreed)) })
+            settle(stream).map(|stream| -> Box<dyn ReactorSession> { Box::new(Session::new(stream, *agreed)) })
         }
         Ok(Ok(Some(Greeted::Secure(stream, agreed)))) => {
             let (stream, connection) = stream.into_inner();
-            settle(stream).map(|stream| -> Box<dyn Guest> {
+            settle(stream).map(|stream| -> Box<dyn ReactorSession> {
                 Box::new(Session::new(secure::Secure::new(stream, connection), *agreed))
             })
         }
@@ -105,8 +106,8 @@ async fn greet<T, U>(
         Ok(Err(error)) => Err(error),
         Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
     };
-    match guest {
-        Ok(guest) => service.pool.lodge(guest),
+    match session {
+        Ok(session) => service.pool.serve(session),
         Err(error) => tracing::debug!("no session with {name}: {error}"),
     }
 }

@@ -240,7 +240,7 @@ fn a_goodbye_is_said_after_everything_is_answered() {
     client.ask(0, READ, 1, 0, 4096);
     client.ask(0, DISC, 2, 0, 0);
     client.ask(0, READ, 3, 0, 4096);
-    assert!(!client.turn().leave);
+    assert!(!client.turn().end);
     stage.volume.let_go();
     assert_eq!(client.replies(|_| 4096).len(), 1);
     assert!(client.session.is_none());
@@ -256,7 +256,7 @@ fn an_export_taken_away_ends_its_connections_after_what_is_under_way() {
     client.turn();
     stage.directory.withdraw(crate::Protocol::Nbd, "vm");
     client.ask(0, READ, 2, 0, 4096);
-    assert!(!client.turn().leave);
+    assert!(!client.turn().end);
     stage.volume.let_go();
     assert_eq!(client.replies(|_| 4096).len(), 1);
     assert!(client.session.is_none());

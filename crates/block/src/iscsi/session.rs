@@ -1,4 +1,4 @@
-//! A connection as a guest of the volume's reactor: it moves bytes between the socket and the [`Connection`], and
+//! A session on the volume's reactor: it moves bytes between the socket and the [`Connection`], and
 //! operations between the connection and the volume.
 //!
 //! Limits: a turn moves at most [`QUANTUM`] bytes in each direction, divided among the connections of one initiator.
@@ -12,7 +12,7 @@ use std::os::linux::net::TcpStreamExt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use stele_ground::{Duration, Instant};
-use stele_media::{Completion, Guest, MediaError, MediaFault, Op, Waker, Wish};
+use stele_media::{Completion, Interest, MediaError, MediaFault, Op, ReactorSession, Waker};
 
 use super::connection::Connection;
 use super::node::{Joined, Keeper, Neighbour, Node, lock};
@@ -137,7 +137,7 @@ impl<S: Wire> Session<S> {
     /// Opens a unit of another target for a copy.
     fn find(&mut self, port: &Port, name: &(u8, Vec<u8>)) -> Option<Reached> {
         let Neighbour { mut disk, mut reached } = self.node.neighbour(self.disk.target(), &self.peer, port, name)?;
-        disk.settle(self.waker.clone());
+        disk.start(self.waker.clone());
         self.units += 1;
         reached.unit = UnitId(self.units);
         self.abroad.push(Abroad { unit: reached.unit, disk, held: Arc::downgrade(&reached.hold) });
@@ -200,7 +200,7 @@ impl<S: Wire> Session<S> {
                     self.connection.receive(&mut lock(&self.shared));
                     self.submit();
                     left = left.saturating_sub(count as u64);
-                    // The socket is empty: the next data wakes the guest.
+                    // The socket is empty: the next data wakes the session.
                     if count < wanted {
                         return false;
                     }
@@ -275,18 +275,18 @@ impl<S: Wire> Session<S> {
     }
 }
 
-impl<S: Wire> Guest for Session<S> {
+impl<S: Wire> ReactorSession for Session<S> {
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }
 
-    fn settle(&mut self, waker: Waker) {
-        self.disk.settle(waker.clone());
+    fn start(&mut self, waker: Waker) {
+        self.disk.start(waker.clone());
         lock(&self.shared).listen(self.connection.serial(), waker.clone());
         self.waker = waker;
     }
 
-    fn turn(&mut self, now: Instant) -> Wish {
+    fn turn(&mut self, now: Instant) -> Interest {
         self.collect(now);
         let again = self.read();
         // Initiators send header and data separately. Their systems may hold the data back until the header is
@@ -310,14 +310,14 @@ impl<S: Wire> Guest for Session<S> {
             // No event reports that other connections have returned space.
             at = Some(at.map_or(now + LOOK_AGAIN, |at| at.min(now + LOOK_AGAIN)));
         }
-        let mut leave = false;
+        let mut end = false;
         if self.connection.is_closing() {
             let until = *self.until.get_or_insert(now + LINGER);
             let sent = self.dead || self.connection.out.is_empty() || now >= until;
-            leave = sent && self.connection.is_over();
+            end = sent && self.connection.is_over();
             at = Some(at.map_or(until, |at| at.min(until)));
         }
-        Wish { read: self.may_read() && !again, write: blocked, again, at, leave }
+        Interest { read: self.may_read() && !again, write: blocked, again, at, end }
     }
 }
 
