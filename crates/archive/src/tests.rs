@@ -26,3 +26,4 @@ mod self_test;
 mod turns;
 mod two_people;
 mod unreadable;
+mod waiting;

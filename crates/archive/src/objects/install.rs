@@ -17,7 +17,7 @@ use crate::objects::body::Body;
 use crate::objects::put::WriteCondition;
 use crate::record::content::{Content, Layout, Place, Stream};
 use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
-use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, LAYOUTS, OBJECTS, RETAINED, VERSIONS, encode, keys};
+use crate::record::{FREE_SLOTS, HOLDS, LAYOUTS, OBJECTS, RETAINED, VERSIONS, encode, keys};
 use crate::removal::Removed;
 use crate::retention::rules::Cause;
 use crate::seal::seal_note;
@@ -239,11 +239,11 @@ impl Install<'_> {
             removed = Some(disposal);
         }
         let raw = encode(&row);
-        transaction = transaction.equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone()).put(
-            VERSIONS,
-            record_key.clone(),
-            raw.clone(),
-        );
+        // A removal requires that already.
+        if removed.is_none() {
+            transaction = bucket.unchanged(transaction);
+        }
+        transaction = transaction.put(VERSIONS, record_key.clone(), raw.clone());
         transaction = self.index(transaction, number, &row);
         let _protected = if row.retention.is_some() || row.hold { Some(store.ensure_protected().await?) } else { None };
         if lease.slot.used {

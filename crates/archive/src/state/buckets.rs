@@ -12,7 +12,7 @@ use crate::model::policy::Policy;
 use crate::model::principal::{Access, Caller};
 use crate::model::secrets::MasterKey;
 use crate::record::bucket::BucketRow;
-use crate::record::{BUCKETS, USAGE, decode};
+use crate::record::{BUCKETS, USAGE, decode, keys};
 use crate::seal::{SealingKey, Secret, derive, wrong_key};
 
 /// A bucket as its row stands, with its keys unwrapped.
@@ -79,6 +79,11 @@ impl Bucket {
 
     pub fn usage_key(&self, kind: u8) -> Bytes {
         usage_key(self.number, kind)
+    }
+
+    /// Makes a transaction require the bucket's settings as they are here.
+    pub fn unchanged(&self, transaction: Transaction) -> Transaction {
+        transaction.equals(BUCKETS, keys::short(self.number), self.raw.clone())
     }
 
     /// Adds a change of the bucket's counts. Additions stay within the quota.

@@ -18,7 +18,7 @@ use crate::model::error::{ArchiveError, Result};
 use crate::model::lifecycle::LifecycleRule;
 use crate::model::principal::Caller;
 use crate::model::time::Timestamp;
-use crate::record::{BUCKETS, UPLOADS, VERSIONS, decode, keys};
+use crate::record::{UPLOADS, VERSIONS, decode, keys};
 use crate::retention::rules::Cause;
 use crate::state::buckets::Bucket;
 use crate::state::upkeep::{AgingPosition, Within};
@@ -196,7 +196,7 @@ impl Store {
             seen.row.content_in_words(),
             seen.row.modified
         ));
-        let (transaction, removed) = self.remove(unchanged(bucket), &caller, bucket, key, seen, Cause::Aged).await?;
+        let (transaction, removed) = self.remove(Transaction::new(), &caller, bucket, key, seen, Cause::Aged).await?;
         let transaction = bucket.count(transaction, -1, -(seen.row.size as i64));
         self.commit_removal(transaction, event, removed, bucket, key, seen, lock).await?;
         Ok(true)
@@ -224,10 +224,6 @@ impl Store {
         self.remove_upload(&caller, bucket, key, upload, &said, lock).await?;
         Ok(true)
     }
-}
-
-fn unchanged(bucket: &Bucket) -> Transaction {
-    Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone())
 }
 
 fn rules(bucket: &Bucket) -> impl Iterator<Item = &LifecycleRule> {
