@@ -12,6 +12,7 @@ mod evidence;
 mod faults;
 mod growth;
 mod lifecycle;
+mod listing;
 mod matters;
 mod model;
 mod moving;
