@@ -250,7 +250,11 @@ impl Install<'_> {
             transaction = transaction.delete(FREE_SLOTS, keys::number(lease.slot.number));
         }
         let before = transaction.preconditions.len();
-        let transaction = bucket.count(transaction, versions, bytes);
+        // A marker is always allowed, and counts beyond the quota too.
+        let transaction = match row.marker {
+            true => bucket.count_beyond(transaction, versions, bytes),
+            false => bucket.count(transaction, versions, bytes),
+        };
         let counted = transaction.preconditions.len();
         let transaction = store.with_record(transaction, self.event(number, &row));
         let writing = Arc::clone(&lease.writing);

@@ -90,15 +90,21 @@ impl Bucket {
     pub fn count(&self, mut transaction: Transaction, versions: i64, bytes: i64) -> Transaction {
         let limits = [(b'v', versions, self.row.quota.versions), (b'b', bytes, self.row.quota.bytes)];
         for (kind, amount, limit) in limits {
-            let key = self.usage_key(kind);
             if amount > 0
                 && let Some(limit) = limit
             {
                 let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_sub(amount);
-                transaction = transaction.within(USAGE, key.clone(), i64::MIN, most);
+                transaction = transaction.within(USAGE, self.usage_key(kind), i64::MIN, most);
             }
+        }
+        self.count_beyond(transaction, versions, bytes)
+    }
+
+    /// As `count`, also beyond the quota.
+    pub fn count_beyond(&self, mut transaction: Transaction, versions: i64, bytes: i64) -> Transaction {
+        for (kind, amount) in [(b'v', versions), (b'b', bytes)] {
             if amount != 0 {
-                transaction = transaction.add(USAGE, key, amount);
+                transaction = transaction.add(USAGE, self.usage_key(kind), amount);
             }
         }
         transaction

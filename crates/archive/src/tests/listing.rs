@@ -1,4 +1,4 @@
-//! Listings stay within their prefix, come to an end, and leave no version out.
+//! Listings stay within their prefix, come to an end, and leave no version out. Delete markers are beyond the quota.
 
 use super::*;
 
@@ -150,4 +150,26 @@ async fn versions_below_a_null_version_that_went_are_listed() {
         ];
         assert_eq!(rest, expected, "pages of {limit}");
     }
+}
+
+#[tokio::test]
+async fn a_delete_marker_is_added_at_the_quota_of_versions() {
+    let world = World::new(4);
+    let quota = Quota { bytes: None, versions: Some(2) };
+    let archive = bucket(&world, NewBucket { versioning: true, quota, ..NewBucket::default() }).await;
+    let first = put(&archive, "bucket", "key", b"1").await.unwrap().version;
+    put(&archive, "bucket", "key", b"2").await.unwrap();
+    let full = put(&archive, "bucket", "key", b"3").await;
+    assert!(matches!(full, Err(ArchiveError::QuotaExceeded { .. })), "{full:?}");
+    let delete =
+        |version| DeleteRequest { bucket: "bucket".into(), key: "key".into(), version, ..DeleteRequest::default() };
+    let marker = archive.delete(&admin(), delete(None)).await.unwrap();
+    assert!(marker.delete_marker);
+    assert_eq!(archive.usage(&admin(), "bucket").await.unwrap().versions, 3, "a marker counts");
+    // The quota is exceeded by one: one version less is still no room for another.
+    archive.delete(&admin(), delete(Some(first))).await.unwrap();
+    let full = put(&archive, "bucket", "key", b"3").await;
+    assert!(matches!(full, Err(ArchiveError::QuotaExceeded { .. })), "{full:?}");
+    archive.delete(&admin(), delete(marker.version)).await.unwrap();
+    put(&archive, "bucket", "key", b"3").await.unwrap();
 }
