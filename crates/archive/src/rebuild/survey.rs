@@ -242,7 +242,7 @@ impl Survey {
             // A copy that reclamation was about to make may be torn, and its original is whole. Only then pieces are read.
             if self.pieces.contains_key(&key) {
                 let copy = walk.payload(place.at, header).await?;
-                if !copy.is_some_and(|payload| stele_ground::digest::crc32c(&payload) == header.check) {
+                if copy.is_none_or(|payload| stele_ground::digest::crc32c(&payload) != header.check) {
                     return Ok(Err(RecordFault::Torn("a piece is torn or damaged; another copy of it is used")));
                 }
             }
