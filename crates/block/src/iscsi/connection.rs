@@ -65,6 +65,8 @@ pub struct Connection {
     pub(super) under_way: u64,
     /// The part of it that initiators were asked for and have not sent.
     pub(super) gathering: u64,
+    /// Number of commands with unsolicited data on its way.
+    pub(super) unsolicited: usize,
     /// All connections together are at their limit: only one command of this one begins.
     pub crowded: bool,
     pub(super) unnumbered: usize,
@@ -98,6 +100,7 @@ impl Connection {
             waiting: VecDeque::new(),
             under_way: 0,
             gathering: 0,
+            unsolicited: 0,
             crowded: false,
             unnumbered: 0,
             asks: Vec::new(),
@@ -116,6 +119,11 @@ impl Connection {
 
     pub(super) fn nexus(&self) -> NexusId {
         self.place.nexus
+    }
+
+    /// Whether it takes more PDUs.
+    pub fn is_reading(&self) -> bool {
+        !self.closing
     }
 
     /// Nothing more is read; once `is_over`, the connection can be dropped.
@@ -192,10 +200,18 @@ impl Connection {
             opcode::SNACK => self.reject(shared, &frame.header, REJECT_SNACK),
             opcode::NOP_OUT | opcode::COMMAND | opcode::MANAGEMENT | opcode::TEXT | opcode::LOGOUT => {
                 if frame.header.is_immediate() {
-                    self.deliver(shared, frame);
-                } else if let Turn::Now(frame) = shared.sequence(&self.place, frame) {
-                    self.deliver(shared, frame);
-                    self.hear(shared);
+                    return self.deliver(shared, frame);
+                }
+                match shared.sequence(&self.place, frame) {
+                    Turn::Now(frame) => {
+                        self.deliver(shared, frame);
+                        self.hear(shared);
+                    }
+                    Turn::Not => {}
+                    Turn::Flood => {
+                        tracing::warn!(target = shared.name, "commands far ahead of their turn end a connection");
+                        self.close(shared);
+                    }
                 }
             }
             _ => self.reject(shared, &frame.header, REJECT_UNSUPPORTED),
@@ -257,6 +273,7 @@ impl Connection {
         let mut gathering = Gathering::new(wanted, header.lun());
         gathering.take(&mut task.exec.data, frame.data);
         gathering.unsolicited = writes && !header.is_final();
+        self.unsolicited += usize::from(gathering.unsolicited);
         task.weight += wanted;
         task.phase = Phase::Gathering(gathering);
         self.tasks.insert(tag, task);
@@ -310,14 +327,19 @@ impl Connection {
         !self.waiting.is_empty()
     }
 
-    /// Whether requested data has not arrived.
+    /// Whether a command waits for data that the initiator is about to send, requested or not.
     pub fn is_gathering(&self) -> bool {
-        self.gathering > 0
+        self.gathering > 0 || self.unsolicited > 0
     }
 
-    /// Bytes held that are not with the drive: requested data, and unsent data.
+    /// Bytes held that are not with the drive: requested data, data that came before its command found space, and
+    /// unsent data.
     pub fn holds(&self) -> u64 {
-        self.gathering + self.out.bytes() as u64
+        let early = match self.waiting.is_empty() && self.unsolicited == 0 {
+            true => 0,
+            false => self.tasks.values().filter(|task| !task.admitted).map(|task| task.exec.length()).sum(),
+        };
+        self.gathering + early + self.out.bytes() as u64
     }
 
     /// The data has arrived: the command joins the others once there is space.
@@ -378,6 +400,9 @@ impl Connection {
     /// Removes a task from all lists, and resumes the tasks that waited for it.
     pub(super) fn end(&mut self, shared: &mut Shared, tag: u32) {
         let Some(task) = self.tasks.remove(&tag) else { return };
+        if matches!(&task.phase, Phase::Gathering(gathering) if gathering.unsolicited) {
+            self.unsolicited = self.unsolicited.saturating_sub(1);
+        }
         match task.phase {
             Phase::Gathering(_) if task.admitted => self.gathering = self.gathering.saturating_sub(task.weight),
             Phase::Gathering(_) => self.waiting.retain(|waiting| *waiting != tag),

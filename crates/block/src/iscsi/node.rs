@@ -37,10 +37,22 @@ pub struct Node {
     served: Mutex<BTreeMap<String, Served>>,
 }
 
-/// A connection with everything that it needs to run.
-pub struct Joined {
+/// A connection with its place in a session of the target. Dropping it gives up the place, also if the login breaks off
+/// before the connection runs.
+pub struct Member {
     pub connection: Connection,
     pub shared: Arc<Mutex<Shared>>,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.connection.forget(&mut lock(&self.shared));
+    }
+}
+
+/// A connection with everything that it needs to run.
+pub struct Joined {
+    pub member: Member,
     pub disk: Disk,
     pub keeper: Arc<dyn Keeper>,
     pub tsih: u16,
@@ -102,9 +114,9 @@ impl Node {
         let shared = self.shared(&target)?;
         let place = lock(&shared).join(&agreed)?;
         let tsih = place.tsih;
-        let connection = Connection::new(place, &agreed, local);
+        let member = Member { connection: Connection::new(place, &agreed, local), shared };
         let (keeper, node) = (Arc::clone(&self.keeper), Arc::clone(self));
-        Ok(Joined { connection, shared, disk, keeper, tsih, node, peer })
+        Ok(Joined { member, disk, keeper, tsih, node, peer })
     }
 
     /// Finds the unit of another target by a designator, for a copy. The initiator must be logged in there as well, and

@@ -1,7 +1,8 @@
 //! The shared state of a target's connections: the unit, the sessions with the order of their commands, and a mailbox
 //! for events between connections. A thread that holds the lock works for microseconds and never waits.
 //!
-//! Limits: [`SESSIONS_MAX`] sessions, [`WINDOW`] commands under way in each.
+//! Limits: [`SESSIONS_MAX`] sessions, [`WINDOW`] commands under way in each. Commands that arrive before their turn keep at
+//! most [`EARLY_MAX`] bytes of a session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,6 +17,9 @@ use crate::scsi::{NexusId, Port, Profile, Reached, Reservations, Reset, Sense, U
 pub const SESSIONS_MAX: usize = 256;
 /// Largest number of commands of a session under way.
 pub const WINDOW: u32 = 128;
+/// Largest number of data bytes of a session's commands that arrived before their turn. The first connection that brings
+/// more ends.
+pub const EARLY_MAX: usize = 4 << 20;
 /// Number of initiator ports remembered, to tell a new initiator from one that lost its nexus.
 const KNOWN_MAX: usize = 4096;
 
@@ -61,6 +65,8 @@ pub struct Nexus {
     pub highest: u32,
     /// Commands that arrived before their turn, on any connection.
     held: BTreeMap<u32, (u32, Frame)>,
+    /// The bytes of their data.
+    early: usize,
     pub under_way: u32,
 }
 
@@ -69,6 +75,8 @@ pub enum Turn {
     Now(Frame),
     /// It waits for others, or is outside the window.
     Not,
+    /// Too much data waits for its turn: the connection must end.
+    Flood,
 }
 
 pub struct Shared {
@@ -160,6 +168,7 @@ impl Shared {
             expected: agreed.command_number,
             highest: agreed.command_number.wrapping_add(WINDOW - 1),
             held: BTreeMap::new(),
+            early: 0,
             under_way: 0,
         };
         self.sessions.insert(self.next_tsih, session);
@@ -181,6 +190,7 @@ impl Shared {
         if session.connections.get(&place.cid) == Some(&place.serial) {
             session.connections.remove(&place.cid);
             session.held.retain(|_, (serial, _)| *serial != place.serial);
+            session.early = session.held.values().map(|(_, frame)| frame.data.len()).sum();
         }
         if session.connections.is_empty() {
             self.end_session(place.tsih);
@@ -259,13 +269,21 @@ impl Shared {
             return Turn::Not;
         }
         if number != session.expected {
-            session.held.entry(number).or_insert((place.serial, frame));
+            if session.held.contains_key(&number) {
+                return Turn::Not;
+            }
+            if session.early + frame.data.len() > EARLY_MAX {
+                return Turn::Flood;
+            }
+            session.early += frame.data.len();
+            session.held.insert(number, (place.serial, frame));
             return Turn::Not;
         }
         session.expected = session.expected.wrapping_add(1);
         let mut freed = Vec::new();
         while let Some(entry) = session.held.remove(&session.expected) {
             session.expected = session.expected.wrapping_add(1);
+            session.early = session.early.saturating_sub(entry.1.data.len());
             freed.push(entry);
         }
         for (serial, frame) in freed {

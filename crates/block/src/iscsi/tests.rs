@@ -17,6 +17,7 @@ mod commands;
 mod logins;
 mod neighbours;
 mod sessions;
+mod turns;
 
 const TARGET: &str = "iqn.2026-01.local.stele:test";
 const BLOCK: u64 = 512;
