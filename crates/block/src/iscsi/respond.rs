@@ -15,7 +15,7 @@ impl Connection {
     /// Answers a command and ends it.
     pub(super) fn respond(&mut self, shared: &mut Shared, tag: u32, reply: Reply) {
         let Some(task) = self.tasks.get(&tag) else { return };
-        if task.aborted.is_some() {
+        if task.aborted {
             return self.end(shared, tag);
         }
         let expected = u64::from(task.expected);

@@ -2,7 +2,7 @@
 //! operations between the connection and the volume.
 //!
 //! Limits: a turn moves at most [`QUANTUM`] bytes in each direction, divided among the connections of one initiator.
-//! With [`OUT_MAX`] bytes unsent it reads nothing. With no space at the volume it reads only to receive the data that it
+//! A copy to another unit asks that unit before each operation. With [`OUT_MAX`] bytes unsent it reads nothing. With no space at the volume it reads only to receive the data that it
 //! waits for. A closed connection has [`LINGER`] to take the data sent to it.
 
 use std::io::ErrorKind;
@@ -15,6 +15,7 @@ use stele_ground::{Duration, Instant};
 use stele_media::{Completion, Interest, MediaError, MediaFault, Op, ReactorSession, Waker};
 
 use super::node::{Joined, Keeper, Member, Neighbour, Node, lock};
+use super::shared::Shared;
 use crate::scsi::{Answer, Ask, Port, Reached, UnitId};
 use crate::{Disk, Peer, Stream};
 
@@ -45,6 +46,10 @@ type Answers = Arc<Mutex<Vec<(u32, Answer)>>>;
 struct Abroad {
     unit: UnitId,
     disk: Disk,
+    shared: Arc<Mutex<Shared>>,
+    port: Port,
+    /// Operations under way: the task, and the number under which the other unit knows its operation.
+    visits: Vec<(u64, u32)>,
     /// The copy keeps it for as long as it needs the unit.
     held: Weak<()>,
 }
@@ -96,6 +101,7 @@ impl<S: Wire> Session<S> {
     pub fn new(joined: Joined, stream: S, rest: &[u8]) -> Session<S> {
         let Joined { mut member, disk, keeper, node, peer, .. } = joined;
         let mut rest = rest;
+        member.connection.begin(&mut lock(&member.shared));
         while !rest.is_empty() && member.connection.is_reading() {
             let fed = member.connection.framing.feed(rest);
             rest = rest.get(fed..).unwrap_or_default();
@@ -155,37 +161,49 @@ impl<S: Wire> Session<S> {
 
     /// Opens a unit of another target for a copy.
     fn find(&mut self, port: &Port, name: &(u8, Vec<u8>)) -> Option<Reached> {
-        let Neighbour { mut disk, mut reached } = self.node.neighbour(self.disk.target(), &self.peer, port, name)?;
+        let Neighbour { mut disk, mut reached, shared } =
+            self.node.neighbour(self.disk.target(), &self.peer, port, name)?;
         disk.start(self.waker.clone());
         self.units += 1;
         reached.unit = UnitId(self.units);
-        self.abroad.push(Abroad { unit: reached.unit, disk, held: Arc::downgrade(&reached.hold) });
+        let (unit, port, held) = (reached.unit, port.clone(), Arc::downgrade(&reached.hold));
+        self.abroad.push(Abroad { unit, disk, shared, port, visits: Vec::new(), held });
         Some(reached)
     }
 
+    /// The other unit is asked for each operation: it may have fenced the initiator since the copy began.
     fn submit_abroad(&mut self, tag: u32, unit: UnitId, op: Op) {
-        match self.abroad.iter_mut().find(|abroad| abroad.unit == unit && !abroad.disk.target().is_withdrawn()) {
-            Some(abroad) => abroad.disk.submit(u64::from(tag), op),
+        let tag = u64::from(tag);
+        let found = self.abroad.iter_mut().find(|abroad| abroad.unit == unit && !abroad.disk.target().is_withdrawn());
+        let Some(abroad) = found else {
+            return self.refuse_abroad(tag, op, MediaFault::Gone, "the export was withdrawn");
+        };
+        let visit = lock(&abroad.shared).visit(&abroad.port, matches!(op, Op::Write { .. }));
+        match visit {
+            Some(visit) => {
+                abroad.visits.push((tag, visit));
+                abroad.disk.submit(tag, op);
+            }
             None => {
-                let gone = MediaError::new(MediaFault::Gone, "the export was withdrawn");
-                self.answer_soon(tag, Answer::Drive(op, Err(gone)));
+                self.refuse_abroad(tag, op, MediaFault::Refused, "the other unit no longer lets the initiator copy")
             }
         }
     }
 
+    fn refuse_abroad(&self, tag: u64, op: Op, fault: MediaFault, reason: &'static str) {
+        self.answer_soon(tag as u32, Answer::Drive(op, Err(MediaError::new(fault, reason))));
+    }
+
     /// Collects results of the volume, and events of other connections.
     fn collect(&mut self, now: Instant) {
-        let shared = Arc::clone(&self.member.shared);
-        let mut shared = lock(&shared);
+        let mut shared = lock(&self.member.shared);
         let geometry = self.disk.geometry();
         let block = shared.unit.profile.block();
         shared.unit.resize(geometry.size.0 / block);
-        if self.disk.target().is_withdrawn() {
-            self.member.connection.withdraw(&mut shared);
-        }
         self.member.connection.hear(&mut shared);
-        self.disk.reap(now, &mut self.finished);
-        self.abroad.iter_mut().for_each(|abroad| abroad.disk.reap(now, &mut self.finished));
+        drop(shared);
+        self.reap(now);
+        let mut shared = lock(&self.member.shared);
         for Completion { tag, op, result } in self.finished.drain(..) {
             self.member.connection.answer(&mut shared, tag as u32, Answer::Drive(op, result));
         }
@@ -193,10 +211,32 @@ impl<S: Wire> Session<S> {
         for (tag, answer) in answers {
             self.member.connection.answer(&mut shared, tag, answer);
         }
+        if self.disk.target().is_withdrawn() {
+            self.member.connection.withdraw(&mut shared);
+        }
         drop(shared);
         self.submit();
         // Drop units that their copy has released and that have no operation under way.
         self.abroad.retain(|abroad| abroad.held.strong_count() > 0 || abroad.disk.under_way() > 0);
+    }
+
+    /// Takes the finished operations. It holds no lock: the other units of a copy have locks of their own.
+    fn reap(&mut self, now: Instant) {
+        let connection = &self.member.connection;
+        let ended = |tag: u64| connection.has_ended(tag as u32);
+        self.disk.drop_held(ended);
+        self.disk.reap(now, &mut self.finished);
+        for abroad in &mut self.abroad {
+            abroad.disk.drop_held(ended);
+            let before = self.finished.len();
+            abroad.disk.reap(now, &mut self.finished);
+            for Completion { tag, .. } in self.finished.iter().skip(before) {
+                if let Some(at) = abroad.visits.iter().position(|(task, _)| task == tag) {
+                    let (_, visit) = abroad.visits.swap_remove(at);
+                    lock(&abroad.shared).end_visit(visit);
+                }
+            }
+        }
     }
 
     /// Reads the data that has arrived. Returns true if there may be more although the turn is over.

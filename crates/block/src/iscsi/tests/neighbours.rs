@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use stele_media::MediaError;
-
 use super::*;
 use crate::iscsi::node::{Joined, Kept};
 use crate::scsi::{Port, naa};

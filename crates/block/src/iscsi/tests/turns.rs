@@ -16,28 +16,28 @@ impl Wire for Pipe {
 }
 
 /// A session, and the initiator's end of its pipe.
-struct Host {
+pub(super) struct Host {
     session: Option<Session<Pipe>>,
-    pipe: Pipe,
+    pub pipe: Pipe,
     now: Instant,
 }
 
 impl Host {
     /// The pipe to the initiator holds `limit` unread bytes.
-    fn new(joined: Joined, limit: usize) -> Host {
+    pub fn new(joined: Joined, limit: usize) -> Host {
         let (ours, pipe) = Pipe::pair(limit);
         let mut session = Session::new(joined, ours, &[]);
         session.start(Waker::idle());
         Host { session: Some(session), pipe, now: Instant(0) }
     }
 
-    fn send(&mut self, header: Header, data: &[u8]) {
+    pub fn send(&mut self, header: Header, data: &[u8]) {
         let mut out = outbox::Outbox::default();
         out.push(header, &[stele_media::Shared::copy_from_slice(data)]);
         self.pipe.write_all(&out.take()).unwrap();
     }
 
-    fn turn(&mut self) -> Interest {
+    pub fn turn(&mut self) -> Interest {
         let Some(session) = &mut self.session else { return Interest { end: true, ..Interest::default() } };
         let interest = session.turn(self.now);
         if interest.end {
@@ -47,7 +47,7 @@ impl Host {
     }
 
     /// The PDUs that have arrived.
-    fn heard(&mut self) -> Vec<Frame> {
+    pub fn heard(&mut self) -> Vec<Frame> {
         let mut bytes = vec![0; 1 << 20];
         let mut all = Vec::new();
         while let Ok(count @ 1..) = self.pipe.read(&mut bytes) {
@@ -57,7 +57,7 @@ impl Host {
     }
 
     /// Reads the first unit attention.
-    fn ready(mut self) -> Host {
+    pub fn ready(mut self) -> Host {
         self.send(command(1, 1, &[0; 6], None, 0), &[]);
         self.turn();
         self.turn();
@@ -154,7 +154,7 @@ fn data_requested_when_space_becomes_free_is_requested_at_once() {
     drop(others);
 }
 
-fn reset(tag: u32, function: u8) -> Header {
+pub(super) fn reset(tag: u32, function: u8) -> Header {
     let mut header = Header::new(opcode::MANAGEMENT, 0x80 | function);
     header.put(0, &[0x40 | opcode::MANAGEMENT]);
     header.set_tag(tag);
@@ -169,7 +169,29 @@ fn a_login_that_breaks_off_leaves_no_session_behind() {
     let mut host = Host::new(site.log_in("iqn.h:one", "a"), 1 << 20);
     host.send(reset(9, 5), &[]);
     host.turn();
+    host.turn();
     let heard = host.heard();
     assert_eq!(heard.len(), 1, "the reset waits for a connection that never ran");
     assert_eq!((heard[0].header.opcode(), heard[0].header.u8(2)), (opcode::MANAGED, 0));
+}
+
+#[test]
+fn an_aborted_write_that_the_volume_did_not_take_is_not_tried_again() {
+    let site = Site::new();
+    let volume = site.serve("a", |_| {});
+    let mut host = Host::new(site.log_in("iqn.h:one", "a"), 1 << 20).ready();
+    let full = stele_media::MediaError::new(stele_media::MediaFault::Retry, "full");
+    volume.with(|state| state.failures.push_back(full));
+    host.send(command(2, 2, &write10(0, 1), Some(&[1; 512]), 512), &[1; 512]);
+    host.turn();
+    host.turn();
+    let mut abort = reset(9, 1);
+    abort.put32(20, 2);
+    host.send(abort, &[]);
+    host.turn();
+    host.now = host.now + Duration::from_secs(1);
+    host.turn();
+    host.turn();
+    assert_eq!(volume.asked().len(), 1, "the write reaches the volume after its abort");
+    assert_eq!(host.heard()[0].header.opcode(), opcode::MANAGED);
 }
