@@ -160,6 +160,21 @@ impl Disk {
         self.hand_over(tag, op, ticket);
     }
 
+    /// Fails the operations among those to submit again whose requests are over: they must not reach the volume later.
+    pub fn drop_held(&mut self, is_over: impl Fn(u64) -> bool) {
+        for (tag, op, ticket) in mem::take(&mut self.held) {
+            if is_over(tag) {
+                let error = MediaError::new(MediaFault::Gone, "the request has ended");
+                self.arrived.push((ticket, Completion { tag, op, result: Err(error) }));
+            } else {
+                self.held.push((tag, op, ticket));
+            }
+        }
+        if self.held.is_empty() {
+            self.held_until = None;
+        }
+    }
+
     /// Moves the finished operations. `now` serves operations that wait for space in the volume's queue.
     pub fn reap(&mut self, now: Instant, into: &mut Vec<Completion>) {
         if self.held_until.is_some_and(|at| at <= now) {

@@ -6,7 +6,8 @@
 //!
 //! Failure model: a failed request is answered and the session continues. A stream that is no longer understood ends
 //! the session, and so does one without progress for [`STALL_MAX`] in the middle of a payload or reply. Requests under
-//! way are still carried out. An idle connection may stay idle.
+//! way are still carried out; the session stays until then, because their buffers count in its share of the memory. An
+//! idle connection may stay idle.
 //!
 //! Limits: those of [`crate::Limits`], and [`OUTGOING_MAX`] bytes of waiting replies; at a limit the session stops
 //! reading.
@@ -43,6 +44,9 @@ const ROOM_AGAIN: Duration = Duration::from_micros(500);
 /// Span of one status request; clients ask again for the range after it.
 const STATUS_SPAN: u64 = 1 << 30;
 const STATUS_RUNS: usize = 4096;
+/// Longest range that is zeroed or given up as one operation. A snapshot waits for the operations under way, and writes
+/// wait for the snapshot.
+const SPAN_MAX: u64 = 256 << 20;
 /// Size of a piece of a read that only warms the cache, and of zeros that are written out.
 const PIECE: u64 = 1 << 20;
 
@@ -112,6 +116,9 @@ impl<S: Stream> Session<S> {
         self.disk.reap(now, &mut finished);
         for Completion { tag, op, result } in finished.drain(..) {
             let Some(pending) = self.pendings.take(tag) else { continue };
+            if self.broken {
+                continue;
+            }
             let request = pending.request;
             match result {
                 Err(error) => {
@@ -139,6 +146,11 @@ impl<S: Stream> Session<S> {
             (Command::BlockStatus, Op::Extents { extents, .. }) => self.status(request, at, &extents),
             (Command::Cache | Command::WriteZeroes, Op::Read { .. } | Op::Write { .. }) if at < end => {
                 self.piece(request, at);
+            }
+            (Command::WriteZeroes | Command::Trim, Op::Zero { .. } | Op::Discard { .. })
+                if at < self.span_end(&request) =>
+            {
+                self.span(request, at);
             }
             // A flush after a zeroing or a trim makes the change durable.
             (Command::WriteZeroes | Command::Trim, Op::Zero { .. } | Op::Discard { .. } | Op::Write { .. })
@@ -261,13 +273,32 @@ impl<S: Stream> Session<S> {
         if first >= last {
             return self.outgoing.push(Chunk::done(self.form, &request));
         }
-        self.begin(request, request.at, Op::Discard { at: first, length: last - first });
+        self.span(request, first);
+    }
+
+    /// The end of the range that a zeroing or a trim changes: a trim is narrowed to whole blocks.
+    fn span_end(&self, request: &Request) -> u64 {
+        let end = request.at.saturating_add(request.length);
+        match request.command {
+            Command::Trim => end - end % self.disk.geometry().block.0,
+            _ => end,
+        }
+    }
+
+    /// The next span of a zeroing or a trim.
+    fn span(&mut self, request: Request, at: u64) {
+        let length = SPAN_MAX.min(self.span_end(&request).saturating_sub(at));
+        let op = match request.command {
+            Command::Trim => Op::Discard { at, length },
+            _ => Op::Zero { at, length },
+        };
+        self.begin(request, at + length, op);
     }
 
     fn zero(&mut self, request: Request) {
-        let Request { at, length, .. } = request;
+        let at = request.at;
         if !request.has(cmd_flag::NO_HOLE) {
-            return self.begin(request, at, Op::Zero { at, length });
+            return self.span(request, at);
         }
         // A client that wants no hole wants allocated space: that takes writing, and is not fast.
         match request.has(cmd_flag::FAST_ZERO) {
@@ -414,6 +445,20 @@ impl<S: Stream> Session<S> {
         self.disk.note_untaken(self.outgoing.bytes() as u64);
     }
 
+    /// The turn of a broken session: nothing is read or sent, and it ends when the volume has returned its operations.
+    fn wind_down(&mut self, now: Instant) -> Interest {
+        self.broken = true;
+        self.closing = true;
+        if let Some(payload) = self.payload.take() {
+            self.disk.release(payload.request.length);
+        }
+        self.outgoing = Outgoing::default();
+        self.disk.note_untaken(0);
+        self.disk.drop_held(|_| true);
+        self.collect(now);
+        Interest { end: self.disk.under_way() == 0, at: self.disk.next_event(), ..Interest::default() }
+    }
+
     /// Whether the stream itself has sent all of its bytes.
     fn flushed(&mut self) -> bool {
         match self.stream.flush() {
@@ -444,6 +489,9 @@ impl<S: Stream> ReactorSession for Session<S> {
     }
 
     fn turn(&mut self, now: Instant) -> Interest {
+        if self.broken {
+            return self.wind_down(now);
+        }
         self.collect(now);
         self.send(now);
         self.closing |= self.disk.target().is_withdrawn();
@@ -463,7 +511,10 @@ impl<S: Stream> ReactorSession for Session<S> {
         let waits_to_send = !self.outgoing.is_empty() || !flushed;
         let waits_for_bytes = !self.closing && !crowded && (self.payload.is_some() || self.skip > 0);
         let mut interest = Interest { write: self.blocked || !flushed, ..Interest::default() };
-        if self.broken || (self.closing && self.disk.under_way() == 0 && !waits_to_send) {
+        if self.broken {
+            return self.wind_down(now);
+        }
+        if self.closing && self.disk.under_way() == 0 && !waits_to_send {
             return Interest { end: true, ..interest };
         }
         interest.read = !self.closing && !crowded && pause.is_none();
@@ -484,7 +535,7 @@ impl<S: Stream> ReactorSession for Session<S> {
                     self.disk.target().export.name,
                     STALL_MAX.0 / 1_000_000_000
                 );
-                return Interest { end: true, ..Interest::default() };
+                return self.wind_down(now);
             }
             sooner(deadline);
         } else {

@@ -105,6 +105,49 @@ fn a_peer_that_disappears_takes_nothing_with_it() {
 }
 
 #[test]
+fn a_broken_session_keeps_its_memory_until_its_writes_are_done() {
+    let limits = Limits { volume_bytes: 4 << 20, ..Limits::default() };
+    let stage = Stage::of(export("vm"), MemoryDrive::new(Bytes(SIZE)), limits);
+    stage.volume.with(|state| state.hold = true);
+    let mut client = stage.client(Form::Simple, 1 << 20);
+    for number in 0..4 {
+        client.ask(0, WRITE, number, 0, 1 << 20);
+        client.send(&vec![1; 1 << 20]);
+    }
+    for _ in 0..12 {
+        client.turn();
+    }
+    client.send(&[0xee; 64]);
+    client.turn();
+    for _ in 0..3 {
+        let interest = client.turn();
+        assert!(!interest.end && !interest.read && !interest.write && !interest.again);
+    }
+    let mut second = stage.client(Form::Simple, 1 << 20);
+    second.ask(0, READ, 1, 0, 4096);
+    second.turn();
+    assert_eq!(stage.volume.asked().len(), 4, "the first session's writes hold the memory");
+    stage.volume.let_go();
+    assert!(client.turn().end);
+    assert_eq!(second.reply(4096).errno, 0);
+}
+
+#[test]
+fn a_broken_session_does_not_try_again_what_the_volume_did_not_take() {
+    let stage = Stage::new();
+    let full = || stele_media::MediaError::new(stele_media::MediaFault::Retry, "full");
+    stage.volume.with(|state| state.failures.extend([full(), full()]));
+    let mut client = stage.client(Form::Simple, 1 << 20);
+    client.ask(0, WRITE, 1, 0, 4096);
+    client.send(&[5; 4096]);
+    client.turn();
+    client.turn();
+    client.send(&[0xee; 64]);
+    assert!(client.turn().end);
+    assert_eq!(stage.volume.asked().len(), 1);
+}
+
+#[test]
 fn what_is_no_request_ends_the_session() {
     for form in [Form::Simple, Form::Structured, Form::Extended] {
         let stage = Stage::new();

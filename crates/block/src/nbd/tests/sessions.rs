@@ -271,3 +271,23 @@ fn every_chosen_context_is_asked_about_with_its_snapshot_and_answered_once() {
     assert_eq!(client.reply(0).runs, [(8192, 3), (8192, 0), (8192, 0)], "a hole, and nothing changed");
     assert_eq!(stage.volume.asked(), ["extents 0+8192", "extents 0+8192 since 7", "extents 0+8192 since 7"]);
 }
+
+#[test]
+fn a_long_zeroing_or_trim_is_carried_out_in_spans() {
+    let span = 256 << 20;
+    let long = 2 * span + 4096;
+    let check = |command: u16, flags: u16, expected: &[String]| {
+        let stage = Stage::of(export("vm"), MemoryDrive::new(Bytes(1 << 30)), Limits::default());
+        let mut client = stage.client(Form::Simple, 1 << 20);
+        client.ask(flags, command, 1, 8192, long);
+        assert_eq!(client.reply(0).errno, 0);
+        assert_eq!(stage.volume.asked(), expected);
+    };
+    let spans = |name: &str| {
+        let at = |number: u64| 8192 + number * span;
+        [(at(0), span), (at(1), span), (at(2), 4096)].map(|(at, length)| format!("{name} {at}+{length}")).to_vec()
+    };
+    check(ZERO, 0, &spans("zero"));
+    check(TRIM, 0, &spans("discard"));
+    check(ZERO, wire::cmd_flag::FUA, &[spans("zero"), vec!["flush".to_owned()]].concat());
+}
