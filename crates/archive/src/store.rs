@@ -377,6 +377,13 @@ impl Store {
         self.compliance_now().max(self.wall())
     }
 
+    /// The time by which access keys and sessions end: the latest of both clocks and of the moments at which the
+    /// store was open. A system clock that is set back revives no key, not even while the compliance clock lags.
+    pub fn key_now(&self) -> Timestamp {
+        let later = self.later_now();
+        later.max(self.clock.look(ComplianceClock::seen))
+    }
+
     /// The compliance clock as the catalog keeps it.
     pub fn clock_row(&self) -> ClockRow {
         self.clock.look(ComplianceClock::row)
