@@ -8,6 +8,8 @@ use stele_ground::Dice;
 use super::disk::{self, Load};
 use super::records::Records;
 use super::site::{DriveSaid, Site, brief, is_whole, list, members, number, pause, text};
+use super::traffic::Traffic;
+use super::upkeep;
 
 /// Largest number of drives whose content may be away at a time.
 const TOLERATED: usize = 2;
@@ -16,13 +18,18 @@ const DRIVES_MIN: usize = 11;
 const ENCLOSURES: u64 = 7;
 /// Largest time until the pool notices that a drive in use is away.
 const NOTICED: Duration = Duration::from_secs(180);
+/// The same for a drive that is missing at the start.
+const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// The state that an event works with.
 pub struct Day<'a> {
     pub site: &'a mut Site,
     pub records: &'a mut Records,
     pub dice: Dice,
-    pub load: Option<Load>,
+    /// Decides the loads, so that their times do not change the events.
+    pub loads: Dice,
+    /// Hosts that write and read while events come.
+    pub load: Option<(Load, Traffic)>,
     /// Drives that were replaced or removed, and their paths.
     pub retired: Vec<String>,
     pub names: u64,
@@ -34,6 +41,7 @@ type Event = fn(&mut Day);
 const EVENTS: &[(&str, bool, u64, Event)] = &[
     ("drives pulled and given back", true, 4, |day| day.pull()),
     ("errors for a second", true, 2, |day| day.blink()),
+    ("half of a drive fails", true, 2, |day| day.half()),
     ("drive pulled and replaced", true, 4, |day| day.pull_and_replace()),
     ("healthy drive replaced", false, 2, |day| day.replace_healthy()),
     ("drives added", false, 2, |day| day.add()),
@@ -50,6 +58,7 @@ const EVENTS: &[(&str, bool, u64, Event)] = &[
     ("volume made, grown and deleted", false, 2, |day| day.scratch()),
     ("buckets changed", false, 1, |day| day.buckets()),
     ("commands that are refused", false, 1, |day| day.refusals()),
+    ("configuration exported", false, 1, |day| upkeep::export_config(day)),
 ];
 
 impl Day<'_> {
@@ -62,6 +71,7 @@ impl Day<'_> {
             if at < *weight {
                 self.site.tell(*name);
                 self.site.tally.count(name);
+                self.keep_load();
                 event(self);
                 let requests = 2 + self.dice.below(6);
                 self.records.work(self.site, requests, &mut self.dice);
@@ -71,9 +81,22 @@ impl Day<'_> {
         }
     }
 
-    fn finish_load(&mut self) {
-        if let Some(load) = self.load.take() {
+    /// Starts the load, if none runs.
+    fn keep_load(&mut self) {
+        if self.load.as_mut().is_some_and(|(load, _)| load.is_over()) {
+            self.finish_load();
+        }
+        if self.load.is_none() {
+            let load = Load::start(self.site, 4 + self.loads.below(12), self.loads.roll() >> 33);
+            self.load = Some((load, self.records.begin_beside(self.site, self.loads.fork())));
+        }
+    }
+
+    #[track_caller]
+    pub fn finish_load(&mut self) {
+        if let Some((load, traffic)) = self.load.take() {
             load.finish(self.site);
+            self.records.end_beside(self.site, traffic, false);
         }
     }
 
@@ -106,6 +129,9 @@ impl Day<'_> {
             self.site.watch(looks);
         }
         self.records.work(self.site, 6, &mut self.dice);
+        if self.dice.one_in(2) {
+            drives.iter().take(count).for_each(|drive| self.demand(drive.number, NOTICED));
+        }
         let looks = self.dice.below(30);
         self.site.watch(looks);
         for drive in drives.iter().take(count) {
@@ -130,10 +156,48 @@ impl Day<'_> {
         }
     }
 
+    /// Some requests fail, and others do not.
+    fn half(&mut self) {
+        let (drives, budget) = self.healthy();
+        let Some(drive) = drives.first().filter(|_| budget > 0) else { return };
+        self.touch(drive);
+        self.site.tell(format!("half of drive {} fails", drive.number));
+        self.site.shelf.fail_half(&drive.path);
+        self.site.pulled.insert(drive.path.clone());
+        let looks = 1 + self.dice.below(12);
+        self.site.watch(looks);
+        self.bring_back(drive.number, &drive.path);
+        // Errors are forgotten for a drive that was not given up, too.
+        self.site.good(&["drive", "clear", &drive.number.to_string()]);
+    }
+
+    /// Waits for the alarm of a drive that is away.
+    #[track_caller]
+    fn demand(&mut self, drive: u64, patience: Duration) {
+        let begun = Instant::now();
+        let subject = format!("drive {drive}");
+        loop {
+            let status = self.site.status();
+            if list(&status["standing"]).iter().any(|alarm| alarm["subject"] == subject.as_str()) {
+                break;
+            }
+            let story = &self.site.story;
+            assert!(begun.elapsed() < patience, "no alarm for drive {drive}: {}; today: {story:?}", brief(&status));
+            // The number of requests depends on the machine, so they must not take from the dice of the events.
+            self.records.work(self.site, 2, &mut self.loads);
+            pause(100);
+        }
+        self.site.tally.alarms_demanded += 1;
+        self.site.tally.alarms_late = self.site.tally.alarms_late.max(begun.elapsed());
+    }
+
     fn pull_and_replace(&mut self) {
         let (drives, budget) = self.healthy();
         let Some(drive) = drives.first().filter(|_| budget > 0) else { return };
         self.pull_one(drive);
+        if self.dice.one_in(2) {
+            self.demand(drive.number, NOTICED);
+        }
         let looks = self.dice.below(25);
         self.site.watch(looks);
         self.replace(drive, &["--yes"]);
@@ -226,6 +290,9 @@ impl Day<'_> {
         }
         out.iter().for_each(|drive| self.pull_one(drive));
         self.records.work(self.site, 4, &mut self.dice);
+        if self.dice.one_in(2) {
+            out.iter().for_each(|drive| self.demand(drive.number, NOTICED));
+        }
         let looks = self.dice.below(30);
         self.site.watch(looks);
         out.iter().for_each(|drive| self.bring_back(drive.number, &drive.path));
@@ -250,6 +317,9 @@ impl Day<'_> {
             self.site.shelf.unplug(&drive.path);
         }
         self.site.serve();
+        self.keep_load();
+        upkeep::doctor_misses(self.site, &moved);
+        moved.iter().for_each(|drive| self.demand(drive.number, AT_ONCE));
         self.records.work(self.site, 4, &mut self.dice);
         let looks = self.dice.below(30);
         self.site.watch(looks);
@@ -271,6 +341,7 @@ impl Day<'_> {
         self.finish_load();
         self.site.stop();
         self.site.serve();
+        self.keep_load();
     }
 
     /// Kills the server without a warning, while objects are stored and a volume is written.
@@ -281,10 +352,12 @@ impl Day<'_> {
             pause(after);
             site.kill();
         });
-        if let Some(load) = self.load.take() {
+        if let Some((load, traffic)) = self.load.take() {
             load.broken(self.site);
+            self.records.end_beside(self.site, traffic, true);
         }
         self.site.serve();
+        self.keep_load();
     }
 
     fn scrub(&mut self) {
