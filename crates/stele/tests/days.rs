@@ -102,7 +102,16 @@ fn live(site: &mut Site, records: &mut Records, mut dice: Dice, number_of_day: u
     let worst = dice.one_in(THREE_LOSSES);
     let events = 1 + dice.below(4);
     let loads = dice.fork();
-    let mut day = Day { site, records, dice, loads, load: None, retired: Vec::new(), names: number_of_day * 100 };
+    let mut day = Day {
+        site,
+        records,
+        dice,
+        loads,
+        load: None,
+        passed_over: false,
+        retired: Vec::new(),
+        names: number_of_day * 100,
+    };
     if worst {
         day.site.tally.count("three losses");
         three_losses(&mut day);

@@ -150,8 +150,16 @@ impl Records {
         site.tally.bytes_stored += totals.bytes_stored;
         let complaint = complaint.filter(|_| !killed);
         assert!(complaint.is_none(), "a request beside the events: {complaint:?}; today: {:?}", site.story);
+        // A later answer settles what an interrupted request left open.
+        self.unsure.retain(|key, _| !objects.contains_key(key));
         self.beside = objects;
-        self.unsure.extend(unsure);
+        if let Some((key, before, new)) = unsure {
+            let known = match before {
+                Some(_) => vec![before],
+                None => self.unsure.remove(&key).unwrap_or_else(|| vec![None]),
+            };
+            self.unsure.insert(key, [known, vec![Some(new)]].concat());
+        }
     }
 
     /// Compares all objects.

@@ -31,8 +31,8 @@ pub const SEEDS: u64 = 1 << 40;
 pub struct Seen {
     /// The objects by key.
     pub objects: BTreeMap<String, Written>,
-    /// After a request without an answer: its key, the former content and the new one.
-    pub unsure: Option<(String, Vec<Option<Written>>)>,
+    /// After a request without an answer: its key, the former content as far as it is known, and the new one.
+    pub unsure: Option<(String, Option<Written>, Written)>,
     /// The first answer that was not a success.
     pub complaint: Option<String>,
     pub totals: Totals,
@@ -104,7 +104,7 @@ fn run(stop: &AtomicBool, plain: &Ask, objects: BTreeMap<String, Written>, mut d
             } else {
                 seen.complaint = Some(format!("PUT /plain/{key}: {}\n{}", answer.head, short(&answer)));
                 seen.objects.remove(&key);
-                seen.unsure = Some((key, vec![known, Some(written)]));
+                seen.unsure = Some((key, known, written));
             }
         }
         seen.totals.requests += 1;
