@@ -3,10 +3,11 @@
 //!
 //! After each day there is no wrong byte, no alarm without a cause, none that outlasts it, and none that did not come.
 //! No command needs a restart, exit codes are the documented ones, no log line reports a defect, and no status
-//! contradicts itself. A seed draws the same days again, as far as real processes repeat. `./x soak --days N [SEED]`
-//! runs a chosen number. If this machine gives root loop devices, drives are pulled under load; `STELE_DAYS_FILES=1`
-//! does without. A campaign ends after its own work, also when it fails or a signal ends it: servers, loop devices and
-//! files are gone then.
+//! contradicts itself. A seed draws the same days again, as far as real processes repeat.
+//!
+//! `./x soak --days N [SEED]` runs a chosen number; the tests live two days on files. If this machine gives root loop
+//! devices, drives are pulled under load; `STELE_DAYS_FILES=1` does without. A campaign ends after its own work, also
+//! when it fails or a signal ends it: servers, loop devices and files are gone then.
 
 mod support;
 
@@ -29,6 +30,7 @@ mod upkeep;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -43,18 +45,24 @@ use tally::Failed;
 /// One day in this many loses more drives than the codes tolerate.
 const THREE_LOSSES: u64 = 9;
 
+/// The days that the tests live, and their seed: damage, a restart, a kill, two drives that are away at a start.
+const DAYS_TESTED: u64 = 2;
+const SEED_TESTED: u64 = 3;
+
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
 #[test]
 fn days_of_an_operator_pass_without_a_surprise() {
-    // It takes minutes, and root's loop devices: a campaign of its own.
-    let Some(days) = setting("STELE_DAYS") else { return println!("left out: ./x soak --days runs it") };
     if !installed(&["fio", "--version"]) {
         return;
     }
-    let seed = setting("STELE_DAYS_SEED").unwrap_or(1);
+    // The tests live a few short days without loop devices; a campaign of many days stands by itself.
+    let chosen = setting("STELE_DAYS");
+    let days = chosen.unwrap_or(DAYS_TESTED);
+    let files = chosen.is_none() || setting("STELE_DAYS_FILES").is_some();
+    let seed = setting("STELE_DAYS_SEED").unwrap_or(SEED_TESTED);
     let json = std::env::var_os("STELE_DAYS_JSON").is_some();
     let mut dice = Dice::new(seed);
     let data = *dice.pick(&["4+2", "8+2"]).unwrap();
@@ -62,7 +70,7 @@ fn days_of_an_operator_pass_without_a_surprise() {
     let begun = Instant::now();
     println!("{days} days under seed {seed}: objects in {data}, the volume in {code}");
     devices::note_signals();
-    let mut site = Site::new(&std::env::temp_dir(), data, setting("STELE_DAYS_FILES").is_some());
+    let mut site = Site::new(&std::env::temp_dir(), data, files);
     let mut day = 0;
     let passed = catch_unwind(AssertUnwindSafe(|| {
         let mut records = Records::new(&mut site);
@@ -87,7 +95,11 @@ fn days_of_an_operator_pass_without_a_surprise() {
         let text = cause.downcast_ref::<String>().cloned();
         let what = text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
         println!("the server's log ends with:\n{}", site.end_of_log());
-        println!("day {day} FAILED after {:?}: {what}\nrepeat it with: ./x soak --days {day} {seed}", site.story);
+        match devices::INTERRUPTED.load(Relaxed) {
+            true => println!("day {day} was ended by a signal"),
+            false => println!("day {day} FAILED after {:?}: {what}", site.story),
+        }
+        println!("repeat it with: ./x soak --days {day} {seed}");
         site.tally.failed = Some(Failed { day, what });
     }
     println!("{} days in {seconds} s under seed {seed}\n{}", site.tally.days, site.tally.table());
