@@ -45,9 +45,9 @@ use tally::Failed;
 /// One day in this many loses more drives than the codes tolerate.
 const THREE_LOSSES: u64 = 9;
 
-/// The days that the tests live, and their seed: damage, a restart, a kill, two drives that are away at a start.
+/// The days that the tests live, and their seed: a restart, a kill, damage and a scrub, a removal, an export.
 const DAYS_TESTED: u64 = 2;
-const SEED_TESTED: u64 = 3;
+const SEED_TESTED: u64 = 5;
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
