@@ -265,10 +265,20 @@ fn live_days(rest: &[OsString]) -> ExitCode {
     let test = ["--test", "days", "--", "--nocapture"];
     let mut command = tests();
     command.args(test).env("STELE_DAYS", days.to_string()).env("STELE_DAYS_SEED", seed.to_string());
-    if !json.is_empty() {
-        command.env("STELE_DAYS_JSON", "1");
+    let shown = if json.is_empty() {
+        command.status().map(|status| status.success())
+    } else {
+        // Standard output has one line for each day, and one for the whole campaign.
+        let show = |line: String| if line.starts_with('{') { println!("{line}") } else { eprintln!("{line}") };
+        step::lines_of(command.env("STELE_DAYS_JSON", "1"), show).map_err(std::io::Error::other)
+    };
+    match shown {
+        Ok(passed) => ExitCode::from(u8::from(!passed)),
+        Err(error) => {
+            eprintln!("x: cannot start the days: {error}");
+            ExitCode::FAILURE
+        }
     }
-    hand_over(&mut command)
 }
 
 /// `./x t CRATE [TEST]`: with the development profile, which compiles only what changed and checks arithmetic.

@@ -487,6 +487,11 @@ pub fn remove_drive(path: &Path, old: &DriveArgument) -> Outcome<bool> {
     Ok(false)
 }
 
+/// Removes the entry of a drive, if it is still there. Returns false if the file names the drive afterwards.
+pub fn is_without(path: &Path, old: &DriveArgument) -> Outcome<bool> {
+    Ok(remove_drive(path, old)? || !Config::read(path)?.pool.drives.contains(old))
+}
+
 fn quoted(drive: &DriveArgument) -> String {
     toml::Value::String(drive.to_string()).to_string()
 }

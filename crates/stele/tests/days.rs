@@ -1,10 +1,13 @@
 //! The operator's days: an operator's events on a pool, day after day, on real processes. Drives are pulled, lost,
 //! moved, damaged and replaced, while volumes and objects are written and compared.
 //!
-//! After each day there is no wrong byte, no alarm without a cause, and none that outlasts it. No command needs a
-//! restart, exit codes are the documented ones, no log line reports a defect, and no status contradicts itself. A seed
-//! draws the same days again, as far as real processes repeat. `./x soak --days N [SEED]` runs a chosen number. If this
-//! machine gives root loop devices, drives are pulled under load; `STELE_DAYS_FILES=1` does without.
+//! After each day there is no wrong byte, no alarm without a cause, none that outlasts it, and none that did not come.
+//! No command needs a restart, exit codes are the documented ones, no log line reports a defect, and no status
+//! contradicts itself. A seed draws the same days again, as far as real processes repeat.
+//!
+//! `./x soak --days N [SEED]` runs a chosen number; the tests live two days on files. If this machine gives root loop
+//! devices, drives are pulled under load; `STELE_DAYS_FILES=1` does without. A campaign ends after its own work, also
+//! when it fails or a signal ends it: servers, loop devices and files are gone then.
 
 mod support;
 
@@ -20,8 +23,14 @@ mod records;
 mod site;
 #[path = "days/tally.rs"]
 mod tally;
+#[path = "days/traffic.rs"]
+mod traffic;
+#[path = "days/upkeep.rs"]
+mod upkeep;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -31,9 +40,14 @@ use events::{Day, heal, three_losses};
 use records::Records;
 use site::{Site, consistent, list, members, number};
 use support::installed;
+use tally::Failed;
 
 /// One day in this many loses more drives than the codes tolerate.
 const THREE_LOSSES: u64 = 9;
+
+/// The days that the tests live, and their seed: a restart, a kill, damage and a scrub, a removal, an export.
+const DAYS_TESTED: u64 = 2;
+const SEED_TESTED: u64 = 5;
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -41,70 +55,82 @@ fn setting(name: &str) -> Option<u64> {
 
 #[test]
 fn days_of_an_operator_pass_without_a_surprise() {
-    // It takes minutes, and root's loop devices: a campaign of its own.
-    let Some(days) = setting("STELE_DAYS") else { return println!("left out: ./x soak --days runs it") };
     if !installed(&["fio", "--version"]) {
         return;
     }
-    let seed = setting("STELE_DAYS_SEED").unwrap_or(1);
+    // The tests live a few short days without loop devices; a campaign of many days stands by itself.
+    let chosen = setting("STELE_DAYS");
+    let days = chosen.unwrap_or(DAYS_TESTED);
+    let files = chosen.is_none() || setting("STELE_DAYS_FILES").is_some();
+    let seed = setting("STELE_DAYS_SEED").unwrap_or(SEED_TESTED);
+    let json = std::env::var_os("STELE_DAYS_JSON").is_some();
     let mut dice = Dice::new(seed);
     let data = *dice.pick(&["4+2", "8+2"]).unwrap();
     let code = *dice.pick(&["4+2", "mirror-3"]).unwrap();
     let begun = Instant::now();
     println!("{days} days under seed {seed}: objects in {data}, the volume in {code}");
-    let mut site = Site::new(&std::env::temp_dir(), data, setting("STELE_DAYS_FILES").is_some());
-    let mut records = Records::new(&mut site);
-    disk::create(&mut site, code);
-    records.work(&mut site, 30, &mut dice);
-    for day in 0..days {
-        let today = Instant::now();
-        let guard = Told { day: day + 1, seed };
-        live(&mut site, &mut records, dice.fork(), day);
-        std::mem::forget(guard);
-        site.tally.days += 1;
-        let spent = begun.elapsed().as_secs();
-        println!(
-            "day {} of {days} in {} s, {} min left: {}",
-            day + 1,
-            today.elapsed().as_secs(),
-            spent * (days - day - 1) / (day + 1) / 60,
-            site.story.join("; ")
-        );
+    devices::note_signals();
+    let mut site = Site::new(&std::env::temp_dir(), data, files);
+    let mut day = 0;
+    let passed = catch_unwind(AssertUnwindSafe(|| {
+        let mut records = Records::new(&mut site);
+        disk::create(&mut site, code);
+        records.work(&mut site, 30, &mut dice);
+        while day < days {
+            let (today, evening) = (Instant::now(), site.tally.clone());
+            day += 1;
+            live(&mut site, &mut records, dice.fork(), day);
+            site.tally.days += 1;
+            let (spent, seconds) = (begun.elapsed().as_secs(), today.elapsed().as_secs());
+            let left = spent * (days - day) / day / 60;
+            println!("day {day} of {days} in {seconds} s, {left} min left: {}", site.story.join("; "));
+            if json {
+                println!("{}", site.tally.day(&evening, day, seconds, &site.story));
+            }
+        }
+        site.stop();
+    }));
+    let seconds = begun.elapsed().as_secs();
+    if let Err(cause) = &passed {
+        let text = cause.downcast_ref::<String>().cloned();
+        let what = text.or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
+        println!("the server's log ends with:\n{}", site.end_of_log());
+        match devices::INTERRUPTED.load(Relaxed) {
+            true => println!("day {day} was ended by a signal"),
+            false => println!("day {day} FAILED after {:?}: {what}", site.story),
+        }
+        println!("repeat it with: ./x soak --days {day} {seed}");
+        site.tally.failed = Some(Failed { day, what });
     }
-    site.stop();
-    println!("{days} days in {} s; 0 failed\n{}", begun.elapsed().as_secs(), site.tally.table());
-    if std::env::var_os("STELE_DAYS_JSON").is_some() {
-        println!("{}", site.tally.json(seed, begun.elapsed().as_secs()));
+    println!("{} days in {seconds} s under seed {seed}\n{}", site.tally.days, site.tally.table());
+    if json {
+        println!("{}", site.tally.json(seed, seconds));
     }
-}
-
-/// Names the day when a day fails.
-struct Told {
-    day: u64,
-    seed: u64,
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        println!("day {} FAILED; repeat it with: ./x soak --days {} {}", self.day, self.day, self.seed);
-    }
+    passed.unwrap_or_else(|cause| resume_unwind(cause));
 }
 
 fn live(site: &mut Site, records: &mut Records, mut dice: Dice, number_of_day: u64) {
     begin(site);
     let worst = dice.one_in(THREE_LOSSES);
     let events = 1 + dice.below(4);
-    let load = (!worst).then(|| disk::Load::start(site, 4 + dice.below(12), dice.roll() >> 33));
-    let mut day = Day { site, records, dice, load, retired: Vec::new(), names: number_of_day * 100 };
+    let loads = dice.fork();
+    let mut day = Day {
+        site,
+        records,
+        dice,
+        loads,
+        load: None,
+        passed_over: false,
+        retired: Vec::new(),
+        names: number_of_day * 100,
+    };
     if worst {
         day.site.tally.count("three losses");
         three_losses(&mut day);
     } else {
         (0..events).for_each(|_| day.draw());
     }
-    if let Some(load) = day.load.take() {
-        load.finish(day.site);
-    }
+    day.finish_load();
     let Day { retired, dice, .. } = day;
     heal(site);
     site.until_quiet();
@@ -116,6 +142,7 @@ fn begin(site: &mut Site) {
     site.story.clear();
     site.touched.clear();
     site.explained.clear();
+    site.seen.clear();
     let status = site.status();
     site.errors = members(&status).into_iter().map(|drive| (drive.number, drive.errors)).collect();
 }
@@ -132,6 +159,7 @@ fn judge(site: &mut Site, records: &mut Records, mut dice: Dice) {
     assert_eq!((number(&affected["objects_total"]), list(&affected["volumes"]).len()), (0, 0), "{affected}");
     assert_eq!(site.server().plain("/health").status, 200, "{}", site::brief(&status));
     configured(site, &status);
+    upkeep::doctor_is_content(site);
     for drive in members(&status) {
         let before = site.errors.get(&drive.number).copied().unwrap_or_default();
         let untouched = !site.touched.contains(&drive.number);

@@ -213,3 +213,35 @@ fn the_configuration_names_each_drive_where_it_is() {
     assert!(is_whole(&place.json(&["pool", "status"])), "{}", place.json(&["pool", "status"]));
     server.stop();
 }
+
+/// Two drives are away: one is found at another path, and the other is replaced, in both orders.
+#[test]
+fn no_entry_stays_of_drives_that_moved_or_were_replaced() {
+    let place = Place::new("growth-entries");
+    place.pool(6);
+    let at = |name: &str| place.path(&format!("{name}.img"));
+    let online = |number: &str, path: &str| drop(place.json(&["drive", "online", number, path]));
+    let replace = |number: &str, path: &str| {
+        place.json(&["pool", "replace", number, path, "--size", "256MiB", "--yes", "--wait"]);
+    };
+    for (first, moved, lost) in [("online", "1", "2"), ("replace", "3", "4")] {
+        let (from, to) = (at(&format!("d{moved}")), at(&format!("moved{moved}")));
+        let (old, new) = (at(&format!("d{lost}")), at(&format!("new{lost}")));
+        std::fs::rename(&from, &to).unwrap();
+        std::fs::rename(&old, at(&format!("lost{lost}"))).unwrap();
+        let server = place.serve();
+        if first == "online" {
+            online(moved, &to);
+            replace(lost, &new);
+        } else {
+            replace(lost, &new);
+            online(moved, &to);
+        }
+        let config = place.config();
+        for (path, named) in [(&from, 0), (&to, 1), (&old, 0), (&new, 1)] {
+            assert_eq!(config.matches(path.as_str()).count(), named, "{first} first, {path}: {config}");
+        }
+        wait_for("all to be whole", || is_whole(&place.json(&["pool", "status"])).then_some(()));
+        server.stop();
+    }
+}

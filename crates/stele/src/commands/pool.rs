@@ -230,7 +230,7 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     // A drive that answers is emptied first.
     let leaves = is_leaving(&after, &replace, &new);
     if !leaves {
-        forget_old(site, replace.old, old.as_ref(), &new)?;
+        forget_old(site, &after, replace.old, old.as_ref(), &new)?;
     }
     if !replace.wait && connection.is_server() {
         if json {
@@ -258,7 +258,7 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     }
     if leaves {
         // The server may have removed the entry already.
-        forget_old(site, replace.old, old.as_ref(), &new)?;
+        forget_old(site, &status, replace.old, old.as_ref(), &new)?;
     }
     if json {
         return print_json(&status);
@@ -297,15 +297,31 @@ fn is_lost(drive: &DriveView) -> bool {
     matches!(drive.health.as_str(), "failed" | "missing")
 }
 
-/// Removes the entry of the replaced drive from the configuration.
-fn forget_old(site: &Site, number: u32, old: Option<&DriveArgument>, new: &DriveArgument) -> Outcome<()> {
+/// Removes the entry of the replaced drive from the configuration. If several drives were away, its entry is known only
+/// when other entries name every drive of the pool.
+fn forget_old(
+    site: &Site,
+    status: &StatusView,
+    number: u32,
+    old: Option<&DriveArgument>,
+    new: &DriveArgument,
+) -> Outcome<()> {
     let file = site.config_path.display();
-    let named = Config::read(&site.config_path)?.pool.drives;
+    let config = Config::read(&site.config_path)?;
+    let spare = named::spare_entries(site, &config, status);
+    let named = config.pool.drives;
     match old {
         Some(old) if named::is_same(&old.placed(site).path, &new.0.path) || !named.contains(old) => Ok(()),
-        Some(old) if crate::config::remove_drive(&site.config_path, old)? => Ok(()),
+        // The server removes it too, and may have done so just now.
+        Some(old) if crate::config::is_without(&site.config_path, old)? => Ok(()),
         Some(old) => Err(Failure::failed(format!("drive {number} is replaced, and {file} names {old} still"))
             .next("take it out of [pool] drives by hand")),
+        None if !spare.is_empty() => {
+            for entry in &spare {
+                crate::config::remove_drive(&site.config_path, entry)?;
+            }
+            Ok(())
+        }
         None => {
             eprintln!(
                 "Which entry of [pool] drives in {file} was drive {number} cannot be told; take it out by hand. It does no \

@@ -122,5 +122,9 @@ fn changes_of_a_command_and_of_the_server_are_both_kept() {
         }
     });
     assert_eq!(Config::read(&path).unwrap().pool.drives.len(), 1 + 4 * 10);
+    // Both may remove the same entry; the later one finds it gone.
+    let both = drive("w0-0@1".to_owned());
+    assert!(is_without(&path, &both).unwrap() && is_without(&path, &both).unwrap());
+    assert_eq!(Config::read(&path).unwrap().pool.drives.len(), 4 * 10);
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -2,7 +2,8 @@
 //!
 //! A loop device can be pulled while it is in use: every access after its first sector fails until it is given back
 //! with its contents. A file cannot be pulled; it is only moved away while no server runs. The pool knows each drive by
-//! a link, which may change.
+//! a link, which may change. A loop device is detached when its last user ends, so a campaign that is killed leaves
+//! none.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
@@ -11,29 +12,37 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stele_ground::Dice;
 
 /// Prefix of scratch directories; the number of the process follows.
 pub const PREFIX: &str = "stele-days-";
+/// This variable keeps the files of a campaign that failed.
+pub const KEEP: &str = "STELE_DAYS_KEEP";
+/// The programs that a campaign starts and that outlive it if it is killed.
+const SERVANTS: [&str; 2] = ["stele", "fio"];
 const DRIVE_BYTES: u64 = 768 << 20;
 /// The rest of a pulled device: its first sector.
 const PULLED: u64 = 512;
 
 const LOOP_SET_STATUS64: u64 = 0x4C04;
 const LOOP_GET_STATUS64: u64 = 0x4C05;
-/// `struct loop_info64` in words, and which of them is the size limit.
+/// `struct loop_info64` in words, which of them is the size limit, and which holds the flags in its upper half.
 const INFO_WORDS: usize = 29;
 const SIZE_LIMIT: usize = 4;
+const FLAGS: usize = 6;
+/// The device is detached when its last user closes it.
+const AUTOCLEAR: u64 = 4 << 32;
 
 /// Limits a loop device to this many bytes; 0 restores the size of its file.
-fn limit(device: &Path, bytes: u64) -> io::Result<()> {
-    let device = File::options().read(true).write(true).open(device)?;
+fn limit(device: &File, bytes: u64) -> io::Result<()> {
     let mut info = [0u64; INFO_WORDS];
     let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     // SAFETY: the call fills a loop_info64, which has exactly this size and no more alignment than a word.
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, info.as_mut_ptr()) })?;
     info[SIZE_LIMIT] = bytes;
+    info[FLAGS] |= AUTOCLEAR;
     // SAFETY: the call reads as much.
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_STATUS64 as _, info.as_ptr()) })
 }
@@ -42,22 +51,33 @@ struct Device {
     /// The path that the pool knows.
     link: PathBuf,
     image: PathBuf,
-    /// The loop device; `None` if the image itself is the drive.
-    node: Option<PathBuf>,
+    /// The loop device, held open; `None` if the image itself is the drive.
+    node: Option<(PathBuf, File)>,
 }
 
 impl Device {
     fn target(&self) -> &Path {
-        self.node.as_deref().unwrap_or(&self.image)
+        self.node.as_ref().map_or(&self.image, |(path, _)| path)
     }
 
-    fn destroy(&self) {
+    /// If a server still has the loop device open, it is detached when the server closes it.
+    fn destroy(self) {
         let _ = fs::remove_file(&self.link);
-        if let Some(node) = &self.node {
-            // If a server still has the device open, it disappears when the server closes it.
-            let _ = quiet("losetup", &["--detach", &node.display().to_string()]);
-        }
         let _ = fs::remove_file(&self.image);
+    }
+}
+
+/// Whether a signal asks the campaign to end.
+pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Notes the signals that would end this process, so that it ends after its own work.
+pub fn note_signals() {
+    extern "C" fn note(_: libc::c_int) {
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler only stores to an atomic, which a handler may do.
+        unsafe { libc::signal(signal, note as *const () as libc::sighandler_t) };
     }
 }
 
@@ -83,7 +103,10 @@ impl Shelf {
         File::create(&image).unwrap().set_len(DRIVE_BYTES).unwrap();
         let node = self.loops.then(|| {
             let node = quiet("losetup", &["--find", "--show", &image.display().to_string()]);
-            PathBuf::from(node.expect("a loop device"))
+            let node = PathBuf::from(node.expect("a loop device"));
+            let held = File::options().read(true).write(true).open(&node).unwrap();
+            limit(&held, 0).unwrap();
+            (node, held)
         });
         let device = Device { link: self.bay(), image, node };
         symlink(device.target(), &device.link).unwrap();
@@ -105,13 +128,22 @@ impl Shelf {
 
     /// Makes every access fail from now on.
     pub fn pull(&self, path: &str) {
+        self.fail_behind(path, PULLED);
+    }
+
+    /// Makes every access behind the first half of the drive fail from now on.
+    pub fn fail_half(&self, path: &str) {
+        self.fail_behind(path, DRIVE_BYTES / 2);
+    }
+
+    fn fail_behind(&self, path: &str, bytes: u64) {
         let device = &self.devices[self.find(path)];
-        limit(device.node.as_deref().expect("only loop devices are pulled"), PULLED).unwrap();
+        limit(&device.node.as_ref().expect("only loop devices fail").1, bytes).unwrap();
     }
 
     /// Makes the drive answer again, with its former contents.
     pub fn give_back(&self, path: &str) {
-        if let Some(node) = &self.devices[self.find(path)].node {
+        if let Some((_, node)) = &self.devices[self.find(path)].node {
             limit(node, 0).unwrap();
         }
     }
@@ -162,25 +194,38 @@ impl Shelf {
 
 impl Drop for Shelf {
     fn drop(&mut self) {
-        self.devices.iter().for_each(Device::destroy);
+        if std::env::var_os(KEEP).is_none() {
+            self.devices.drain(..).for_each(Device::destroy);
+        }
     }
 }
 
-/// Removes the remains of earlier campaigns that were killed.
+/// Ends the processes of earlier campaigns that were killed, and removes their files. Their loop devices are detached
+/// with their last process.
 pub fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(process) = name.strip_prefix(PREFIX) else { continue };
+        let Some(process) = name.strip_prefix(PREFIX).filter(|rest| rest.parse::<u32>().is_ok()) else { continue };
         if Path::new("/proc").join(process).exists() {
             continue;
         }
-        let list = quiet("losetup", &["--list", "--noheadings", "--output", "NAME,BACK-FILE"]).unwrap_or_default();
-        for line in list.lines() {
-            if let Some((device, file)) = line.split_once(char::is_whitespace)
-                && Path::new(file.trim()).starts_with(entry.path())
+        let dir = entry.path().display().to_string();
+        for other in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let ours =
+                matches!(fs::read_to_string(other.path().join("comm")), Ok(name) if SERVANTS.contains(&name.trim()));
+            let arguments = fs::read(other.path().join("cmdline")).unwrap_or_default();
+            let mut words = String::from_utf8_lossy(&arguments).into_owned();
+            words.push('\0');
+            let within = [format!("{dir}\0"), format!("{dir}/")].iter().any(|dir| words.contains(dir));
+            if ours
+                && within
+                && let Some(number) = other.file_name().to_str()
             {
-                let _ = quiet("losetup", &["--detach", device]);
+                let _ = quiet("kill", &["-KILL", number]);
             }
+        }
+        if std::env::var_os(KEEP).is_none() {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }

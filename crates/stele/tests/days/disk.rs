@@ -104,6 +104,11 @@ impl Load {
         Load { fio: Fio::start(site, "hot", "vm", &arguments) }
     }
 
+    /// Whether its time is over.
+    pub fn is_over(&mut self) -> bool {
+        self.fio.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits for the end of the load.
     #[track_caller]
     pub fn finish(self, site: &mut Site) {

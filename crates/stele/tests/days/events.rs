@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use stele_ground::Dice;
 
-use super::disk::{self, Load};
+use super::disk::Load;
 use super::records::Records;
 use super::site::{DriveSaid, Site, brief, is_whole, list, members, number, pause, text};
+use super::traffic::Traffic;
+use super::upkeep;
 
 /// Largest number of drives whose content may be away at a time.
 const TOLERATED: usize = 2;
@@ -16,13 +18,20 @@ const DRIVES_MIN: usize = 11;
 const ENCLOSURES: u64 = 7;
 /// Largest time until the pool notices that a drive in use is away.
 const NOTICED: Duration = Duration::from_secs(180);
+/// The same for a drive that is missing at the start.
+const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// The state that an event works with.
 pub struct Day<'a> {
     pub site: &'a mut Site,
     pub records: &'a mut Records,
     pub dice: Dice,
-    pub load: Option<Load>,
+    /// Decides the loads, so that their times do not change the events.
+    pub loads: Dice,
+    /// Hosts that write and read while events come.
+    pub load: Option<(Load, Traffic)>,
+    /// Whether the last event could not be: too few drives are well.
+    pub passed_over: bool,
     /// Drives that were replaced or removed, and their paths.
     pub retired: Vec<String>,
     pub names: u64,
@@ -34,6 +43,7 @@ type Event = fn(&mut Day);
 const EVENTS: &[(&str, bool, u64, Event)] = &[
     ("drives pulled and given back", true, 4, |day| day.pull()),
     ("errors for a second", true, 2, |day| day.blink()),
+    ("half of a drive fails", true, 2, |day| day.half()),
     ("drive pulled and replaced", true, 4, |day| day.pull_and_replace()),
     ("healthy drive replaced", false, 2, |day| day.replace_healthy()),
     ("drives added", false, 2, |day| day.add()),
@@ -50,6 +60,7 @@ const EVENTS: &[(&str, bool, u64, Event)] = &[
     ("volume made, grown and deleted", false, 2, |day| day.scratch()),
     ("buckets changed", false, 1, |day| day.buckets()),
     ("commands that are refused", false, 1, |day| day.refusals()),
+    ("configuration exported", false, 1, |day| day.export_config()),
 ];
 
 impl Day<'_> {
@@ -61,8 +72,14 @@ impl Day<'_> {
         for (name, _, weight, event) in possible {
             if at < *weight {
                 self.site.tell(*name);
-                self.site.tally.count(name);
+                self.keep_load();
+                self.passed_over = false;
                 event(self);
+                if self.passed_over {
+                    self.site.tell("passed over");
+                } else {
+                    self.site.tally.count(name);
+                }
                 let requests = 2 + self.dice.below(6);
                 self.records.work(self.site, requests, &mut self.dice);
                 return;
@@ -71,10 +88,27 @@ impl Day<'_> {
         }
     }
 
-    fn finish_load(&mut self) {
-        if let Some(load) = self.load.take() {
-            load.finish(self.site);
+    /// Starts the load, if none runs.
+    fn keep_load(&mut self) {
+        if self.load.as_mut().is_some_and(|(load, _)| load.is_over()) {
+            self.finish_load();
         }
+        if self.load.is_none() {
+            let load = Load::start(self.site, 4 + self.loads.below(12), self.loads.roll() >> 33);
+            self.load = Some((load, self.records.begin_beside(self.site, self.loads.fork())));
+        }
+    }
+
+    #[track_caller]
+    pub fn finish_load(&mut self) {
+        if let Some((load, traffic)) = self.load.take() {
+            load.finish(self.site);
+            self.records.end_beside(self.site, traffic, false);
+        }
+    }
+
+    fn pass_over(&mut self) {
+        self.passed_over = true;
     }
 
     /// The healthy drives, and the number that may still be lost.
@@ -100,12 +134,18 @@ impl Day<'_> {
     fn pull(&mut self) {
         let (drives, budget) = self.healthy();
         let count = budget.min(1 + self.dice.below(2) as usize);
+        if count == 0 {
+            return self.pass_over();
+        }
         for drive in drives.iter().take(count) {
             self.pull_one(drive);
             let looks = self.dice.below(8);
             self.site.watch(looks);
         }
         self.records.work(self.site, 6, &mut self.dice);
+        if self.dice.one_in(2) {
+            drives.iter().take(count).for_each(|drive| self.demand(drive.number, NOTICED));
+        }
         let looks = self.dice.below(30);
         self.site.watch(looks);
         for drive in drives.iter().take(count) {
@@ -123,17 +163,54 @@ impl Day<'_> {
 
     fn blink(&mut self) {
         let (drives, budget) = self.healthy();
-        for drive in drives.iter().take(budget.min(1)) {
-            self.pull_one(drive);
-            pause(50 + self.dice.below(1500));
-            self.bring_back(drive.number, &drive.path);
+        let Some(drive) = drives.first().filter(|_| budget > 0) else { return self.pass_over() };
+        self.pull_one(drive);
+        pause(50 + self.dice.below(1500));
+        self.bring_back(drive.number, &drive.path);
+    }
+
+    /// Some requests fail, and others do not.
+    fn half(&mut self) {
+        let (drives, budget) = self.healthy();
+        let Some(drive) = drives.first().filter(|_| budget > 0) else { return self.pass_over() };
+        self.touch(drive);
+        self.site.tell(format!("half of drive {} fails", drive.number));
+        self.site.shelf.fail_half(&drive.path);
+        self.site.pulled.insert(drive.path.clone());
+        let looks = 1 + self.dice.below(12);
+        self.site.watch(looks);
+        self.bring_back(drive.number, &drive.path);
+        // Errors are forgotten for a drive that was not given up, too.
+        self.site.good(&["drive", "clear", &drive.number.to_string()]);
+    }
+
+    /// Waits for the alarm of a drive that is away.
+    #[track_caller]
+    fn demand(&mut self, drive: u64, patience: Duration) {
+        let begun = Instant::now();
+        let subject = format!("drive {drive}");
+        loop {
+            let status = self.site.status();
+            if list(&status["standing"]).iter().any(|alarm| alarm["subject"] == subject.as_str()) {
+                break;
+            }
+            let story = &self.site.story;
+            assert!(begun.elapsed() < patience, "no alarm for drive {drive}: {}; today: {story:?}", brief(&status));
+            // The number of requests depends on the machine, so they must not take from the dice of the events.
+            self.records.work(self.site, 2, &mut self.loads);
+            pause(100);
         }
+        self.site.tally.alarms_demanded += 1;
+        self.site.tally.alarms_late = self.site.tally.alarms_late.max(begun.elapsed());
     }
 
     fn pull_and_replace(&mut self) {
         let (drives, budget) = self.healthy();
-        let Some(drive) = drives.first().filter(|_| budget > 0) else { return };
+        let Some(drive) = drives.first().filter(|_| budget > 0) else { return self.pass_over() };
         self.pull_one(drive);
+        if self.dice.one_in(2) {
+            self.demand(drive.number, NOTICED);
+        }
         let looks = self.dice.below(25);
         self.site.watch(looks);
         self.replace(drive, &["--yes"]);
@@ -161,7 +238,7 @@ impl Day<'_> {
     fn add(&mut self) {
         let count = 1 + self.dice.below(2) as usize;
         if self.site.drives().len() + count > DRIVES_MAX {
-            return;
+            return self.pass_over();
         }
         let new: Vec<String> =
             (0..count).map(|_| format!("{}@{}", self.site.shelf.blank(), self.dice.below(ENCLOSURES))).collect();
@@ -178,7 +255,7 @@ impl Day<'_> {
     fn remove(&mut self) {
         let (drives, budget) = self.healthy();
         if drives.len() <= DRIVES_MIN || budget < TOLERATED {
-            return;
+            return self.pass_over();
         }
         let number = drives[0].number.to_string();
         let mut remove = vec!["pool", "remove", &number];
@@ -196,7 +273,7 @@ impl Day<'_> {
     fn cancel_removal(&mut self) {
         let (drives, budget) = self.healthy();
         if drives.len() <= DRIVES_MIN || budget < TOLERATED {
-            return;
+            return self.pass_over();
         }
         let number = drives[0].number.to_string();
         self.touch(&drives[0]);
@@ -216,16 +293,19 @@ impl Day<'_> {
     fn enclosure(&mut self) {
         let status = self.site.status();
         if !is_whole(&status) || number(&status["exposed_stripes"]) > 0 {
-            return;
+            return self.pass_over();
         }
         let drives = members(&status);
         let at = drives[self.dice.below(drives.len() as u64) as usize].enclosure;
         let out: Vec<&DriveSaid> = drives.iter().filter(|drive| drive.enclosure == at).collect();
         if out.len() > TOLERATED {
-            return;
+            return self.pass_over();
         }
         out.iter().for_each(|drive| self.pull_one(drive));
         self.records.work(self.site, 4, &mut self.dice);
+        if self.dice.one_in(2) {
+            out.iter().for_each(|drive| self.demand(drive.number, NOTICED));
+        }
         let looks = self.dice.below(30);
         self.site.watch(looks);
         out.iter().for_each(|drive| self.bring_back(drive.number, &drive.path));
@@ -235,7 +315,7 @@ impl Day<'_> {
         self.finish_load();
         let (drives, budget) = self.healthy();
         if budget == 0 {
-            return;
+            return self.pass_over();
         }
         let count = 1 + self.dice.below(budget as u64) as usize;
         if self.dice.one_in(3) {
@@ -250,6 +330,9 @@ impl Day<'_> {
             self.site.shelf.unplug(&drive.path);
         }
         self.site.serve();
+        self.keep_load();
+        upkeep::doctor_misses(self.site, &moved);
+        moved.iter().for_each(|drive| self.demand(drive.number, AT_ONCE));
         self.records.work(self.site, 4, &mut self.dice);
         let looks = self.dice.below(30);
         self.site.watch(looks);
@@ -271,6 +354,7 @@ impl Day<'_> {
         self.finish_load();
         self.site.stop();
         self.site.serve();
+        self.keep_load();
     }
 
     /// Kills the server without a warning, while objects are stored and a volume is written.
@@ -281,17 +365,20 @@ impl Day<'_> {
             pause(after);
             site.kill();
         });
-        if let Some(load) = self.load.take() {
+        if let Some((load, traffic)) = self.load.take() {
             load.broken(self.site);
+            self.records.end_beside(self.site, traffic, true);
         }
         self.site.serve();
+        self.keep_load();
     }
 
     fn scrub(&mut self) {
         let (_, budget) = self.healthy();
-        if budget == TOLERATED {
-            self.site.good(&["pool", "scrub", "--wait"]);
+        if budget < TOLERATED {
+            return self.pass_over();
         }
+        self.site.good(&["pool", "scrub", "--wait"]);
     }
 
     fn damage(&mut self) {
@@ -315,79 +402,6 @@ impl Day<'_> {
         let looks = self.dice.below(8);
         self.site.watch(looks);
         self.site.good(&["drive", "set", &number, "--enclosure", &right.to_string()]);
-    }
-
-    fn name(&mut self, word: &str) -> String {
-        self.names += 1;
-        format!("{word}{}", self.names)
-    }
-
-    fn code(&mut self) -> &'static str {
-        self.dice.pick(&["mirror-3", "4+2", "8+2", "mirror-4"]).unwrap()
-    }
-
-    fn snapshot(&mut self) {
-        let (name, code) = (self.name("snapped"), self.code());
-        let kept = format!("{name}-kept");
-        self.site.good(&["volume", "create", &name, "--code", code, "--size", "32MiB"]);
-        self.site.good(&["volume", "export", &name, "--nbd"]);
-        let (old, new) = (self.dice.roll() as u32, self.dice.roll() as u32);
-        disk::write_pattern(self.site, &name, old, 8);
-        self.site.good(&["volume", "snapshot", &name, &kept]);
-        disk::write_pattern(self.site, &name, new, 4);
-        disk::compare_pattern(self.site, &name, new, 4);
-        self.site.good(&["export", "remove", &name]);
-        self.site.good(&["volume", "rollback", &name, &kept, "--yes"]);
-        self.site.good(&["volume", "export", &name, "--nbd"]);
-        disk::compare_pattern(self.site, &name, old, 8);
-        self.site.good(&["export", "remove", &name]);
-        self.site.ends(&[3], &["volume", "delete", &name, "--yes"]);
-        self.site.good(&["volume", "delete", &kept, "--yes"]);
-        self.site.good(&["volume", "delete", &name, "--yes"]);
-    }
-
-    fn scratch(&mut self) {
-        let (name, code) = (self.name("scratch"), self.code());
-        self.site.good(&["volume", "create", &name, "--code", code, "--size", "16MiB"]);
-        self.site.ends(&[9], &["volume", "create", &name, "--code", code, "--size", "16MiB"]);
-        self.site.good(&["volume", "export", &name, "--nbd"]);
-        let pattern = self.dice.roll() as u32;
-        disk::write_pattern(self.site, &name, pattern, 8);
-        self.site.ends(&[3], &["volume", "delete", &name, "--yes"]);
-        self.site.good(&["volume", "resize", &name, "48MiB"]);
-        disk::compare_pattern(self.site, &name, pattern, 8);
-        self.site.ends(&[2, 3], &["volume", "resize", &name, "16MiB"]);
-        self.site.good(&["export", "remove", &name]);
-        self.site.ends(&[4], &["export", "remove", &name]);
-        self.site.good(&["volume", "delete", &name, "--yes"]);
-        self.site.ends(&[4], &["volume", "show", &name]);
-    }
-
-    fn buckets(&mut self) {
-        let years = format!("compliance:{}y", 1 + self.dice.below(3));
-        self.site.good(&["bucket", "set", "records", "--retention", &years]);
-        let quota = if self.dice.one_in(2) { "100GiB" } else { "none" };
-        self.site.good(&["bucket", "set", "plain", "--quota", quota]);
-        self.site.ends(&[9], &["bucket", "create", "plain"]);
-        self.site.ends(&[4], &["bucket", "show", "nothing"]);
-        self.site.good(&["bucket", "list"]);
-    }
-
-    fn refusals(&mut self) {
-        let drives = self.site.drives();
-        let member = self.dice.pick(&drives).unwrap().clone();
-        for command in [&["drive", "clear", "77"][..], &["drive", "online", "77"], &["pool", "remove", "77"]] {
-            self.site.ends(&[4], command);
-        }
-        self.site.ends(&[3], &["drive", "wipe", &member.path, "--yes"]);
-        self.site.ends(&[4], &["volume", "delete", "nothing", "--yes"]);
-        self.site.ends(&[4], &["volume", "export", "nothing", "--nbd"]);
-        self.site.ends(&[3], &["volume", "delete", "catalog", "--yes"]);
-        self.site.ends(&[2], &["volume", "delete", "vm"]);
-        if member.health == "healthy" {
-            let number = member.number.to_string();
-            self.site.ends(&[2], &["drive", "online", &number]);
-        }
     }
 }
 

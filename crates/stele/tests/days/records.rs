@@ -10,15 +10,18 @@ use stele_ground::Dice;
 use super::site::Site;
 use super::support::content;
 use super::support::http::Answer;
+use super::traffic::{self, Seen, Traffic};
 
 /// Length and seed of a content.
-type Written = (u64, usize);
+pub type Written = (u64, usize);
 
 #[derive(Default)]
 pub struct Records {
     plain: BTreeMap<String, Written>,
     /// Key, version and content of each version under retention.
     locked: Vec<(String, String, Written)>,
+    /// Objects of the requests beside the events.
+    beside: BTreeMap<String, Written>,
     /// After an interrupted request: the former content, or the new one.
     unsure: BTreeMap<String, Vec<Option<Written>>>,
     next: u64,
@@ -131,13 +134,41 @@ impl Records {
         }
     }
 
+    /// Starts requests beside the events.
+    pub fn begin_beside(&mut self, site: &Site, dice: Dice) -> Traffic {
+        Traffic::start(site, std::mem::take(&mut self.beside), dice)
+    }
+
+    /// Takes what the requests beside the events have stored. Only a server that was killed may have answered with an
+    /// error.
+    #[track_caller]
+    pub fn end_beside(&mut self, site: &mut Site, traffic: Traffic, killed: bool) {
+        let Seen { objects, unsure, complaint, totals } = traffic.ends();
+        site.tally.requests_beside += totals.requests;
+        site.tally.objects_compared += totals.objects_compared;
+        site.tally.bytes_compared += totals.bytes_compared;
+        site.tally.bytes_stored += totals.bytes_stored;
+        let complaint = complaint.filter(|_| !killed);
+        assert!(complaint.is_none(), "a request beside the events: {complaint:?}; today: {:?}", site.story);
+        // A later answer settles what an interrupted request left open.
+        self.unsure.retain(|key, _| !objects.contains_key(key));
+        self.beside = objects;
+        if let Some((key, before, new)) = unsure {
+            let known = match before {
+                Some(_) => vec![before],
+                None => self.unsure.remove(&key).unwrap_or_else(|| vec![None]),
+            };
+            self.unsure.insert(key, [known, vec![Some(new)]].concat());
+        }
+    }
+
     /// Compares all objects.
     #[track_caller]
     pub fn compare_all(&mut self, site: &mut Site) {
         for (key, version, written) in self.locked.clone() {
             same(site, &format!("/records/{key}?versionId={version}"), written);
         }
-        for (key, written) in self.plain.clone() {
+        for (key, written) in self.plain.clone().into_iter().chain(self.beside.clone()) {
             same(site, &format!("/plain/{key}"), written);
         }
         for (key, known) in std::mem::take(&mut self.unsure) {
@@ -149,7 +180,9 @@ impl Records {
             };
             let right = known.iter().find(|written| found == written.map(|(seed, length)| content(seed, length)));
             let right = right.unwrap_or_else(|| panic!("/plain/{key} is none of what was written to it: {known:?}"));
-            self.plain.extend(right.map(|written| (key, written)));
+            let of_thread = known.iter().flatten().any(|(seed, _)| *seed >= traffic::SEEDS);
+            let objects = if of_thread { &mut self.beside } else { &mut self.plain };
+            objects.extend(right.map(|written| (key, written)));
         }
     }
 
@@ -159,7 +192,7 @@ impl Records {
             .locked
             .iter()
             .map(|(key, version, written)| ("records", key, format!("?versionId={version}"), written));
-        let plain = self.plain.iter().map(|(key, written)| ("plain", key, String::new(), written));
+        let plain = self.plain.iter().chain(&self.beside).map(|(key, written)| ("plain", key, String::new(), written));
         let mut failed = Vec::new();
         for (bucket, key, query, written) in locked.chain(plain) {
             let answer = site.server().get(&format!("/{bucket}/{key}{query}"));
@@ -177,7 +210,7 @@ impl Records {
     }
 
     pub fn count(&self) -> usize {
-        self.locked.len() + self.plain.len()
+        self.locked.len() + self.plain.len() + self.beside.len()
     }
 }
 

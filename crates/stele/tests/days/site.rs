@@ -1,12 +1,14 @@
 //! The operated machine: a pool on the shelf's drives, its server, and the commands of its operator.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::devices::{PREFIX, Shelf, sweep};
+use super::devices::{INTERRUPTED, KEEP, PREFIX, Shelf, sweep};
 use super::support::{Place, Server};
 use super::tally::Tally;
 
@@ -14,6 +16,11 @@ use super::tally::Tally;
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Largest time for which an alarm outlasts its cause, on a machine that is busy with other work.
 const ALARM_MAX: Duration = Duration::from_secs(240);
+
+/// Lines of the server's log shown after a failure.
+const LOG_SHOWN: usize = 60;
+/// Words that no answer has: a restart is never the next step.
+const NEVER: [&str; 4] = ["panicked", "defect of Stele", "restart", "start the server again"];
 
 /// The result of a command.
 pub struct Said {
@@ -41,6 +48,8 @@ pub struct Site {
     pub explained: BTreeSet<&'static str>,
     /// Paths that do not answer now.
     pub pulled: BTreeSet<String>,
+    /// The alarms of today, by kind and subject.
+    pub seen: BTreeSet<(String, String)>,
     /// The events of today.
     pub story: Vec<String>,
     /// Errors of each drive when the day began.
@@ -50,7 +59,7 @@ pub struct Site {
 
 impl Site {
     /// A pool of 12 drives, two in each of six enclosures.
-    pub fn new(parent: &std::path::Path, data: &str, files: bool) -> Site {
+    pub fn new(parent: &Path, data: &str, files: bool) -> Site {
         sweep(parent);
         let dir = parent.join(format!("{PREFIX}{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
@@ -66,6 +75,7 @@ impl Site {
             touched: BTreeSet::new(),
             explained: BTreeSet::new(),
             pulled: BTreeSet::new(),
+            seen: BTreeSet::new(),
             story: Vec::new(),
             errors: BTreeMap::new(),
             read_of_log: 0,
@@ -79,6 +89,13 @@ impl Site {
         site.keys = server.keys();
         site.server = Some(server);
         site
+    }
+
+    /// The end of the server's log, for a person who looks for a failure.
+    pub fn end_of_log(&self) -> String {
+        let log = self.place.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_SHOWN)..].join("\n")
     }
 
     pub fn server(&self) -> &Server {
@@ -110,10 +127,15 @@ impl Site {
 
     /// Runs a command to its end.
     pub fn run(&mut self, arguments: &[&str]) -> Said {
+        self.run_in(&self.place.0.clone(), arguments)
+    }
+
+    /// The same on another data directory.
+    pub fn run_in(&mut self, dir: &Path, arguments: &[&str]) -> Said {
         use std::io::Read;
         self.tally.commands += 1;
         let mut command = self.place.command(arguments);
-        command.arg("--json").arg("--dir").arg(&self.place.0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.arg("--json").arg("--dir").arg(dir).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let read = |from: &mut dyn Read| {
@@ -121,28 +143,26 @@ impl Site {
             let _ = from.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        let (out, err) = std::thread::scope(|scope| {
+        let (code, out, err) = std::thread::scope(|scope| {
+            // Ended before the scope waits for the readers.
+            let mut child = Running(child);
             let out = scope.spawn(|| read(&mut out));
             let err = scope.spawn(|| read(&mut err));
             let begun = Instant::now();
-            while child.try_wait().unwrap().is_none() {
-                if begun.elapsed() > PATIENCE {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    panic!("stele {arguments:?} did not end within {PATIENCE:?}: {}", err.join().unwrap());
+            let status = loop {
+                match child.0.try_wait().unwrap() {
+                    Some(status) => break status,
+                    None if begun.elapsed() > PATIENCE => {
+                        panic!("stele {arguments:?} does not end within {PATIENCE:?}; today: {:?}", self.story)
+                    }
+                    None => pause(20),
                 }
-                pause(20);
-            }
-            (out.join().unwrap(), err.join().unwrap())
+            };
+            (status.code().unwrap_or(-1), out.join().unwrap(), err.join().unwrap())
         });
-        let code = child.wait().unwrap().code().unwrap_or(-1);
-        let said = Said { code, out, err };
-        assert!(
-            !["panicked", "defect of Stele"].iter().any(|word| said.err.contains(word)),
-            "stele {arguments:?}: {}",
-            said.err
-        );
-        said
+        let bad = NEVER.iter().find(|word| err.contains(**word) || out.contains(**word));
+        assert!(bad.is_none(), "stele {arguments:?} answers {bad:?}: {err}{out}; today: {:?}", self.story);
+        Said { code, out, err }
     }
 
     /// Runs a command that must end with one of these codes.
@@ -151,11 +171,12 @@ impl Site {
         let said = self.run(arguments);
         assert!(
             codes.contains(&said.code),
-            "stele {} ended with {} and not with {codes:?}: {}{}",
+            "stele {} ended with {} and not with {codes:?}: {}{}; today: {:?}",
             arguments.join(" "),
             said.code,
             said.err,
-            said.out
+            said.out,
+            self.story
         );
         said
     }
@@ -177,7 +198,9 @@ impl Site {
     fn consider(&mut self, status: &Value) {
         for alarm in list(&status["standing"]) {
             let (kind, subject) = (text(&alarm["kind"]), text(&alarm["subject"]));
-            *self.tally.standing.entry(kind.to_owned()).or_default() += 1;
+            if self.seen.insert((kind.to_owned(), subject.to_owned())) {
+                *self.tally.alarms_seen.entry(kind.to_owned()).or_default() += 1;
+            }
             if kind == "drive-slow" {
                 continue;
             }
@@ -250,6 +273,26 @@ impl Site {
         let bad: Vec<&str> = new.lines().filter(|line| word.iter().any(|word| line.contains(word))).collect();
         assert!(bad.is_empty(), "the server's log says: {bad:#?}");
         self.read_of_log = log.len();
+    }
+}
+
+/// A command that does not outlive the campaign.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // The place leaves its files after a panic.
+        if std::env::var_os(KEEP).is_none() {
+            drop(self.server.take());
+            let _ = std::fs::remove_dir_all(&self.place.0);
+        }
     }
 }
 
@@ -343,8 +386,10 @@ pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-/// Yields the machine for so many milliseconds: an event on drives lasts a while.
+/// Yields the machine for so many milliseconds: an event on drives lasts a while. A signal ends the campaign here.
+#[track_caller]
 pub fn pause(milliseconds: u64) {
+    assert!(!INTERRUPTED.load(Ordering::Relaxed), "a signal ended the campaign");
     let end = Instant::now() + Duration::from_millis(milliseconds);
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         std::thread::park_timeout(left);
