@@ -5,6 +5,7 @@ pub mod footers;
 pub mod locks;
 pub mod trees;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zeroize::Zeroizing;
@@ -33,6 +34,10 @@ pub trait Surroundings: Send + Sync {
 
     /// Seconds since any fixed moment.
     fn elapsed(&self) -> u64;
+
+    /// Nanoseconds since 1970 by the agent's clock. They order snapshots that the store dates by the same second, and
+    /// decide nothing else.
+    fn instant(&self) -> u64;
 }
 
 /// The parameters of a repository, readable by everyone.
@@ -136,7 +141,8 @@ impl Closed {
         Ok(Closed { header: Header::decode(&header)?, store, surroundings })
     }
 
-    /// The snapshots, oldest first.
+    /// The snapshots, oldest first. Those of one second are in the order of their names; with the key,
+    /// [`Repository::snapshots`] knows better.
     pub fn snapshots(&self) -> Result<Vec<Dated>> {
         let mut found = Vec::new();
         self.store.list(Folder::Snapshots, &mut |listed| {
@@ -283,6 +289,27 @@ impl Repository {
             return Err(BackupError::Refused("this is the last key; add another one first".to_owned()));
         }
         self.store.remove(found)
+    }
+
+    /// The snapshots, oldest first. The store dates them in whole seconds; those of one second are in the order of their
+    /// ends by the agents' clocks. One that cannot be read comes first in its second, so it is never the latest of them.
+    pub fn snapshots(&self) -> Result<Vec<Dated>> {
+        let mut found = self.closed.snapshots()?;
+        for together in found.chunk_by_mut(|a, b| a.stored == b.stored).filter(|together| together.len() > 1) {
+            let ended = together.iter().map(|dated| Ok((dated.id, self.finished(&dated.id)?)));
+            let ended = ended.collect::<Result<BTreeMap<SnapshotId, u64>>>()?;
+            together.sort_by_key(|dated| (ended.get(&dated.id).copied(), dated.id));
+        }
+        Ok(found)
+    }
+
+    /// The end of a snapshot by its agent's clock. Zero: it cannot be read.
+    fn finished(&self, id: &SnapshotId) -> Result<u64> {
+        match self.snapshot(id) {
+            Ok(snapshot) => Ok(snapshot.description.finished),
+            Err(BackupError::Damaged(_) | BackupError::Missing(_)) => Ok(0),
+            Err(error) => Err(error),
+        }
     }
 
     pub fn snapshot(&self, id: &SnapshotId) -> Result<Snapshot> {

@@ -82,6 +82,11 @@ impl Surroundings for Machine {
         // A clock that fails later shows the longest time: a session then counts as ended, which only costs a repetition.
         if self.has_uptime { uptime().unwrap_or(u64::MAX) } else { self.begun.elapsed().as_secs() }
     }
+
+    fn instant(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
 }
 
 fn uptime() -> Option<u64> {
