@@ -175,18 +175,18 @@ impl Closed {
         Ok(found)
     }
 
+    /// The keys, oldest first, and no more than a repository may have.
     fn wrapped_keys(&self) -> Result<Vec<(Name, WrappedKey)>> {
         let mut names = Vec::new();
         self.store.list(Folder::Keys, &mut |listed| {
-            names.push(listed.name);
+            names.push((listed.stored, listed.name));
             Ok(())
         })?;
+        // The oldest first: keys that an intruder planted neither keep the others from opening nor cost attempts.
         names.sort();
-        if names.len() > KEYS_MAX {
-            return Err(BackupError::Damaged(format!("the repository has more than {KEYS_MAX} keys")));
-        }
+        names.truncate(KEYS_MAX);
         // A damaged key must not keep the others from opening.
-        let read = names.into_iter().filter_map(|name| {
+        let read = names.into_iter().filter_map(|(_, name)| {
             let bytes = self.store.get(&name, KEY_BYTES_MAX).ok()?;
             Some((name, WrappedKey::decode(&bytes).ok()?))
         });

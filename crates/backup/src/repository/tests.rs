@@ -84,3 +84,18 @@ fn snapshots_of_one_second_are_in_the_order_of_their_ends() {
     saved[..8].rotate_right(1);
     assert_eq!(listed(&repository), saved);
 }
+
+#[test]
+fn planted_keys_keep_no_password_from_opening() {
+    let (made, store) = repository(1);
+    store.set_now(1_000_001);
+    let secret = Zeroizing::new([7; 32]);
+    for number in 0..KEYS_MAX as u64 + 6 {
+        // Their names come first, and the password opens each of them.
+        let planted = WrappedKey::new(&secret, PASSWORD, "planted", Cost::LEAST, [9; 32]).unwrap();
+        store.create(&Name::of(Folder::Keys, &number.to_be_bytes()), &planted.encode()).unwrap();
+    }
+    let opened = Repository::open(store, stage(2), PASSWORD).unwrap();
+    assert_eq!(opened.keys.secret(), made.keys.secret());
+    assert!(matches!(opened.add_key(b"new", "new", Cost::LEAST), Err(BackupError::Full(_))));
+}
