@@ -265,7 +265,8 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
     issues.sort_by(|a, b| a.path.cmp(&b.path));
     let mut counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
     (counts.bytes_new, counts.bytes_stored) = (packed.bytes_new, packed.bytes_stored);
-    let description = Description { counts, problems, issues, tree, ..request };
+    let finished = repository.surroundings.instant();
+    let description = Description { finished, counts, problems, issues, tree, ..request };
     progress.check()?;
     session.check()?;
     let snapshot = Snapshot { references: packed.references, description };

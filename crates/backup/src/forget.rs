@@ -33,6 +33,8 @@ pub struct Candidate {
     pub id: SnapshotId,
     /// By the store's clock.
     pub stored: u64,
+    /// The end by the agent's clock, see [`crate::snapshot::Description::finished`]. It orders those of one second.
+    pub finished: u64,
     /// Host and paths.
     pub series: (String, Vec<Vec<u8>>),
     pub tags: Vec<String>,
@@ -58,7 +60,7 @@ pub fn judge(candidates: Vec<Candidate>, policy: &Policy) -> Result<Vec<Judged>>
     }
     let mut judged = Vec::new();
     for mut members in series.into_values() {
-        members.sort_by_key(|candidate| std::cmp::Reverse((candidate.stored, candidate.id)));
+        members.sort_by_key(|candidate| std::cmp::Reverse((candidate.stored, candidate.finished, candidate.id)));
         judged.extend(judge_series(members, policy));
     }
     Ok(judged)
@@ -75,7 +77,8 @@ pub fn named(
     let found = names.iter().map(|id| all.iter().find(|dated| dated.id == *id).ok_or_else(|| missing(id)));
     let found = found.collect::<Result<Vec<&Dated>>>()?;
     let judged = found.into_iter().map(|dated| {
-        let unread = Candidate { id: dated.id, stored: dated.stored, series: Default::default(), tags: Vec::new() };
+        let unread =
+            Candidate { id: dated.id, stored: dated.stored, finished: 0, series: Default::default(), tags: Vec::new() };
         Judged { candidate: describe(dated).unwrap_or(unread), kept_by: Vec::new() }
     });
     Ok(judged.collect())

@@ -14,6 +14,7 @@
 //! A crash behind each step leaves segments that the next prune finds again. It removes whole segments only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::crypt::ChunkId;
 use crate::error::{BackupError, Result};
@@ -53,17 +54,39 @@ pub struct Pruned {
 
 /// Whether a segment that was condemned in `condemned` may be removed in `epoch`.
 fn is_due(condemned: u64, epoch: u64, oldest_session: Option<u64>) -> bool {
-    condemned + EPOCHS <= epoch && oldest_session.is_none_or(|session| session >= condemned)
+    condemned.saturating_add(EPOCHS) <= epoch && oldest_session.is_none_or(|session| session >= condemned)
+}
+
+/// What a running prune has removed so far.
+#[derive(Default, Debug)]
+pub struct Progress {
+    pub segments: AtomicU64,
+    pub bytes: AtomicU64,
+    /// Bytes of the segments that it removes. Zero: unknown yet, or none.
+    pub bytes_expected: AtomicU64,
+    /// Set to end the prune early. The next one goes on.
+    pub stop: AtomicBool,
+}
+
+impl Progress {
+    fn check(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(BackupError::Stopped) } else { Ok(()) }
+    }
 }
 
 /// Runs one prune. With `dry_run` it changes nothing.
 pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
+    run_with(repository, dry_run, &Progress::default())
+}
+
+pub fn run_with(repository: &Closed, dry_run: bool, progress: &Progress) -> Result<Pruned> {
     let latest = repository.epoch()?;
     let (live, ended) = repository.sessions()?;
     let oldest = live.iter().map(|session| session.epoch).min();
     let mut needed = References::default();
     let snapshots = repository.snapshots()?;
     for dated in &snapshots {
+        progress.check()?;
         // Without this snapshot's list its segments would pass for unneeded.
         let references = repository.references(&dated.id).map_err(|error| match error {
             BackupError::Damaged(text) => BackupError::Damaged(format!(
@@ -78,7 +101,9 @@ pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
     }
     let segments: BTreeMap<SegmentId, u64> = repository.segments()?.into_iter().collect();
     let (repaired, lost) = repaired(repository, &needed, &segments)?;
-    let number = latest.number + 1;
+    // No repository gets there by pruning: a writer planted the number.
+    let last = || BackupError::Damaged(format!("{} is the last possible epoch", Name::epoch(latest.number).text()));
+    let number = latest.number.checked_add(1).ok_or_else(last)?;
     let mut pruned = Pruned {
         epoch: number,
         snapshots: snapshots.len() as u64,
@@ -101,15 +126,18 @@ pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
         if is_due(since, number, oldest) {
             due.push((segment, size));
         } else {
-            pruned.waiting += u64::from(since + EPOCHS <= number);
+            pruned.waiting += u64::from(since.saturating_add(EPOCHS) <= number);
         }
     }
     if dry_run {
         (pruned.removed, pruned.removed_bytes) = (due.len() as u64, due.iter().map(|(_, size)| size).sum());
         return Ok(pruned);
     }
+    progress.check()?;
     repository.advance(&Epoch { number, condemned })?;
+    progress.bytes_expected.store(due.iter().map(|(_, size)| size).sum(), Ordering::Relaxed);
     for (segment, size) in due {
+        progress.check()?;
         match remove(repository, &segment)? {
             Gone::Removed => {
                 pruned.removed += 1;
@@ -118,6 +146,8 @@ pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
             Gone::Locked => pruned.locked += 1,
             Gone::Refused => pruned.refused += 1,
         }
+        progress.segments.fetch_add(1, Ordering::Relaxed);
+        progress.bytes.fetch_add(size, Ordering::Relaxed);
     }
     // The sessions that have ended, and all epochs but the last. A session that was silent for a day has lapsed and can
     // commit no more, even if its agent renews it at this moment.

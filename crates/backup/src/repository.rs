@@ -5,6 +5,7 @@ pub mod footers;
 pub mod locks;
 pub mod trees;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zeroize::Zeroizing;
@@ -33,6 +34,10 @@ pub trait Surroundings: Send + Sync {
 
     /// Seconds since any fixed moment.
     fn elapsed(&self) -> u64;
+
+    /// Nanoseconds since 1970 by the agent's clock. They order snapshots that the store dates by the same second, and
+    /// decide nothing else.
+    fn instant(&self) -> u64;
 }
 
 /// The parameters of a repository, readable by everyone.
@@ -136,7 +141,8 @@ impl Closed {
         Ok(Closed { header: Header::decode(&header)?, store, surroundings })
     }
 
-    /// The snapshots, oldest first.
+    /// The snapshots, oldest first. Those of one second are in the order of their names; with the key,
+    /// [`Repository::snapshots`] knows better.
     pub fn snapshots(&self) -> Result<Vec<Dated>> {
         let mut found = Vec::new();
         self.store.list(Folder::Snapshots, &mut |listed| {
@@ -169,18 +175,18 @@ impl Closed {
         Ok(found)
     }
 
+    /// The keys, oldest first, and no more than a repository may have.
     fn wrapped_keys(&self) -> Result<Vec<(Name, WrappedKey)>> {
         let mut names = Vec::new();
         self.store.list(Folder::Keys, &mut |listed| {
-            names.push(listed.name);
+            names.push((listed.stored, listed.name));
             Ok(())
         })?;
+        // The oldest first: keys that an intruder planted neither keep the others from opening nor cost attempts.
         names.sort();
-        if names.len() > KEYS_MAX {
-            return Err(BackupError::Damaged(format!("the repository has more than {KEYS_MAX} keys")));
-        }
+        names.truncate(KEYS_MAX);
         // A damaged key must not keep the others from opening.
-        let read = names.into_iter().filter_map(|name| {
+        let read = names.into_iter().filter_map(|(_, name)| {
             let bytes = self.store.get(&name, KEY_BYTES_MAX).ok()?;
             Some((name, WrappedKey::decode(&bytes).ok()?))
         });
@@ -283,6 +289,27 @@ impl Repository {
             return Err(BackupError::Refused("this is the last key; add another one first".to_owned()));
         }
         self.store.remove(found)
+    }
+
+    /// The snapshots, oldest first. The store dates them in whole seconds; those of one second are in the order of their
+    /// ends by the agents' clocks. One that cannot be read comes first in its second, so it is never the latest of them.
+    pub fn snapshots(&self) -> Result<Vec<Dated>> {
+        let mut found = self.closed.snapshots()?;
+        for together in found.chunk_by_mut(|a, b| a.stored == b.stored).filter(|together| together.len() > 1) {
+            let ended = together.iter().map(|dated| Ok((dated.id, self.finished(&dated.id)?)));
+            let ended = ended.collect::<Result<BTreeMap<SnapshotId, u64>>>()?;
+            together.sort_by_key(|dated| (ended.get(&dated.id).copied(), dated.id));
+        }
+        Ok(found)
+    }
+
+    /// The end of a snapshot by its agent's clock. Zero: it cannot be read.
+    fn finished(&self, id: &SnapshotId) -> Result<u64> {
+        match self.snapshot(id) {
+            Ok(snapshot) => Ok(snapshot.description.finished),
+            Err(BackupError::Damaged(_) | BackupError::Missing(_)) => Ok(0),
+            Err(error) => Err(error),
+        }
     }
 
     pub fn snapshot(&self, id: &SnapshotId) -> Result<Snapshot> {

@@ -48,6 +48,8 @@ pub struct Options {
 pub struct Progress {
     pub files: AtomicU64,
     pub bytes: AtomicU64,
+    /// Bytes of the snapshot. Zero: a part of it is restored, and its length is unknown.
+    pub bytes_expected: AtomicU64,
     pub stop: AtomicBool,
 }
 
@@ -176,6 +178,9 @@ fn run_in(
         done: Restored::default(),
     };
     let mut found_any = options.within.is_empty();
+    if found_any && options.include.is_empty() && options.exclude.is_empty() {
+        progress.bytes_expected.store(description.counts.bytes, Ordering::Relaxed);
+    }
     let mut walk = Walk::new(indexed, description, &options.within);
     loop {
         // Behind a damaged chunk of the tree the walk goes on with the next one.
@@ -313,6 +318,8 @@ impl Restore<'_, '_> {
         };
         if let Some(identity) = complete {
             self.done.files_kept += 1;
+            job.progress.files.fetch_add(1, Ordering::Relaxed);
+            job.progress.bytes.fetch_add(size, Ordering::Relaxed);
             return self.without_chunks(path, size, metadata, identity);
         }
         if !matches!(present, Some(Present::No)) && job.settle(&path, job.target.remove(&path))?.is_none() {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The name of a snapshot is the BLAKE3 hash of its bytes. The store's clock dates it: the description has the agent's
-//! time too, but nothing is decided by that. The description opens only behind the references that it was sealed with,
+//! time too. It decides only the order of snapshots that the store dates by the same second. The description opens only behind the references that it was sealed with,
 //! so no writer without the key makes a new snapshot of an old one. Those of the first version, which are still read,
 //! were not bound; a beginning long before the store's date shows such a forgery, see [`Description::doubt`].
 
@@ -22,8 +22,12 @@ const MAGIC_UNBOUND: [u8; 8] = *b"STLBSNP1";
 const BACKUP_SECONDS_MAX: u64 = 14 * 86_400;
 /// Bytes of the longest snapshot: about 100 million files.
 pub const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
+/// Nanoseconds of a second.
+const NANOS: u64 = 1_000_000_000;
 const PURPOSE: &str = "snapshot";
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
+/// The first version of the description has no end.
+const VERSION_ENDLESS: u64 = 1;
 /// Paths, tags and excludes of one snapshot.
 const WORDS_MAX: usize = 10_000;
 /// Problems that a snapshot lists, with paths and texts that are cut at their limits. Their number has no limit.
@@ -82,6 +86,8 @@ pub struct Description {
     pub program: String,
     /// Beginning of the backup by the agent's clock: seconds since 1970.
     pub begun: u64,
+    /// End of the backup by the agent's clock: nanoseconds since 1970. Those of the first version have their beginning.
+    pub finished: u64,
     /// The paths that were saved.
     pub paths: Vec<Vec<u8>>,
     pub tags: Vec<String>,
@@ -132,6 +138,7 @@ impl Description {
             put_bytes(&mut bytes, text.as_bytes());
         }
         put_varint(&mut bytes, self.begun);
+        put_varint(&mut bytes, self.finished);
         put_varint(&mut bytes, self.paths.len() as u64);
         self.paths.iter().for_each(|path| put_bytes(&mut bytes, path));
         for words in [&self.tags, &self.excludes] {
@@ -159,7 +166,8 @@ impl Description {
 
     fn decode(bytes: &[u8]) -> Result<Description> {
         let mut decoder = Decoder::new(bytes, "snapshot description");
-        if decoder.varint()? != VERSION {
+        let version = decoder.varint()?;
+        if version != VERSION && version != VERSION_ENDLESS {
             return Err(decoder.damaged("it is of another version"));
         }
         let mut is = Description {
@@ -168,6 +176,10 @@ impl Description {
             program: text(&mut decoder)?,
             begun: decoder.varint()?,
             ..Description::default()
+        };
+        is.finished = match version {
+            VERSION_ENDLESS => is.begun.saturating_mul(NANOS),
+            _ => decoder.varint()?,
         };
         for _ in 0..decoder.up_to(WORDS_MAX as u64)? {
             is.paths.push(decoder.bytes(PATH_MAX)?.to_vec());

@@ -17,6 +17,8 @@ use crate::store::memory::Memory;
 pub struct Stage {
     dice: Mutex<Dice>,
     pub elapsed: AtomicU64,
+    /// The agent's clock. Each look at it takes a nanosecond.
+    pub instant: AtomicU64,
 }
 
 impl Surroundings for Stage {
@@ -27,10 +29,18 @@ impl Surroundings for Stage {
     fn elapsed(&self) -> u64 {
         self.elapsed.load(Ordering::Relaxed)
     }
+
+    fn instant(&self) -> u64 {
+        self.instant.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 pub fn stage(seed: u64) -> Arc<Stage> {
-    Arc::new(Stage { dice: Mutex::new(Dice::new(seed)), elapsed: AtomicU64::new(0) })
+    Arc::new(Stage {
+        dice: Mutex::new(Dice::new(seed)),
+        elapsed: AtomicU64::new(0),
+        instant: AtomicU64::new(1_000_000_000_000_000),
+    })
 }
 
 pub const SMALL: Making = Making {

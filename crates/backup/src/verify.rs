@@ -31,6 +31,8 @@ pub struct Progress {
     pub segments: AtomicU64,
     pub segments_expected: AtomicU64,
     pub bytes: AtomicU64,
+    /// Bytes of all segments. Zero: they are not read.
+    pub bytes_expected: AtomicU64,
     pub stop: AtomicBool,
 }
 
@@ -75,7 +77,7 @@ pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Progr
     let segments = repository.segments()?;
     verified.segments = segments.len() as u64;
     if data {
-        progress.segments_expected.store(segments.len() as u64, Ordering::Relaxed);
+        expect(progress, &segments);
         read_all(repository, &segments, workers, progress, &mut verified)?;
     }
     // Condemned segments are there until they are removed.
@@ -96,6 +98,11 @@ pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Progr
         }
     }
     Ok(verified)
+}
+
+fn expect(progress: &Progress, segments: &[(SegmentId, u64)]) {
+    progress.segments_expected.store(segments.len() as u64, Ordering::Relaxed);
+    progress.bytes_expected.store(segments.iter().map(|(_, size)| size).sum(), Ordering::Relaxed);
 }
 
 fn check_snapshot(
@@ -334,7 +341,7 @@ fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<O
 /// Compares every segment with its name, without the key. Gives those that differ.
 pub fn scrub(repository: &Closed, progress: &Progress) -> Result<Vec<(SegmentId, String)>> {
     let segments = repository.segments()?;
-    progress.segments_expected.store(segments.len() as u64, Ordering::Relaxed);
+    expect(progress, &segments);
     let mut damaged = Vec::new();
     for (id, size) in segments {
         if progress.stop.load(Ordering::Relaxed) {

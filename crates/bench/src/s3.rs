@@ -9,7 +9,7 @@
 //! source. A ratio to them is meaningful only on that machine.
 
 mod client;
-mod server;
+pub mod server;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

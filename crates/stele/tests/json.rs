@@ -220,6 +220,14 @@ fn what_is_printed_for_machines_is_documented() {
     one("stele upgrade check", &["upgrade", "check"]);
     let doctor = place.stele(&["doctor", "--json"]);
     let text = String::from_utf8(doctor.stdout).unwrap();
+    let checking = [&["backup", "verify", "--data", "--progress", "--json"], &at[..]].concat();
+    for arguments in [checking, [&["backup", "prune", "--progress", "--json"], &at[..]].concat()] {
+        let told = place.command(&arguments).output().unwrap();
+        let told = String::from_utf8(told.stderr).unwrap();
+        let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(!told.is_empty(), "{arguments:?}");
+        check("Progress of backups", &told, &mut mistakes);
+    }
     check("stele doctor", &[serde_json::from_str(text.lines().next().unwrap()).unwrap()], &mut mistakes);
     let records = String::from_utf8(place.stele(&["audit", "show", "--json"]).stdout).unwrap();
     let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

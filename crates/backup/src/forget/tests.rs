@@ -7,7 +7,13 @@ const START: u64 = 1_767_225_600;
 fn candidate(number: u64, stored: u64) -> Candidate {
     let mut id = [0; 32];
     id[..8].copy_from_slice(&number.to_be_bytes());
-    Candidate { id: SnapshotId(id), stored, series: ("host".to_owned(), vec![b"srv".to_vec()]), tags: Vec::new() }
+    Candidate {
+        id: SnapshotId(id),
+        stored,
+        finished: 0,
+        series: ("host".to_owned(), vec![b"srv".to_vec()]),
+        tags: Vec::new(),
+    }
 }
 
 /// Hours since the start of the snapshots that are kept, of one every six hours for 100 days.
@@ -57,6 +63,24 @@ fn snapshots_of_a_thousand_times_in_a_day_do_not_push_out_older_days() {
     all.extend((0..1000).map(|number| candidate(100 + number, START + 10 * 24 * HOUR + number)));
     let judged = judge(all, &Policy { daily: 11, ..Policy::default() }).unwrap();
     assert_eq!(judged.iter().filter(|is| !is.kept_by.is_empty()).count(), 11);
+}
+
+#[test]
+fn of_one_second_the_last_to_end_is_the_latest() {
+    let check = |stored: [u64; 2], finished: [u64; 2], expected: usize| {
+        // The name must not decide: both orders of names have the same outcome.
+        for names in [[1, 2], [2, 1]] {
+            let made = |at: usize| Candidate { finished: finished[at], ..candidate(names[at], START + stored[at]) };
+            let judged = judge(vec![made(0), made(1)], &Policy { last: 1, ..Policy::default() }).unwrap();
+            let kept: Vec<&Candidate> =
+                judged.iter().filter(|is| !is.kept_by.is_empty()).map(|is| &is.candidate).collect();
+            assert_eq!(kept, [&made(expected)], "{stored:?} {finished:?}");
+        }
+    };
+    check([0, 0], [5, 6], 1);
+    check([0, 0], [6, 5], 0);
+    // The store's clock counts first: an agent with a wrong clock pushes out nothing.
+    check([0, 1], [u64::MAX, 0], 1);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::repository::epochs::SESSION_SECONDS;
+use crate::repository::epochs::{Epoch, SESSION_SECONDS};
 use crate::store::Store;
 use crate::store::memory::Memory;
 use crate::testing::{Temporary, picture, random, repository, restore, save};
@@ -213,4 +213,26 @@ fn prune_condemns_nothing_while_a_needed_segment_is_lost() {
         store.remove(&Name::of(Folder::Snapshots, &first.id.0)).unwrap();
         assert!(run(&repository, false).unwrap().condemned > 0);
     }
+}
+
+#[test]
+fn a_planted_epoch_removes_nothing() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 60_000));
+    let saved = save(&repository, &folder.0).unwrap();
+    crate::forget::remove(&repository, &saved.id).unwrap();
+    let before = store.names(Folder::Segments);
+    let first = SegmentId(before[0].id().unwrap());
+    let planted = Epoch { number: u64::MAX, condemned: [(first, u64::MAX - 1)].into() };
+    repository.advance(&planted).unwrap();
+    let Err(BackupError::Damaged(text)) = run(&repository, false) else { panic!("prune went on") };
+    assert!(text.contains("epochs/ffffffffffffffff"), "{text}");
+    assert_eq!(store.names(Folder::Segments), before);
+    // Nor does one whose number is not that of its name.
+    store.damage(&Name::epoch(u64::MAX), |bytes| *bytes = Vec::new());
+    assert!(run(&repository, false).is_err());
+    store.remove(&Name::epoch(u64::MAX)).unwrap();
+    (0..3).for_each(|_| drop(run(&repository, false).unwrap()));
+    assert!(store.names(Folder::Segments).is_empty());
 }

@@ -117,7 +117,11 @@ impl Closed {
             Ok(())
         })?;
         let Some(name) = latest else { return Ok(Epoch::default()) };
-        Epoch::decode(&self.store.get(&name, EPOCH_BYTES_MAX)?)
+        let epoch = Epoch::decode(&self.store.get(&name, EPOCH_BYTES_MAX)?)?;
+        match Name::epoch(epoch.number) == name {
+            true => Ok(epoch),
+            false => Err(BackupError::Damaged(format!("{} is an epoch of another number", name.text()))),
+        }
     }
 
     /// Stores the next epoch. If another prune did so first, this one must not go on.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::keyring::{escrow, parse_escrow};
 use crate::store::memory::Memory;
-use crate::testing::{PASSWORD, SMALL, repository, stage};
+use crate::testing::{PASSWORD, SMALL, Temporary, repository, save, stage};
 
 #[test]
 fn only_a_password_of_the_repository_opens_it() {
@@ -53,4 +53,49 @@ fn a_damaged_header_or_key_is_noticed() {
     assert!(store.damage(&key, |bytes| bytes[30] ^= 1));
     let opened = Repository::open(store, stage(2), PASSWORD);
     assert!(matches!(opened.map(drop), Err(BackupError::WrongPassword)));
+}
+
+#[test]
+fn snapshots_of_one_second_are_in_the_order_of_their_ends() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    let mut saved = Vec::new();
+    for number in 0..8 {
+        folder.write("file", format!("content {number}"));
+        let next = save(&repository, &folder.0).unwrap();
+        // The parent is the latest one.
+        assert_eq!(next.parent, saved.last().copied(), "{number}");
+        saved.push(next.id);
+    }
+    let listed = |repository: &Repository| {
+        repository.snapshots().unwrap().into_iter().map(|dated| dated.id).collect::<Vec<SnapshotId>>()
+    };
+    assert_eq!(listed(&repository), saved);
+    // The second of the store decides first, whatever the clock of the agent shows.
+    let behind = stage(2);
+    behind.instant.store(5, std::sync::atomic::Ordering::Relaxed);
+    let late = Repository::open(store.clone(), behind, PASSWORD).unwrap();
+    store.set_now(1_000_001);
+    folder.write("file", "of a slow clock");
+    saved.push(save(&late, &folder.0).unwrap().id);
+    assert_eq!(listed(&repository), saved);
+    // One that cannot be read is the latest of its second only if it is alone.
+    store.damage(&Name::of(Folder::Snapshots, &saved[7].0), |bytes| bytes[40] ^= 1);
+    saved[..8].rotate_right(1);
+    assert_eq!(listed(&repository), saved);
+}
+
+#[test]
+fn planted_keys_keep_no_password_from_opening() {
+    let (made, store) = repository(1);
+    store.set_now(1_000_001);
+    let secret = Zeroizing::new([7; 32]);
+    for number in 0..KEYS_MAX as u64 + 6 {
+        // Their names come first, and the password opens each of them.
+        let planted = WrappedKey::new(&secret, PASSWORD, "planted", Cost::LEAST, [9; 32]).unwrap();
+        store.create(&Name::of(Folder::Keys, &number.to_be_bytes()), &planted.encode()).unwrap();
+    }
+    let opened = Repository::open(store, stage(2), PASSWORD).unwrap();
+    assert_eq!(opened.keys.secret(), made.keys.secret());
+    assert!(matches!(opened.add_key(b"new", "new", Cost::LEAST), Err(BackupError::Full(_))));
 }

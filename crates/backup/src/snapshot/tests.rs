@@ -118,6 +118,23 @@ fn a_snapshot_of_the_first_version_is_still_read() {
 }
 
 #[test]
+fn a_description_without_an_end_ended_when_it_began() {
+    let is = Description { begun: 7, finished: 9 * NANOS, ..snapshot().description };
+    let mut bytes = is.encode();
+    assert_eq!(Description::decode(&bytes), Ok(is.clone()));
+    // The first version: another number, and no end behind the beginning.
+    let beginning = 1 + 5 + 1 + 1;
+    assert_eq!((bytes[0], bytes[beginning]), (2, 7));
+    let mut end = Vec::new();
+    put_varint(&mut end, is.finished);
+    bytes.drain(beginning + 1..beginning + 1 + end.len());
+    bytes[0] = 1;
+    assert_eq!(Description::decode(&bytes), Ok(Description { finished: 7 * NANOS, ..is }));
+    bytes[0] = 3;
+    assert!(Description::decode(&bytes).is_err());
+}
+
+#[test]
 fn a_description_opens_with_its_own_references_only() {
     let (_, whole) = snapshot().encode(&REPOSITORY, &keys(), [2; 32]).unwrap();
     // Who has no key makes a new snapshot of an old one, with other references or in the first version.

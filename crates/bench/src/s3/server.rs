@@ -30,7 +30,10 @@ impl Server {
         let dir = own.with_file_name(format!("bench-s3-{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let (child, said) = launch(&program, &dir)?;
-        let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        // Without a terminal the keys are in a file.
+        let file = said.get("key_file").and_then(Value::as_str).and_then(|path| fs::read(path).ok());
+        let keys = file.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_else(|| said.clone());
+        let text = |name: &str| keys.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         Ok(Server {
             process: child.id(),
             child,
@@ -40,6 +43,14 @@ impl Server {
             program,
             dir,
         })
+    }
+
+    /// Makes a bucket.
+    pub fn make_bucket(&self, name: &str) -> Result<(), String> {
+        let mut command = Command::new(&self.program);
+        command.args(["bucket", "create", name, "--dir"]).arg(&self.dir).env_remove("STELE_DIR");
+        let made = command.output().map_err(|error| format!("cannot start {}: {error}", self.program.display()))?;
+        if made.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&made.stderr).into_owned()) }
     }
 
     /// Kills the server with requests under way, starts it again, and returns the time until it is ready.

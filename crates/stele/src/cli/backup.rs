@@ -106,6 +106,8 @@ lacks is removed. Owners need root. Exit code 3: some files could not be restore
         /// Compare the content with the snapshot
         #[arg(long)]
         verify: bool,
+        #[command(flatten)]
+        telling: Telling,
     },
     /// Mount the snapshots as a read-only file system, until Ctrl-C
     #[command(after_help = "\
@@ -140,6 +142,8 @@ damaged chunks: the next backup that has their content stores them again. Exit c
         /// Compare segments with their names only, without the key
         #[arg(long, conflicts_with = "data")]
         without_password: bool,
+        #[command(flatten)]
+        telling: Telling,
     },
     /// Remove snapshots, by rules or by name; their content goes with `stele backup prune`
     Forget(Box<Forget>),
@@ -157,10 +161,20 @@ runs that began earlier.")]
         /// Only say what would be done
         #[arg(long)]
         dry_run: bool,
+        #[command(flatten)]
+        telling: Telling,
     },
     /// Passwords of a repository, and the escrow of its key
     #[command(subcommand)]
     Key(Key),
+}
+
+/// Whether the progress is told without a terminal too.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Telling {
+    /// Tell the progress on standard error every second, also without a terminal; with --json as one object a line
+    #[arg(long)]
+    pub progress: bool,
 }
 
 /// The repository, and the way to its password.
@@ -225,6 +239,7 @@ Examples:
   pg_dump app | stele backup run --stdin-name app.sql
   stele backup run /srv --before 'systemctl stop app' --after 'systemctl start app'
   stele backup run /srv --keep-until 90d
+  stele backup run /srv --progress --json 2>progress.log
 
 Patterns are those of restic: `*.o`, `/home/*/tmp`, `a/**/b`, and `!keep` takes back. A file whose size, times and
 inode are those of the previous snapshot of the same paths is not read. Exit code 3: the snapshot was made, but files
@@ -281,6 +296,8 @@ pub struct Run {
     /// Command to run afterwards, in any case; STELE_BACKUP_EXIT has the exit code
     #[arg(long, value_name = "COMMAND")]
     pub after: Option<String>,
+    #[command(flatten)]
+    pub telling: Telling,
 }
 
 #[derive(Args, Debug)]

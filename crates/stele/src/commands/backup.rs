@@ -49,14 +49,15 @@ fn on(json: bool, command: Backup) -> Outcome<()> {
         Backup::Diff { place, first, second, path } => {
             show::diff(json, &open(&place)?, &first, &second, path.as_deref())
         }
-        Backup::Restore { place, snapshot, to, include, exclude, verify } => {
-            run::restore(json, &open(&place)?, &snapshot, &to, &include, &exclude, verify)
+        Backup::Restore { place, snapshot, to, include, exclude, verify, telling } => {
+            let selected = run::Selected { to: &to, include: &include, exclude: &exclude, verify };
+            run::restore(Watch::begin(json, telling), &open(&place)?, &snapshot, &selected)
         }
         Backup::Mount { place, directory } => mount::run(json, &open(&place)?, &directory),
-        Backup::Verify { place, without_password: true, .. } => scrub(json, &place),
-        Backup::Verify { place, data, .. } => verify(json, &open(&place)?, data),
+        Backup::Verify { place, without_password: true, telling, .. } => scrub(Watch::begin(json, telling), &place),
+        Backup::Verify { place, data, telling, .. } => verify(Watch::begin(json, telling), &open(&place)?, data),
         Backup::Forget(command) => forget::forget(json, &command),
-        Backup::Prune { place, dry_run } => prune(json, &place, dry_run),
+        Backup::Prune { place, dry_run, telling } => prune(Watch::begin(json, telling), &place, dry_run),
         Backup::Key(command) => key::run(json, command),
     }
 }
@@ -81,6 +82,11 @@ impl Surroundings for Machine {
     fn elapsed(&self) -> u64 {
         // A clock that fails later shows the longest time: a session then counts as ended, which only costs a repetition.
         if self.has_uptime { uptime().unwrap_or(u64::MAX) } else { self.begun.elapsed().as_secs() }
+    }
+
+    fn instant(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -272,8 +278,7 @@ fn incomplete(what: &str, problems: u64, issues: &[Issue]) -> Outcome<()> {
     Err(Failure::new(Kind::Incomplete, format!("{what}; {problems} problems are listed above")))
 }
 
-fn verify(json: bool, repository: &Repository, data: bool) -> Outcome<()> {
-    let watch = Watch::begin(json);
+fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
     let progress = Arc::new(verify::Progress::default());
     let shown = Arc::clone(&progress);
     let stop = Arc::clone(&progress);
@@ -283,7 +288,7 @@ fn verify(json: bool, repository: &Repository, data: bool) -> Outcome<()> {
         || verify::run(repository, data, run::workers(), &progress),
     )?;
     let faults = done.damaged.len() as u64 + done.unreadable.len() as u64 + done.lost_files;
-    if json {
+    if watch.json {
         print_json(&json!({
             "snapshots": done.snapshots, "entries": done.files, "segments": done.segments, "chunks": done.chunks,
             "read_bytes": done.bytes, "damaged_chunks": done.damaged_chunks,
@@ -320,17 +325,17 @@ fn verify(json: bool, repository: &Repository, data: bool) -> Outcome<()> {
         .next("save the same files again with `stele backup run`: chunks that are marked as damaged are stored anew"))
 }
 
-fn scrub(json: bool, place: &Place) -> Outcome<()> {
+fn scrub(watch: Watch, place: &Place) -> Outcome<()> {
     let progress = Arc::new(verify::Progress::default());
     let repository = closed(place)?;
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
-    let damaged = Watch::begin(json).during(
+    let damaged = watch.during(
         move || shown.so_far(),
         move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
         || verify::scrub(&repository, &progress),
     )?;
     let segments = progress.segments.load(std::sync::atomic::Ordering::Relaxed);
-    if json {
+    if watch.json {
         print_json(&json!({
             "segments": segments,
             "damaged": damaged.iter().map(|(id, text)| json!({ "segment": format!("{id:?}"), "error": text })).collect::<Vec<_>>(),
@@ -346,9 +351,16 @@ fn scrub(json: bool, place: &Place) -> Outcome<()> {
         .next("`stele backup verify --data` names the files, and marks the chunks"))
 }
 
-fn prune(json: bool, place: &Place, dry_run: bool) -> Outcome<()> {
-    let done = prune::run(&closed(place)?, dry_run)?;
-    if json {
+fn prune(watch: Watch, place: &Place, dry_run: bool) -> Outcome<()> {
+    let repository = closed(place)?;
+    let progress = Arc::new(prune::Progress::default());
+    let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
+    let done = watch.during(
+        move || shown.so_far(),
+        move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
+        || prune::run_with(&repository, dry_run, &progress),
+    )?;
+    if watch.json {
         return print_json(&json!({
             "epoch": done.epoch, "snapshots": done.snapshots, "segments": done.segments, "needed_bytes": done.bytes,
             "condemned": done.condemned, "condemned_bytes": done.condemned_bytes, "pardoned": done.pardoned,

@@ -100,3 +100,40 @@ fn defaults_are_read_as_they_were_written() {
     assert!(Defaults::decode(&Defaults { keep_seconds: u64::MAX }.encode()).is_err());
     assert_eq!(repository(1).0.defaults().unwrap(), Defaults::default());
 }
+
+/// The part of the ransomware drill that takes too long with real requests.
+#[test]
+fn a_thousand_tiny_snapshots_push_out_no_locked_one() {
+    use crate::forget::{Candidate, Policy, judge, remove};
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    let file = folder.write("file", random(1, 60_000));
+    let before = picture(&folder.0);
+    let good = locked(&repository, &folder).unwrap();
+    std::fs::remove_file(file).unwrap();
+    let empty = save(&repository, &folder.0).unwrap();
+    let mut tiny = repository.snapshot(&empty.id).unwrap();
+    for number in 0..1000 {
+        store.set_now(1_000_100 + number);
+        // Clocks of agents in the past and in the future.
+        (tiny.description.begun, tiny.description.finished) =
+            if number % 2 == 0 { (0, 0) } else { (u64::MAX, u64::MAX) };
+        tiny.description.tags = vec![number.to_string()];
+        repository.commit(&tiny).unwrap();
+    }
+    let candidates = repository.snapshots().unwrap().into_iter().map(|dated| {
+        let is = repository.snapshot(&dated.id).unwrap().description;
+        let (id, stored, series) = (dated.id, dated.stored, (is.host, is.paths));
+        Candidate { id, stored, finished: is.finished, series, tags: is.tags }
+    });
+    let judged = judge(candidates.collect(), &Policy { last: 3, ..Policy::default() }).unwrap();
+    assert_eq!((judged.len(), judged.iter().filter(|is| is.kept_by.is_empty()).count()), (1002, 999));
+    for is in judged.iter().filter(|is| is.kept_by.is_empty()) {
+        assert_eq!(remove(&repository, &is.candidate.id).is_err(), is.candidate.id == good.id);
+    }
+    (0..4).for_each(|_| drop(prune::run(&repository, false).unwrap()));
+    check(&repository, &store, &good.id);
+    let target = Temporary::new();
+    restore(&repository, &good, &folder.0, &target.0).unwrap();
+    assert_eq!(picture(&target.0), before);
+}

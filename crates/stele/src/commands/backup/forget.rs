@@ -39,7 +39,13 @@ fn candidate(repository: &Repository, dated: &Dated) -> Outcome<Option<Candidate
         }
         snapshot => snapshot?.description,
     };
-    Ok(Some(Candidate { id: dated.id, stored: dated.stored, series: (is.host, is.paths), tags: is.tags }))
+    Ok(Some(Candidate {
+        id: dated.id,
+        stored: dated.stored,
+        finished: is.finished,
+        series: (is.host, is.paths),
+        tags: is.tags,
+    }))
 }
 
 /// By the rules, a snapshot that cannot be read stays.

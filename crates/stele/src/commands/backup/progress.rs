@@ -1,20 +1,26 @@
-//! Progress on a terminal: files, bytes, rate and the time left. Signals end the work early.
+//! Progress on a terminal, or as lines: files, bytes, rate and the time left. Signals end the work early.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use stele_backup::{BackupError, backup, restore, verify};
+use serde_json::{Value, json};
+use stele_backup::{BackupError, backup, prune, restore, verify};
 use stele_ground::Bytes;
 
+use crate::cli::backup::Telling;
 use crate::failure::Failure;
 
-const EVERY: Duration = Duration::from_millis(500);
+/// Between two pictures on a terminal, and between two lines elsewhere.
+const DRAWN_EVERY: Duration = Duration::from_millis(500);
+const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// Files and bytes that are done, and those that are expected. Zero: unknown.
+/// Files or segments and bytes that are done, and those that are expected. Zero: unknown.
 pub struct Done {
-    pub files: u64,
+    /// What is counted: `files` or `segments`.
+    pub unit: &'static str,
+    pub count: u64,
     pub bytes: u64,
     pub bytes_expected: u64,
 }
@@ -26,7 +32,8 @@ pub trait Shows {
 impl Shows for backup::Progress {
     fn so_far(&self) -> Done {
         Done {
-            files: self.files.load(Relaxed),
+            unit: "files",
+            count: self.files.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             bytes_expected: self.bytes_expected.load(Relaxed),
         }
@@ -35,36 +42,101 @@ impl Shows for backup::Progress {
 
 impl Shows for restore::Progress {
     fn so_far(&self) -> Done {
-        Done { files: self.files.load(Relaxed), bytes: self.bytes.load(Relaxed), bytes_expected: 0 }
+        Done {
+            unit: "files",
+            count: self.files.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            bytes_expected: self.bytes_expected.load(Relaxed),
+        }
     }
 }
 
 impl Shows for verify::Progress {
     fn so_far(&self) -> Done {
-        Done { files: self.segments.load(Relaxed), bytes: self.bytes.load(Relaxed), bytes_expected: 0 }
+        Done {
+            unit: "segments",
+            count: self.segments.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            bytes_expected: self.bytes_expected.load(Relaxed),
+        }
     }
+}
+
+impl Shows for prune::Progress {
+    fn so_far(&self) -> Done {
+        Done {
+            unit: "segments",
+            count: self.segments.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            bytes_expected: self.bytes_expected.load(Relaxed),
+        }
+    }
+}
+
+/// Bytes a second, and the seconds left if they are known.
+fn pace(done: &Done, elapsed: Duration) -> (u64, Option<u64>) {
+    let rate = (done.bytes as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
+    let left = done.bytes_expected.checked_sub(done.bytes).filter(|left| *left > 0);
+    (rate, left.and_then(|left| left.checked_div(rate)))
 }
 
 /// The words of one moment.
 pub fn line(done: &Done, elapsed: Duration) -> String {
-    let rate = (done.bytes as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
-    let mut text = format!("{} files, {}, {}/s", done.files, Bytes(done.bytes), Bytes(rate));
-    if done.bytes_expected > done.bytes && rate > 0 {
-        let seconds = (done.bytes_expected - done.bytes) / rate;
+    let (rate, left) = pace(done, elapsed);
+    let mut text = format!("{} {}, {}, {}/s", done.count, done.unit, Bytes(done.bytes), Bytes(rate));
+    if let Some(seconds) = left {
         let percent = u128::from(done.bytes) * 100 / u128::from(done.bytes_expected);
         text += &format!(", about {percent} %, {}:{:02} left", seconds / 60, seconds % 60);
     }
     text
 }
 
+/// The same for scripts.
+fn object(done: &Done, elapsed: Duration) -> Value {
+    let (rate, left) = pace(done, elapsed);
+    let expected = (done.bytes_expected > 0).then_some(done.bytes_expected);
+    json!({ "progress": {
+        "unit": done.unit, "count": done.count, "bytes": done.bytes, "expected_bytes": expected,
+        "bytes_per_second": rate, "left_seconds": left,
+    } })
+}
+
+/// How the progress is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Silent,
+    Terminal,
+    Lines,
+    Objects,
+}
+
 /// Watches one piece of work.
 pub struct Watch {
-    draws: bool,
+    /// Whether the outcome is for scripts.
+    pub json: bool,
+    form: Form,
 }
 
 impl Watch {
-    pub fn begin(json: bool) -> Watch {
-        Watch { draws: !json && std::io::stderr().is_terminal() }
+    pub fn begin(json: bool, telling: Telling) -> Watch {
+        let form = match (json, telling.progress) {
+            (true, true) => Form::Objects,
+            (true, false) => Form::Silent,
+            (false, _) if std::io::stderr().is_terminal() => Form::Terminal,
+            (false, true) => Form::Lines,
+            (false, false) => Form::Silent,
+        };
+        Watch { json, form }
+    }
+
+    fn tell(&self, done: &Done, elapsed: Duration) {
+        match self.form {
+            Form::Silent => {}
+            Form::Terminal => eprint!("\r\x1b[K{}", line(done, elapsed)),
+            Form::Lines => eprintln!("{}", line(done, elapsed)),
+            Form::Objects => eprintln!("{}", object(done, elapsed)),
+        }
+        let _ = std::io::stderr().flush();
     }
 
     /// Does the work, while another thread draws and hears signals.
@@ -86,15 +158,17 @@ impl Watch {
         });
         let (finished, ends) = channel::<()>();
         let outcome = std::thread::scope(|scope| {
-            let draws = self.draws;
             scope.spawn(move || {
                 let begun = Instant::now();
-                while draws && ends.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                    eprint!("\r\x1b[K{}", line(&done(), begun.elapsed()));
-                    let _ = std::io::stderr().flush();
+                let every = if self.form == Form::Terminal { DRAWN_EVERY } else { TOLD_EVERY };
+                while self.form != Form::Silent && ends.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                    self.tell(&done(), begun.elapsed());
                 }
-                if draws {
-                    eprint!("\r\x1b[K");
+                match self.form {
+                    Form::Silent => {}
+                    Form::Terminal => eprint!("\r\x1b[K"),
+                    // Work of less than a second has a line too.
+                    Form::Lines | Form::Objects => self.tell(&done(), begun.elapsed()),
                 }
             });
             let outcome = work();
@@ -126,11 +200,26 @@ mod tests {
     #[test]
     fn a_moment_is_told_with_rate_and_time_left() {
         let check = |bytes, bytes_expected, expected: &str| {
-            assert_eq!(line(&Done { files: 3, bytes, bytes_expected }, Duration::from_secs(2)), expected);
+            let done = Done { unit: "files", count: 3, bytes, bytes_expected };
+            assert_eq!(line(&done, Duration::from_secs(2)), expected);
         };
         check(0, 0, "3 files, 0 B, 0 B/s");
         check(2 << 20, 0, "3 files, 2 MiB, 1 MiB/s");
         check(2 << 20, 128 << 20, "3 files, 2 MiB, 1 MiB/s, about 1 %, 2:06 left");
         check(2 << 20, 1 << 20, "3 files, 2 MiB, 1 MiB/s");
+        check(0, 1 << 20, "3 files, 0 B, 0 B/s");
+    }
+
+    #[test]
+    fn a_moment_for_scripts_has_null_for_what_is_unknown() {
+        let check = |bytes, bytes_expected, left: Value| {
+            let done = Done { unit: "segments", count: 3, bytes, bytes_expected };
+            let is = &object(&done, Duration::from_secs(2))["progress"];
+            assert_eq!((&is["unit"], &is["count"], &is["left_seconds"]), (&json!("segments"), &json!(3), &left));
+            assert_eq!(is["expected_bytes"].is_null(), bytes_expected == 0);
+        };
+        check(2 << 20, 0, Value::Null);
+        check(2 << 20, 4 << 20, json!(2));
+        check(0, 4 << 20, Value::Null);
     }
 }

@@ -126,7 +126,7 @@ fn save(json: bool, command: &Run) -> Outcome<()> {
         Some(name) => Source::Stream { name: name.clone().into_bytes(), reader: &mut input },
         None => Source::Files,
     };
-    let saved = Watch::begin(json).during(
+    let saved = Watch::begin(json, command.telling).during(
         move || shown.so_far(),
         move || stop.stop.store(true, Ordering::Relaxed),
         || backup::run(&repository, source, &options, &progress),
@@ -159,15 +159,16 @@ fn save(json: bool, command: &Run) -> Outcome<()> {
     incomplete(&format!("snapshot {} is incomplete", saved.id.short()), is.problems, &is.issues)
 }
 
-pub fn restore(
-    json: bool,
-    repository: &Repository,
-    name: &str,
-    to: &Path,
-    include: &[String],
-    exclude: &[String],
-    verify: bool,
-) -> Outcome<()> {
+/// Where to restore, and which part.
+pub struct Selected<'a> {
+    pub to: &'a Path,
+    pub include: &'a [String],
+    pub exclude: &'a [String],
+    pub verify: bool,
+}
+
+pub fn restore(watch: Watch, repository: &Repository, name: &str, selected: &Selected<'_>) -> Outcome<()> {
+    let Selected { to, include, exclude, verify } = *selected;
     let (id, description, within) = snapshot(repository, name)?;
     let (mut included, mut excluded) = (Filter::default(), Filter::default());
     include.iter().try_for_each(|pattern| included.add(pattern, false))?;
@@ -183,12 +184,12 @@ pub fn restore(
     let indexed = index(repository)?;
     let progress = Arc::new(restore::Progress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
-    let done = Watch::begin(json).during(
+    let done = watch.during(
         move || shown.so_far(),
         move || stop.stop.store(true, Ordering::Relaxed),
         || restore::run(&indexed, &description, &options, &progress),
     )?;
-    if json {
+    if watch.json {
         print_json(&json!({
             "snapshot": id.to_string(), "files": done.files, "directories": done.directories, "others": done.others,
             "bytes": done.bytes, "files_kept": done.files_kept, "problems": done.problems,
