@@ -16,6 +16,7 @@ mod listing;
 mod matters;
 mod model;
 mod moving;
+mod parts;
 mod policies;
 mod proofs;
 mod readers;
