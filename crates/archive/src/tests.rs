@@ -11,6 +11,7 @@ mod closing;
 mod evidence;
 mod faults;
 mod growth;
+mod leftovers;
 mod lifecycle;
 mod listing;
 mod matters;
