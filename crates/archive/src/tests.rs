@@ -18,6 +18,7 @@ mod listing;
 mod matters;
 mod model;
 mod moving;
+mod parts;
 mod policies;
 mod proofs;
 mod readers;

@@ -19,6 +19,7 @@ use crate::record::content::{Content, Layout, Place, Stream};
 use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
 use crate::record::{FREE_SLOTS, HOLDS, LAYOUTS, OBJECTS, RETAINED, VERSIONS, encode, keys};
 use crate::removal::Removed;
+use crate::removal::disposal::Cleared;
 use crate::retention::rules::Cause;
 use crate::seal::seal_note;
 use crate::space::appender::Record;
@@ -216,7 +217,7 @@ impl Install<'_> {
     }
 
     async fn commit(
-        self,
+        mut self,
         store: &Arc<Store>,
         mut transaction: Transaction,
         number: u64,
@@ -238,6 +239,10 @@ impl Install<'_> {
             bytes -= replaced.row.size as i64;
             removed = Some(disposal);
         }
+        let mut cleared = Cleared::default();
+        for (stream, note) in std::mem::take(&mut self.left) {
+            transaction = store.clear_within(transaction, stream, note, &mut cleared)?;
+        }
         let raw = encode(&row);
         // A removal requires that already.
         if removed.is_none() {
@@ -258,14 +263,13 @@ impl Install<'_> {
         let counted = transaction.preconditions.len();
         let transaction = store.with_record(transaction, self.event(number, &row));
         let writing = Arc::clone(&lease.writing);
-        let left = self.left;
         let committing = Committing::new(store, Proof { table: VERSIONS, key: record_key, value: Some(raw) })
             .writing(writing)
             .lease(lease)
             .lock(self.lock)
             .after(move |store| {
                 live.into_iter().for_each(|place| store.segments().add_live(place));
-                left.into_iter().for_each(|(stream, note)| store.clear_later(stream, note));
+                store.cleared(cleared);
                 removed.and_then(|removed| store.dispose(removed))
             });
         let info = row.info(&bucket.row, self.key, number, true);

@@ -28,6 +28,17 @@ const SETTLE: usize = 64;
 const SETTLE_MAX: usize = 4096;
 const CLEAR_PAGE: usize = 500;
 
+/// Content of parts that one transaction takes out of the catalog.
+#[derive(Default)]
+pub(crate) struct Cleared {
+    streams: Vec<u64>,
+    places: Vec<Place>,
+    /// Rows of extents that go with the transaction, about `CLEAR_PAGE` at most.
+    rows: usize,
+    /// Streams with further rows, which background work clears.
+    later: Vec<Stream>,
+}
+
 impl Store {
     pub(crate) fn disposal_alarm(&self) -> Option<Alarm> {
         let Stuck { slot, object, reason, count } = self.disposals().first_stuck()?;
@@ -85,16 +96,44 @@ impl Store {
         wait.then_some(destroyed)
     }
 
-    /// Clears content that no row names any more: its place is not needed, and its extents leave the catalog.
-    pub fn clear_later(&self, stream: Stream, note: Place) {
-        self.caches().forget_pieces(stream.number);
-        match &stream.extents {
-            Some(extents) => places(&note, extents).into_iter().for_each(|place| self.segments().drop_live(place)),
-            None => {
-                self.segments().drop_live(note);
-                self.disposals().add_stream(stream);
-            }
+    /// Takes the extents of a part out of the catalog, in the transaction that takes the part's row out. Under the lock
+    /// of the upload's key, so that reclamation moves none of them meanwhile.
+    pub fn clear_within(
+        &self,
+        mut transaction: Transaction,
+        stream: Stream,
+        note: Place,
+        cleared: &mut Cleared,
+    ) -> Result<Transaction> {
+        cleared.streams.push(stream.number);
+        if let Some(extents) = &stream.extents {
+            cleared.places.extend(places(&note, extents));
+            return Ok(transaction);
         }
+        cleared.places.extend(places(&note, &[]));
+        if cleared.rows >= CLEAR_PAGE {
+            cleared.later.push(stream);
+            return Ok(transaction);
+        }
+        let range = KeyRange::prefix(keys::number(stream.number));
+        let page = self.snapshot()?.range(EXTENTS, &range, CLEAR_PAGE, Direction::Forward)?;
+        for (key, value) in &page {
+            let list: ExtentList = decode(EXTENTS, key, value)?;
+            cleared.places.extend(places(&Place::default(), &list.extents));
+            transaction = transaction.delete(EXTENTS, key.clone());
+        }
+        cleared.rows += page.len();
+        if page.len() == CLEAR_PAGE {
+            cleared.later.push(stream);
+        }
+        Ok(transaction)
+    }
+
+    /// The transaction took place: what it took out is not needed any more.
+    pub fn cleared(&self, cleared: Cleared) {
+        cleared.streams.into_iter().for_each(|stream| self.caches().forget_pieces(stream));
+        cleared.places.into_iter().for_each(|place| self.segments().drop_live(place));
+        cleared.later.into_iter().for_each(|stream| self.disposals().add_stream(stream));
     }
 
     fn drop_short(&self, disposal: &DisposalRow) {

@@ -19,6 +19,7 @@ use crate::objects::put::{ObjectWriter, Target, kept, wanted};
 use crate::record::content::{Extent, Place, Stream};
 use crate::record::part::{PartNote, PartRow};
 use crate::record::{PARTS, UPLOADS, decode, encode, keys};
+use crate::removal::disposal::Cleared;
 use crate::space::header::Kind;
 use crate::space::order::Durable;
 use crate::space::places::{place_extents, places};
@@ -48,8 +49,8 @@ struct WrittenPart {
 struct PartChange {
     transaction: Transaction,
     proof: Proof,
-    /// The earlier part of the same number.
-    replaced: Option<PartRow>,
+    /// The content of the earlier part of the same number.
+    cleared: Cleared,
 }
 
 impl Archive {
@@ -135,12 +136,10 @@ impl Archive {
             upload.id(),
             part.row.stream.size
         ));
-        let (live, replaced) = (places(&part.row.note, &part.extents), change.replaced);
+        let (live, cleared) = (places(&part.row.note, &part.extents), change.cleared);
         let committing = Committing::new(store, change.proof).writing(writing).lock(lock).after(move |store| {
             live.into_iter().for_each(|place| store.segments().add_live(place));
-            if let Some(replaced) = replaced {
-                store.clear_later(replaced.stream, replaced.note);
-            }
+            store.cleared(cleared);
             None
         });
         // The flushes behind the acknowledgement: the commit's, and those of the pieces and the note.
@@ -207,8 +206,13 @@ impl WrittenPart {
         let transaction = place_extents(transaction, object, &mut self.row.stream, &self.extents);
         let raw = encode(&self.row);
         let transaction = transaction.put(PARTS, part_key.clone(), raw.clone());
-        let replaced = replaced.map(|raw| decode(PARTS, &part_key, &raw)).transpose()?;
-        Ok(PartChange { transaction, proof: Proof { table: PARTS, key: part_key, value: Some(raw) }, replaced })
+        let mut transaction = transaction;
+        let mut cleared = Cleared::default();
+        if let Some(replaced) = replaced {
+            let replaced: PartRow = decode(PARTS, &part_key, &replaced)?;
+            transaction = store.clear_within(transaction, replaced.stream, replaced.note, &mut cleared)?;
+        }
+        Ok(PartChange { transaction, proof: Proof { table: PARTS, key: part_key, value: Some(raw) }, cleared })
     }
 }
 

@@ -1,0 +1,74 @@
+//! Content of parts that are replaced or left out of a completion leaves the catalog with their rows.
+
+use std::collections::BTreeSet;
+
+use stele_catalog::{Direction, KeyRange};
+
+use super::*;
+use crate::record::{EXTENTS, decode, part::PartRow};
+use crate::testing::MIB;
+
+const LONG: usize = 2_000_000;
+
+async fn part(archive: &Archive, upload: &str, number: u32, data: &[u8]) -> CompletedPart {
+    let (bucket, key, upload) = ("bucket".into(), "key".into(), upload.to_string());
+    let request = PartRequest { bucket, key, upload, number, ..PartRequest::default() };
+    let mut writer = archive.put_part(&admin(), request).await.unwrap();
+    writer.write(bytes::Bytes::copy_from_slice(data)).await.unwrap();
+    let info = writer.finish(Expected::default()).await.unwrap();
+    CompletedPart { number, etag: info.etag.to_string(), checksums: info.checksums }
+}
+
+/// The streams that have extents in rows of their own, and those that parts name.
+fn streams(world: &World) -> (BTreeSet<u64>, BTreeSet<u64>) {
+    let snapshot = world.catalog.snapshot().unwrap();
+    let rows = |table| snapshot.range(table, &KeyRange::all(), 10_000, Direction::Forward).unwrap();
+    let stored = rows(EXTENTS).into_iter().map(|(key, _)| u64::from_be_bytes(*key.first_chunk().unwrap())).collect();
+    let named = rows(crate::record::PARTS).into_iter().filter_map(|(key, value)| {
+        let row: PartRow = decode(crate::record::PARTS, &key, &value).unwrap();
+        row.stream.extents.is_none().then_some(row.stream.number)
+    });
+    (stored, named.collect())
+}
+
+/// Bytes that segments count as live, less those that rows name.
+fn drift(archive: &Archive) -> i64 {
+    let counted: i64 = archive.store().segments().rows().values().map(|row| row.live).sum();
+    counted - archive.store().live_by_segment().unwrap().values().sum::<u64>() as i64
+}
+
+#[tokio::test]
+async fn extents_of_parts_go_with_the_rows_of_the_parts() {
+    let world = World::sized(1, 64 * MIB, 256 << 10);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "bucket", NewBucket::default()).await.unwrap();
+    let new = NewUpload { bucket: "bucket".into(), key: "key".into(), ..NewUpload::default() };
+    let upload = archive.create_upload(&admin(), new).await.unwrap().upload;
+    let before = drift(&archive);
+    for number in [1, 2, 3] {
+        part(&archive, &upload, number, &content(number.into(), LONG)).await;
+    }
+    let (stored, named) = streams(&world);
+    assert_eq!((stored.len(), named.len()), (3, 3), "each part has rows of extents");
+    let listed = part(&archive, &upload, 1, &content(4, LONG)).await;
+    part(&archive, &upload, 2, b"short").await;
+    let (stored, named) = streams(&world);
+    assert_eq!(stored, named, "a replaced part");
+    assert_eq!((stored.len(), drift(&archive)), (2, before));
+    let (bucket, key) = ("bucket".into(), "key".into());
+    let completion = CompleteRequest { bucket, key, upload, parts: vec![listed], ..CompleteRequest::default() };
+    archive.complete_upload(&admin(), completion).await.unwrap();
+    let (stored, named) = streams(&world);
+    assert_eq!(stored, named, "parts that were not listed");
+    assert_eq!((stored.len(), drift(&archive)), (1, before));
+    // Power fails before any background work.
+    drop(archive);
+    let archive = world.open().await;
+    assert_eq!(get(&archive, "bucket", "key").await.unwrap(), content(4, LONG));
+    archive
+        .delete(&admin(), DeleteRequest { bucket: "bucket".into(), key: "key".into(), ..Default::default() })
+        .await
+        .unwrap();
+    while archive.step().await.unwrap().more {}
+    assert_eq!(streams(&world), Default::default());
+}
