@@ -414,6 +414,26 @@ impl Store {
         text
     }
 
+    /// Locks a key, and returns the bucket as it is under the lock, if the caller may do this. A change is judged by
+    /// these settings: earlier ones may have changed while the request waited. Another bucket of the same name is not
+    /// the requested one.
+    pub async fn lock_authorized(
+        self: &Arc<Store>,
+        caller: &Caller,
+        access: Access,
+        bucket: &str,
+        key: &str,
+    ) -> Result<(Arc<Bucket>, KeyLock)> {
+        let asked = self.authorized(caller, access, bucket, key)?;
+        self.writable()?;
+        let lock = self.lock(asked.number, key).await?;
+        let now = self.authorized(caller, access, bucket, key)?;
+        match now.number == asked.number {
+            true => Ok((now, lock)),
+            false => Err(ArchiveError::NoSuchBucket(bucket.into())),
+        }
+    }
+
     /// Serialises changes to the versions of a key, in the order of the requests. A change holds the lock from its checks until
     /// its commit is acknowledged. Where a commit whose request went away holds it, the next waiter settles that commit.
     pub async fn lock(self: &Arc<Store>, bucket: u32, key: &str) -> Result<KeyLock> {
