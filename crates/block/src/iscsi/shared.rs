@@ -36,13 +36,6 @@ pub enum Event {
     Close,
 }
 
-/// An operation here that belongs to a copy of another unit.
-struct Visit {
-    port: Port,
-    /// They wait for its end.
-    tickets: Vec<u32>,
-}
-
 /// Tasks that are being ended, and the function that waits for them.
 struct Ticket {
     left: usize,
@@ -103,7 +96,8 @@ pub struct Shared {
     pub sessions: BTreeMap<u16, Nexus>,
     links: BTreeMap<u32, Link>,
     tickets: BTreeMap<u32, Ticket>,
-    visits: BTreeMap<u32, Visit>,
+    /// Operations here that belong to copies of other units, each with the tickets that wait for its end.
+    visits: BTreeMap<u32, Vec<u32>>,
     /// Another export of the volume has taken over the reservations: no further command begins here.
     retired: bool,
     known: BTreeSet<String>,
@@ -183,7 +177,7 @@ impl Shared {
 
     /// Whether no operation of any connection can reach the drive.
     pub fn is_quiet(&self) -> bool {
-        self.links.values().all(|link| link.idle)
+        self.visits.is_empty() && self.links.values().all(|link| link.idle)
     }
 
     /// A connection begins to take commands, or is closed and has no operation with the drive any more.
@@ -296,15 +290,13 @@ impl Shared {
         for serial in &serials {
             self.post(*serial, Event::Abort(ticket));
         }
-        let visits = self.visits.values_mut().filter(|visit| match scope {
-            Scope::All => true,
-            Scope::Nexus(_) => false,
-            Scope::Port(port) => visit.port == *port,
-        });
         let mut left = serials.len() + 1;
-        for visit in visits {
-            visit.tickets.push(ticket);
-            left += 1;
+        // The initiator of a copy may use another port here. Its operations are short: wait for all of them.
+        if !matches!(scope, Scope::Nexus(_)) {
+            for tickets in self.visits.values_mut() {
+                tickets.push(ticket);
+                left += 1;
+            }
         }
         self.tickets.insert(ticket, Ticket { left, owner });
         // The one more, so that a ticket without tasks settles too.
@@ -320,14 +312,14 @@ impl Shared {
             return None;
         }
         let visit = self.number();
-        self.visits.insert(visit, Visit { port: port.clone(), tickets: Vec::new() });
+        self.visits.insert(visit, Vec::new());
         Some(visit)
     }
 
     /// The operation has ended.
     pub fn end_visit(&mut self, visit: u32) {
-        let ended = self.visits.remove(&visit);
-        ended.into_iter().flat_map(|visit| visit.tickets).for_each(|ticket| self.settle(ticket));
+        let tickets = self.visits.remove(&visit).unwrap_or_default();
+        tickets.into_iter().for_each(|ticket| self.settle(ticket));
     }
 
     /// Makes a ticket for one task of one connection.

@@ -232,6 +232,19 @@ fn a_login_to_a_changed_export_waits_for_the_commands_of_the_old_one() {
 }
 
 #[test]
+fn no_command_begins_after_the_reservations_were_handed_over() {
+    let mut bench = Bench::new();
+    let host = bench.ready("iqn.a:b");
+    let (cdb, list) = persistent(REGISTER, 0, 0, 1, true);
+    bench.send(host, command(1, 1, &cdb, Some(&list), 24), &list);
+    assert!(bench.shared.retire().is_none(), "a change is being kept");
+    bench.settle();
+    assert!(bench.shared.retire().is_some_and(|reservations| reservations.has_registrants()));
+    bench.write_held(host, 2, 5);
+    assert!(bench.held.is_empty(), "a write passes by the successor's reservations");
+}
+
+#[test]
 fn a_login_that_found_an_export_before_its_change_is_refused() {
     let site = Site::new();
     site.serve("a", |_| {});
