@@ -38,6 +38,8 @@ mod upkeep;
 pub use audit::{AuditRecord, AuditVerdict, HeadVerdict};
 pub use buckets::settings::PolicyRequest;
 pub use evidence::bundle::{BundleFiles, Manifest, ProofVerdict, ProvenVersion, public_key, verify_bundle};
+pub use evidence::disposal::{DisposalCertificate, PastApproval, PastHold, PastSegment, Removal};
+pub use evidence::disposals::{DisposalQuery, Disposed};
 pub use evidence::export::{ProofExport, ProofPiece, ProofSelection};
 pub use evidence::receipt::{
     ConsistencyProof, ContentDigests, ContentHasher, Finding, ProvenRecord, Receipt, check_head,

@@ -10,16 +10,19 @@
 
 pub(crate) mod disposal;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stele_catalog::Transaction;
 
 use crate::audit::Event;
+use crate::evidence::disposal::REPLACED;
+use crate::evidence::issue::whole_sha256;
 use crate::model::action::Action;
 use crate::model::error::Result;
 use crate::model::principal::Caller;
-use crate::record::content::{Content, Place};
-use crate::record::disposal::DisposalRow;
+use crate::record::content::{Content, Place, Stream};
+use crate::record::disposal::{Certified, DisposalRow};
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::VersionRef;
 use crate::record::{DISPOSALS, OBJECTS, RETAINED, TOMBSTONES, UPLOADS, VERSIONS, encode, keys};
@@ -38,6 +41,22 @@ pub(crate) struct Removed {
     pub disposal: DisposalRow,
     /// The request waits until the key is destroyed.
     pub wait: bool,
+}
+
+/// What the record of the destroyed key says of a version: the log has it when the catalog has no row of it any more.
+fn certified(bucket: &Bucket, key: &str, found: &Found) -> Certified {
+    let row = &found.row;
+    let mut says = format!("object {}, {}, stored {}", row.object, row.content_in_words(), row.modified);
+    if let Some(sha256) = whole_sha256(row) {
+        says.push_str(&format!(", sha256 {sha256}"));
+    }
+    // Content of many pieces has its places in rows of their own, and its record names none.
+    if let Content::Stream(Stream { extents: Some(extents), .. }) = &row.content {
+        let segments: BTreeSet<u32> = extents.iter().map(|extent| extent.segment).collect();
+        let segments: Vec<String> = segments.iter().map(u32::to_string).collect();
+        says.push_str(&format!(", segments {}", segments.join(" ")));
+    }
+    Certified { bucket: bucket.name().into(), key: key.into(), version: found.id().to_string(), says }
 }
 
 impl Store {
@@ -59,7 +78,8 @@ impl Store {
         }
         let row = &found.row;
         let record_key = keys::version(bucket.number, key, found.number);
-        let disposal = DisposalRow { object: row.object, content: row.content.clone(), note: row.note };
+        let certified = row.retention.is_some().then(|| certified(bucket, key, found));
+        let disposal = DisposalRow { object: row.object, content: row.content.clone(), note: row.note, certified };
         let mut transaction = transaction
             .with_reserve()
             .equals(VERSIONS, record_key.clone(), found.raw.clone())
@@ -69,6 +89,18 @@ impl Store {
             transaction = transaction.delete(OBJECTS, keys::number(row.object));
         }
         if let Some(retention) = row.retention {
+            if cause == Cause::Replaced {
+                // The record of the write that replaces it does not say what was replaced.
+                let detail = format!(
+                    "{REPLACED}{}, stored {}, {} until {}, compliance time {now}",
+                    row.content_in_words(),
+                    row.modified,
+                    retention.mode,
+                    retention.until
+                );
+                let event = Event::new(caller, Action::Dispose).object(bucket.name(), key).version(found.id());
+                transaction = self.with_record(transaction, event.detail(detail));
+            }
             let cause = match cause {
                 Cause::Expired => "expired",
                 Cause::Aged => "lifecycle",
@@ -144,7 +176,8 @@ impl Store {
         lock: KeyLock,
     ) -> Result<()> {
         let record_key = keys::upload(bucket.number, key, upload.number);
-        let disposal = DisposalRow { object: upload.row.object, content: Content::Parts, note: Place::default() };
+        let (object, note) = (upload.row.object, Place::default());
+        let disposal = DisposalRow { object, content: Content::Parts, note, certified: None };
         let transaction = Transaction::new()
             .with_reserve()
             .equals(UPLOADS, record_key.clone(), upload.raw.clone())

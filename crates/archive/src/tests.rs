@@ -8,6 +8,7 @@ mod budget;
 mod cancel;
 mod classes;
 mod closing;
+mod disposals;
 mod evidence;
 mod faults;
 mod growth;

@@ -9,6 +9,7 @@ pub mod affected;
 pub mod approval;
 pub mod archive;
 pub mod classes;
+pub mod disposal;
 pub mod drive;
 pub mod evidence;
 pub mod export;

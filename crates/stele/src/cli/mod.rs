@@ -5,6 +5,7 @@ pub mod backup;
 pub mod bucket;
 pub mod class;
 pub mod config;
+pub mod disposal;
 pub mod evidence;
 pub mod export;
 pub mod find;
@@ -114,6 +115,9 @@ pub enum Command {
     /// Receipts: signed statements of what was stored, held or deleted
     #[command(subcommand)]
     Receipt(evidence::Receipt),
+    /// Removed versions, and the signed certificates of their disposal
+    #[command(subcommand)]
+    Disposal(disposal::Disposal),
     /// Retention proofs: directories that an auditor can check without this machine
     #[command(subcommand)]
     Proof(evidence::Proof),

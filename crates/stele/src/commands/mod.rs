@@ -6,6 +6,7 @@ pub mod archive;
 pub mod backup;
 pub mod class;
 pub mod config;
+pub mod disposal;
 pub mod doctor;
 pub mod drive;
 pub mod dump;
@@ -56,6 +57,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Event(command) => class::event(&site, json, command).await,
         Command::Audit(command) => archive::audit(&site, json, command).await,
         Command::Receipt(command) => evidence::receipt(&site, json, command).await,
+        Command::Disposal(command) => disposal::run(&site, json, command).await,
         Command::Proof(command) => evidence::proof(&site, json, command).await,
         Command::Clock(command) => archive::clock(&site, json, command).await,
         Command::Approve(command) => approve::run(&site, json, command).await,

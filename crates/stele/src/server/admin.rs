@@ -157,6 +157,8 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::archive::AuditVerify>(),
     entry::<api::evidence::AuditProve>(),
     entry::<api::evidence::ReceiptGet>(),
+    entry::<api::disposal::DisposalList>(),
+    entry::<api::disposal::DisposalCertify>(),
     entry::<api::evidence::ProofBegin>(),
     entry::<api::evidence::ProofNext>(),
 ];
