@@ -72,7 +72,8 @@ impl Store {
         cause: Cause,
     ) -> Result<(Transaction, Removed)> {
         let now = self.compliance_now();
-        judge(bucket, key, found, caller, cause, now)?;
+        judge(bucket, key, found, caller, self.judged_cause(cause), now)
+            .map_err(|refusal| self.explained(cause, refusal))?;
         if let Err(reason) = self.check_doubt(bucket) {
             return Err(retained(bucket, key, found, reason));
         }
@@ -105,8 +106,8 @@ impl Store {
                 Cause::Expired => "expired",
                 Cause::Aged => "lifecycle",
                 Cause::Replaced => "replaced",
-                Cause::Requested { .. } if retention.until > now => "governance bypassed",
-                Cause::Requested { .. } => "requested",
+                Cause::Requested { .. } | Cause::Approved if retention.until > now => "governance bypassed",
+                Cause::Requested { .. } | Cause::Approved => "requested",
             };
             let tombstone = TombstoneRow {
                 object: row.object,

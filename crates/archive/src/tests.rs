@@ -3,6 +3,7 @@
 use crate::testing::{World, admin, content, get, get_with, put};
 use crate::*;
 
+mod acts;
 mod basics;
 mod budget;
 mod cancel;

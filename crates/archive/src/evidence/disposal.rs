@@ -170,6 +170,7 @@ pub(crate) fn approves(row: &AuditRow, bucket: &str, key: &str, version: &str, h
     let Some(PastApproval { says, .. }) = approval_in(row) else { return false };
     let closes = |matter: &str| says.starts_with(&format!("the matter `{matter}` is closed for good"));
     says.starts_with(&format!("the event of `{bucket}/{key}` version {version} is taken back: "))
+        || says.starts_with(&format!("`{bucket}/{key}` version {version} is deleted"))
         || holds.iter().any(|hold| closes(&hold.matter))
 }
 

@@ -1,7 +1,7 @@
 //! Calls for removed versions and their certificates.
 
 use serde::{Deserialize, Serialize};
-use stele_archive::{DisposalCertificate, DisposalQuery, Disposed, VersionId};
+use stele_archive::{DisposalCertificate, DisposalQuery, Disposed, ExpirationStatus, VersionId};
 
 use super::matters::date;
 use super::{Actor, Call};
@@ -58,5 +58,51 @@ impl Call for DisposalCertify {
         let (caller, version) = (actor.caller(), VersionId::parse(&self.version)?);
         let archive = node.archive()?;
         Ok(archive.disposal_certificate(&caller, &self.bucket, &self.key, version, self.record).await?)
+    }
+}
+
+/// How expiration is held back.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct DisposalStatus {}
+
+impl Call for DisposalStatus {
+    const NAME: &'static str = "disposal/status";
+    const FOR_OFFICERS: bool = true;
+    type Answer = ExpirationStatus;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ExpirationStatus> {
+        Ok(node.archive()?.expiration(&actor.caller()).await?)
+    }
+}
+
+/// Pauses expiration with a reason, or resumes it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DisposalPause {
+    /// None: it is resumed.
+    pub reason: Option<String>,
+}
+
+impl Call for DisposalPause {
+    const NAME: &'static str = "disposal/pause";
+    type Answer = ExpirationStatus;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ExpirationStatus> {
+        let (archive, caller) = (node.archive()?, actor.caller());
+        match self.reason {
+            Some(reason) => Ok(archive.pause_expiration(&caller, &reason).await?),
+            None => Ok(archive.resume_expiration(&caller).await?),
+        }
+    }
+}
+
+/// Limits expiration. None: no limit.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct DisposalRate {
+    pub rate: Option<u32>,
+}
+
+impl Call for DisposalRate {
+    const NAME: &'static str = "disposal/rate";
+    type Answer = ExpirationStatus;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ExpirationStatus> {
+        Ok(node.archive()?.limit_expiration(&actor.caller(), self.rate).await?)
     }
 }

@@ -28,6 +28,45 @@ removal has a record: expired, deleted, ended by a lifecycle rule, or replaced a
         #[arg(long, default_value = "")]
         prefix: String,
     },
+    /// Show whether expiration is paused, and its rate
+    #[command(after_help = "Example:\n  stele disposal status --json")]
+    Status,
+    /// Pause expiration and lifecycle rules: nothing is deleted at its end until they are resumed
+    #[command(after_help = "\
+Example:
+  stele disposal pause --reason 'the tax audit of 2026'
+
+The pause stays over restarts and rebuilds. It keeps versions longer and changes no retention. Clients may still delete
+what has passed.")]
+    Pause {
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Resume expiration and lifecycle rules
+    #[command(after_help = "Example:\n  stele disposal resume")]
+    Resume,
+    /// Limit how many versions expiration looks at in a second
+    #[command(after_help = "Examples:\n  stele disposal rate 100\n  stele disposal rate none")]
+    Rate {
+        /// Versions a second, or none
+        rate: String,
+    },
+    /// Ask to delete a version before its GOVERNANCE retention ends; another officer approves
+    #[command(after_help = "\
+Example, by two officers who are two users of this machine:
+  anna$ stele disposal delete records/a.pdf@7f3a09c2e4b1d8650193f3c2aa57e01b --reason 'wrong file' --officer anna.json
+  ben$  stele approve 7k2m9xqa --officer ben.json
+
+A version under COMPLIANCE, under a hold, or in a bucket of level compliance is refused.")]
+    Delete {
+        /// BUCKET/KEY@VERSION
+        object: String,
+        #[arg(long)]
+        reason: String,
+        /// File with the officer's access_key and secret_key, as `stele key create --json` prints them
+        #[arg(long, value_name = "FILE")]
+        officer: PathBuf,
+    },
     /// Get the signed certificate of a removed version
     #[command(after_help = "\
 Examples:

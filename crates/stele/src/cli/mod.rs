@@ -1,5 +1,6 @@
 //! The command line: the arguments of every command, with help and examples. `commands` carries the commands out.
 
+pub mod act;
 pub mod audit;
 pub mod backup;
 pub mod bucket;
@@ -141,6 +142,9 @@ was refused, 3 a bucket could not be tested, 5 something was allowed.")]
     Clock(show::Clock),
     /// Approve or refuse a request of another retention officer; without an argument, list the waiting requests
     Approve(show::Approve),
+    /// Acts that can take two officers, or be switched off for good
+    #[command(subcommand)]
+    Act(act::Act),
     /// The catalog
     #[command(subcommand)]
     Catalog(show::Catalog),

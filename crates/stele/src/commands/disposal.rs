@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
-use stele_archive::{DisposalCertificate, Removal};
+use stele_archive::{DisposalCertificate, ExpirationStatus, Removal};
 use stele_ground::Shown;
 use stele_lab::report::document::{Document, Entry, Table};
 use stele_lab::report::html;
 use stele_papers::pdf;
 
+use crate::api::acts::DeleteRequest;
 use crate::api::disposal as calls;
 use crate::cli::disposal::Disposal;
-use crate::commands::archive::object_named;
+use crate::commands::approve::{asked, read_officer};
+use crate::commands::archive::{ask, object_named};
 use crate::commands::evidence::{exact, line, write_bytes, write_new};
 use crate::commands::print_json;
 use crate::config::Site;
@@ -25,12 +27,26 @@ pub async fn run(site: &Site, json: bool, command: Disposal) -> Outcome<()> {
         Disposal::List { from, to, bucket, prefix } => {
             list(site, json, calls::DisposalList { from, to, bucket, prefix, after: None }).await
         }
+        Disposal::Status => status(json, &ask(site, calls::DisposalStatus {}).await?),
+        Disposal::Pause { reason } => status(json, &ask(site, calls::DisposalPause { reason: Some(reason) }).await?),
+        Disposal::Resume => status(json, &ask(site, calls::DisposalPause { reason: None }).await?),
+        Disposal::Rate { rate } => {
+            let rate = match rate.as_str() {
+                "none" => None,
+                number => Some(number.parse().map_err(|_| {
+                    Failure::usage(format!("'{number}' is no rate")).next("write versions a second, or none")
+                })?),
+            };
+            status(json, &ask(site, calls::DisposalRate { rate }).await?)
+        }
+        Disposal::Delete { object, reason, officer } => {
+            let (bucket, key, version) = version_named(&object)?;
+            let officer = read_officer(&officer)?;
+            asked(json, &ask(site, DeleteRequest { bucket, key, version, reason, officer }).await?)
+        }
         Disposal::Certificate { object, record, to, page } => {
             let is_pdf = page.as_deref().map(is_pdf).transpose()?;
-            let (bucket, key, version) = object_named(&object)?;
-            let version = version.ok_or_else(|| {
-                Failure::usage(format!("'{object}' names no version")).next("`stele disposal list` prints their names")
-            })?;
+            let (bucket, key, version) = version_named(&object)?;
             let made = exact(site, calls::DisposalCertify { bucket, key, version, record }).await?;
             if let (Some(path), Some(is_pdf)) = (&page, is_pdf) {
                 let document = document(&made);
@@ -43,6 +59,35 @@ pub async fn run(site: &Site, json: bool, command: Disposal) -> Outcome<()> {
             write_new(&to, &line(&made)?)
         }
     }
+}
+
+fn version_named(object: &str) -> Outcome<(String, String, String)> {
+    let (bucket, key, version) = object_named(object)?;
+    let version = version.ok_or_else(|| {
+        Failure::usage(format!("'{object}' names no version"))
+            .next("`stele find` and `stele disposal list` print names with versions")
+    })?;
+    Ok((bucket, key, version))
+}
+
+fn status(json: bool, status: &ExpirationStatus) -> Outcome<()> {
+    if json {
+        return print_json(status);
+    }
+    match (&status.paused_since, &status.paused_by) {
+        (Some(since), Some(by)) => {
+            let reason = status.reason.as_deref().filter(|reason| !reason.is_empty());
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            println!("expiration  paused since {since} by {by}{}", Shown(&reason));
+        }
+        _ => println!("expiration  not paused"),
+    }
+    if let Some(reason) = &status.frozen {
+        println!("clock       frozen: {}", Shown(reason));
+    }
+    let rate = status.rate.map_or_else(|| "no limit".to_owned(), |rate| format!("{rate} versions a second at most"));
+    println!("rate        {rate}");
+    Ok(())
 }
 
 fn is_pdf(path: &Path) -> Outcome<bool> {

@@ -1,5 +1,6 @@
 //! The commands: each sends calls over its connection, and prints for people or as JSON.
 
+pub mod act;
 pub mod affected;
 pub mod approve;
 pub mod archive;
@@ -61,6 +62,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Proof(command) => evidence::proof(&site, json, command).await,
         Command::Clock(command) => archive::clock(&site, json, command).await,
         Command::Approve(command) => approve::run(&site, json, command).await,
+        Command::Act(command) => act::run(&site, json, command).await,
         Command::Catalog(command) => rebuild::run(&site, json, command).await,
         Command::Drive(Drive::Dump { path }) => dump::run(json, &path),
         Command::Drive(Drive::Clear { drive }) => drive::clear(&site, json, drive).await,
