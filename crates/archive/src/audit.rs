@@ -121,6 +121,12 @@ impl Event {
         self
     }
 
+    /// A version that is known by its id in words alone.
+    pub fn named_version(mut self, version: &str) -> Event {
+        self.version = Some(version.into());
+        self
+    }
+
     pub fn refused(mut self, why: String) -> Event {
         self.refused = Some(why);
         self

@@ -5,6 +5,8 @@
 //! untrusted input, and its finding is a text. FORMAT/evidence.md has the bytes.
 
 pub(crate) mod bundle;
+pub(crate) mod disposal;
+pub(crate) mod disposals;
 pub(crate) mod export;
 pub(crate) mod issue;
 pub(crate) mod log;

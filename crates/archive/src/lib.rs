@@ -42,10 +42,13 @@ pub use access::sessions::{
 pub use audit::{AuditRecord, AuditVerdict, HeadVerdict};
 pub use buckets::settings::PolicyRequest;
 pub use evidence::bundle::{BundleFiles, Manifest, ProofVerdict, ProvenVersion, public_key, verify_bundle};
+pub use evidence::disposal::{DisposalCertificate, PastApproval, PastHold, PastSegment, Removal};
+pub use evidence::disposals::{DisposalQuery, Disposed};
 pub use evidence::export::{ProofExport, ProofPiece, ProofSelection};
 pub use evidence::receipt::{
     ConsistencyProof, ContentDigests, ContentHasher, Finding, ProvenRecord, Receipt, check_head,
 };
+pub use model::act::{Act, People};
 pub use model::action::Action;
 pub use model::alarm::{Alarm, AlarmKind};
 pub use model::bucket::{
@@ -78,6 +81,7 @@ pub use objects::multipart::{
 };
 pub use objects::put::{Ending, ObjectWriter, PutRequest, WriteCondition};
 pub use rebuild::{Filled, Rebuild, RebuildReport};
+pub use retention::acts::ActRule;
 pub use retention::approval::RequestInfo;
 pub use retention::clock::ClockStatus;
 pub use retention::events::Told;
@@ -90,6 +94,7 @@ pub use store::foundation::{Foundation, Guard, NoGuard, Options};
 pub use store::gateway::Records;
 pub use upkeep::affected::Affected;
 pub use upkeep::background::StepReport;
+pub use upkeep::pausing::ExpirationStatus;
 pub use upkeep::scrub::{ScrubCursor, ScrubPlace, ScrubReport};
 pub use upkeep::self_test::{Attempt, SelfTest};
 pub use upkeep::status::SpaceStatus;

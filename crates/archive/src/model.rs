@@ -1,5 +1,6 @@
 //! The types of the interface: ids, settings, rights, errors, alarms, and time as the caller gives it.
 
+pub mod act;
 pub mod action;
 pub mod alarm;
 pub mod bucket;

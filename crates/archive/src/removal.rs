@@ -10,16 +10,19 @@
 
 pub(crate) mod disposal;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stele_catalog::Transaction;
 
 use crate::audit::Event;
+use crate::evidence::disposal::REPLACED;
+use crate::evidence::issue::whole_sha256;
 use crate::model::action::Action;
 use crate::model::error::Result;
 use crate::model::principal::Caller;
-use crate::record::content::{Content, Place};
-use crate::record::disposal::DisposalRow;
+use crate::record::content::{Content, Place, Stream};
+use crate::record::disposal::{Certified, DisposalRow};
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::VersionRef;
 use crate::record::{DISPOSALS, OBJECTS, RETAINED, TOMBSTONES, UPLOADS, VERSIONS, encode, keys};
@@ -40,6 +43,22 @@ pub(crate) struct Removed {
     pub wait: bool,
 }
 
+/// What the record of the destroyed key says of a version: the log has it when the catalog has no row of it any more.
+fn certified(bucket: &Bucket, key: &str, found: &Found) -> Certified {
+    let row = &found.row;
+    let mut says = format!("object {}, {}, stored {}", row.object, row.content_in_words(), row.modified);
+    if let Some(sha256) = whole_sha256(row) {
+        says.push_str(&format!(", sha256 {sha256}"));
+    }
+    // Content of many pieces has its places in rows of their own, and its record names none.
+    if let Content::Stream(Stream { extents: Some(extents), .. }) = &row.content {
+        let segments: BTreeSet<u32> = extents.iter().map(|extent| extent.segment).collect();
+        let segments: Vec<String> = segments.iter().map(u32::to_string).collect();
+        says.push_str(&format!(", segments {}", segments.join(" ")));
+    }
+    Certified { bucket: bucket.name().into(), key: key.into(), version: found.id().to_string(), says }
+}
+
 impl Store {
     /// Adds the removal of a version to a transaction, or refuses it. The transaction requires the bucket's settings to
     /// be as they were judged here. The caller adds the change of the bucket's
@@ -54,13 +73,15 @@ impl Store {
         cause: Cause,
     ) -> Result<(Transaction, Removed)> {
         let now = self.compliance_now();
-        judge(bucket, key, found, caller, cause, now)?;
+        judge(bucket, key, found, caller, self.judged_cause(cause), now)
+            .map_err(|refusal| self.explained(cause, refusal))?;
         if let Err(reason) = self.check_doubt(bucket) {
             return Err(retained(bucket, key, found, reason));
         }
         let row = &found.row;
         let record_key = keys::version(bucket.number, key, found.number);
-        let disposal = DisposalRow { object: row.object, content: row.content.clone(), note: row.note };
+        let certified = row.retention.is_some().then(|| certified(bucket, key, found));
+        let disposal = DisposalRow { object: row.object, content: row.content.clone(), note: row.note, certified };
         let mut transaction = bucket
             .unchanged(transaction)
             .with_reserve()
@@ -71,12 +92,24 @@ impl Store {
             transaction = transaction.delete(OBJECTS, keys::number(row.object));
         }
         if let Some(retention) = row.retention {
+            if cause == Cause::Replaced {
+                // The record of the write that replaces it does not say what was replaced.
+                let detail = format!(
+                    "{REPLACED}{}, stored {}, {} until {}, compliance time {now}",
+                    row.content_in_words(),
+                    row.modified,
+                    retention.mode,
+                    retention.until
+                );
+                let event = Event::new(caller, Action::Dispose).object(bucket.name(), key).version(found.id());
+                transaction = self.with_record(transaction, event.detail(detail));
+            }
             let cause = match cause {
                 Cause::Expired => "expired",
                 Cause::Aged => "lifecycle",
                 Cause::Replaced => "replaced",
-                Cause::Requested { .. } if retention.until > now => "governance bypassed",
-                Cause::Requested { .. } => "requested",
+                Cause::Requested { .. } | Cause::Approved if retention.until > now => "governance bypassed",
+                Cause::Requested { .. } | Cause::Approved => "requested",
             };
             let tombstone = TombstoneRow {
                 object: row.object,
@@ -146,7 +179,8 @@ impl Store {
         lock: KeyLock,
     ) -> Result<()> {
         let record_key = keys::upload(bucket.number, key, upload.number);
-        let disposal = DisposalRow { object: upload.row.object, content: Content::Parts, note: Place::default() };
+        let (object, note) = (upload.row.object, Place::default());
+        let disposal = DisposalRow { object, content: Content::Parts, note, certified: None };
         let transaction = Transaction::new()
             .with_reserve()
             .equals(UPLOADS, record_key.clone(), upload.raw.clone())

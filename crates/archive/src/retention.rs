@@ -1,5 +1,6 @@
 //! Retention: its rules and changes, the compliance clock, and the requests that take two officers.
 
+pub mod acts;
 pub mod approval;
 pub(crate) mod classes;
 pub mod clock;

@@ -3,16 +3,18 @@
 use crate::testing::{World, admin, content, get, get_with, put};
 use crate::*;
 
+mod acts;
 mod basics;
 mod budget;
 mod cancel;
 mod classes;
 mod closing;
+mod disposals;
 mod evidence;
 mod faults;
 mod growth;
-mod leftovers;
 mod key_life;
+mod leftovers;
 mod lifecycle;
 mod listing;
 mod matters;

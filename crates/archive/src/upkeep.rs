@@ -6,6 +6,7 @@ pub(crate) mod expiry;
 pub(crate) mod growth;
 pub(crate) mod holding;
 pub(crate) mod lifecycle;
+pub(crate) mod pausing;
 pub(crate) mod reclaim;
 pub mod scrub;
 pub mod self_test;

@@ -187,3 +187,49 @@ fn heads_go_to_a_syslog_server() {
     assert!(verdict["anchored"].as_u64().is_some_and(|records| records > 0), "{verdict}");
     server.stop();
 }
+
+#[test]
+fn a_disposal_is_certified_and_verified_elsewhere() {
+    let place = Place::new("disposal-certificate");
+    let server = place.up();
+    let made = place.stele(&["bucket", "create", "drafts", "--lock", "--retention", "governance:1d"]);
+    assert!(made.status.success(), "{made:?}");
+    let version = server.put("/drafts/letter", b"a draft").header("x-amz-version-id").unwrap().to_string();
+    let object = format!("drafts/letter@{version}");
+    let target = format!("/drafts/letter?versionId={version}");
+    let bypass = server.ask("DELETE", &target).header("x-amz-bypass-governance-retention", "true");
+    assert_eq!(server.send(bypass).status, 204);
+    let listed = place.json(&["disposal", "list", "--bucket", "drafts"]);
+    assert_eq!((listed["version"].as_str(), listed["cause"].as_str()), (Some(&*version), Some("governance bypassed")));
+    // The record of the destroyed key follows with the next step of background work.
+    let certified = (0..500).map(|_| place.json(&["disposal", "certificate", &object]));
+    let made = certified.into_iter().find(|made| made["removal"]["key_destroyed"].is_string());
+    assert!(made.is_some(), "the destruction of the key is recorded");
+    let [key, file, pdf, html, copy] =
+        ["stele.pub", "letter.disposal", "letter.pdf", "letter.html", "copy"].map(|name| place.path(name));
+    assert!(place.stele(&["audit", "key", "--to", &key]).status.success());
+    for page in [&pdf, &html] {
+        let to = format!("{file}-{}", page.rsplit('.').next().unwrap());
+        let output = place.stele(&["disposal", "certificate", &object, "--to", &to, "--page", page]);
+        assert!(output.status.success(), "{output:?}");
+        std::fs::rename(&to, &file).unwrap();
+    }
+    assert!(std::fs::read(&pdf).unwrap().starts_with(b"%PDF"));
+    assert!(std::fs::read_to_string(&html).unwrap().contains(&version));
+    place.refused(2, &[".pdf or .html"], &["disposal", "certificate", &object, "--page", "letter.txt"]);
+    place.refused(2, &["names no version"], &["disposal", "certificate", "drafts/letter"]);
+    server.stop();
+    // After a stop, the command opens the pool, and the log says the same.
+    let again = place.json(&["disposal", "certificate", &object]);
+    assert!(again["removal"]["key_destroyed"].is_string(), "{again}");
+
+    let text = holds(&["receipt", "verify", &file, "--key", &key]);
+    assert!(text.contains("governance bypassed") && text.contains("The certificate holds."), "{text}");
+    std::fs::write(&copy, b"a draft").unwrap();
+    holds(&["receipt", "verify", &file, "--key", &key, "--content", &copy]);
+    std::fs::write(&copy, b"a graft").unwrap();
+    fails(&["receipt", "verify", &file, "--key", &key, "--content", &copy], "BLAKE3");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&copy, text.replacen("governance bypassed", "expired", 1)).unwrap();
+    fails(&["receipt", "verify", &copy, "--key", &key], "signature of the certificate");
+}

@@ -156,6 +156,15 @@ fn what_is_printed_for_machines_is_documented() {
     one("stele event", &["event", "--bucket", "records", "--at", "2026-01-01"]);
     one("stele why", &["why", "records/hr/1"]);
     one("stele find", &["find", "--bucket", "records", "--prefix", "hr/"]);
+    one("Buckets", &["bucket", "create", "loose"]);
+    server.put("/loose/gone", b"gone");
+    assert_eq!(server.send(server.ask("DELETE", "/loose/gone")).status, 204);
+    one("stele disposal list", &["disposal", "list", "--bucket", "loose"]);
+    one("stele disposal status", &["disposal", "status"]);
+    one("stele disposal status", &["disposal", "pause", "--reason", "an audit"]);
+    one("stele disposal status", &["disposal", "rate", "100"]);
+    one("stele disposal status", &["disposal", "resume"]);
+    one("stele act list", &["act", "list"]);
     one("Volumes", &["volume", "create", "vm1", "--code", "mirror-2", "--size", "8MiB"]);
     one("Volumes", &["volume", "snapshot", "vm1", "monday"]);
     one("Volumes", &["volume", "list"]);

@@ -239,7 +239,7 @@ pub(crate) fn is_selected(row: &AuditRow, bucket: &str, prefix: &str) -> bool {
 }
 
 /// The retention that a record sets; the inner None: it lifts the retention.
-fn retention_in(row: &AuditRow) -> Option<Option<Kept>> {
+pub(crate) fn retention_in(row: &AuditRow) -> Option<Option<Kept>> {
     let detail = own_part(row.detail.as_deref()?);
     let kept = || {
         let (before, after) = detail.split_once(" until ")?;

@@ -29,7 +29,7 @@ use crate::store::{Archive, Store};
 const PAGE: usize = 1024;
 /// How far a record's time may be from that of its version. Both are read from the wall clock, one shortly after the
 /// other, so that a search by time looks first around that moment.
-const NEAR: u64 = 3_600 * SECOND;
+pub(crate) const NEAR: u64 = 3_600 * SECOND;
 
 impl Archive {
     /// The receipt of what this caller has just done to a version; `record` is the number of its audit record.
@@ -100,7 +100,7 @@ fn concerns(row: &AuditRow, bucket: &str, key: &str) -> bool {
 
 impl Store {
     /// A record of the audit log, and as it is stored.
-    fn audit_row(&self, record: u64) -> Result<(AuditRow, bytes::Bytes)> {
+    pub(crate) fn audit_row(&self, record: u64) -> Result<(AuditRow, bytes::Bytes)> {
         let key = keys::number(record);
         match self.snapshot()?.get(AUDIT, &key)? {
             Some(value) => Ok((decode(AUDIT, &key, &value)?, value)),
@@ -239,7 +239,7 @@ fn runs_of(sizes: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
 }
 
 /// The first record whose time is not before this one, if times only grow.
-fn first_after(snapshot: &dyn Snapshot, length: u64, time: Timestamp) -> Result<u64> {
+pub(crate) fn first_after(snapshot: &dyn Snapshot, length: u64, time: Timestamp) -> Result<u64> {
     let (mut low, mut high) = (1, length + 1);
     while low < high {
         let middle = low + (high - low) / 2;

@@ -92,6 +92,8 @@ fn first_rows(foundation: &Foundation, id: [u8; 16], now: Reading) -> Result<Tra
         replaces: None,
         doubt: None,
         gaps: None,
+        acts: None,
+        expiration: None,
     };
     let clock = ComplianceClock::start(now).row();
     let signing = Signing::open(foundation, &id, &identity.signing)?;

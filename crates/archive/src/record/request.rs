@@ -2,6 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
+use crate::model::act::{Act, People};
 use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
 
@@ -23,6 +24,18 @@ pub(crate) enum Asked {
     /// The event of a version is taken back: bucket, key and version id.
     #[n(4)]
     RevokeEvent(#[n(0)] String, #[n(1)] String, #[n(2)] String),
+    /// The clock's alarm with these words is accepted.
+    #[n(5)]
+    AcceptClock(#[n(0)] String),
+    /// The master key is exported once.
+    #[n(6)]
+    ExportKey,
+    /// A version is deleted before its GOVERNANCE retention ends: bucket, key and version id.
+    #[n(7)]
+    Delete(#[n(0)] String, #[n(1)] String, #[n(2)] String),
+    /// The rule of an act becomes stricter, for good.
+    #[n(8)]
+    Restrict(#[n(0)] Act, #[n(1)] People),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -45,4 +58,7 @@ pub(crate) struct RequestRow {
     /// The effect in words.
     #[n(6)]
     pub says: String,
+    /// The officer who approved it, where the act itself comes later.
+    #[n(7)]
+    pub approved: Option<Actor>,
 }

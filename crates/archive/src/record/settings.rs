@@ -1,7 +1,11 @@
 //! Store-wide rows, each under a name.
 
+use std::collections::BTreeMap;
+
 use minicbor::{Decode, Encode};
 
+use crate::model::act::{Act, People};
+use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
 
 pub(crate) const IDENTITY: &[u8] = b"identity";
@@ -51,6 +55,33 @@ pub(crate) struct IdentityRow {
     /// Records of the audit log that rebuilds did not find.
     #[n(10)]
     pub gaps: Option<Vec<Gap>>,
+    /// Rules that officers made stricter than an act's least one.
+    #[n(11)]
+    pub acts: Option<BTreeMap<Act, People>>,
+    /// How expiration is held back.
+    #[n(12)]
+    pub expiration: Option<ExpirationRow>,
+}
+
+/// What holds expiration back. Both only keep versions longer.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct ExpirationRow {
+    #[n(0)]
+    pub paused: Option<Paused>,
+    /// Versions a second at most that expiration looks at.
+    #[n(1)]
+    pub rate: Option<u32>,
+}
+
+/// A pause of expiration and of lifecycle rules.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct Paused {
+    #[n(0)]
+    pub since: Timestamp,
+    #[n(1)]
+    pub by: Actor,
+    #[n(2)]
+    pub reason: String,
 }
 
 /// One opening for writing of catalog and data volume together.

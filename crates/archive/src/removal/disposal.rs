@@ -6,10 +6,14 @@
 
 use stele_catalog::{Direction, KeyRange, Transaction};
 
+use crate::audit::Event;
+use crate::evidence::disposal::DESTROYED;
+use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::Caller;
 use crate::record::content::{Content, ExtentList, Place, Stream};
-use crate::record::disposal::DisposalRow;
+use crate::record::disposal::{Certified, DisposalRow};
 use crate::record::part::PartRow;
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::VersionRef;
@@ -19,13 +23,13 @@ use crate::space::header::Kind;
 use crate::space::keytable::Changed;
 use crate::space::places::{piece_length, places};
 use crate::state::buckets::Bucket;
-use crate::state::disposals::Stuck;
+use crate::state::disposals::{SlotOf, Stuck};
 use crate::store::Store;
 
 /// Disposals that are worth a transaction of their own.
 const SETTLE: usize = 64;
-/// Disposals in one transaction at most.
-const SETTLE_MAX: usize = 4096;
+/// Disposals in one transaction at most: each may have an audit record with a long name.
+const SETTLE_MAX: usize = 1024;
 const CLEAR_PAGE: usize = 500;
 
 /// Content of parts that one transaction takes out of the catalog.
@@ -89,7 +93,7 @@ impl Store {
         let destroyed = self.keys().destroy(slot, disposal.object);
         if is_short(&disposal.content) {
             self.drop_short(&disposal);
-            self.disposals().add_slot(slot, disposal.object);
+            self.disposals().add_slot(SlotOf { slot, object: disposal.object, certified: disposal.certified });
         } else {
             self.disposals().add_long(slot, disposal);
         }
@@ -157,7 +161,7 @@ impl Store {
     async fn settle(&self, mut due: Due<'_>) -> Result<usize> {
         // Some removals did not wait for their zeros. Writing them again shows that all are durable.
         let changes: Vec<Changed> =
-            due.slots.iter().map(|(slot, object)| self.keys().destroy(*slot, *object)).collect();
+            due.slots.iter().map(|entry| self.keys().destroy(entry.slot, entry.object)).collect();
         let mut stuck = Vec::new();
         for (change, entry) in changes.into_iter().zip(due.slots.clone()) {
             match change.await {
@@ -169,8 +173,8 @@ impl Store {
             }
         }
         if !stuck.is_empty() {
-            due.slots.retain(|entry| stuck.iter().all(|(other, _)| other != entry));
-            for ((_, object), reason) in &stuck {
+            due.slots.retain(|entry| stuck.iter().all(|(other, _)| other.slot != entry.slot));
+            for (SlotOf { object, .. }, reason) in &stuck {
                 tracing::warn!("the key of object {object} is not destroyed yet: {reason}");
             }
             self.disposals().set_aside(stuck);
@@ -178,13 +182,19 @@ impl Store {
         if due.slots.is_empty() {
             return Ok(0);
         }
-        let transaction = due.slots.iter().fold(Transaction::new().with_reserve(), |transaction, (slot, _)| {
-            transaction.delete(DISPOSALS, keys::number(*slot)).put(FREE_SLOTS, keys::number(*slot), bytes::Bytes::new())
+        let transaction = due.slots.iter().fold(Transaction::new().with_reserve(), |transaction, entry| {
+            let slot = keys::number(entry.slot);
+            let transaction = transaction.delete(DISPOSALS, slot.clone()).put(FREE_SLOTS, slot, bytes::Bytes::new());
+            match &entry.certified {
+                Some(certified) => self.with_record(transaction, destroyed(certified)),
+                None => transaction,
+            }
         });
+        // The record says that the key is destroyed: its zeros are durable by now.
         self.catalog().commit(transaction).await?;
         let slots = std::mem::take(&mut due.slots);
         let count = slots.len();
-        self.keys().offer(slots.into_iter().map(|(slot, _)| slot));
+        self.keys().offer(slots.into_iter().map(|entry| entry.slot));
         Ok(count)
     }
 
@@ -225,7 +235,8 @@ impl Store {
                     self.clear(&disposal).await?;
                 }
                 let slot = key.as_ref().try_into().map_or(u64::MAX, u64::from_be_bytes);
-                self.disposals().add_slot(slot, disposal.object);
+                let (object, certified) = (disposal.object, disposal.certified);
+                self.disposals().add_slot(SlotOf { slot, object, certified });
             }
             self.settle(Due::short(self)).await?;
         }
@@ -293,10 +304,18 @@ impl Store {
     }
 }
 
+/// The record of a destroyed key.
+fn destroyed(certified: &Certified) -> Event {
+    Event::new(&Caller::system("disposal"), Action::Dispose)
+        .object(&certified.bucket, &certified.key)
+        .named_version(&certified.version)
+        .detail(format!("{DESTROYED}{}", certified.says))
+}
+
 /// Slots being freed. Those that are not freed when this is dropped are queued again.
 struct Due<'a> {
     store: &'a Store,
-    slots: Vec<(u64, u64)>,
+    slots: Vec<SlotOf>,
 }
 
 impl<'a> Due<'a> {
@@ -328,7 +347,8 @@ impl<'a> Long<'a> {
 
     fn cleared(mut self) {
         self.cleared = true;
-        self.store.disposals().add_slot(self.slot, self.disposal.object);
+        let (object, certified) = (self.disposal.object, self.disposal.certified.take());
+        self.store.disposals().add_slot(SlotOf { slot: self.slot, object, certified });
     }
 }
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use stele_catalog::{Direction, KeyRange, Transaction};
 
 use crate::audit::Event;
+use crate::model::act::Act;
 use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::error::{ArchiveError, Result};
@@ -70,7 +71,10 @@ impl RequestRow {
     fn info(&self, id: &str) -> RequestInfo {
         RequestInfo {
             id: id.into(),
-            says: self.says.clone(),
+            says: match &self.approved {
+                Some(by) => format!("{}; approved by {by}", self.says),
+                None => self.says.clone(),
+            },
             asked_by: self.by.to_string(),
             expires: self.expires.to_string(),
             alone_from: self.alone_from.map(|time| time.to_string()),
@@ -86,7 +90,8 @@ impl Archive {
         let event = || Event::new(caller, Action::ClockAccept).detail("asks to credit the time spent closed".into());
         store.compliance_now();
         let credit = store.clock().look(ComplianceClock::creditable);
-        let asked = store.require_approver(caller).and(match credit.from < credit.to {
+        let asked = store.require_approver(caller).and(store.require_not_off(Act::ClockCredit));
+        let asked = asked.and(match credit.from < credit.to {
             true => Ok(()),
             false => Err(ArchiveError::Denied(
                 "there is no time spent closed that the compliance clock has not made up".into(),
@@ -200,6 +205,24 @@ impl Archive {
                 store.audited(revoked, event).await?;
                 Ok(row.says)
             }
+            Asked::AcceptClock(reason) => {
+                let accepted = self.accept_approved(reason, over, event).await;
+                self.approved(caller, id, row.says.clone(), accepted).await
+            }
+            Asked::ExportKey => {
+                let approved = store.note_approval(caller, id, &row, over, event).await;
+                self.approved(caller, id, row.says.clone(), approved).await
+            }
+            Asked::Delete(bucket, key, version) => {
+                let version = Some(VersionId::parse(version)?);
+                let name = VersionName { bucket: bucket.clone(), key: key.clone(), version };
+                let deleted = self.delete_approved(caller, &row, &name, over, event).await;
+                self.approved(caller, id, row.says.clone(), deleted).await
+            }
+            Asked::Restrict(act, people) => {
+                let restricted = self.restrict(*act, *people, over, event).await;
+                self.approved(caller, id, row.says.clone(), restricted).await
+            }
             Asked::CloseMatter(name) => {
                 let closed = self.close_matter(caller, &row, name, over, event).await;
                 let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
@@ -207,6 +230,32 @@ impl Archive {
                 Ok(row.says)
             }
         }
+    }
+
+    /// Records the refusal of an approval that can no longer take effect.
+    async fn approved(&self, caller: &Caller, id: &str, says: String, done: Result<()>) -> Result<String> {
+        let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
+        self.store().audited(done, event).await.map(|()| says)
+    }
+
+    /// Makes a request of an officer, if the act is possible now.
+    pub(crate) async fn ask(
+        &self,
+        caller: &Caller,
+        action: Action,
+        asked: Asked,
+        says: String,
+        possible: Result<()>,
+    ) -> Result<RequestInfo> {
+        let store = &self.store();
+        store.writable()?;
+        let event = || Event::new(caller, action).detail(format!("asks: {says}"));
+        let allowed = store.require_approver(caller).and(possible).and(store.room_for_request());
+        store.audited(allowed, event).await?;
+        let (id, row) = store.new_request(caller, asked, says.clone(), false);
+        let event = Event::new(caller, action).detail(format!("asks with request {id}: {says}"));
+        store.record(store.with_request(Transaction::new(), &id, &row), event).await?;
+        Ok(row.info(&id))
     }
 
     /// Refuses a request. Any officer may do so.
@@ -238,6 +287,9 @@ impl Archive {
                 };
             }
         }
+        if let Some(by) = &row.approved {
+            return Err(ArchiveError::Denied(format!("{by} has approved the request already")));
+        }
         match row.asked {
             Asked::Release(_) => caller.require_approver()?,
             _ => self.store().require_approver(caller)?,
@@ -263,6 +315,7 @@ impl Archive {
         event: Event,
     ) -> Result<String> {
         let store = &self.store();
+        store.require_not_off(Act::ClockCredit)?;
         store.compliance_now();
         // The requested credit is an upper limit. The slew may have made up some of it since.
         let credit = {
@@ -277,6 +330,7 @@ impl Archive {
 
     async fn admit_officer(&self, row: &RequestRow, key: &str, over: Transaction, event: Event) -> Result<String> {
         let store = &self.store();
+        store.require_not_off(Act::NewOfficer)?;
         let lock = store.lock(0, key).await?;
         let snapshot = store.snapshot()?;
         let missing = || ArchiveError::NoSuchAccessKey(key.into());
@@ -329,6 +383,19 @@ impl Store {
         }
     }
 
+    /// Keeps a request as approved, for an act that comes later and uses it up.
+    async fn note_approval(
+        &self,
+        caller: &Caller,
+        id: &str,
+        row: &RequestRow,
+        over: Transaction,
+        event: Event,
+    ) -> Result<()> {
+        let approved = RequestRow { approved: Some(caller.actor.clone()), ..row.clone() };
+        self.record(over.put(REQUESTS, id.to_string(), encode(&approved)), event).await.map(drop)
+    }
+
     /// Adds the request that makes a pending key an officer's. Returns its id and its effect in words.
     pub(crate) fn ask_for_officer(
         &self,
@@ -338,6 +405,7 @@ impl Store {
         description: &str,
         lost: bool,
     ) -> Result<(String, String, Transaction)> {
+        self.require_not_off(Act::NewOfficer)?;
         self.room_for_request()?;
         let says = format!(
             "key {key} ({description}) becomes a retention officer's, who can release holds and, with another officer, move \
@@ -369,6 +437,7 @@ impl Store {
             expires: later.plus_days(life),
             alone_from,
             says,
+            approved: None,
         };
         (id, row)
     }
@@ -394,7 +463,7 @@ impl Store {
     }
 
     /// The requests that are not void.
-    fn open_requests(&self) -> Result<Vec<(String, RequestRow)>> {
+    pub(crate) fn open_requests(&self) -> Result<Vec<(String, RequestRow)>> {
         let rows = self.snapshot()?.range(REQUESTS, &KeyRange::all(), 4 * OPEN_MAX, Direction::Forward)?;
         let now = self.later_now();
         let mut open = Vec::new();

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use stele_catalog::Transaction;
 
 use crate::audit::Event;
+use crate::model::act::Act;
 use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::error::Result;
@@ -33,20 +34,28 @@ impl Archive {
     pub async fn accept_clock(&self, caller: &Caller) -> Result<()> {
         self.store().writable()?;
         let allowed = caller.require_role(&[Role::RetentionOfficer], Action::ClockAccept);
+        let instead = "`stele clock accept --officer FILE` asks, and another officer approves";
+        let allowed = allowed.and_then(|()| self.store().require_one(Act::ClockAccept, instead));
         self.store().audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
         let event = Event::new(caller, Action::ClockAccept).detail("expiration continues".into());
-        self.store().change_clock(event, |clock| clock.accept()).await
+        self.store().change_clock(Transaction::new(), event, |clock| clock.accept()).await
     }
 }
 
 impl Store {
-    async fn change_clock(&self, event: Event, change: impl FnOnce(&mut ComplianceClock)) -> Result<()> {
+    /// Changes the clock together with a transaction and its record.
+    pub(crate) async fn change_clock(
+        &self,
+        transaction: Transaction,
+        event: Event,
+        change: impl FnOnce(&mut ComplianceClock),
+    ) -> Result<()> {
         let (row, frozen) = self.clock().step(|clock| {
             let frozen = clock.frozen().map(str::to_string);
             change(clock);
             (clock.row(), frozen)
         });
-        let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
+        let transaction = transaction.with_reserve().put(SETTINGS, CLOCK, encode(&row));
         let recorded = self.record(transaction, event).await.map(drop);
         if let (Err(_), Some(reason)) = (&recorded, frozen) {
             // A freeze is not lifted without its record.

@@ -24,8 +24,8 @@ use crate::model::principal::{Actor, Caller};
 use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::request::RequestRow;
-use crate::record::settings::{Doubt, IDENTITY};
-use crate::record::{ACCESS_KEYS, REVOKED, SETTINGS, encode, fetch};
+use crate::record::settings::Doubt;
+use crate::record::{ACCESS_KEYS, REVOKED, fetch};
 use crate::state::buckets::Bucket;
 use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store};
@@ -85,14 +85,7 @@ impl Archive {
         for id in doubt.keys.iter().filter(|id| !officers.contains(&&Actor::Key((*id).clone()))) {
             self.revoke_doubted(caller, id).await?;
         }
-        let identity = {
-            let mut identity = store.identity().look(Clone::clone);
-            identity.doubt = None;
-            identity
-        };
-        store.record(over.with_reserve().put(SETTINGS, IDENTITY, encode(&identity)), event).await?;
-        store.identity().step(|identity| identity.doubt = None);
-        store.note_identity().await
+        store.change_identity(over, event, |identity| identity.doubt = None).await
     }
 
     async fn revoke_doubted(&self, caller: &Caller, id: &str) -> Result<()> {

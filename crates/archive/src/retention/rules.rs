@@ -16,6 +16,8 @@ use crate::store::lookup::Found;
 pub(crate) enum Cause {
     /// A client asked to delete this version. `bypass`: and to bypass GOVERNANCE.
     Requested { bypass: bool },
+    /// Two retention officers decided to delete this version in spite of GOVERNANCE.
+    Approved,
     /// A new null version replaces it.
     Replaced,
     /// Its retention has passed, and its bucket deletes expired versions.
@@ -51,6 +53,7 @@ pub(crate) fn judge(
         (RetentionMode::Governance, _) if bucket.row.protection == Protection::Compliance => {
             refuse(format!("{message}; the bucket's protection level allows no deletion before"))
         }
+        (RetentionMode::Governance, Cause::Approved) => Ok(()),
         (RetentionMode::Governance, Cause::Requested { bypass: true }) if caller.rights.bypass_governance => Ok(()),
         (RetentionMode::Governance, Cause::Requested { bypass: true }) => {
             refuse(format!("{message}, and {} has no permission to bypass it", caller.actor))

@@ -7,13 +7,19 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::record::content::Stream;
-use crate::record::disposal::DisposalRow;
+use crate::record::disposal::{Certified, DisposalRow};
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::VersionRef;
 use crate::state::shared::Shared;
 
 /// A key slot whose entry is to be destroyed, and the object whose key it holds.
-pub(crate) type SlotOf = (u64, u64);
+#[derive(Clone, Debug)]
+pub(crate) struct SlotOf {
+    pub slot: u64,
+    pub object: u64,
+    /// The removed version, if the audit log is to say when its key was destroyed.
+    pub certified: Option<Certified>,
+}
 
 /// A disposal whose key entry could not be overwritten.
 pub(crate) struct Stuck {
@@ -32,8 +38,8 @@ struct Queues {
     long: VecDeque<(u64, DisposalRow)>,
     /// Streams that no row names any more, whose extents are still to be cleared.
     streams: VecDeque<Stream>,
-    /// Disposals whose key entries could not be overwritten, by slot: object and reason.
-    stuck: BTreeMap<u64, (u64, String)>,
+    /// Disposals whose key entries could not be overwritten, by slot, with the reason.
+    stuck: BTreeMap<u64, (SlotOf, String)>,
     /// Certificates for whose notes the data volume had no room.
     certificates: VecDeque<(VersionRef, TombstoneRow)>,
 }
@@ -42,8 +48,8 @@ struct Queues {
 pub(crate) struct Disposals(Shared<Queues>);
 
 impl Disposals {
-    pub fn add_slot(&self, slot: u64, object: u64) {
-        self.0.step(|queues| queues.slots.push((slot, object)));
+    pub fn add_slot(&self, slot: SlotOf) {
+        self.0.step(|queues| queues.slots.push(slot));
     }
 
     /// How many slots wait to be freed.
@@ -88,7 +94,7 @@ impl Disposals {
     /// Sets disposals aside whose key entries could not be overwritten.
     pub fn set_aside(&self, failed: Vec<(SlotOf, String)>) {
         self.0.step(|queues| {
-            queues.stuck.extend(failed.into_iter().map(|((slot, object), reason)| (slot, (object, reason))));
+            queues.stuck.extend(failed.into_iter().map(|(entry, reason)| (entry.slot, (entry, reason))));
         });
     }
 
@@ -96,7 +102,7 @@ impl Disposals {
     pub fn retry_stuck(&self) {
         self.0.step(|queues| {
             let stuck = std::mem::take(&mut queues.stuck);
-            queues.slots.extend(stuck.into_iter().map(|(slot, (object, _))| (slot, object)));
+            queues.slots.extend(stuck.into_values().map(|(entry, _)| entry));
         });
     }
 
@@ -108,8 +114,8 @@ impl Disposals {
     /// The first disposal that was set aside.
     pub fn first_stuck(&self) -> Option<Stuck> {
         self.0.look(|queues| {
-            let (slot, (object, reason)) = queues.stuck.first_key_value()?;
-            Some(Stuck { slot: *slot, object: *object, reason: reason.clone(), count: queues.stuck.len() })
+            let (slot, (entry, reason)) = queues.stuck.first_key_value()?;
+            Some(Stuck { slot: *slot, object: entry.object, reason: reason.clone(), count: queues.stuck.len() })
         })
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Upkeep {
     /// Segments that reclamation could not empty in this session.
     unmovable: Shared<BTreeSet<u32>>,
     expiry: Shared<Expiry>,
+    /// What expiration may still look at under a rate: thousandths of versions, and when that was counted.
+    allowance: Shared<(u64, u64)>,
     aging: Shared<Aging>,
     /// What the last self-test found wrong.
     self_test: Shared<Option<String>>,
@@ -83,6 +85,7 @@ impl Upkeep {
             unreported: Shared::default(),
             unmovable: Shared::default(),
             expiry: Shared::default(),
+            allowance: Shared::default(),
             aging: Shared::default(),
             self_test: Shared::default(),
             holds_due: Shared::new(true),
@@ -152,6 +155,20 @@ impl Upkeep {
             let waits = expiry.cursor.is_none() && elapsed < expiry.next_pass;
             (!waits).then(|| expiry.cursor.clone())
         })
+    }
+
+    /// How many versions expiration may look at now. Under a rate, what a second brings is the most that is saved up.
+    pub fn expiry_allowance(&self, rate: Option<u32>, elapsed: u64) -> usize {
+        let Some(rate) = rate else { return usize::MAX };
+        self.allowance.step(|(left, counted)| {
+            let passed = elapsed.saturating_sub(*counted).min(1000);
+            (*left, *counted) = ((*left + passed * u64::from(rate)).min(1000 * u64::from(rate)), elapsed);
+            usize::try_from(*left / 1000).unwrap_or(usize::MAX)
+        })
+    }
+
+    pub fn spend_expiry(&self, versions: usize) {
+        self.allowance.step(|(left, _)| *left = left.saturating_sub(1000 * versions as u64));
     }
 
     pub fn note_self_test(&self, finding: Option<String>) {

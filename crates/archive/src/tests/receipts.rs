@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::put_as;
 use crate::{ConsistencyProof, ContentHasher, Receipt};
 
-fn key_of(head: &SignedHead) -> Vec<u8> {
+pub(super) fn key_of(head: &SignedHead) -> Vec<u8> {
     (0..32).map(|at| u8::from_str_radix(&head.public_key[2 * at..2 * at + 2], 16).unwrap()).collect()
 }
 
@@ -83,7 +83,7 @@ async fn every_kind_of_act_has_a_receipt_that_verifies() {
 }
 
 /// Every place in a JSON value whose text or number can be altered.
-fn altered(value: &serde_json::Value) -> Vec<serde_json::Value> {
+pub(super) fn altered(value: &serde_json::Value) -> Vec<serde_json::Value> {
     use serde_json::Value;
     match value {
         Value::String(text) => {

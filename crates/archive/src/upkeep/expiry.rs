@@ -26,7 +26,12 @@ impl Store {
     /// Processes the next versions whose retention has passed, as their buckets say.
     pub(crate) async fn expire(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
         let now = self.compliance_now();
-        if self.frozen().is_some() || self.doubt().is_some() {
+        if self.frozen().is_some() || self.doubt().is_some() || self.is_expiration_paused() {
+            return Ok(());
+        }
+        let rate = self.expiration_rate();
+        let limit = self.upkeep().expiry_allowance(rate, self.elapsed()).min(EXPIRY_PAGE);
+        if limit == 0 {
             return Ok(());
         }
         let Some(cursor) = self.upkeep().expiry_due(self.elapsed()) else { return Ok(()) };
@@ -35,13 +40,19 @@ impl Store {
             Some(cursor) => past.after(cursor),
             None => past,
         };
-        let page = self.snapshot()?.range(RETAINED, &range, EXPIRY_PAGE, Direction::Forward)?;
-        let more = page.len() == EXPIRY_PAGE;
+        let page = self.snapshot()?.range(RETAINED, &range, limit, Direction::Forward)?;
+        let more = page.len() == limit;
         let cursor = page.last().filter(|_| more).map(|(key, _)| key.clone());
         self.upkeep().note_expiry(cursor, self.elapsed());
-        report.more |= more;
+        // With a rate the next step waits for its time.
+        report.more |= more && rate.is_none();
+        self.upkeep().spend_expiry(page.len());
         for (key, value) in &page {
             let at: VersionRef = decode(RETAINED, key, value)?;
+            // A pause that was acknowledged meanwhile holds for the rest of the page.
+            if self.is_expiration_paused() {
+                return Ok(());
+            }
             match self.expire_version(&at, now).await {
                 Ok(Some(ExpiryAction::Delete)) => report.expired += 1,
                 Ok(Some(ExpiryAction::Notify)) => report.notified += 1,

@@ -43,7 +43,7 @@ enum Ended {
 impl Store {
     /// Takes the next page of the pass.
     pub(crate) async fn age(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
-        if self.frozen().is_some() || self.doubt().is_some() {
+        if self.is_expiration_paused() || self.frozen().is_some() || self.doubt().is_some() {
             return Ok(());
         }
         let Some(mut at) = self.upkeep().aging_due(self.elapsed()) else { return Ok(()) };
@@ -175,6 +175,10 @@ impl Store {
 
     /// Ends a version, unless it changed since it was seen. Says whether it did.
     async fn end_version(self: &Arc<Store>, bucket: &Arc<Bucket>, key: &str, rule: &str, ended: Ended) -> Result<bool> {
+        // A pause that was acknowledged meanwhile holds for the rest of the page.
+        if self.is_expiration_paused() {
+            return Ok(false);
+        }
         let caller = Caller::system("lifecycle");
         let detail = format!("lifecycle rule `{rule}`");
         let (seen, current, newer) = match &ended {

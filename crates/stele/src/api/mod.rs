@@ -5,10 +5,12 @@
 //! failure is a [`crate::failure::Failure`]; its kind decides the HTTP status. The actor of every audit record is the
 //! peer's uid.
 
+pub mod acts;
 pub mod affected;
 pub mod approval;
 pub mod archive;
 pub mod classes;
+pub mod disposal;
 pub mod drive;
 pub mod evidence;
 pub mod export;

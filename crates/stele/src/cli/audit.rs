@@ -41,7 +41,7 @@ Examples:
 
 `stele receipt verify --later` checks the proof without a server.")]
     Prove {
-        /// A signed head or a receipt
+        /// A signed head, a receipt or a certificate of disposal
         from: PathBuf,
         /// New file; `-` is standard output
         #[arg(long, default_value = "-")]

@@ -25,15 +25,16 @@ Without --record it is for the record of the audit log that says how the version
         #[arg(long, default_value = "-")]
         to: String,
     },
-    /// Check a receipt with the store's public key; needs no server and no pool
+    /// Check a receipt or a certificate of disposal with the store's public key; needs no server and no pool
     #[command(after_help = "\
 Examples:
   stele receipt verify ledger.receipt --key stele.pub
   stele receipt verify ledger.receipt --key stele.pub --content ledger.pdf
   stele receipt verify ledger.receipt --key stele.pub --later later.proof
 
-FILE is a receipt as `stele receipt get` writes it, or the value of the header x-stele-receipt. The public key comes
-from `stele audit key`, on a way that you trust. Exit code 5 if anything does not hold.")]
+FILE is a receipt as `stele receipt get` writes it, the value of the header x-stele-receipt, or a certificate by
+`stele disposal certificate`. The public key comes from `stele audit key`, on a way that you trust. Exit code 5 if
+anything does not hold.")]
     Verify {
         file: PathBuf,
         /// File with the store's public key

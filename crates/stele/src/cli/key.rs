@@ -27,6 +27,17 @@ pub enum Key {
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
     },
+    /// Ask to let the master key be exported once; another officer approves
+    #[command(after_help = "\
+Example, where the export takes two officers (`stele act list`):
+  anna$ stele key request-escrow --officer anna.json
+  ben$  stele approve 7k2m9xqa --officer ben.json
+  root# stele key escrow --to /media/usb/stele-master.key")]
+    RequestEscrow {
+        /// File with the officer's access_key and secret_key, as `stele key create --json` prints them
+        #[arg(long, value_name = "FILE")]
+        officer: PathBuf,
+    },
     /// Prove that an escrowed master key opens this store
     #[command(after_help = "Example:\n  stele key check /media/usb/stele-master.key")]
     Check { file: PathBuf },

@@ -1,10 +1,12 @@
 //! The command line: the arguments of every command, with help and examples. `commands` carries the commands out.
 
+pub mod act;
 pub mod audit;
 pub mod backup;
 pub mod bucket;
 pub mod class;
 pub mod config;
+pub mod disposal;
 pub mod evidence;
 pub mod export;
 pub mod find;
@@ -114,6 +116,9 @@ pub enum Command {
     /// Receipts: signed statements of what was stored, held or deleted
     #[command(subcommand)]
     Receipt(evidence::Receipt),
+    /// Removed versions, and the signed certificates of their disposal
+    #[command(subcommand)]
+    Disposal(disposal::Disposal),
     /// Retention proofs: directories that an auditor can check without this machine
     #[command(subcommand)]
     Proof(evidence::Proof),
@@ -137,6 +142,9 @@ was refused, 3 a bucket could not be tested, 5 something was allowed.")]
     Clock(show::Clock),
     /// Approve or refuse a request of another retention officer; without an argument, list the waiting requests
     Approve(show::Approve),
+    /// Acts that can take two officers, or be switched off for good
+    #[command(subcommand)]
+    Act(act::Act),
     /// The catalog
     #[command(subcommand)]
     Catalog(show::Catalog),

@@ -99,8 +99,14 @@ pub enum Clock {
     #[command(after_help = "Example:\n  stele clock show")]
     Show,
     /// Confirm that the machine's clock was checked. Expiry resumes; the compliance clock does not step
-    #[command(after_help = "Example:\n  stele clock accept --yes")]
+    #[command(after_help = "\
+Examples:
+  stele clock accept --yes
+  stele clock accept --officer anna.json          where it takes two officers (`stele act list`)")]
     Accept {
+        /// Ask as this officer; another one approves
+        #[arg(long, value_name = "FILE", conflicts_with = "yes")]
+        officer: Option<PathBuf>,
         /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,

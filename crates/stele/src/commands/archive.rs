@@ -6,6 +6,7 @@ use std::path::Path;
 use stele_archive::{AuditRecord, SignedHead};
 use stele_ground::{Bytes, Shown};
 
+use crate::api::acts::{ClockAcceptRequest, EscrowRequest};
 use crate::api::approval::ClockCredit;
 use crate::api::archive as calls;
 use crate::cli::audit::Audit;
@@ -177,6 +178,10 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
             println!("Key {} revoked.", Shown(&id));
             Ok(())
         }
+        Key::RequestEscrow { officer } => {
+            let officer = read_officer(&officer)?;
+            asked(json, &ask(site, EscrowRequest { officer }).await?)
+        }
         Key::Escrow { to } => escrow(site, json, &to).await,
         Key::Check { file } => check(site, json, &file).await,
     }
@@ -299,7 +304,11 @@ pub(super) fn show_why(json: bool, why: &stele_archive::Why) -> Outcome<()> {
 pub async fn clock(site: &Site, json: bool, command: Clock) -> Outcome<()> {
     let status = match command {
         Clock::Show => ask(site, calls::ClockShow {}).await?,
-        Clock::Accept { yes } => {
+        Clock::Accept { officer: Some(officer), .. } => {
+            let officer = read_officer(&officer)?;
+            return asked(json, &ask(site, ClockAcceptRequest { officer }).await?);
+        }
+        Clock::Accept { yes, officer: None } => {
             if !yes {
                 confirm("Is this machine's clock right, so that what has expired may be deleted again?", "--yes")?;
             }

@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use stele_archive::{
-    BundleFiles, ConsistencyProof, ContentHasher, Finding, ProofSelection, Receipt, SignedHead, verify_bundle,
+    BundleFiles, ConsistencyProof, ContentHasher, DisposalCertificate, Finding, ProofSelection, Receipt, SignedHead,
+    verify_bundle,
 };
 use stele_ground::Shown;
 
@@ -19,8 +20,8 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::output::json_line;
 
-/// Largest file that holds a receipt, a head or a proof.
-const EVIDENCE_MAX: u64 = 1 << 20;
+/// Largest file that holds a receipt, a certificate, a head or a proof. A certificate has up to 1000 records.
+const EVIDENCE_MAX: u64 = 16 << 20;
 
 pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcome<()> {
     match command {
@@ -31,27 +32,31 @@ pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcom
         }
         ReceiptCommand::Verify { file, key, content, later } => {
             let public = public_key(&key)?;
-            let receipt = read_receipt(&file)?;
+            let statement = read_statement(&file)?;
             let holds = |checked: Result<(), Finding>, path: &Path| checked.map_err(|finding| wrong(path, &finding));
-            holds(receipt.verify(&public), &file)?;
+            holds(statement.verify(&public), &file)?;
             if let Some(path) = &content {
-                holds(receipt.check_content(&digests(path, &receipt)?), path)?;
+                holds(statement.check_content(path)?, path)?;
             }
             let later = later.map(|path| read_json::<ConsistencyProof>(&path, "a proof").map(|proof| (path, proof)));
             let later = later.transpose()?;
+            let (record, head) = statement.place();
             if let Some((path, proof)) = &later {
-                holds(proof.verify(&receipt.head, &public), path)?;
+                holds(proof.verify(head, &public), path)?;
             }
             if json {
                 return print_json(&serde_json::json!({
-                    "store": receipt.store,
-                    "record": receipt.entry.record,
-                    "head_records": receipt.head.records,
+                    "store": head.store,
+                    "record": record,
+                    "head_records": head.records,
                     "content_compared": content.is_some(),
                     "later_records": later.map(|(_, proof)| proof.head.records),
                 }));
             }
-            show(&receipt);
+            match &statement {
+                Statement::Receipt(receipt) => show(receipt),
+                Statement::Disposal(made) => crate::commands::disposal::show(made),
+            }
             if let Some(path) = content {
                 println!("{} is its content.", path.display());
             }
@@ -61,6 +66,36 @@ pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcom
             }
             Ok(())
         }
+    }
+}
+
+/// A signed statement in a file.
+enum Statement {
+    Receipt(Box<Receipt>),
+    Disposal(Box<DisposalCertificate>),
+}
+
+impl Statement {
+    fn verify(&self, public: &[u8]) -> Result<(), Finding> {
+        match self {
+            Statement::Receipt(receipt) => receipt.verify(public),
+            Statement::Disposal(made) => made.verify(public),
+        }
+    }
+
+    /// The number of its record, and the head over it.
+    fn place(&self) -> (u64, &SignedHead) {
+        match self {
+            Statement::Receipt(receipt) => (receipt.entry.record, &receipt.head),
+            Statement::Disposal(made) => (made.record, &made.head),
+        }
+    }
+
+    fn check_content(&self, path: &Path) -> Outcome<Result<(), Finding>> {
+        Ok(match self {
+            Statement::Receipt(receipt) => receipt.check_content(&digests(path, receipt.parts.as_deref())?),
+            Statement::Disposal(made) => made.check_content(&digests(path, None)?),
+        })
     }
 }
 
@@ -190,13 +225,13 @@ pub async fn prove(site: &Site, from: &Path, to: &str) -> Outcome<()> {
     let text = read_text(from)?;
     let head = match serde_json::from_str::<SignedHead>(text.trim()) {
         Ok(head) => head,
-        Err(_) => read_receipt(from)?.head,
+        Err(_) => read_statement(from)?.place().1.clone(),
     };
     let proof = exact(site, calls::AuditProve { from: head }).await?;
     write_new(to, &line(&proof)?)
 }
 
-async fn exact<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
+pub(super) async fn exact<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
     let connection = Connection::find(site).await?;
     let answer = connection.exact(call).await;
     connection.leave().await?;
@@ -208,19 +243,22 @@ fn wrong(path: &Path, finding: &str) -> Failure {
         .next("get it again from its source; if it stays so, somebody changed it or it is of another store")
 }
 
-fn line(value: &impl serde::Serialize) -> Outcome<String> {
+pub(super) fn line(value: &impl serde::Serialize) -> Outcome<String> {
     let text = json_line(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
     Ok(format!("{text}\n"))
 }
 
 /// Writes a new file, or standard output.
-fn write_new(to: &str, text: &str) -> Outcome<()> {
+pub(super) fn write_new(to: &str, text: &str) -> Outcome<()> {
     if to == "-" {
         print!("{text}");
         return Ok(());
     }
-    let path = Path::new(to);
-    let written = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()).and(file.sync_all()));
+    write_bytes(Path::new(to), text.as_bytes())
+}
+
+pub(super) fn write_bytes(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    let written = File::create_new(path).and_then(|mut file| file.write_all(bytes).and(file.sync_all()));
     written.map_err(|error| io_failure("write", path, &error))
 }
 
@@ -237,6 +275,20 @@ fn read_text(path: &Path) -> Outcome<String> {
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Outcome<T> {
     serde_json::from_str(read_text(path)?.trim()).map_err(|error| wrong(path, &format!("it is not {what}: {error}")))
+}
+
+/// A certificate of disposal, or a receipt.
+fn read_statement(path: &Path) -> Outcome<Statement> {
+    #[derive(serde::Deserialize)]
+    struct Format {
+        format: String,
+    }
+    let text = read_text(path)?;
+    let format = serde_json::from_str::<Format>(text.trim()).map(|named| named.format).unwrap_or_default();
+    match format.starts_with("stele disposal ") {
+        true => read_json(path, "a certificate of disposal").map(|made| Statement::Disposal(Box::new(made))),
+        false => read_receipt(path).map(|receipt| Statement::Receipt(Box::new(receipt))),
+    }
 }
 
 /// A receipt as `receipt get` writes it, or as S3 answers carry it, in base64.
@@ -266,10 +318,10 @@ fn hex(text: &str) -> Option<Vec<u8>> {
     digits.map(|digits| digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
 }
 
-fn digests(path: &Path, receipt: &Receipt) -> Outcome<stele_archive::ContentDigests> {
+fn digests(path: &Path, parts: Option<&[(u64, u64)]>) -> Outcome<stele_archive::ContentDigests> {
     let failure = |error: std::io::Error| io_failure("read", path, &error);
     let mut file = File::open(path).map_err(failure)?;
-    let (mut hasher, mut buffer) = (ContentHasher::new(receipt.parts.as_deref()), vec![0; 1 << 20]);
+    let (mut hasher, mut buffer) = (ContentHasher::new(parts), vec![0; 1 << 20]);
     loop {
         let count = file.read(&mut buffer).map_err(failure)?;
         match buffer.get(..count).filter(|read| !read.is_empty()) {

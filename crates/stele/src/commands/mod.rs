@@ -1,11 +1,13 @@
 //! The commands: each sends calls over its connection, and prints for people or as JSON.
 
+pub mod act;
 pub mod affected;
 pub mod approve;
 pub mod archive;
 pub mod backup;
 pub mod class;
 pub mod config;
+pub mod disposal;
 pub mod doctor;
 pub mod drive;
 pub mod dump;
@@ -56,9 +58,11 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Event(command) => class::event(&site, json, command).await,
         Command::Audit(command) => archive::audit(&site, json, command).await,
         Command::Receipt(command) => evidence::receipt(&site, json, command).await,
+        Command::Disposal(command) => disposal::run(&site, json, command).await,
         Command::Proof(command) => evidence::proof(&site, json, command).await,
         Command::Clock(command) => archive::clock(&site, json, command).await,
         Command::Approve(command) => approve::run(&site, json, command).await,
+        Command::Act(command) => act::run(&site, json, command).await,
         Command::Catalog(command) => rebuild::run(&site, json, command).await,
         Command::Drive(Drive::Dump { path }) => dump::run(json, &path),
         Command::Drive(Drive::Clear { drive }) => drive::clear(&site, json, drive).await,

@@ -1,0 +1,275 @@
+//! How many people an act takes: the rules, their change, and the requests for acts that take two officers.
+//!
+//! A rule only gets stricter, and two officers decide that. The rule is in the store's identity, in the catalog and on the
+//! data volume, so that a rebuild of the catalog finds it. It is durable in both before its change is acknowledged.
+
+use serde::{Deserialize, Serialize};
+use stele_catalog::Transaction;
+use zeroize::Zeroizing;
+
+use crate::audit::Event;
+use crate::model::act::{Act, People};
+use crate::model::action::Action;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::matter::{REASON_MAX, VersionName};
+use crate::model::principal::{Caller, Role};
+use crate::record::request::{Asked, RequestRow};
+use crate::record::settings::{IDENTITY, IdentityRow};
+use crate::record::version::VersionRow;
+use crate::record::{REQUESTS, SETTINGS, encode};
+use crate::retention::approval::RequestInfo;
+use crate::retention::rules::{Cause, judge, require_lock};
+use crate::space::superblock::FORMAT;
+use crate::store::lookup::{self, Found};
+use crate::store::{Archive, Store};
+
+/// An act and its rule, for people.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ActRule {
+    pub act: Act,
+    pub people: People,
+    pub says: String,
+}
+
+impl Store {
+    pub(crate) fn people_for(&self, act: Act) -> People {
+        let set = self.identity().look(|identity| identity.acts.as_ref().and_then(|acts| acts.get(&act).copied()));
+        set.map_or(act.least(), |set| set.max(act.least()))
+    }
+
+    /// Refuses an act that one person asks for, if it takes two or is switched off.
+    pub(crate) fn require_one(&self, act: Act, instead: &str) -> Result<()> {
+        match self.people_for(act) {
+            People::One => Ok(()),
+            People::Two => Err(ArchiveError::Denied(format!("{} takes two officers: {instead}", act.says()))),
+            People::Off => self.require_not_off(act),
+        }
+    }
+
+    pub(crate) fn require_not_off(&self, act: Act) -> Result<()> {
+        match self.people_for(act) {
+            People::Off => Err(ArchiveError::Denied(format!("{} is switched off for good", act.says()))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The cause by which a removal is judged: a bypass counts only while it takes one person.
+    pub(crate) fn judged_cause(&self, cause: Cause) -> Cause {
+        match cause {
+            Cause::Requested { bypass: true } if self.people_for(Act::Bypass) != People::One => {
+                Cause::Requested { bypass: false }
+            }
+            Cause::Approved if self.people_for(Act::Bypass) == People::Off => Cause::Requested { bypass: false },
+            cause => cause,
+        }
+    }
+
+    /// A refusal of a bypass says that the rule of the act is the cause.
+    pub(crate) fn explained(&self, cause: Cause, refusal: ArchiveError) -> ArchiveError {
+        let asked = matches!(cause, Cause::Requested { bypass: true } | Cause::Approved);
+        match refusal {
+            ArchiveError::Retained { bucket, key, version, mode, until, legal_hold, message } if asked => {
+                let rule = match self.people_for(Act::Bypass) {
+                    People::One => String::new(),
+                    People::Two => "; a bypass takes two officers: `stele disposal delete` asks".to_owned(),
+                    People::Off => "; the bypass of GOVERNANCE is switched off for good".to_owned(),
+                };
+                let message = format!("{message}{rule}");
+                ArchiveError::Retained { bucket, key, version, mode, until, legal_hold, message }
+            }
+            other => other,
+        }
+    }
+
+    /// Changes the identity together with a transaction and its record, and notes it on the data volume. Two changes do not
+    /// lose each other.
+    pub(crate) async fn change_identity(
+        &self,
+        transaction: Transaction,
+        event: Event,
+        change: impl Fn(&mut IdentityRow),
+    ) -> Result<()> {
+        let before = self.identity().look(Clone::clone);
+        let mut after = before.clone();
+        change(&mut after);
+        let transaction = transaction
+            .with_reserve()
+            .equals(SETTINGS, bytes::Bytes::from_static(IDENTITY), encode(&before))
+            .put(SETTINGS, bytes::Bytes::from_static(IDENTITY), encode(&after));
+        self.record(transaction, event).await?;
+        self.identity().step(|identity| change(identity));
+        self.note_identity().await
+    }
+}
+
+impl Archive {
+    /// Every act with its rule.
+    pub async fn act_rules(&self, caller: &Caller) -> Result<Vec<ActRule>> {
+        let store = &self.store();
+        let roles = [Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor];
+        store.audited(caller.require_role(&roles, Action::Read), || Event::new(caller, Action::Read)).await?;
+        let rule = |act: Act| ActRule { act, people: store.people_for(act), says: act.says().into() };
+        Ok(Act::ALL.map(rule).to_vec())
+    }
+
+    /// One officer asks to make the rule of an act stricter, for good. Another one has to approve.
+    pub async fn request_restriction(&self, caller: &Caller, act: Act, people: People) -> Result<RequestInfo> {
+        let store = &self.store();
+        let now = store.people_for(act);
+        let stricter = match people > now {
+            true => Ok(()),
+            false => Err(ArchiveError::InvalidState(format!(
+                "{} takes {now} already; a rule only gets stricter, from one to two to off",
+                act.says()
+            ))),
+        };
+        let says = match people {
+            People::Off => format!("{} is switched off for good: {}; there is no way back", act.says(), act.loses()),
+            _ => format!("{} takes two officers from then on; there is no way back", act.says()),
+        };
+        self.ask(caller, Action::Administer, Asked::Restrict(act, people), says, stricter).await
+    }
+
+    /// One officer asks to accept the clock's alarm. Another one has to approve.
+    pub async fn request_acceptance(&self, caller: &Caller) -> Result<RequestInfo> {
+        let store = &self.store();
+        let reason = store.frozen().unwrap_or_default();
+        let frozen = match reason.is_empty() {
+            true => Err(ArchiveError::InvalidState("there is no clock alarm to accept".into())),
+            false => store.require_not_off(Act::ClockAccept),
+        };
+        let says = format!("the clock's alarm is accepted and what has expired may be deleted again: {reason}");
+        self.ask(caller, Action::ClockAccept, Asked::AcceptClock(reason), says, frozen).await
+    }
+
+    /// One officer asks to let the master key be exported once. Another one has to approve.
+    pub async fn request_export(&self, caller: &Caller) -> Result<RequestInfo> {
+        let allowed = self.store().require_not_off(Act::KeyExport);
+        let says = "an administrator of this machine may export the master key once until the request ends; who has it and \
+                    the drives can read every record";
+        self.ask(caller, Action::ExportMasterKey, Asked::ExportKey, says.into(), allowed).await
+    }
+
+    /// One officer asks to delete a version before its GOVERNANCE retention ends. Another one has to approve.
+    pub async fn request_deletion(&self, caller: &Caller, name: &VersionName, reason: &str) -> Result<RequestInfo> {
+        let found = match reason.len() > REASON_MAX {
+            true => Err(ArchiveError::InvalidArgument(format!("a reason has at most {REASON_MAX} bytes"))),
+            false => self.deletable(caller, name),
+        };
+        let id = found.as_ref().map_or_else(|_| String::new(), |found| found.id().to_string());
+        let kept = found.as_ref().ok().and_then(|found| found.row.retention);
+        let until =
+            kept.map_or_else(String::new, |kept| format!(" before {} retention ends {}", kept.mode, kept.until));
+        let says = format!(
+            "`{}/{}` version {id} is deleted{until}, and cannot be brought back; the reason: {reason}",
+            name.bucket, name.key
+        );
+        let asked = Asked::Delete(name.bucket.clone(), name.key.clone(), id);
+        self.ask(caller, Action::DeleteObject, asked, says, found.map(drop)).await
+    }
+
+    /// The version, if two officers may delete it now.
+    pub(crate) fn deletable(&self, caller: &Caller, name: &VersionName) -> Result<Found> {
+        let store = &self.store();
+        store.require_not_off(Act::Bypass)?;
+        let bucket = store.buckets().by_name(&name.bucket)?;
+        require_lock(&bucket)?;
+        if bucket.row.is_share() {
+            return Err(ArchiveError::InvalidRequest(format!("bucket `{}` is a share", name.bucket)));
+        }
+        let found = lookup::readable(&*store.snapshot()?, &bucket, &name.key, name.version)?;
+        judge(&bucket, &name.key, &found, caller, Cause::Approved, store.compliance_now())?;
+        Ok(found)
+    }
+
+    /// Two officers delete a version. `over` ends the request.
+    pub(crate) async fn delete_approved(
+        &self,
+        caller: &Caller,
+        row: &RequestRow,
+        name: &VersionName,
+        over: Transaction,
+        approved: Event,
+    ) -> Result<()> {
+        let store = &self.store();
+        let bucket = store.buckets().by_name(&name.bucket)?;
+        let lock = store.lock(bucket.number, &name.key).await?;
+        let found = self.deletable(caller, name)?;
+        let bypassed = found.row.retention.is_some_and(|retention| retention.until > store.compliance_now());
+        let cause = Cause::Approved;
+        let (transaction, removed) = store.remove(over, caller, &bucket, &name.key, &found, cause).await?;
+        let size = |row: &VersionRow| -(row.size as i64);
+        let transaction = bucket.count(transaction, -1, size(&found.row));
+        // The approval and the deletion take place together or not at all.
+        let transaction = store.with_record(transaction, approved);
+        let event = Event::new(caller, Action::DeleteObject).object(bucket.name(), &name.key).version(found.id());
+        let event = event.detail(format!(
+            "{}, asked by {}{}",
+            found.row.content_in_words(),
+            row.by,
+            if bypassed { ", GOVERNANCE bypassed" } else { "" }
+        ));
+        store.commit_removal(transaction, event, removed, &bucket, &name.key, &found, lock).await.map(drop)
+    }
+
+    /// Two officers accept the clock's alarm, if it is still the one that they were asked about.
+    pub(crate) async fn accept_approved(&self, reason: &str, over: Transaction, event: Event) -> Result<()> {
+        let store = &self.store();
+        store.require_not_off(Act::ClockAccept)?;
+        if store.frozen().as_deref() != Some(reason) {
+            return Err(ArchiveError::InvalidState(
+                "the clock has another alarm now, or none: ask again with what it says".into(),
+            ));
+        }
+        store.change_clock(over, event, |clock| clock.accept()).await
+    }
+
+    /// Two officers make a rule stricter.
+    pub(crate) async fn restrict(&self, act: Act, people: People, over: Transaction, event: Event) -> Result<()> {
+        let store = &self.store();
+        if people <= store.people_for(act) {
+            return Err(ArchiveError::InvalidState(format!("{} is as strict already", act.says())));
+        }
+        // Older binaries do not know the rule, and would not keep it.
+        store.witnessing().raise_format(FORMAT).await?;
+        store
+            .change_identity(over, event, |identity| {
+                identity.acts.get_or_insert_default().insert(act, people);
+            })
+            .await
+    }
+
+    /// The text of the master key for escrow. The audit record is durable before the text is handed out. Where that takes
+    /// two officers, it uses up their approval.
+    pub async fn export_master_key(&self, caller: &Caller) -> Result<Zeroizing<String>> {
+        let store = &self.store();
+        let allowed = caller.require_role(&[Role::StorageAdministrator], Action::ExportMasterKey);
+        let allowed = allowed.and_then(|()| store.export_approval());
+        let approval = store.audited(allowed, || Event::new(caller, Action::ExportMasterKey)).await?;
+        let (mut transaction, mut detail) = (Transaction::new().with_reserve(), "handed out for escrow".to_owned());
+        if let Some((id, row)) = approval {
+            transaction = transaction.equals(REQUESTS, id.clone(), encode(&row)).delete(REQUESTS, id.clone());
+            detail.push_str(&format!(", by request {id} of {}", row.by));
+        }
+        store.record(transaction, Event::new(caller, Action::ExportMasterKey).detail(detail)).await?;
+        Ok(store.master().to_text())
+    }
+}
+
+impl Store {
+    /// The approved request that an export of the master key uses up. None: it takes none.
+    fn export_approval(&self) -> Result<Option<(String, RequestRow)>> {
+        if self.people_for(Act::KeyExport) == People::One {
+            return Ok(None);
+        }
+        self.require_not_off(Act::KeyExport)?;
+        let mut open = self.open_requests()?.into_iter();
+        let approved = open.find(|(_, row)| row.asked == Asked::ExportKey && row.approved.is_some());
+        approved.map(Some).ok_or_else(|| {
+            ArchiveError::Denied(format!(
+                "{} takes two officers: `stele key request-escrow --officer FILE` asks, and another officer approves",
+                Act::KeyExport.says()
+            ))
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! How many people an act takes: rules that only get stricter, and acts of two officers. And the pause of expiration.
+
+use std::sync::Arc;
+
+use stele_catalog::MemoryCatalog;
+
+use super::*;
+use crate::testing::{officer, put_as};
+use crate::{Act, People};
+
+const DAY: u64 = 86_400_000;
+
+async fn store(world: &World) -> Archive {
+    let archive = world.create().await;
+    let new = NewBucket { object_lock: true, expiry: ExpiryAction::Delete, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "records", new).await.unwrap();
+    archive
+}
+
+async fn put_retained(archive: &Archive, key: &str, mode: RetentionMode, days: u64) -> ObjectInfo {
+    let until = archive.store().later_now().plus_days(days);
+    let request = PutRequest {
+        bucket: "records".into(),
+        key: key.into(),
+        retention: Some(Retention { mode, until }),
+        ..PutRequest::default()
+    };
+    put_as(archive, &admin(), request, b"record").await.unwrap()
+}
+
+async fn bypass(archive: &Archive, info: &ObjectInfo) -> Result<Deleted> {
+    let request = DeleteRequest {
+        bucket: info.bucket.clone(),
+        key: info.key.clone(),
+        version: Some(info.version),
+        bypass_governance: true,
+        ..DeleteRequest::default()
+    };
+    archive.delete(&admin(), request).await
+}
+
+fn of(info: &ObjectInfo) -> VersionName {
+    VersionName { bucket: info.bucket.clone(), key: info.key.clone(), version: Some(info.version) }
+}
+
+async fn by_two(archive: &Archive, asked: Result<RequestInfo>) -> Result<String> {
+    let asked = asked.unwrap();
+    let alone = archive.approve(&officer("anna", 1), &asked.id).await;
+    assert!(matches!(alone, Err(ArchiveError::Denied(_))), "nobody approves what they asked for: {alone:?}");
+    archive.approve(&officer("ben", 2), &asked.id).await
+}
+
+async fn restrict(archive: &Archive, act: Act, people: People) {
+    by_two(archive, archive.request_restriction(&officer("anna", 1), act, people).await).await.unwrap();
+}
+
+fn denied<T: std::fmt::Debug>(what: &str, result: Result<T>, word: &str) {
+    match result {
+        Err(ArchiveError::Denied(message)) => assert!(message.contains(word), "{what}: {message}"),
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+fn retained<T: std::fmt::Debug>(what: &str, result: Result<T>, word: &str) {
+    match result {
+        Err(ArchiveError::Retained { message, .. }) => assert!(message.contains(word), "{what}: {message}"),
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn without_a_rule_one_person_acts_as_before() {
+    let world = World::new(1);
+    let archive = store(&world).await;
+    let governed = put_retained(&archive, "governed", RetentionMode::Governance, 5).await;
+    bypass(&archive, &governed).await.unwrap();
+    archive.export_master_key(&admin()).await.unwrap();
+    archive.accept_clock(&admin()).await.unwrap();
+    let rules = archive.act_rules(&admin()).await.unwrap();
+    let rules: Vec<String> = rules.iter().map(|rule| format!("{} {}", rule.act, rule.people)).collect();
+    assert_eq!(rules, ["bypass one", "clock-accept one", "clock-credit two", "key-export one", "new-officer two"]);
+}
+
+#[tokio::test]
+async fn a_rule_only_gets_stricter_and_a_rebuild_finds_it() {
+    let mut world = World::sized(2, 24 << 20, 256 << 10);
+    let archive = store(&world).await;
+    let anna = officer("anna", 1);
+    denied(
+        "an administrator",
+        archive.request_restriction(&admin(), Act::Bypass, People::Two).await,
+        "no retention officer",
+    );
+    for (act, people) in [(Act::Bypass, People::One), (Act::ClockCredit, People::Two), (Act::NewOfficer, People::One)] {
+        let asked = archive.request_restriction(&anna, act, people).await;
+        assert!(matches!(asked, Err(ArchiveError::InvalidState(_))), "{act} {people}: {asked:?}");
+    }
+    let early = archive.request_restriction(&anna, Act::Bypass, People::Two).await;
+    restrict(&archive, Act::Bypass, People::Off).await;
+    let late = by_two(&archive, early).await;
+    assert!(matches!(late, Err(ArchiveError::InvalidState(_))), "an older request does not loosen it: {late:?}");
+    restrict(&archive, Act::KeyExport, People::Two).await;
+    archive.close().await.unwrap();
+    drop(archive);
+    for rebuilt in [false, true] {
+        let archive = match rebuilt {
+            false => world.open().await,
+            true => {
+                world.catalog = Arc::new(MemoryCatalog::new());
+                Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap().0
+            }
+        };
+        let rules = archive.act_rules(&admin()).await.unwrap();
+        let strict: Vec<_> = rules.iter().filter(|rule| rule.people != rule.act.least()).collect();
+        assert_eq!(strict.len(), 2, "rebuilt {rebuilt}: {rules:?}");
+        archive.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn two_officers_delete_what_one_may_not() {
+    let world = World::new(3);
+    let archive = store(&world).await;
+    restrict(&archive, Act::Bypass, People::Two).await;
+    let anna = officer("anna", 1);
+    let governed = put_retained(&archive, "governed", RetentionMode::Governance, 5).await;
+    let strict = put_retained(&archive, "strict", RetentionMode::Compliance, 5).await;
+    let held = put_retained(&archive, "held", RetentionMode::Governance, 5).await;
+    archive.set_legal_hold(&admin(), "records", "held", None, true).await.unwrap();
+    retained("a bypass by one", bypass(&archive, &governed).await, "two officers");
+    let none = archive.set_retention(&admin(), "records", "governed", None, None, true).await;
+    retained("a weaker retention by one", none, "bypass");
+    for info in [&strict, &held] {
+        let asked = archive.request_deletion(&anna, &of(info), "an error").await;
+        assert!(matches!(asked, Err(ArchiveError::Retained { .. })), "{asked:?}");
+    }
+    let asked = archive.request_deletion(&anna, &of(&governed), "stored by mistake").await;
+    let says = &asked.as_ref().unwrap().says;
+    assert!(
+        says.contains("is deleted before GOVERNANCE retention ends") && says.ends_with("stored by mistake"),
+        "{says}"
+    );
+    by_two(&archive, asked).await.unwrap();
+    assert!(get(&archive, "records", "governed").await.is_err());
+    archive.step().await.unwrap();
+    let made = archive.disposal_certificate(&admin(), "records", "governed", governed.version, None).await.unwrap();
+    assert_eq!(made.verify(&super::receipts::key_of(&made.head)), Ok(()));
+    assert_eq!((made.removal.cause.as_str(), made.removal.approvals.len()), ("governance bypassed", 1));
+    assert_eq!(made.removal.approvals[0].asked_by, "key anna (uid 1)");
+    // A hold that came in between stops it, and so does the end of the right.
+    let late = put_retained(&archive, "late", RetentionMode::Governance, 5).await;
+    let asked = archive.request_deletion(&anna, &of(&late), "an error").await;
+    let again = archive.request_deletion(&anna, &of(&late), "an error").await;
+    archive.set_legal_hold(&admin(), "records", "late", None, true).await.unwrap();
+    let done = by_two(&archive, asked).await;
+    assert!(matches!(done, Err(ArchiveError::Retained { .. })), "{done:?}");
+    archive.set_legal_hold(&admin(), "records", "late", None, false).await.unwrap();
+    restrict(&archive, Act::Bypass, People::Off).await;
+    denied("a deletion that was switched off", by_two(&archive, again).await, "switched off for good");
+    retained("a bypass that is switched off", bypass(&archive, &late).await, "switched off for good");
+    // What has passed goes without a bypass.
+    world.stage.pass(6 * DAY);
+    bypass(&archive, &late).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_export_of_the_master_key_uses_up_an_approval() {
+    let world = World::new(4);
+    let archive = store(&world).await;
+    restrict(&archive, Act::KeyExport, People::Two).await;
+    denied("one person", archive.export_master_key(&admin()).await, "two officers");
+    let asked = archive.request_export(&officer("anna", 1)).await;
+    denied("before approval", archive.export_master_key(&admin()).await, "two officers");
+    let id = asked.as_ref().unwrap().id.clone();
+    by_two(&archive, asked).await.unwrap();
+    denied("approval twice", archive.approve(&officer("carl", 3), &id).await, "already");
+    archive.export_master_key(&admin()).await.unwrap();
+    denied("the second export", archive.export_master_key(&admin()).await, "two officers");
+    // An approval that was not used is void with its request.
+    by_two(&archive, archive.request_export(&officer("anna", 1)).await).await.unwrap();
+    world.stage.pass(4 * DAY);
+    denied("after its end", archive.export_master_key(&admin()).await, "two officers");
+    restrict(&archive, Act::KeyExport, People::Off).await;
+    denied("for good", archive.request_export(&officer("anna", 1)).await, "switched off");
+    denied("for good", archive.export_master_key(&admin()).await, "switched off");
+}
+
+#[tokio::test]
+async fn two_officers_accept_the_alarm_that_they_were_asked_about() {
+    let world = World::new(5);
+    let archive = store(&world).await;
+    restrict(&archive, Act::ClockAccept, People::Two).await;
+    let nothing = archive.request_acceptance(&officer("anna", 1)).await;
+    assert!(matches!(nothing, Err(ArchiveError::InvalidState(_))), "{nothing:?}");
+    let wall = world.stage.now().wall;
+    let jump = |days: u64| {
+        world.stage.set_wall(Timestamp(wall.0 + days * DAY));
+        archive.step()
+    };
+    jump(9).await.unwrap();
+    assert!(archive.clock().frozen.is_some());
+    denied("one person", archive.accept_clock(&admin()).await, "two officers");
+    let asked = archive.request_acceptance(&officer("anna", 1)).await;
+    by_two(&archive, asked).await.unwrap();
+    assert_eq!(archive.clock().frozen, None);
+    jump(30).await.unwrap();
+    restrict(&archive, Act::ClockAccept, People::Off).await;
+    denied("for good", archive.request_acceptance(&officer("anna", 1)).await, "switched off");
+    assert!(archive.clock().frozen.is_some());
+}
+
+#[tokio::test]
+async fn no_officer_is_admitted_once_that_is_switched_off() {
+    let world = World::new(6);
+    let archive = store(&world).await;
+    for name in ["first", "second"] {
+        archive.create_access_key(&admin(), name, Rights::officer()).await.unwrap();
+    }
+    let third = archive.create_access_key(&admin(), "third", Rights::officer()).await.unwrap();
+    restrict(&archive, Act::NewOfficer, People::Off).await;
+    denied("waiting", archive.approve(&officer("ben", 2), &third.awaits.unwrap()).await, "switched off");
+    let fourth = archive.create_access_key(&admin(), "fourth", Rights::officer()).await;
+    denied("new", fourth.map(drop), "switched off");
+    archive.create_access_key(&admin(), "user", Rights::user("records", "")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pause_keeps_and_the_rate_delays_expiration() {
+    let mut world = World::sized(7, 24 << 20, 256 << 10);
+    let archive = store(&world).await;
+    for n in 0..50 {
+        put_retained(&archive, &format!("key {n}"), RetentionMode::Compliance, 2).await;
+    }
+    let user = Caller { rights: Rights::user("records", "").into(), ..officer("carl", 3) };
+    denied("a user", archive.pause_expiration(&user, "").await, "");
+    archive.pause_expiration(&admin(), "an audit").await.unwrap();
+    world.stage.pass(3 * DAY);
+    assert_eq!(archive.step().await.unwrap().expired, 0);
+    archive.close().await.unwrap();
+    drop(archive);
+    let archive = world.open().await;
+    assert_eq!(archive.step().await.unwrap().expired, 0, "after another opening");
+    archive.close().await.unwrap();
+    drop(archive);
+    world.catalog = Arc::new(MemoryCatalog::new());
+    let archive = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap().0;
+    world.stage.pass(60_000);
+    assert_eq!(archive.step().await.unwrap().expired, 0, "after a rebuild");
+    assert_eq!(archive.expiration(&admin()).await.unwrap().reason.as_deref(), Some("an audit"));
+    archive.limit_expiration(&admin(), Some(5)).await.unwrap();
+    let resumed = archive.resume_expiration(&admin()).await.unwrap();
+    assert_eq!((resumed.paused_since, resumed.rate), (None, Some(5)));
+    let mut most = 0;
+    let mut expired = 0;
+    for _ in 0..30 {
+        world.stage.pass(1000);
+        let report = archive.step().await.unwrap();
+        most = most.max(report.expired);
+        expired += report.expired;
+    }
+    assert_eq!((most, expired), (5, 50));
+    for rate in [0, u32::MAX] {
+        assert!(archive.limit_expiration(&admin(), Some(rate)).await.is_err());
+    }
+}

@@ -1,0 +1,37 @@
+//! `stele act`: lists how many people acts take, and asks for stricter rules.
+
+use stele_archive::People;
+
+use crate::api::acts as calls;
+use crate::cli::act::{self, Act};
+use crate::commands::approve::{asked, read_officer};
+use crate::commands::archive::ask;
+use crate::commands::print_json;
+use crate::config::Site;
+use crate::failure::Outcome;
+use crate::output::{Align, Table};
+
+pub async fn run(site: &Site, json: bool, command: Act) -> Outcome<()> {
+    match command {
+        Act::List => {
+            let rules = ask(site, calls::ActList {}).await?;
+            if json {
+                return print_json(&rules);
+            }
+            let mut table = Table::new(&[("act", Align::Left), ("people", Align::Left), ("what it is", Align::Left)]);
+            for rule in rules {
+                table.row(vec![rule.act.to_string(), rule.people.to_string(), rule.says]);
+            }
+            print!("{}", table.render());
+            Ok(())
+        }
+        Act::Restrict { act, to, officer } => {
+            let people = match to {
+                act::People::Two => People::Two,
+                act::People::Off => People::Off,
+            };
+            let officer = read_officer(&officer)?;
+            asked(json, &ask(site, calls::ActRestrict { act, people, officer }).await?)
+        }
+    }
+}
