@@ -1,4 +1,6 @@
 //! Keys that come from outside: access keys of callers, and the master key in escrow.
 
 pub(crate) mod access_keys;
+pub(crate) mod expiry;
 pub(crate) mod master_key;
+pub(crate) mod sessions;

@@ -35,6 +35,10 @@ mod testing;
 mod tests;
 mod upkeep;
 
+pub use access::expiry::KeyLife;
+pub use access::sessions::{
+    NewSession, SESSION_POLICY_BYTES_MAX, SESSION_SECONDS, SESSION_SECONDS_DEFAULT, SessionRequest,
+};
 pub use audit::{AuditRecord, AuditVerdict, HeadVerdict};
 pub use buckets::settings::PolicyRequest;
 pub use evidence::bundle::{BundleFiles, Manifest, ProofVerdict, ProvenVersion, public_key, verify_bundle};
@@ -58,7 +62,9 @@ pub use model::matter::{Counted, HoldJob, Listed, MatterInfo, MatterState, Selec
 pub use model::mutation;
 pub use model::pairing::Paired;
 pub use model::policy::{Facts, Policy};
-pub use model::principal::{Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role};
+pub use model::principal::{
+    Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role, Session,
+};
 pub use model::secrets::{CustomerKey, MasterKey};
 pub use model::time::{Reading, Surroundings, Timestamp};
 pub use model::version::{ETag, Metadata, ObjectInfo, PartInfo, Retention, RetentionMode, Tags, VersionId};

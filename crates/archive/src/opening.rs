@@ -123,7 +123,7 @@ impl Store {
     /// Keeps the alarms of the opening for the first step to report: of the clock, and of the audit log's end.
     async fn raise_alarms(&self) -> Result<()> {
         let clock = self.alarm_clock().await?;
-        let (_, audit) = self.seal_step().await?;
+        let audit = self.seal_if_there_is_room().await?;
         self.upkeep().report_later(clock.into_iter().chain(audit).collect());
         Ok(())
     }
@@ -143,22 +143,26 @@ impl Store {
             if row.usage != SegmentUse::Open {
                 continue;
             }
-            let used = if clean { Some(row.used) } else { self.find_end(number, row.incarnation).await? };
-            let Some(used) = used else {
+            // Also behind an orderly close: what is appended must not lie on a record, whatever the row says.
+            let Some(found) = self.find_end(number, row.incarnation).await? else {
                 // Records may lie in the unreadable place and reach beyond it: nothing more is appended to this
                 // segment.
                 self.segments().seal(number, self.segments().size - crate::space::BLOCK);
                 continue;
             };
-            open.push((used, number, row.incarnation));
+            let used = found.max(row.used);
+            if clean && found > row.used {
+                tracing::warn!("segment {number} has records up to {found}, and its row says {}", row.used);
+            }
+            open.push((used, number, row.incarnation, found));
         }
         open.sort_unstable();
         let resumed = open.pop();
         for (used, number, ..) in open {
             self.segments().seal(number, used);
         }
-        if let Some((used, number, incarnation)) = resumed {
-            self.appender().resume(number, incarnation, used);
+        if let Some((used, number, incarnation, found)) = resumed {
+            self.appender().resume(number, incarnation, found, used);
         }
         Ok(())
     }

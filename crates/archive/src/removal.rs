@@ -2,7 +2,7 @@
 //!
 //! Every delete, every overwrite of a null version, expiration, abort and bucket removal comes through here, and nothing
 //! else in this crate issues a mutation that removes a version. [`Store::remove`] judges retention and holds on the
-//! compliance clock, against the row that its transaction then requires unchanged.
+//! compliance clock, against the rows of version and bucket that its transaction then requires unchanged.
 //!
 //! Removal has two halves: the commit that takes the version out of the catalog and leaves a disposal record, and the
 //! disposal, which writes zeros over the key's entry. Without the key the content cannot be read. A crash between the two
@@ -41,7 +41,8 @@ pub(crate) struct Removed {
 }
 
 impl Store {
-    /// Adds the removal of a version to a transaction, or refuses it. The caller adds the change of the bucket's
+    /// Adds the removal of a version to a transaction, or refuses it. The transaction requires the bucket's settings to
+    /// be as they were judged here. The caller adds the change of the bucket's
     /// counts, which depends on the rest of the transaction. Once that is committed, `Removed` must be disposed of.
     pub async fn remove(
         &self,
@@ -60,7 +61,8 @@ impl Store {
         let row = &found.row;
         let record_key = keys::version(bucket.number, key, found.number);
         let disposal = DisposalRow { object: row.object, content: row.content.clone(), note: row.note };
-        let mut transaction = transaction
+        let mut transaction = bucket
+            .unchanged(transaction)
             .with_reserve()
             .equals(VERSIONS, record_key.clone(), found.raw.clone())
             .delete(VERSIONS, record_key.clone())
@@ -125,7 +127,7 @@ impl Store {
     ) -> Result<Option<u64>> {
         let committing = Committing::new(self, proof).lock(lock).after(move |store| store.dispose(removed));
         // The commit is the flush behind the acknowledgement. The destroyed entry, written with `fua`, follows it.
-        let (receipt, destroyed) = committing.commit(transaction).await?;
+        let (receipt, destroyed) = committing.commit_within_bucket(transaction).await?;
         if let Some(destroyed) = destroyed {
             destroyed.await?;
         }

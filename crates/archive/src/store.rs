@@ -377,6 +377,13 @@ impl Store {
         self.compliance_now().max(self.wall())
     }
 
+    /// The time by which access keys and sessions end: the latest of both clocks and of the moments at which the
+    /// store was open. A system clock that is set back revives no key, not even while the compliance clock lags.
+    pub fn key_now(&self) -> Timestamp {
+        let later = self.later_now();
+        later.max(self.clock.look(ComplianceClock::seen))
+    }
+
     /// The compliance clock as the catalog keeps it.
     pub fn clock_row(&self) -> ClockRow {
         self.clock.look(ComplianceClock::row)
@@ -412,6 +419,26 @@ impl Store {
             }
         }
         text
+    }
+
+    /// Locks a key, and returns the bucket as it is under the lock, if the caller may do this. A change is judged by
+    /// these settings: earlier ones may have changed while the request waited. Another bucket of the same name is not
+    /// the requested one.
+    pub async fn lock_authorized(
+        self: &Arc<Store>,
+        caller: &Caller,
+        access: Access,
+        bucket: &str,
+        key: &str,
+    ) -> Result<(Arc<Bucket>, KeyLock)> {
+        let asked = self.authorized(caller, access, bucket, key)?;
+        self.writable()?;
+        let lock = self.lock(asked.number, key).await?;
+        let now = self.authorized(caller, access, bucket, key)?;
+        match now.number == asked.number {
+            true => Ok((now, lock)),
+            false => Err(ArchiveError::NoSuchBucket(bucket.into())),
+        }
     }
 
     /// Serialises changes to the versions of a key, in the order of the requests. A change holds the lock from its checks until

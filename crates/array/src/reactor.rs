@@ -21,7 +21,7 @@ use futures_channel::oneshot;
 use stele_ground::{Bytes, DriveId, Duration};
 use stele_media::mailbox::Mailbox;
 use stele_media::system::{EventFd, now};
-use stele_media::{Access, DriveFile, Engine, Guest, Handle, Space};
+use stele_media::{Access, DriveFile, Engine, Handle, ReactorSession, Space};
 
 use crate::model::{Alarm, ArrayError, Attached, Command, CreateOptions, OpenOptions, Reply, VolumeStatus};
 use crate::pool::Pool;
@@ -207,13 +207,13 @@ impl PoolServer {
         self.order(Order::Detach { drive: index as usize });
     }
 
-    /// Lets a session of a face live on the pool's thread, where its operations wake nobody. It is dropped when the
+    /// Runs a frontend's session on the pool's thread, where its operations wake no other thread. It is dropped when the
     /// server stops.
-    pub fn lodge(&self, guest: Box<dyn Guest>) {
-        self.order(Order::Lodge { guest });
+    pub fn serve(&self, session: Box<dyn ReactorSession>) {
+        self.order(Order::Serve { session });
     }
 
-    /// Whether the thread has ended: closed, or died of a broken belief.
+    /// Whether the thread has ended: closed, or stopped by a failed assertion.
     pub fn is_stopped(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

@@ -84,8 +84,8 @@ impl Disk {
         })
     }
 
-    /// From now on completions wake this guest.
-    pub fn settle(&mut self, waker: Waker) {
+    /// From now on completions wake this session.
+    pub fn start(&mut self, waker: Waker) {
         self.target.connections.settle(self.connection, waker.clone());
         self.waker = waker;
     }
@@ -158,6 +158,21 @@ impl Disk {
             return;
         }
         self.hand_over(tag, op, ticket);
+    }
+
+    /// Fails the operations among those to submit again whose requests are over: they must not reach the volume later.
+    pub fn drop_held(&mut self, is_over: impl Fn(u64) -> bool) {
+        for (tag, op, ticket) in mem::take(&mut self.held) {
+            if is_over(tag) {
+                let error = MediaError::new(MediaFault::Gone, "the request has ended");
+                self.arrived.push((ticket, Completion { tag, op, result: Err(error) }));
+            } else {
+                self.held.push((tag, op, ticket));
+            }
+        }
+        if self.held.is_empty() {
+            self.held_until = None;
+        }
     }
 
     /// Moves the finished operations. `now` serves operations that wait for space in the volume's queue.

@@ -2,7 +2,7 @@
 //! know whether a volume belongs to an array or to memory.
 //!
 //! This crate opens no socket: the server accepts a connection and hands over a [`Stream`]. A connection is a
-//! [`stele_media::Guest`] on the reactor that owns the volume. With one call each, it reads all requests that have
+//! [`stele_media::ReactorSession`] on the reactor that owns the volume. With one call each, it reads all requests that have
 //! arrived, and sends all answers that are ready.
 //!
 //! The command path of all protocols is [`Disk`]. Buffers are owned and travel with the operation; data is copied only

@@ -20,6 +20,8 @@ pub struct Target {
     pub(crate) pot: Arc<Pot>,
     pub(crate) connections: Connections,
     withdrawn: AtomicBool,
+    /// The same for an export and those that replace it for the same volume.
+    lineage: Arc<()>,
     snapshots: Mutex<Vec<(String, VolumeId)>>,
 }
 
@@ -27,6 +29,11 @@ impl Target {
     /// Whether its connections must end.
     pub fn is_withdrawn(&self) -> bool {
         self.withdrawn.load(Ordering::Acquire)
+    }
+
+    /// Whether it replaced the other for the same volume, or is the same.
+    pub(crate) fn continues(&self, other: &Target) -> bool {
+        Arc::ptr_eq(&self.lineage, &other.lineage)
     }
 
     /// Snapshots of the volume, for queries of changes.
@@ -71,6 +78,8 @@ impl Directory {
         let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pot = Arc::clone(served.pots.entry(export.volume.clone()).or_default());
         let key = (export.protocol, export.name.clone());
+        let former = served.targets.get(&key).filter(|former| former.export.volume == export.volume);
+        let lineage = former.map(|former| Arc::clone(&former.lineage)).unwrap_or_default();
         let target = Arc::new(Target {
             export,
             handle,
@@ -78,6 +87,7 @@ impl Directory {
             pot,
             connections: Connections::default(),
             withdrawn: AtomicBool::new(false),
+            lineage,
             snapshots: Mutex::default(),
         });
         if let Some(old) = served.targets.insert(key, Arc::clone(&target)) {

@@ -5,7 +5,7 @@
 //! What runs in virtual time repeats to the last digit: targets are state machines over modelled drives, time is a value, and
 //! chance comes from seeds. Only `live` and `usage` read a clock: they measure real storage. Threads only divide cases among themselves; no case sees another's state.
 
-pub mod abba;
+pub mod ab_test;
 pub mod baseline;
 pub mod closed;
 pub mod compare;

@@ -2,7 +2,7 @@
 
 use stele_ground::{Bytes, Duration, calendar};
 
-use crate::abba::{self, Judged};
+use crate::ab_test::{self, Judged};
 use crate::error::LabError;
 use crate::histogram::Histogram;
 use crate::job::Given;
@@ -39,7 +39,7 @@ pub fn report(recorded: &Recorded, title: Option<&str>) -> Document {
     let title = title.map_or_else(|| format!("What {} sustains", head.target), str::to_owned);
     let mut document = Document::new(title, format!("{}, by {}", calendar::date(head.begun), head.program));
     summary(recorded, &mut document);
-    if let Some(judged) = abba::of(recorded) {
+    if let Some(judged) = ab_test::of(recorded) {
         comparison(recorded, &judged, &mut document);
     }
     // Bars of many cells are a forest; one cell's are none.
@@ -136,7 +136,7 @@ fn comparison(recorded: &Recorded, judged: &[Judged], document: &mut Document) {
         .right("response", "ratio of responses")
         .right("apart", "95 %")
         .right("blocks", "blocks");
-    let interval = |ratio: &abba::Ratio| {
+    let interval = |ratio: &ab_test::Ratio| {
         Entry::text(ratio.interval.map_or("none".into(), |(low, high)| format!("{low:.3} to {high:.3}")))
     };
     for (number, cell) in judged.iter().enumerate() {

@@ -392,7 +392,7 @@ impl<D: Drive> Drive for Faulty<D> {
             let error = MediaError::new(MediaFault::Damaged, "the drive does not write");
             return self.answer(request, Err(error));
         }
-        match self.decider.wish(class) {
+        match self.decider.wanted(class) {
             Some(kind) => self.befall(kind, request),
             None => self.inner.submit(request),
         }

@@ -65,7 +65,7 @@ struct Core {
     collected: Vec<Finished>,
     finished: Vec<(usize, Completion)>,
     buffers: BufferPool,
-    /// Descriptors of guests that threads watch if there is no io_uring: token, descriptor, whether for writing.
+    /// Descriptors of sessions that threads watch if there is no io_uring: token, descriptor, whether for writing.
     watches: Vec<(u64, RawFd, bool)>,
     ready: Vec<u64>,
 }

@@ -16,6 +16,7 @@ mod document;
 mod policing;
 mod posting;
 mod prepare;
+mod sts;
 mod subresource;
 
 pub use admin::{SnapshotSource, admin};
@@ -150,7 +151,10 @@ impl Frontend {
         let resource = request.uri().path().to_owned();
         // No client is invited to send an empty body.
         let uninvited = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
-        let (mut response, operation) = self.serve(request, peer, &id).await;
+        let (mut response, operation) = match self.is_sts(&request) {
+            true => self.sts(request, peer, &id).await,
+            false => self.serve(request, peer, &id).await,
+        };
         if uninvited {
             answer::end_connection(&mut response);
         }

@@ -30,6 +30,7 @@ macro_rules! operations {
 
 operations! {
     AbortMultipartUpload,
+    AssumeRole,
     CompleteMultipartUpload,
     CopyObject,
     CreateBucket,
@@ -60,6 +61,7 @@ operations! {
     GetBucketTagging,
     GetBucketVersioning,
     GetBucketWebsite,
+    GetCallerIdentity,
     GetObject,
     GetObjectAcl,
     GetObjectAttributes,

@@ -86,6 +86,9 @@ pub fn translated(error: ArchiveError) -> S3Error {
         }
         ArchiveError::NoSuchUpload(_) => Code::NoSuchUpload,
         ArchiveError::NoSuchAccessKey(_) => Code::InvalidAccessKeyId,
+        // The answer by which SDKs know that credentials have ended.
+        ArchiveError::InvalidToken(_) => Code::InvalidToken,
+        ArchiveError::ExpiredAccessKey(_) => Code::ExpiredToken,
         ArchiveError::NoSuchConfiguration { kind, .. } => match kind {
             "ObjectLockConfiguration" => Code::ObjectLockConfigurationNotFoundError,
             "TagSet" => Code::NoSuchTagSet,

@@ -180,10 +180,10 @@ impl Rest {
         let Some((id, secret)) = headers.get(AUTHORIZATION).and_then(basic) else {
             return Err(unauthorized("this takes an access key and its secret, by basic authentication"));
         };
-        let wrong = || unauthorized("there is no such access key, or its secret is another");
+        let wrong = || unauthorized("there is no such access key, it has expired, or its secret is another");
         let known = match self.archive().credentials(&id).await {
             Ok(known) => Some(known),
-            Err(ArchiveError::NoSuchAccessKey(_)) => None,
+            Err(ArchiveError::NoSuchAccessKey(_) | ArchiveError::ExpiredAccessKey(_)) => None,
             Err(other) => return Err(translated(other)),
         };
         // Hashes have one length, so that the time of the comparison says nothing of the secret. An unknown key takes

@@ -97,7 +97,7 @@ struct Peers {
 }
 
 /// A place among the connections of its host, until it is dropped.
-struct Seat<'d> {
+struct Admitted<'d> {
     peers: &'d Peers,
     host: Option<IpAddr>,
 }
@@ -108,7 +108,7 @@ impl Peers {
     }
 
     /// `None`: the host is at its limit. A pipe has no host, and no limit of its own.
-    fn admit(&self, address: Option<SocketAddr>) -> Option<Seat<'_>> {
+    fn admit(&self, address: Option<SocketAddr>) -> Option<Admitted<'_>> {
         let host = address.map(|address| host_of(address.ip()));
         if let Some(host) = host {
             let mut open = self.lock();
@@ -118,11 +118,11 @@ impl Peers {
             }
             *count += 1;
         }
-        Some(Seat { peers: self, host })
+        Some(Admitted { peers: self, host })
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         if let Some(host) = self.host {
             let mut open = self.peers.lock();

@@ -154,9 +154,15 @@ impl From<stele_archive::ArchiveError> for Failure {
             | NoSuchUpload(_)
             | NoSuchAccessKey(_)
             | NoSuchConfiguration { .. } => Kind::Missing,
-            Denied(_) | Retained { .. } | ReadOnly(_) | Unpaired(_) | Newer(_) | WrongKey(_) | CustomerKey(_) => {
-                Kind::Refused
-            }
+            ExpiredAccessKey(_)
+            | InvalidToken(_)
+            | Denied(_)
+            | Retained { .. }
+            | ReadOnly(_)
+            | Unpaired(_)
+            | Newer(_)
+            | WrongKey(_)
+            | CustomerKey(_) => Kind::Refused,
             NoSpace(_) | QuotaExceeded { .. } => Kind::Full,
             Damaged { .. } => Kind::Damaged,
             Busy(_) | Conflict(_) => Kind::Busy,

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use support::{Place, Server, content, installed};
+use support::{Place, Server, content, installed, wait_for};
 
 /// A place with a password and some files.
 fn place(name: &str) -> Place {
@@ -197,7 +197,10 @@ fn a_locked_snapshot_outlasts_every_credential() {
     };
     let (agent, less, owner) = (key("read,write,list,retain"), key("read,write,list"), server.keys());
     let (repository, data) = (format!("s3+http://{}/vault/laptop", server.address), place.path("files"));
-    let run = |keys: &(String, String), arguments: &[&str]| backup(&place, &repository, Some(keys.clone()), arguments);
+    let run = |keys: &(String, String), arguments: &[&str]| {
+        next_second();
+        backup(&place, &repository, Some(keys.clone()), arguments)
+    };
     code(&run(&agent, &["init", "--keep-for", "30d"]), 0);
     // A snapshot without a lock, whose segments the next one needs.
     let first = code(&run(&agent, &["run", &data, "--json", "--keep-until", "none"]), 0);
@@ -248,6 +251,13 @@ fn a_locked_snapshot_outlasts_every_credential() {
     code(&backup(&place, &directory, None, &["init"]), 0);
     code(&backup(&place, &directory, None, &["run", &data, "--keep-until", "30d"]), 2);
     server.stop();
+}
+
+/// Stores date what they hold in whole seconds, and snapshots of one second have no order.
+fn next_second() {
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let before = now();
+    wait_for("the next second", || (now() > before).then_some(()));
 }
 
 /// The head and the body of one message of HTTP/1.1 with a stated length.
@@ -315,7 +325,10 @@ fn a_mount_shows_every_snapshot() {
     let place = place("backup-mount");
     let (repository, data, to) = (place.path("repository"), place.path("files"), place.path("mounted"));
     std::fs::create_dir(&to).unwrap();
-    let run = |arguments: &[&str]| backup(&place, &repository, None, arguments);
+    let run = |arguments: &[&str]| {
+        next_second();
+        backup(&place, &repository, None, arguments)
+    };
     code(&run(&["init"]), 0);
     let first = code(&run(&["run", &data, "--json"]), 0);
     std::fs::remove_file(place.path("files/0/file 4")).unwrap();

@@ -135,6 +135,7 @@ fn what_is_printed_for_machines_is_documented() {
         one("stele key create", &["key", "create", "--name", "reader", "--access", "read", "--bucket", "records"]);
     one("Access keys", &["key", "list"]);
     one("Access keys", &["key", "narrow", key["access_key"].as_str().unwrap(), "--prefix", "scans/"]);
+    one("Access keys", &["key", "set", key["access_key"].as_str().unwrap(), "--expires", "90d"]);
     server.put("/records/ledger", b"kept");
     one("stele why", &["why", "records/ledger"]);
     one("stele self-test", &["self-test"]);

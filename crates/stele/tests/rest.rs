@@ -175,7 +175,7 @@ fn a_server_that_is_killed_during_a_backup_keeps_what_it_acknowledged() {
     let port = server.ready["rest"].as_str().unwrap().rsplit(':').next().unwrap().to_owned();
     let owner = user(&place, &server, keys.clone());
     owner.good("backups", &["init"]);
-    let packs = |server: &Server| server.get("/backups?list-type=2&prefix=data/").text().matches("<Key>").count();
+    let packs = |server: &Server| server.get("/backups?list-type=2&prefix=data%2F").text().matches("<Key>").count();
     let mut backup = owner.command("backups", &["backup", &files, "--pack-size", "4", "--limit-upload", "4000"]);
     let mut backup = backup.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_for("two packs", || (packs(&server) >= 2).then_some(()));

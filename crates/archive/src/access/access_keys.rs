@@ -9,6 +9,7 @@ use bytes::Bytes;
 use stele_catalog::{Direction, KeyRange, Transaction};
 use zeroize::Zeroizing;
 
+use crate::access::expiry::KeyLife;
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
@@ -32,7 +33,7 @@ const FIRST_OFFICERS: u64 = 2;
 
 impl Store {
     fn access_keys(&self) -> Result<Vec<AccessKeyInfo>> {
-        let snapshot = self.snapshot()?;
+        let (snapshot, now) = (self.snapshot()?, self.key_now());
         let mut keys = Vec::new();
         let mut range = KeyRange::all();
         loop {
@@ -41,7 +42,7 @@ impl Store {
             range = KeyRange::all().after(last.clone());
             for (key, value) in &page {
                 let row: AccessKeyRow = decode(ACCESS_KEYS, key, value)?;
-                keys.push(row.info(&String::from_utf8_lossy(key)));
+                keys.push(row.info(&String::from_utf8_lossy(key), now));
             }
         }
     }
@@ -100,11 +101,15 @@ impl Archive {
                     .map_err(|_| wrong_key(&format!("the secret of access key {id}")))?;
                 let secret = String::from_utf8(secret)
                     .map_err(|_| ArchiveError::damaged(format!("access key {id}"), "its secret is not text"))?;
-                let known = Arc::new(KnownKey { secret: Zeroizing::new(secret), rights: Arc::new(row.rights), raw });
+                let (secret, rights) = (Zeroizing::new(secret), Arc::new(row.rights));
+                let known = Arc::new(KnownKey { secret, rights, expires: row.expires, raw });
                 store.caches().keep_access_key(id, Arc::clone(&known));
                 known
             }
         };
+        if known.expires.is_some_and(|expires| expires <= store.key_now()) {
+            return Err(ArchiveError::ExpiredAccessKey(id.into()));
+        }
         let caller = Caller {
             actor: Actor::Key(id.into()),
             rights: Arc::clone(&known.rights),
@@ -112,20 +117,32 @@ impl Archive {
             peer: None,
             gateway: false,
             path: None,
+            session: None,
         };
-        Ok(Credentials { secret: known.secret.clone(), caller })
+        Ok(Credentials { secret: known.secret.clone(), caller, expires: known.expires })
     }
 
     /// Creates an access key. Once there have been two officers, a further officer's key is void until another
     /// officer approves it.
     pub async fn create_access_key(&self, caller: &Caller, description: &str, rights: Rights) -> Result<NewAccessKey> {
-        self.make_access_key(caller, description, rights, false).await
+        self.make_access_key(caller, description, rights, None, false).await
+    }
+
+    /// As [`Archive::create_access_key`], for a key that ends by itself.
+    pub async fn create_expiring_access_key(
+        &self,
+        caller: &Caller,
+        description: &str,
+        rights: Rights,
+        life: KeyLife,
+    ) -> Result<NewAccessKey> {
+        self.make_access_key(caller, description, rights, Some(life), false).await
     }
 
     /// Creates a new officer's key after all officers were lost. It becomes valid after a month unless an officer
     /// refuses it. An alarm stands through that month.
     pub async fn create_officer_after_loss(&self, caller: &Caller, description: &str) -> Result<NewAccessKey> {
-        self.make_access_key(caller, description, Rights::officer(), true).await
+        self.make_access_key(caller, description, Rights::officer(), None, true).await
     }
 
     /// As `create_access_key`. `lost`: no officer is left to approve, so the key takes a waiting time instead.
@@ -134,6 +151,7 @@ impl Archive {
         caller: &Caller,
         description: &str,
         rights: Rights,
+        life: Option<KeyLife>,
         lost: bool,
     ) -> Result<NewAccessKey> {
         self.store().writable()?;
@@ -146,6 +164,7 @@ impl Archive {
                 "an access key's name has at most {DESCRIPTION_MAX} bytes and its rights, in words, {RIGHTS_MAX}; make several keys"
             )));
         }
+        let expires = life.map(|life| self.store().end_of(life)).transpose()?.flatten();
         let id = format!("STELE{}", *self.store().random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 15));
         let secret = self.store().random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", 40);
         let mut transaction = Transaction::new().absent(ACCESS_KEYS, id.clone());
@@ -179,8 +198,13 @@ impl Archive {
             note: Place::default(),
             pending: pending.then_some(true),
             officer,
+            expires,
         };
         let mut detail = format!("{id} ({description}): {said}");
+        if let Some(expires) = expires {
+            detail = format!("{detail}; expires {expires}");
+            self.store().raise_for_expiry().await?;
+        }
         let mut awaits = None;
         if pending {
             let asked = self.store().ask_for_officer(transaction, caller, &id, description, lost);
@@ -196,7 +220,7 @@ impl Archive {
         Ok(NewAccessKey { id, secret, awaits })
     }
 
-    async fn write_access_key(
+    pub(super) async fn write_access_key(
         &self,
         id: &str,
         row: AccessKeyRow,
@@ -277,7 +301,7 @@ impl Archive {
         // It stays known that the key was an officer's: a catalog that is rebuilt has only the keys' notes.
         row.officer = row.was_officer().then_some(true);
         row.rights = rights;
-        let info = row.info(id);
+        let info = row.info(id, store.key_now());
         let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw);
         let event = Event::new(caller, Action::NarrowAccessKey).detail(format!("{id}: {said}"));
         self.write_access_key(id, row, unchanged, event, lock).await?;

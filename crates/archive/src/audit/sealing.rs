@@ -76,6 +76,18 @@ impl Store {
         }
     }
 
+    /// As `seal_step`, at an opening or a close: a full volume hinders neither.
+    pub(crate) async fn seal_if_there_is_room(&self) -> Result<Option<Alarm>> {
+        match self.seal_step().await {
+            // The catalog has the records. They are noted once there is room.
+            Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
+                tracing::warn!("the audit log could not be noted on the data volume: {error}");
+                Ok(None)
+            }
+            sealed => sealed.map(|(_, alarm)| alarm),
+        }
+    }
+
     /// Signs the end of the log if it has grown, and writes the checkpoints that are due. Returns their number. The
     /// inner error says why the log is not the one that was signed.
     pub async fn seal_audit(&self) -> Result<Result<usize, String>> {

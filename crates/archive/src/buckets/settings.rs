@@ -89,13 +89,23 @@ impl Archive {
         self.store().audited(allowed, || Event::new(caller, Action::Read).bucket(name)).await
     }
 
-    /// Whether requests on the bucket have to be judged by a policy.
-    pub fn has_policy(&self, bucket: &str) -> bool {
-        self.store().buckets().by_name(bucket).is_ok_and(|bucket| !matches!(bucket.policy, Policing::None))
+    /// Whether the caller's requests on the bucket have to be judged by a policy, the bucket's or the session's.
+    pub fn is_policed(&self, caller: &Caller, bucket: &str) -> bool {
+        is_limited(caller)
+            || self.store().buckets().by_name(bucket).is_ok_and(|bucket| !matches!(bucket.policy, Policing::None))
     }
 
-    /// Judges a request of a frontend by the bucket's policy. Returns the caller with the access that the policy adds
-    /// for this request. A denial is an error, and is audited.
+    /// Refuses a request on no bucket that the policy of the caller's session does not allow.
+    pub async fn permit_outside(&self, caller: &Caller, action: &'static str, facts: &Facts) -> Result<()> {
+        let allowed = match caller.session.as_ref().and_then(|session| session.policy.as_ref()) {
+            Some(policy) if !policy.allows("*", &caller.actor, action, None, facts) => Err(beyond_session(action, "*")),
+            _ => Ok(()),
+        };
+        self.store().audited(allowed, || Event::new(caller, Action::Frontend).detail(format!("s3:{action}"))).await
+    }
+
+    /// Judges a request of a frontend by the policies of the session and the bucket. Returns the caller with the access
+    /// that the bucket's policy adds for this request. A denial is an error, and is audited.
     pub async fn permit(
         &self,
         caller: &Caller,
@@ -124,9 +134,19 @@ impl Archive {
         mut facts: Facts,
     ) -> Result<Caller> {
         let store = self.store();
-        let bucket = store.buckets().by_name(name)?;
+        let found = store.buckets().by_name(name);
         let mut permitted = caller.clone();
+        if requests.is_empty() && is_limited(caller) {
+            return Err(beyond_session("do that with", name));
+        }
         for request in requests {
+            // Of this one request: a batch and the source of a copy have versions of their own.
+            facts.remove("s3:VersionId");
+            if let Some(version) = request.version {
+                facts.set("s3:VersionId", version.to_string());
+            }
+            self.judge_session(caller, name, found.as_deref().ok(), request, &mut facts)?;
+            let Ok(bucket) = &found else { continue };
             if is_exempt(caller, request.action) {
                 continue;
             }
@@ -139,27 +159,52 @@ impl Archive {
                 Policing::Unreadable => return denied("the bucket's policy cannot be read by this version".into()),
                 Policing::Policy(policy) => policy,
             };
-            // Of this one request: a batch and the source of a copy have versions of their own.
-            facts.remove("s3:VersionId");
-            if let Some(version) = request.version {
-                facts.set("s3:VersionId", version.to_string());
-            }
-            if let Some(key) = request.key.filter(|_| policy.asks_for_tags()) {
-                let found = lookup::version(&*store.snapshot()?, &bucket, key, request.version)?;
-                for (tag, value) in found.map(|found| found.row.tags).unwrap_or_default() {
-                    facts.set(&format!("s3:ExistingObjectTag/{tag}"), value);
-                }
+            if policy.asks_for_tags() {
+                self.add_existing_tags(bucket, request, &mut facts)?;
             }
             match policy.judge(name, &caller.actor, request.action, request.key, &facts) {
                 Verdict::Denied(Some(id)) => {
                     return denied(format!("statement `{id}` of the bucket's policy denies it"));
                 }
                 Verdict::Denied(None) => return denied("the bucket's policy denies it".into()),
-                Verdict::Allowed => add(&mut permitted, &bucket, request),
+                Verdict::Allowed => add(&mut permitted, bucket, request),
                 Verdict::Silent => {}
             }
         }
         Ok(permitted)
+    }
+
+    /// Refuses what the policy of the caller's session does not allow. Neither a role nor an office exempts from it.
+    fn judge_session(
+        &self,
+        caller: &Caller,
+        name: &str,
+        bucket: Option<&Bucket>,
+        request: &PolicyRequest<'_>,
+        facts: &mut Facts,
+    ) -> Result<()> {
+        let Some(policy) = caller.session.as_ref().and_then(|session| session.policy.as_ref()) else { return Ok(()) };
+        if policy.asks_for_tags() && request.key.is_some() {
+            match bucket {
+                // The tags of a share's objects are not those of its files.
+                Some(bucket) if bucket.row.is_share() => return Err(beyond_session(request.action, name)),
+                Some(bucket) => self.add_existing_tags(bucket, request, facts)?,
+                None => {}
+            }
+        }
+        match policy.allows(name, &caller.actor, request.action, request.key, facts) {
+            true => Ok(()),
+            false => Err(beyond_session(request.action, name)),
+        }
+    }
+
+    fn add_existing_tags(&self, bucket: &Bucket, request: &PolicyRequest<'_>, facts: &mut Facts) -> Result<()> {
+        let Some(key) = request.key else { return Ok(()) };
+        let found = lookup::version(&*self.store().snapshot()?, bucket, key, request.version)?;
+        for (tag, value) in found.map(|found| found.row.tags).unwrap_or_default() {
+            facts.set(&format!("s3:ExistingObjectTag/{tag}"), value);
+        }
+        Ok(())
     }
 
     /// Refuses a policy that cannot be carried out, or that the block of public access forbids.
@@ -183,6 +228,15 @@ impl Archive {
         }
         Ok(())
     }
+}
+
+/// Whether a policy limits the caller's session.
+fn is_limited(caller: &Caller) -> bool {
+    caller.session.as_ref().is_some_and(|session| session.policy.is_some())
+}
+
+fn beyond_session(action: &str, place: &str) -> ArchiveError {
+    ArchiveError::Denied(format!("the policy of this session does not allow {action} `{place}`"))
 }
 
 fn is_exempt(caller: &Caller, action: &str) -> bool {

@@ -17,10 +17,47 @@ use crate::model::error::Result;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::class::ClassRow;
 use crate::record::matter::MatterRow;
-use crate::record::version::VersionRef;
-use crate::record::{ACCESS_KEYS, BUCKETS, CLASSES, MATTERS, fetch, keys};
+use crate::record::upload::UploadRow;
+use crate::record::version::{VersionNote, VersionRef};
+use crate::record::{ACCESS_KEYS, BUCKETS, CLASSES, MATTERS, UPLOADS, fetch, keys};
+use crate::space::header::Kind;
 use crate::state::compensations::NoteSubject;
 use crate::store::{Store, lookup};
+
+/// A change that is about to be noted. Unless it took place, a compensating note is due: also where its request goes away.
+pub(crate) struct Noting<'a> {
+    store: &'a Arc<Store>,
+    subject: Option<NoteSubject>,
+}
+
+impl<'a> Noting<'a> {
+    pub fn new(store: &'a Arc<Store>, subject: NoteSubject) -> Noting<'a> {
+        Noting { store, subject: Some(subject) }
+    }
+
+    /// Passes on the outcome of the change. A refusal is compensated first. The caller has given the lock of the change
+    /// back.
+    pub async fn ended<T>(mut self, outcome: Result<T>) -> Result<T> {
+        if outcome.is_ok() {
+            self.subject = None;
+            return outcome;
+        }
+        let store = self.store;
+        drop(self);
+        if let Err(failure) = store.compensate().await {
+            tracing::warn!("a refused change is still noted on the data volume, to be tried again: {failure}");
+        }
+        outcome
+    }
+}
+
+impl Drop for Noting<'_> {
+    fn drop(&mut self) {
+        if let Some(subject) = self.subject.take() {
+            self.store.compensations().add(subject);
+        }
+    }
+}
 
 impl Store {
     /// Passes on the answer to the commit of a change that was noted. A refusal is compensated first. The caller has given
@@ -52,6 +89,7 @@ impl Store {
                     NoteSubject::AccessKey(id) => self.compensate_access_key(id).await?,
                     NoteSubject::Matter(name) => self.compensate_matter(name).await?,
                     NoteSubject::Class(name) => self.compensate_class(name).await?,
+                    NoteSubject::Upload(at) => self.compensate_upload(at).await?,
                 }
                 self.compensations().remove(&subject);
             }
@@ -65,6 +103,16 @@ impl Store {
         let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(()) };
         self.write_version_anew(&bucket, &at.key, &found, lock, None, |_| ()).await??;
         Ok(())
+    }
+
+    /// A completion is noted as a version of the upload's object. Where the upload goes on, a later note takes that back.
+    async fn compensate_upload(self: &Arc<Store>, at: &VersionRef) -> Result<()> {
+        let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(()) };
+        let _lock = self.lock(at.bucket, &at.key).await?;
+        let key = keys::upload(at.bucket, &at.key, at.number);
+        let Some(upload) = fetch::<UploadRow>(&*self.snapshot()?, UPLOADS, &key)? else { return Ok(()) };
+        let note = VersionNote::taken_back(upload.object, upload.slot, upload.owner, self.wall());
+        self.note(Kind::Version, Some(&bucket), upload.object, &note).await.map(drop)
     }
 
     async fn compensate_bucket(self: &Arc<Store>, number: u32) -> Result<()> {

@@ -50,9 +50,7 @@ impl Archive {
         version: Option<VersionId>,
     ) -> Result<(Arc<Bucket>, KeyLock, Found)> {
         check_key(key)?;
-        let bucket = self.store().authorized(caller, access, bucket, key)?;
-        self.store().writable()?;
-        let lock = self.store().lock(bucket.number, key).await?;
+        let (bucket, lock) = self.store().lock_authorized(caller, access, bucket, key).await?;
         let snapshot = self.store().snapshot()?;
         let found = lookup::readable(&*snapshot, &bucket, key, version)?;
         Ok((bucket, lock, found))
@@ -61,7 +59,8 @@ impl Archive {
 
 impl Store {
     /// Changes the row of a stored version: notes the new row, then commits it with its event, if the row is still as
-    /// found. Returns the number of the event's record.
+    /// found. A change of the retention also requires the bucket's settings to be as they are here. Returns the number
+    /// of the event's record.
     pub async fn change_version(
         self: &Arc<Store>,
         bucket: &Bucket,
@@ -109,6 +108,10 @@ impl Store {
             raw.clone(),
         );
         let mut transaction = self.reindex(transaction, &at, &found.row, &row);
+        // The bucket's settings decided whether the retention may change, and what expiration does.
+        if row.retention != found.row.retention || row.notified != found.row.notified {
+            transaction = bucket.unchanged(transaction);
+        }
         if let Some(event) = event {
             transaction = self.with_record(transaction, event);
         }
@@ -121,7 +124,7 @@ impl Store {
             None
         });
         // The commit is the flush behind the acknowledgement. The note was durable before it.
-        Ok(committing.commit(transaction).await.map(|(receipt, _)| receipt.numbers().last()))
+        Ok(committing.commit_within_bucket(transaction).await.map(|(receipt, _)| receipt.numbers().last()))
     }
 
     /// Replaces the index records of a version's retention and hold.

@@ -86,6 +86,9 @@ pub enum Action {
     /// The store tried what must be refused, on a record of its own.
     #[n(34)]
     SelfTest,
+    /// An access key was given a later end, or none.
+    #[n(40)]
+    ProlongAccessKey,
 }
 
 impl fmt::Display for Action {

@@ -33,6 +33,10 @@ pub enum ArchiveError {
     },
     NoSuchUpload(String),
     NoSuchAccessKey(String),
+    /// The access key or session has reached its end.
+    ExpiredAccessKey(String),
+    /// The token of a session is not one, or of another session.
+    InvalidToken(String),
     /// Nothing of this kind is configured; `kind` is for instance "ObjectLockConfiguration" or "TagSet".
     NoSuchConfiguration {
         kind: &'static str,
@@ -175,12 +179,14 @@ impl fmt::Display for ArchiveError {
             IsDeleteMarker { version, .. } => write!(f, "version {version} is a delete marker and has no content"),
             NoSuchUpload(id) => write!(f, "there is no upload {id}; it was completed, aborted or never begun"),
             NoSuchAccessKey(id) => write!(f, "there is no access key {id}, or it was revoked"),
+            ExpiredAccessKey(id) => write!(f, "access key {id} has expired; ask a storage administrator for a new one"),
             NoSuchConfiguration { kind, place } => write!(f, "{place} has no {kind}"),
             BucketExists { name, .. } => write!(f, "a bucket `{name}` exists already"),
             BucketNotEmpty(name) => {
                 write!(f, "bucket `{name}` still holds versions, delete markers or uploads; remove those first")
             }
             InvalidBucketName(message)
+            | InvalidToken(message)
             | InvalidKey(message)
             | InvalidArgument(message)
             | InvalidRequest(message)

@@ -125,6 +125,11 @@ impl Policy {
         verdict
     }
 
+    /// Whether a policy of a session allows the action: a statement does, and none denies it.
+    pub(crate) fn allows(&self, bucket: &str, actor: &Actor, action: &str, key: Option<&str>, facts: &Facts) -> bool {
+        self.judge(bucket, actor, action, key, facts) == Verdict::Allowed
+    }
+
     /// Whether a condition asks for the tags of the existing object.
     pub(crate) fn asks_for_tags(&self) -> bool {
         let mut keys =

@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
+use crate::model::policy::Policy;
 use crate::model::time::Timestamp;
 
 /// The actor that an audit record names.
@@ -200,12 +201,22 @@ pub struct Caller {
     pub gateway: bool,
     /// The S3 key for which the file gateway acts, for the audit record.
     pub path: Option<Arc<str>>,
+    /// The session by whose temporary credentials the key acts.
+    pub session: Option<Arc<Session>>,
 }
 
 impl Caller {
     /// A caller without a key. It has the access that buckets offer to everyone.
     pub fn anonymous() -> Caller {
-        Caller { actor: Actor::Anonymous, rights: Arc::default(), origin: None, peer: None, gateway: false, path: None }
+        Caller {
+            actor: Actor::Anonymous,
+            rights: Arc::default(),
+            origin: None,
+            peer: None,
+            gateway: false,
+            path: None,
+            session: None,
+        }
     }
 
     /// A user of this machine that the unix socket let in.
@@ -217,6 +228,7 @@ impl Caller {
             peer: Some(uid),
             gateway: false,
             path: None,
+            session: None,
         }
     }
 
@@ -228,6 +240,7 @@ impl Caller {
             peer: None,
             gateway: false,
             path: None,
+            session: None,
         }
     }
 
@@ -235,7 +248,15 @@ impl Caller {
     pub fn gateway(origin: impl Into<Arc<str>>) -> Caller {
         let rights = Rights { bypass_governance: false, ..Rights::all() };
         let actor = Actor::System("file gateway".into());
-        Caller { actor, rights: Arc::new(rights), origin: Some(origin.into()), peer: None, gateway: true, path: None }
+        Caller {
+            actor,
+            rights: Arc::new(rights),
+            origin: Some(origin.into()),
+            peer: None,
+            gateway: true,
+            path: None,
+            session: None,
+        }
     }
 
     pub fn from(mut self, origin: impl Into<Arc<str>>) -> Caller {
@@ -279,6 +300,17 @@ impl Caller {
     }
 }
 
+/// A session: an access key's rights under temporary credentials, further limited by a policy.
+#[derive(Debug)]
+pub struct Session {
+    /// The temporary access key.
+    pub id: String,
+    /// The name that its maker gave it.
+    pub name: String,
+    /// Only what it allows is done, of what the access key may do. None: all of that.
+    pub(crate) policy: Option<Policy>,
+}
+
 /// An access key without its secret, for administrators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessKeyInfo {
@@ -289,6 +321,10 @@ pub struct AccessKeyInfo {
     pub revoked: Option<Timestamp>,
     /// Void until an officer approves it.
     pub pending: bool,
+    /// The key is void from this moment on.
+    pub expires: Option<Timestamp>,
+    /// That moment has come.
+    pub expired: bool,
 }
 
 /// A created key. Its secret is shown only here.
@@ -305,4 +341,6 @@ pub struct NewAccessKey {
 pub struct Credentials {
     pub secret: Zeroizing<String>,
     pub caller: Caller,
+    /// The end of the key or session.
+    pub expires: Option<Timestamp>,
 }

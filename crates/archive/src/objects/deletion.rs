@@ -75,8 +75,7 @@ impl Archive {
         let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
-        let bucket = store.authorized(caller, Access::Delete, &request.bucket, &request.key)?;
-        let lock = store.lock(bucket.number, &request.key).await?;
+        let (bucket, lock) = store.lock_authorized(caller, Access::Delete, &request.bucket, &request.key).await?;
         let snapshot = store.snapshot()?;
         let condition = WriteCondition { absent: false, etag: request.etag.clone() };
         let nothing =

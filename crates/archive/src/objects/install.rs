@@ -17,7 +17,7 @@ use crate::objects::body::Body;
 use crate::objects::put::WriteCondition;
 use crate::record::content::{Content, Layout, Place, Stream};
 use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
-use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, LAYOUTS, OBJECTS, RETAINED, VERSIONS, encode, keys};
+use crate::record::{FREE_SLOTS, HOLDS, LAYOUTS, OBJECTS, RETAINED, VERSIONS, encode, keys};
 use crate::removal::Removed;
 use crate::retention::rules::Cause;
 use crate::seal::seal_note;
@@ -239,18 +239,22 @@ impl Install<'_> {
             removed = Some(disposal);
         }
         let raw = encode(&row);
-        transaction = transaction.equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone()).put(
-            VERSIONS,
-            record_key.clone(),
-            raw.clone(),
-        );
+        // A removal requires that already.
+        if removed.is_none() {
+            transaction = bucket.unchanged(transaction);
+        }
+        transaction = transaction.put(VERSIONS, record_key.clone(), raw.clone());
         transaction = self.index(transaction, number, &row);
         let _protected = if row.retention.is_some() || row.hold { Some(store.ensure_protected().await?) } else { None };
         if lease.slot.used {
             transaction = transaction.delete(FREE_SLOTS, keys::number(lease.slot.number));
         }
         let before = transaction.preconditions.len();
-        let transaction = bucket.count(transaction, versions, bytes);
+        // A marker is always allowed, and counts beyond the quota too.
+        let transaction = match row.marker {
+            true => bucket.count_beyond(transaction, versions, bytes),
+            false => bucket.count(transaction, versions, bytes),
+        };
         let counted = transaction.preconditions.len();
         let transaction = store.with_record(transaction, self.event(number, &row));
         let writing = Arc::clone(&lease.writing);

@@ -100,9 +100,7 @@ impl<'a> Listing<'a> {
         let folded = marker.starts_with(self.prefix) && self.folded(marker) == Some(marker);
         let target = if folded { end_of_prefix(self.bucket, marker) } else { None };
         let target = target.unwrap_or_else(|| keys::behind(self.bucket, marker));
-        if target > self.scan.low() {
-            self.scan.skip_to(target);
-        }
+        self.scan.skip_to(target);
     }
 
     /// Continues behind all records of the key.
@@ -110,7 +108,7 @@ impl<'a> Listing<'a> {
         self.scan.skip_to(keys::behind(self.bucket, key));
     }
 
-    /// Continues at this record, which lies ahead.
+    /// Continues at this record, if it lies ahead.
     pub fn skip_to(&mut self, record_key: Bytes) {
         self.scan.skip_to(record_key);
     }
@@ -277,8 +275,14 @@ fn start_versions(
                 VersionId::Null => null_version(snapshot, bucket, marker)?.map(|found| found.number),
             };
             match number {
+                // The null version went since the page before, and its place is not known. All versions of the key
+                // follow, so that none is left out.
+                None => {
+                    listing.skip_to(keys::all_of(bucket.number, marker).into());
+                    return Ok(None);
+                }
+                Some(0) => listing.skip_key(marker),
                 // The version's successor: numbers are stored inverted, so it is the one below.
-                Some(0) | None => listing.skip_key(marker),
                 Some(number) => listing.skip_to(keys::version(bucket.number, marker, number - 1)),
             }
             Ok(Some(marker.into()))

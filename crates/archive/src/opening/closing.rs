@@ -17,15 +17,15 @@ impl Archive {
         }
         store.compliance_now();
         store.summarise_refusals(true).await;
-        store.seal_step().await?;
+        store.seal_if_there_is_room().await?;
         store.note_audit_end().await?;
         store.renew_witness(true).await?;
         // The appender closes before the catalog. A record that has its place already may still be committed before
         // the end is stored, and lies before the tail.
-        let tail = store.appender().close();
+        let tails = store.appender().close();
         let last = || {
-            if let Some((number, tail)) = tail {
-                store.segments().change(number, |row| row.used = tail);
+            for (number, tail) in &tails {
+                store.segments().change(*number, |row| row.used = *tail);
             }
             let mut identity = store.identity().look(Clone::clone);
             identity.clean = true;

@@ -21,7 +21,7 @@ use crate::record::part::PartNote;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::settings::{Gap, IdentityNote};
 use crate::record::tombstone::TombstoneRow;
-use crate::record::version::{VersionNote, VersionRef};
+use crate::record::version::{TAKEN_BACK, VersionNote, VersionRef};
 use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, PARTS, SETTINGS, TOMBSTONES, VERSIONS, decode};
 use crate::seal::{Secret, open_note};
 use crate::space::BLOCK;
@@ -93,10 +93,8 @@ impl Survey {
             let usage = match header.kind {
                 SegmentKind::Data => SegmentUse::Sealed,
                 SegmentKind::Keys => {
-                    if let Some(other) = self.parts.insert(header.ordinal, number) {
-                        let what =
-                            format!("segments {other} and {number} are both part {} of the key table", header.ordinal);
-                        return Err(ArchiveError::damaged("the data volume", what));
+                    if !self.is_part(volume, superblock, number, header.ordinal).await? {
+                        continue;
                     }
                     SegmentUse::Keys(header.ordinal)
                 }
@@ -106,6 +104,26 @@ impl Survey {
             self.segments.insert(number, row);
         }
         Ok(())
+    }
+
+    /// Whether the segment is the part of the key table that its header says. An extension that was cut off leaves a
+    /// header and no entries: entries are written once the catalog knows the part. Then another segment became this part.
+    async fn is_part(&mut self, volume: &Handle, superblock: &Superblock, number: u32, ordinal: u32) -> Result<bool> {
+        let Some(other) = self.parts.insert(ordinal, number) else { return Ok(true) };
+        match (holds_entries(volume, superblock, other).await?, holds_entries(volume, superblock, number).await?) {
+            (true, true) => Err(ArchiveError::damaged(
+                "the data volume",
+                format!("segments {other} and {number} are both part {ordinal} of the key table"),
+            )),
+            (true, false) => {
+                self.parts.insert(ordinal, other);
+                Ok(false)
+            }
+            (false, _) => {
+                self.segments.remove(&other);
+                Ok(true)
+            }
+        }
     }
 
     /// A segment that may hold records is never free.
@@ -221,6 +239,13 @@ impl Survey {
     ) -> Result<Result<(), RecordFault>> {
         if header.kind == Kind::Piece {
             let key = (header.object, header.stream, header.first_frame);
+            // A copy that reclamation was about to make may be torn, and its original is whole. Only then pieces are read.
+            if self.pieces.contains_key(&key) {
+                let copy = walk.payload(place.at, header).await?;
+                if copy.is_none_or(|payload| stele_ground::digest::crc32c(&payload) != header.check) {
+                    return Ok(Err(RecordFault::Torn("a piece is torn or damaged; another copy of it is used")));
+                }
+            }
             self.pieces.insert(key, piece_at(place, header.payload));
             return Ok(Ok(()));
         }
@@ -370,6 +395,20 @@ impl Survey {
     }
 }
 
+/// Whether a segment of the key table may hold an entry.
+async fn holds_entries(volume: &Handle, superblock: &Superblock, segment: u32) -> Result<bool> {
+    let start = u64::from(segment) * u64::from(superblock.segment);
+    for at in (FIRST..superblock.segment).step_by(BLOCK as usize) {
+        match volume.read(start + u64::from(at), BLOCK as usize).await {
+            Ok(block) if block.iter().all(|byte| *byte == 0) => {}
+            Ok(_) => return Ok(true),
+            Err(error) if is_damage(&error) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
 /// The reason why a record was not used.
 enum RecordFault {
     /// It was never acknowledged.
@@ -387,8 +426,12 @@ fn newest<K: Ord, V>(map: &mut BTreeMap<K, (u64, V, Place)>, key: K, found: (u64
     }
 }
 
-/// A version exists if the key table has its entry. Where the table cannot be read, it may exist and counts.
+/// A version exists if the key table has its entry. Where the table cannot be read, it may exist and counts. A note that
+/// takes a refused version back is of none.
 pub(super) fn exists(survey: &Survey, note: &VersionNote) -> bool {
+    if note.at.bucket == TAKEN_BACK {
+        return false;
+    }
     match survey.entries.get(&note.row.object) {
         Some((_, entry)) => entry.bucket == note.at.bucket,
         None => survey.hidden.iter().any(|slots| slots.contains(&note.row.slot)),

@@ -16,18 +16,23 @@ use crate::space::places::{place_extents, places};
 impl Filling<'_> {
     pub(super) async fn put_versions(&mut self) -> Result<()> {
         let nulls = self.null_versions();
-        for (object, (_, note, place)) in std::mem::take(&mut self.survey.versions) {
-            let at = (note.at.bucket, note.at.key.clone());
-            let replaced = note.row.null && nulls.get(&at).is_some_and(|(_, newest)| *newest != note.at.number);
-            if exists(&self.survey, &note) && !replaced {
-                self.put_version(object, note, place).await?;
+        for (object, (_, mut note, place)) in std::mem::take(&mut self.survey.versions) {
+            if !exists(&self.survey, &note) {
+                continue;
             }
+            let at = (note.at.bucket, note.at.key.clone());
+            if note.row.null && nulls.get(&at).is_some_and(|(_, newest)| *newest != note.at.number) {
+                note.row.null = false;
+                self.find(&note.at, &note.row, "one of several null versions of its key; it is kept under this number");
+            }
+            self.put_version(object, note, place).await?;
         }
         Ok(())
     }
 
-    /// Of several null versions of a key only the newest exists. The others were replaced, and their keys destroyed
-    /// soon after. A version that is retained or held takes precedence, since it could not have been replaced.
+    /// Of several null versions of a key the newest is it. The others were replaced, and their keys were to be destroyed;
+    /// or the newest was never acknowledged, since a crash came before its commit. So the others are kept as well. A
+    /// version that is retained or held takes precedence, since it could not have been replaced.
     fn null_versions(&self) -> BTreeMap<(u32, String), (bool, u64)> {
         let mut nulls: BTreeMap<(u32, String), (bool, u64)> = BTreeMap::new();
         let versions = self.survey.versions.values().map(|(_, note, _)| note);

@@ -29,6 +29,9 @@ pub(crate) struct AccessKeyRow {
     /// The key was an officer's once, whatever rights it has now: see [`crate::record::settings::OFFICERS`].
     #[n(8)]
     pub officer: Option<bool>,
+    /// The key is void from this moment on. None: it has no end.
+    #[n(9)]
+    pub expires: Option<Timestamp>,
 }
 
 /// The note of an access key in a segment.
@@ -50,7 +53,13 @@ impl AccessKeyRow {
         self.officer == Some(true) || (self.rights.approves() && !self.is_pending())
     }
 
-    pub fn info(&self, id: &str) -> AccessKeyInfo {
+    /// Whether the key has reached its end.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+
+    /// `now`: see [`crate::store::Store::key_now`].
+    pub fn info(&self, id: &str, now: Timestamp) -> AccessKeyInfo {
         AccessKeyInfo {
             id: id.into(),
             description: self.description.clone(),
@@ -58,6 +67,8 @@ impl AccessKeyRow {
             created: self.created,
             revoked: self.revoked,
             pending: self.is_pending(),
+            expires: self.expires,
+            expired: self.is_expired(now),
         }
     }
 }

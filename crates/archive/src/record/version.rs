@@ -114,6 +114,9 @@ pub(crate) enum Owner {
     Upload(#[n(0)] VersionRef),
 }
 
+/// The bucket of notes that take a version back: no bucket has this number.
+pub(crate) const TAKEN_BACK: u32 = 0;
+
 impl VersionRef {
     pub fn record_key(&self) -> bytes::Bytes {
         crate::record::keys::version(self.bucket, &self.key, self.number)
@@ -208,5 +211,36 @@ impl VersionRow {
     /// The BLAKE3 in base64, for messages.
     pub fn fingerprint(&self) -> String {
         to_base64(&self.blake3)
+    }
+}
+
+impl VersionNote {
+    /// Takes back the version that earlier notes make of an object whose upload goes on.
+    pub fn taken_back(object: u64, slot: u64, owner: Actor, time: Timestamp) -> VersionNote {
+        let row = VersionRow {
+            object,
+            salt: 0,
+            null: true,
+            marker: true,
+            size: 0,
+            etag: ETag { md5: [0; 16], parts: None },
+            modified: time,
+            owner,
+            slot,
+            metadata: Metadata::default(),
+            tags: Tags::new(),
+            retention: None,
+            hold: false,
+            checksums: Vec::new(),
+            blake3: [0; 32],
+            customer: None,
+            content: Content::None,
+            note: Place::default(),
+            notified: None,
+            upload: None,
+            matters: None,
+            class: None,
+        };
+        VersionNote { at: VersionRef { bucket: TAKEN_BACK, key: String::new(), number: 0 }, row, layout: None }
     }
 }

@@ -118,6 +118,8 @@ impl Archive {
         store.writable()?;
         let bucket = store.buckets().by_name(bucket)?;
         let lock = store.lock(bucket.number, key).await?;
+        // Its settings may be others since the request waited.
+        let bucket = store.buckets().by_number(bucket.number).unwrap_or(bucket);
         let found = lookup::readable(&*store.snapshot()?, &bucket, key, version)?;
         awaiting(&found.row)?;
         if let Err(reason) = store.check_doubt(&bucket) {

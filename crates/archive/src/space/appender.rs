@@ -70,8 +70,12 @@ struct State {
     on_their_way: usize,
     /// How many groups of each segment are under way.
     writing: BTreeMap<u32, usize>,
-    /// Full segments whose rows and footers are still to be written.
-    filled: Vec<(u32, u64, u32)>,
+    /// Full segments whose rows are still to be written.
+    filled: Vec<Filled>,
+    /// Full segments whose footers are still to be written: once their last groups have ended.
+    unmarked: Vec<Filled>,
+    /// Of each segment that is open or unmarked: the end of its last group that was written.
+    written: BTreeMap<u32, u32>,
     /// The next segment, whose preparation has begun. If its caller has gone away, the next caller continues.
     begun: Option<Begun>,
     closed: bool,
@@ -82,6 +86,14 @@ struct Begun {
     number: u32,
     incarnation: u64,
     reserve: bool,
+}
+
+/// A segment that takes nothing more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Filled {
+    number: u32,
+    incarnation: u64,
+    tail: u32,
 }
 
 /// The segment being appended to.
@@ -156,10 +168,12 @@ impl Appender {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Continues in an open segment. Nothing at or behind `tail` is needed.
-    pub fn resume(&self, number: u32, incarnation: u64, tail: u32) {
+    /// Continues in an open segment. Its last record ends at `written`. Nothing at or behind `tail` is needed.
+    pub fn resume(&self, number: u32, incarnation: u64, written: u32, tail: u32) {
         let tail = align_up(tail, BLOCK);
-        self.state().open = Some(Open { number, incarnation, tail, last_block: Vec::new(), reserve: false });
+        let mut state = self.state();
+        state.written.insert(number, written);
+        state.open = Some(Open { number, incarnation, tail, last_block: Vec::new(), reserve: false });
     }
 
     #[cfg(test)]
@@ -167,11 +181,13 @@ impl Appender {
         self.state().open.as_ref().map(|open| (open.number, open.tail))
     }
 
-    /// Ends appending. Returns the open segment and its end.
-    pub fn close(&self) -> Option<(u32, u32)> {
+    /// Ends appending. Returns the segments whose rows do not say their ends yet, with these: the open segment, and full
+    /// ones that no other segment has followed.
+    pub fn close(&self) -> Vec<(u32, u32)> {
         let mut state = self.state();
         state.closed = true;
-        state.open.as_ref().map(|open| (open.number, open.tail))
+        let filled = state.filled.iter().map(|filled| (filled.number, filled.tail));
+        filled.chain(state.open.iter().map(|open| (open.number, open.tail))).collect()
     }
 
     /// Segments with groups that wait or are under way. Sealed ones may be among them, since a segment is sealed as
@@ -236,8 +252,8 @@ impl Appender {
                 open.tail
             };
             if at + length > self.segments.size - BLOCK {
-                state.filled.push((open.number, open.incarnation, open.tail));
-                state.open = None;
+                let open = Filled { number: open.number, incarnation: open.incarnation, tail: open.tail };
+                state.fill(open);
                 continue;
             }
             if let Some(writing) = &record.writing {
@@ -339,7 +355,7 @@ impl Appender {
         let appender = Arc::clone(self);
         let done = Box::new(move |_, result| {
             let unordered = locked(&ordering).take();
-            appender.finished(segment, unordered.is_some(), durable, result);
+            appender.finished(segment, end, unordered.is_some(), durable, result);
         });
         // The write is the flush behind every acknowledgement of these records: `fua` completes when they are durable.
         order::submit(&self.volume, &*self.catalog, followed, Op::Write { at, data, fua: true }, ordered, done);
@@ -368,6 +384,7 @@ impl Appender {
     fn finished(
         self: &Arc<Self>,
         segment: u32,
+        end: u32,
         unordered: bool,
         waiters: Vec<(Place, oneshot::Sender<Result<Place>>)>,
         result: Result<(), MediaError>,
@@ -377,15 +394,21 @@ impl Appender {
             *count -= 1;
         }
         state.writing.retain(|_, count| *count > 0);
+        if result.is_ok() {
+            let written = state.written.entry(segment).or_insert(end);
+            *written = (*written).max(end);
+        }
         drop(state);
         if let Err(error) = &result {
             let mut state = self.state();
             state.on_their_way -= usize::from(unordered);
             // The next place of a damaged segment may fail too: it takes nothing more.
             if error.fault == MediaFault::Damaged
-                && let Some(open) = state.open.take_if(|open| open.number == segment)
+                && let Some(open) = &state.open
+                && open.number == segment
             {
-                state.filled.push((open.number, open.incarnation, open.tail));
+                let open = Filled { number: open.number, incarnation: open.incarnation, tail: open.tail };
+                state.fill(open);
             }
             drop(state);
             self.start_groups();
@@ -463,22 +486,54 @@ impl Appender {
         self.catalog.commit(self.seal_filled(transaction, &filled)).await?;
         self.state().filled.retain(|segment| !filled.contains(segment));
         self.segments.put(number, row);
+        self.write_footers();
         Ok(())
     }
 
-    /// Adds the rows of full segments to a transaction, and writes their footers. A rebuild compares the footers with
-    /// its findings; nothing else uses them.
-    fn seal_filled(&self, mut transaction: Transaction, filled: &[(u32, u64, u32)]) -> Transaction {
-        for (number, incarnation, used) in filled.iter().copied() {
-            self.segments.seal(number, used);
+    /// Adds the rows of full segments to a transaction.
+    fn seal_filled(&self, mut transaction: Transaction, filled: &[Filled]) -> Transaction {
+        for Filled { number, incarnation, tail } in filled.iter().copied() {
+            // An attempt before may have sealed it, and reclamation freed it since.
+            if self.segments.row(number).is_none_or(|row| row.incarnation != incarnation) {
+                continue;
+            }
+            self.segments.seal(number, tail);
             if let Some(row) = self.segments.row(number) {
                 transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));
+            }
+        }
+        transaction
+    }
+
+    /// Writes the footers of full segments whose groups have ended. A rebuild compares the footers with its findings;
+    /// nothing else uses them. What a failed group left out does not count: nothing is missing there.
+    fn write_footers(&self) {
+        let mut state = self.state();
+        let state = &mut *state;
+        let (written, writing, waiting) = (&mut state.written, &state.writing, &state.waiting);
+        state.unmarked.retain(|filled| {
+            let Filled { number, incarnation, .. } = *filled;
+            if writing.contains_key(&number) || waiting.iter().any(|group| group.segment == number) {
+                return true;
+            }
+            let used = written.remove(&number).unwrap_or(BLOCK);
+            if self.segments.row(number).is_none_or(|row| row.incarnation != incarnation) {
+                return false;
             }
             let footer = Buffer::copy_of(&SegmentFooter { incarnation, used }.encode()).freeze();
             let at = self.segments.start(number) + u64::from(self.segments.size - BLOCK);
             self.volume.submit(Op::Write { at, data: vec![footer], fua: false }, Priority::Host, Box::new(|_, _| ()));
-        }
-        transaction
+            false
+        });
+    }
+}
+
+impl State {
+    /// The open segment takes nothing more.
+    fn fill(&mut self, open: Filled) {
+        self.filled.push(open);
+        self.unmarked.push(open);
+        self.open = None;
     }
 }
 

@@ -69,7 +69,16 @@ struct State {
     bad: BTreeSet<u64>,
     /// The segment and incarnation of the next part. If the caller that prepares it goes away, the next one
     /// continues, so that no two segments become the same part.
-    begun: Option<(u32, u64)>,
+    begun: Option<Begun>,
+}
+
+/// The next part of the table.
+#[derive(Clone, Copy)]
+struct Begun {
+    number: u32,
+    incarnation: u64,
+    /// The segment may have the header of the part.
+    headed: bool,
 }
 
 enum What {
@@ -516,30 +525,37 @@ impl KeyTable {
             return Ok(());
         }
         let begun = self.state().begun;
-        let (number, incarnation) = match begun {
+        let begun = match begun {
             Some(begun) => begun,
             None => {
                 // First, so that no await lies between taking the segment and remembering it.
                 let incarnation = crate::space::incarnation(&self.store, self.numbers.next().await?);
                 let full = || ArchiveError::NoSpace("the data volume has no free segment for the key table".into());
                 let number = self.segments.take(reserve).ok_or_else(full)?;
-                *self.state().begun.insert((number, incarnation))
+                *self.state().begun.insert(Begun { number, incarnation, headed: false })
             }
         };
-        let extended = self.prepare_part(number, incarnation, ordinal as u32).await;
-        self.state().begun = None;
-        if extended.is_err() {
-            self.segments.give_back(number);
+        let extended = self.prepare_part(begun, ordinal as u32).await;
+        let mut state = self.state();
+        // With a header, the segment stays this part for the next attempt: no second segment may claim the part, and the
+        // commit of an attempt whose request went away may be under way.
+        if let Some(begun) = state.begun.take_if(|begun| extended.is_ok() || !begun.headed)
+            && extended.is_err()
+        {
+            drop(state);
+            self.segments.give_back(begun.number);
         }
         extended
     }
 
-    async fn prepare_part(&self, number: u32, incarnation: u64, ordinal: u32) -> Result<()> {
+    async fn prepare_part(&self, begun: Begun, ordinal: u32) -> Result<()> {
+        let Begun { number, incarnation, .. } = begun;
         let start = self.segments.start(number);
         // Former data must not be taken for entries.
         self.volume.zero(start, self.segments.size.into()).await?;
         self.volume.flush().await?;
         let header = SegmentHeader { store: self.store, number, kind: SegmentKind::Keys, ordinal, incarnation };
+        self.state().begun = Some(Begun { headed: true, ..begun });
         self.volume.write(start, vec![Buffer::copy_of(&header.encode()).freeze()], true).await?;
         let row = SegmentRow { usage: SegmentUse::Keys(ordinal), incarnation, used: self.segments.size, live: 0 };
         // Durable before the first entry goes in, so that an opening finds the whole table.

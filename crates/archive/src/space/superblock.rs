@@ -16,8 +16,8 @@ use crate::space::BLOCK;
 use crate::space::header::{u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"STELEARC";
-/// The latest format, which a store has from its first named matter on. An older binary would delete versions under
-/// a matter, so it must refuse the store.
+/// The latest format, which a store has from its first named matter, class, or access key with an end on. An older
+/// binary would delete versions under a matter and accept an ended key, so it must refuse the store.
 pub(crate) const FORMAT: u32 = 2;
 /// The format of a new store.
 pub(crate) const FORMAT_FIRST: u32 = 1;

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::cache::Cache;
 use crate::model::principal::Rights;
+use crate::model::time::Timestamp;
 use crate::seal::Secret;
 use crate::state::shared::Shared;
 
@@ -22,6 +23,7 @@ pub(crate) type Frames = Arc<[Bytes]>;
 pub(crate) struct KnownKey {
     pub secret: Zeroizing<String>,
     pub rights: Arc<Rights>,
+    pub expires: Option<Timestamp>,
     /// The catalog's row that this was decoded from. The entry counts only while the catalog holds the same row.
     pub raw: Bytes,
 }

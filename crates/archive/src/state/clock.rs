@@ -108,7 +108,8 @@ impl ComplianceClock {
         }
     }
 
-    fn seen(&self) -> Timestamp {
+    /// The latest moment at which the store was open: the system clock at an opening, and real elapsed time since.
+    pub fn seen(&self) -> Timestamp {
         let open = self.last.monotonic.since(self.opened.monotonic).0 / MILLISECOND;
         self.seen.max(Timestamp(self.opened.wall.0.saturating_add(open)))
     }

@@ -13,6 +13,8 @@ pub(crate) enum NoteSubject {
     AccessKey(String),
     Matter(String),
     Class(String),
+    /// An upload whose completion may have been noted and refused.
+    Upload(VersionRef),
 }
 
 /// Subjects that need a compensating note: one that states them as they are in the catalog.

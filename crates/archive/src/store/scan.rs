@@ -44,15 +44,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The key that the rest of the scan begins with, if it includes that key.
-    pub fn low(&self) -> Bytes {
-        match &self.range.low {
-            Bound::Included(low) => low.clone(),
-            _ => Bytes::new(),
-        }
-    }
-
-    /// Continues at this key, which lies ahead.
+    /// Continues at this key if it lies ahead. A scan never goes back, so no key leads it out of its range.
     pub fn skip_to(&mut self, key: Bytes) {
         let mut dropped = false;
         while let Some((ahead, _)) = self.page.as_slice().first() {
@@ -62,7 +54,11 @@ impl<'a> Scan<'a> {
             self.page.next();
             dropped = true;
         }
-        if !self.ended {
+        let is_ahead = match &self.range.low {
+            Bound::Included(low) | Bound::Excluded(low) => key > *low,
+            Bound::Unbounded => true,
+        };
+        if !self.ended && is_ahead {
             self.range = self.range.clone().from(key);
             if dropped {
                 self.size = 16;

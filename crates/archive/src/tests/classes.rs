@@ -7,6 +7,7 @@ use stele_catalog::MemoryCatalog;
 use stele_ground::Dice;
 
 use super::*;
+use crate::model::bucket::CANARY_KEY;
 use crate::testing::{officer, put_as};
 
 const DAY: u64 = 86_400_000;
@@ -484,4 +485,39 @@ async fn a_power_cut_leaves_an_event_told_or_not_told() {
             archive.close().await.unwrap();
         }
     }
+}
+
+/// A client's extension beyond the class outlives the event: taken back and told again, it ends no sooner.
+#[tokio::test]
+async fn an_extension_outlives_an_event_that_is_taken_back() {
+    let world = World::new(11);
+    let archive = store(&world).await;
+    active(&archive, "staff", terms(Initiation::Event, Some(30), 0, ExpiryAction::Keep)).await;
+    let record = put_in(&archive, "record", Some("staff")).await.unwrap();
+    archive.tell_event(&admin(), "records", "record", None, now(&archive).plus_days(5)).await.unwrap();
+    let extended = now(&archive).plus_days(3650);
+    let retention = Some(Retention { mode: RetentionMode::Compliance, until: extended });
+    archive.set_retention(&admin(), "records", "record", None, retention, false).await.unwrap();
+    let name = VersionName { bucket: "records".into(), key: "record".into(), version: Some(record.version) };
+    let asked = archive.request_revocation(&officer("anna", 1), &name).await.unwrap();
+    archive.approve(&officer("ben", 2), &asked.id).await.unwrap();
+    let until = archive.tell_event(&admin(), "records", "record", None, Timestamp(0)).await.unwrap();
+    assert!(until >= extended, "{until} is before {extended}");
+}
+
+#[tokio::test]
+async fn the_canary_of_the_self_test_is_of_no_class() {
+    let world = World::new(12);
+    let archive = store(&world).await;
+    active(&archive, "ages", terms(Initiation::Creation, Some(30_000), 0, ExpiryAction::Keep)).await;
+    let bindings = Bindings { default: Some("ages".into()), ..Bindings::default() };
+    archive.change_bucket(&admin(), "records", BucketChange::Classes(bindings)).await.unwrap();
+    let record = put_in(&archive, "record", None).await.unwrap();
+    assert_eq!(class_of(&archive, &record).await, Some(("ages".into(), 1)));
+    assert!(archive.self_test(&admin(), Some("records")).await.unwrap().iter().all(SelfTest::passed));
+    let canary = archive.why(&admin(), "records", CANARY_KEY, None).await.unwrap();
+    assert_eq!(canary.class, None);
+    // A client's object of that name is no canary.
+    let forged = put_in(&archive, CANARY_KEY, None).await.unwrap();
+    assert_eq!(class_of(&archive, &forged).await, Some(("ages".into(), 1)));
 }

@@ -1,5 +1,7 @@
 //! Lifecycle rules on stored versions: what they end and when, and that no rule reaches what is protected.
 
+use futures_util::poll;
+
 use super::*;
 use crate::testing::put_as;
 
@@ -121,6 +123,39 @@ async fn newer_noncurrent_versions_stay_over_pages_of_one_key() {
     let left = versions(&archive).await;
     assert_eq!(names(&left), ["many", "many", "many", "many", "neighbour"]);
     assert_eq!(get(&archive, "aging", "many").await.unwrap(), 449_u32.to_be_bytes());
+}
+
+#[tokio::test]
+async fn newer_versions_are_counted_when_a_version_ends() {
+    let world = World::new(7);
+    let noncurrent = Some(NoncurrentExpiration { days: 1, newer: Some(2) });
+    let archive = bucket(&world, versioned(false), vec![LifecycleRule { noncurrent, ..rule("two") }]).await;
+    let mut stored = Vec::new();
+    for data in [b"2", b"3", b"4", b"5"] {
+        stored.push(put(&archive, "aging", "key", data).await.unwrap().version);
+    }
+    world.stage.pass(3 * DAY);
+    archive.store().compliance_now();
+    let number = archive.store().buckets().by_name("aging").unwrap().number;
+    let lock = archive.store().lock(number, "key").await.unwrap();
+    // The pass reads its page while the removals of the versions between wait before it.
+    let caller = admin();
+    let removal = |at: usize| DeleteRequest {
+        bucket: "aging".into(),
+        key: "key".into(),
+        version: Some(stored[at]),
+        ..DeleteRequest::default()
+    };
+    let mut first = std::pin::pin!(archive.delete(&caller, removal(2)));
+    let mut second = std::pin::pin!(archive.delete(&caller, removal(1)));
+    assert!(poll!(first.as_mut()).is_pending() && poll!(second.as_mut()).is_pending());
+    let mut step = std::pin::pin!(archive.step());
+    assert!(poll!(step.as_mut()).is_pending());
+    drop(lock);
+    first.await.unwrap();
+    second.await.unwrap();
+    assert_eq!(step.await.unwrap().expired, 0, "two noncurrent versions are to be kept");
+    assert_eq!(versions(&archive).await.len(), 2);
 }
 
 #[tokio::test]

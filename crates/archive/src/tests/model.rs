@@ -50,6 +50,7 @@ fn plain() -> Caller {
         peer: None,
         gateway: false,
         path: None,
+        session: None,
     }
 }
 

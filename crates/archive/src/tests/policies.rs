@@ -156,6 +156,54 @@ async fn tags_of_the_object_are_looked_up() {
 }
 
 #[tokio::test]
+async fn the_version_of_a_condition_is_that_of_the_request() {
+    let world = World::new(8);
+    let (archive, _) = archive(&world).await;
+    let stored = put(&archive, "records", "open/a", b"of today").await.unwrap().version;
+    set(
+        &archive,
+        &format!(
+            r#"{{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::records/*",
+                "Condition":{{"StringEquals":{{"s3:VersionId":"{stored}"}}}}}}"#
+        ),
+    )
+    .await
+    .unwrap();
+    // A frontend that says more than the request asks for: a batch, or the source of a copy.
+    let said = || {
+        let mut facts = Facts::default();
+        facts.set("s3:VersionId", stored.to_string());
+        facts
+    };
+    let anonymous = Caller::anonymous();
+    let of = |version| [PolicyRequest { version, ..on("GetObject", "open/a") }];
+    for (version, opens) in [(None, false), (Some(stored), true)] {
+        let caller = archive.permit(&anonymous, "records", &of(version), said()).await.unwrap();
+        let request = GetRequest { bucket: "records".into(), key: "open/a".into(), version, ..GetRequest::default() };
+        assert_eq!(archive.get(&caller, request).await.is_ok(), opens, "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_share_has_no_conditions_on_tags_of_objects() {
+    let world = World::new(9);
+    let archive = world.create().await;
+    let asks = r#"{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::BUCKET/*",
+        "Condition":{"StringEquals":{"s3:ExistingObjectTag/Public":"yes"}}}]}"#;
+    for bucket in ["before", "after"] {
+        archive.create_bucket(&admin(), bucket, NewBucket::default()).await.unwrap();
+        let policy = BucketChange::Policy(Some(asks.replace("BUCKET", bucket)));
+        let (first, second) = match bucket {
+            "before" => (policy, BucketChange::Share),
+            _ => (BucketChange::Share, policy),
+        };
+        archive.change_bucket(&admin(), bucket, first).await.unwrap();
+        let refused = archive.change_bucket(&admin(), bucket, second).await;
+        assert!(refused.as_ref().is_err_and(|error| error.to_string().contains("ExistingObjectTag")), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_block_of_public_access_outbids_policy_and_anonymous_access() {
     let world = World::new(6);
     let (archive, key) = archive(&world).await;

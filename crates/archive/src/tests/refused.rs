@@ -1,21 +1,35 @@
 //! Changes that are noted on the data volume and then refused by the catalog: no rebuild may find them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 
 use super::*;
 
-/// Refuses as many commits as it is told to, as one that has too much to do.
+/// Refuses as many commits as it is told to, as one that has too much to do. Or it stops, with the commit undone.
 #[derive(Default)]
-struct Refusing {
+pub(super) struct Refusing {
     inner: MemoryCatalog,
     refusals: AtomicU32,
+    stopped: AtomicBool,
+}
+
+impl Refusing {
+    pub fn refuse(&self, times: u32) {
+        self.refusals.store(times, SeqCst);
+    }
+
+    pub fn stop(&self) {
+        self.stopped.store(true, SeqCst);
+    }
 }
 
 impl Catalog for Refusing {
     fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
+        if self.stopped.load(SeqCst) {
+            return Pending::ready(Err(CatalogError::Stopped("it was stopped".into())));
+        }
         match self.refusals.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) {
             Ok(_) => Pending::ready(Err(CatalogError::Busy)),
             Err(_) => self.inner.commit(transaction),

@@ -47,6 +47,8 @@ impl Store {
                 Ok(Some(ExpiryAction::Notify)) => report.notified += 1,
                 Ok(_) => {}
                 Err(error @ ArchiveError::Stopped(_)) => return Err(error),
+                // The version or the bucket's settings changed meanwhile: the next pass judges it again.
+                Err(ArchiveError::Conflict(_)) => {}
                 Err(error) => {
                     let message = format!("expiration of `{}`: {error}", at.key);
                     report.alarms.push(Alarm::new(AlarmKind::Expiration, message));
@@ -58,8 +60,9 @@ impl Store {
 
     async fn expire_version(self: &Arc<Store>, at: &VersionRef, now: Timestamp) -> Result<Option<ExpiryAction>> {
         let caller = Caller::system("expiration");
-        let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(None) };
         let lock = self.lock(at.bucket, &at.key).await?;
+        // Under the lock: an officer may have changed the action while this waited.
+        let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(None) };
         let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(None) };
         let action = found.row.expiry(&bucket.row);
         if action == ExpiryAction::Keep {

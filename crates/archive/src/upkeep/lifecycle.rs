@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_catalog::{Direction, KeyRange, Transaction};
+use stele_catalog::{Direction, KeyRange, Snapshot, Transaction};
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -18,7 +18,7 @@ use crate::model::error::{ArchiveError, Result};
 use crate::model::lifecycle::LifecycleRule;
 use crate::model::principal::Caller;
 use crate::model::time::Timestamp;
-use crate::record::{BUCKETS, UPLOADS, VERSIONS, decode, keys};
+use crate::record::{UPLOADS, VERSIONS, decode, keys};
 use crate::retention::rules::Cause;
 use crate::state::buckets::Bucket;
 use crate::state::upkeep::{AgingPosition, Within};
@@ -34,8 +34,10 @@ const AGING_PAGE: usize = 200;
 enum Ended {
     /// The current version of a key ends: under a delete marker, or for good where there are no versions.
     Current(Found),
-    /// A noncurrent version, or a delete marker above nothing, goes away.
-    Removed(Found),
+    /// A delete marker above nothing goes away.
+    Marker(Found),
+    /// A noncurrent version goes away while at least so many noncurrent ones are newer.
+    Noncurrent(Found, u32),
 }
 
 impl Store {
@@ -155,15 +157,16 @@ impl Store {
             let due = |rule: &&LifecycleRule| {
                 is_due(rule.expires_noncurrent(key, row.size, &row.tags, above.stored, above.noncurrent))
             };
-            let rule = rules(bucket).find(due).map(|rule| rule.id.clone());
-            return Ok(rule.map(|rule| (rule, Ended::Removed(found))));
+            let Some(rule) = rules(bucket).find(due) else { return Ok(None) };
+            let newer = rule.noncurrent.and_then(|noncurrent| noncurrent.newer).unwrap_or(0);
+            return Ok(Some((rule.id.clone(), Ended::Noncurrent(found, newer))));
         }
         if row.marker {
             let due = |rule: &&LifecycleRule| is_due(rule.expires_marker(key, row.modified, now));
             let Some(rule) = rules(bucket).find(due).map(|rule| rule.id.clone()) else { return Ok(None) };
             let versions = KeyRange::prefix(keys::all_of(bucket.number, key));
             let alone = self.snapshot()?.range(VERSIONS, &versions, 2, Direction::Forward)?.len() == 1;
-            return Ok(alone.then_some((rule, Ended::Removed(found))));
+            return Ok(alone.then_some((rule, Ended::Marker(found))));
         }
         let due = |rule: &&LifecycleRule| is_due(rule.expires(key, row.size, &row.tags, row.modified));
         let rule = rules(bucket).find(due).map(|rule| rule.id.clone());
@@ -174,9 +177,10 @@ impl Store {
     async fn end_version(self: &Arc<Store>, bucket: &Arc<Bucket>, key: &str, rule: &str, ended: Ended) -> Result<bool> {
         let caller = Caller::system("lifecycle");
         let detail = format!("lifecycle rule `{rule}`");
-        let (seen, current) = match &ended {
-            Ended::Current(found) => (found, true),
-            Ended::Removed(found) => (found, false),
+        let (seen, current, newer) = match &ended {
+            Ended::Current(found) => (found, true, 0),
+            Ended::Marker(found) => (found, false, 0),
+            Ended::Noncurrent(found, newer) => (found, false, *newer),
         };
         let lock = self.lock(bucket.number, key).await?;
         let snapshot = self.snapshot()?;
@@ -184,6 +188,10 @@ impl Store {
         let is_newest = newest.as_ref().is_some_and(|newest| newest.number == seen.number);
         let found = snapshot.get(VERSIONS, &keys::version(bucket.number, key, seen.number))?;
         if found.as_ref() != Some(&seen.raw) || is_newest != seen.latest || self.has_changed(bucket) {
+            return Ok(false);
+        }
+        // The page was read some time ago. Clients may have removed newer versions since.
+        if !has_newer(&*snapshot, bucket, key, seen.number, newer)? {
             return Ok(false);
         }
         drop(snapshot);
@@ -196,7 +204,7 @@ impl Store {
             seen.row.content_in_words(),
             seen.row.modified
         ));
-        let (transaction, removed) = self.remove(unchanged(bucket), &caller, bucket, key, seen, Cause::Aged).await?;
+        let (transaction, removed) = self.remove(Transaction::new(), &caller, bucket, key, seen, Cause::Aged).await?;
         let transaction = bucket.count(transaction, -1, -(seen.row.size as i64));
         self.commit_removal(transaction, event, removed, bucket, key, seen, lock).await?;
         Ok(true)
@@ -226,8 +234,15 @@ impl Store {
     }
 }
 
-fn unchanged(bucket: &Bucket) -> Transaction {
-    Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone())
+/// Whether at least so many noncurrent versions of the key are newer than this one.
+fn has_newer(snapshot: &dyn Snapshot, bucket: &Bucket, key: &str, number: u64, newer: u32) -> Result<bool> {
+    if newer == 0 {
+        return Ok(true);
+    }
+    let above = KeyRange::prefix(keys::all_of(bucket.number, key)).below(keys::version(bucket.number, key, number));
+    // The current version is above them all, and does not count.
+    let newer = newer as usize;
+    Ok(snapshot.range(VERSIONS, &above, newer + 1, Direction::Forward)?.len() > newer)
 }
 
 fn rules(bucket: &Bucket) -> impl Iterator<Item = &LifecycleRule> {

@@ -23,7 +23,7 @@ use crate::record::content::{CHUNK_EXTENTS, Content, Extent, ExtentList, Place, 
 use crate::record::matter::{MatterNote, MatterRow};
 use crate::record::part::{PartNote, PartRow};
 use crate::record::segment::SegmentUse;
-use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
+use crate::record::version::{Owner, TAKEN_BACK, VersionNote, VersionRef, VersionRow};
 use crate::record::{
     ACCESS_KEYS, BUCKETS, CLASSES, EXTENTS, MATTERS, OBJECTS, PARTS, SEGMENTS, VERSIONS, decode, encode, fetch, keys,
 };
@@ -170,6 +170,14 @@ impl Store {
             return Err(ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"));
         };
         let note: VersionNote = decode(VERSIONS, &[], &note)?;
+        if self.is_upload(header.object)? {
+            // A completion that was refused, and the note that takes it back: neither may outlive the other.
+            self.copy_record(here, header).await?;
+            return Ok(true);
+        }
+        if note.at.bucket == TAKEN_BACK {
+            return Ok(false);
+        }
         let _lock = self.lock(note.at.bucket, &note.at.key).await?;
         let Some(found) = lookup::referred(&*self.snapshot()?, &note.at)? else { return Ok(false) };
         let mut row = found.row.clone();
@@ -193,6 +201,11 @@ impl Store {
         self.write_version(&note.at, &found.raw, &row).await?;
         self.moved(here, place);
         Ok(true)
+    }
+
+    fn is_upload(&self, object: u64) -> Result<bool> {
+        let owner = fetch::<Owner>(&*self.snapshot()?, OBJECTS, &keys::number(object))?;
+        Ok(matches!(owner, Some(Owner::Upload(_))))
     }
 
     async fn write_version(&self, at: &VersionRef, raw: &bytes::Bytes, row: &VersionRow) -> Result<()> {

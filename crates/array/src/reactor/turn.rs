@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stele_ground::{Duration, Instant, VolumeId};
 use stele_media::mailbox::Mailbox;
 use stele_media::system::now;
-use stele_media::{Completion, Done, Guest, Lodge, MediaError, MediaFault, Op, Ordered, Priority, Request};
+use stele_media::{
+    Completion, Done, MediaError, MediaFault, Op, Ordered, Priority, ReactorSession, Request, SessionSet,
+};
 
 use super::ServerOptions;
 use super::drives::{DriveSet, Source};
@@ -81,9 +83,9 @@ pub enum Order {
     Detach {
         drive: usize,
     },
-    /// Somebody who wants to live on this thread: a session of a face.
-    Lodge {
-        guest: Box<dyn Guest>,
+    /// A session of a frontend that runs on this thread from now on.
+    Serve {
+        session: Box<dyn ReactorSession>,
     },
     Stop,
 }
@@ -176,7 +178,7 @@ pub struct Reactor<M: Machine> {
     words: LastWords,
     machine: M,
     drives: DriveSet,
-    lodge: Lodge,
+    sessions: SessionSet,
     options: ServerOptions,
     next_command: u64,
     stop: bool,
@@ -195,7 +197,7 @@ impl<M: Machine> Reactor<M> {
         begin: impl FnOnce(Vec<Attached>) -> M,
     ) -> Reactor<M> {
         let mut drives = DriveSet::new(shared.mail.bell(), options.engine);
-        let lodge = Lodge::new(shared.mail.bell());
+        let sessions = SessionSet::new(shared.mail.bell());
         let attached = sources.into_iter().map(|source| drives.attach(source)).collect();
         let words = LastWords {
             shared,
@@ -208,7 +210,7 @@ impl<M: Machine> Reactor<M> {
             words,
             machine: begin(attached),
             drives,
-            lodge,
+            sessions,
             options,
             next_command: 0,
             stop: false,
@@ -254,8 +256,8 @@ impl<M: Machine> Reactor<M> {
 
     /// Turns mail, orders and completions into events. False if there was nothing.
     fn take_in(&mut self, time: Instant) -> bool {
-        // First: what guests ask for is then in this turn's mail.
-        let lively = self.lodge.run(time, self.drives.ring());
+        // First: what sessions ask for is then in this turn's mail.
+        let lively = self.sessions.run(time, self.drives.ring());
         let shared = &self.words.shared;
         shared.mail.take(BATCH_MAX.min(HOST_MAX - self.in_pool()), &mut self.mail);
         shared.orders.take(BATCH_MAX, &mut self.orders);
@@ -308,7 +310,7 @@ impl<M: Machine> Reactor<M> {
                     self.machine.event(Event::Detach { drive });
                 }
             }
-            Order::Lodge { guest } => self.lodge.arrive(guest),
+            Order::Serve { session } => self.sessions.add(session),
             Order::Stop => self.stop = true,
         }
     }
@@ -399,9 +401,9 @@ impl<M: Machine> Reactor<M> {
         let shared = &self.words.shared;
         let listening = self.in_pool() < HOST_MAX;
         let asleep =
-            shared.orders.fall_asleep() && (!listening || shared.mail.fall_asleep()) && self.lodge.fall_asleep();
+            shared.orders.fall_asleep() && (!listening || shared.mail.fall_asleep()) && self.sessions.fall_asleep();
         if asleep {
-            let events = [self.machine.next_wake(), self.drives.next_event(), self.lodge.next_event()];
+            let events = [self.machine.next_wake(), self.drives.next_event(), self.sessions.next_event()];
             let until = events.into_iter().flatten().min();
             // A wake that is due, or all but due, is not worth a sleep.
             let span = until.map(|at| at.since(time));
@@ -411,6 +413,6 @@ impl<M: Machine> Reactor<M> {
         }
         shared.mail.woken();
         shared.orders.woken();
-        self.lodge.woken();
+        self.sessions.woken();
     }
 }

@@ -15,9 +15,9 @@ use super::management::Awaiting;
 use super::outbox::Outbox;
 use super::parameters::{DATA_MAX, Parameters};
 use super::pdu::{Frame, Header, NO_TAG, opcode};
-use super::shared::{Event, Place, Shared, Turn};
+use super::shared::{Event, Place, Scope, Shared, Turn};
 use super::transfer::Gathering;
-use crate::scsi::{Answer, Ask, Exec, NexusId, Sense, Step, decode};
+use crate::scsi::{Answer, Ask, Exec, NexusId, Reply, Sense, Step, decode};
 
 /// Largest number of immediate commands under way besides the window's.
 const IMMEDIATE_MAX: usize = 64;
@@ -30,6 +30,8 @@ pub(super) enum Phase {
     Waiting,
     /// The drive has an operation.
     Running,
+    /// Its answer waits for tickets.
+    Answering(Option<Reply>),
 }
 
 /// A SCSI command under way.
@@ -48,8 +50,12 @@ pub(super) struct Task {
     pub weight: u64,
     /// Whether the weight is counted.
     pub admitted: bool,
-    /// It was aborted: it gets no answer, and its end settles the ticket.
-    pub aborted: Option<u32>,
+    /// It was aborted: it gets no answer.
+    pub aborted: bool,
+    /// Its end settles them.
+    pub tickets: Vec<u32>,
+    /// It is answered when they have settled.
+    pub awaits: Vec<u32>,
 }
 
 pub struct Connection {
@@ -65,6 +71,8 @@ pub struct Connection {
     pub(super) under_way: u64,
     /// The part of it that initiators were asked for and have not sent.
     pub(super) gathering: u64,
+    /// Number of commands with unsolicited data on its way.
+    pub(super) unsolicited: usize,
     /// All connections together are at their limit: only one command of this one begins.
     pub crowded: bool,
     pub(super) unnumbered: usize,
@@ -75,8 +83,10 @@ pub struct Connection {
     /// Our address as the initiator uses it, for SendTargets.
     pub(super) local: String,
     pub(super) closing: bool,
-    /// More unsolicited data of a command is on its way; the guest that moves the bytes clears this.
+    /// More unsolicited data of a command is on its way; the session that moves the bytes clears this.
     pub expects: bool,
+    /// The export has ended; the commands under way are still answered.
+    pub(super) withdrawing: bool,
     left: bool,
 }
 
@@ -98,6 +108,7 @@ impl Connection {
             waiting: VecDeque::new(),
             under_way: 0,
             gathering: 0,
+            unsolicited: 0,
             crowded: false,
             unnumbered: 0,
             asks: Vec::new(),
@@ -106,6 +117,7 @@ impl Connection {
             local,
             closing: false,
             expects: false,
+            withdrawing: false,
             left: false,
         }
     }
@@ -116,6 +128,11 @@ impl Connection {
 
     pub(super) fn nexus(&self) -> NexusId {
         self.place.nexus
+    }
+
+    /// Whether it takes more PDUs.
+    pub fn is_reading(&self) -> bool {
+        !self.closing && !self.withdrawing
     }
 
     /// Nothing more is read; once `is_over`, the connection can be dropped.
@@ -133,6 +150,13 @@ impl Connection {
         std::mem::take(&mut self.asks)
     }
 
+    /// Called once, before anything is received.
+    pub fn begin(&mut self, shared: &mut Shared) {
+        shared.note_idle(self.place.serial, false);
+        // Another login may have taken its place already.
+        self.hear(shared);
+    }
+
     /// Ends the connection: tasks that are not with the drive end at once.
     pub fn close(&mut self, shared: &mut Shared) {
         if self.left {
@@ -145,7 +169,20 @@ impl Connection {
             self.abandon(shared, tag, None);
         }
         shared.leave(&self.place);
+        if self.is_over() {
+            shared.note_idle(self.place.serial, true);
+        }
         self.hear(shared);
+    }
+
+    /// Whether a task has ended although its operation is still with the drive.
+    pub fn has_ended(&self, tag: u32) -> bool {
+        self.left || self.tasks.get(&tag).is_none_or(|task| task.aborted)
+    }
+
+    /// Whether nothing of the connections whose place this one has taken can reach the drive any more.
+    pub fn may_begin(&self, shared: &Shared) -> bool {
+        !shared.has_former(&self.place)
     }
 
     /// Called after `is_over`, before the connection is dropped.
@@ -159,10 +196,10 @@ impl Connection {
     pub fn hear(&mut self, shared: &mut Shared) {
         for event in shared.events(self.place.serial) {
             match event {
-                Event::Deliver(frame) if !self.closing => self.deliver(shared, frame),
+                Event::Deliver(frame) if self.is_reading() => self.deliver(shared, frame),
                 Event::Deliver(_) => {}
                 Event::Run(tag) => self.start(shared, tag),
-                Event::Abort { ticket, .. } => self.abort_all(shared, ticket),
+                Event::Abort(ticket) => self.abort_all(shared, ticket),
                 Event::Settled(ticket) => self.settled(shared, ticket),
                 Event::Close => self.close(shared),
             }
@@ -171,7 +208,7 @@ impl Connection {
 
     /// Handles all PDUs that have arrived completely.
     pub fn receive(&mut self, shared: &mut Shared) {
-        while !self.closing {
+        while self.is_reading() {
             match self.framing.frame() {
                 Ok(Some(frame)) => self.handle(shared, frame),
                 Ok(None) => return,
@@ -192,10 +229,18 @@ impl Connection {
             opcode::SNACK => self.reject(shared, &frame.header, REJECT_SNACK),
             opcode::NOP_OUT | opcode::COMMAND | opcode::MANAGEMENT | opcode::TEXT | opcode::LOGOUT => {
                 if frame.header.is_immediate() {
-                    self.deliver(shared, frame);
-                } else if let Turn::Now(frame) = shared.sequence(&self.place, frame) {
-                    self.deliver(shared, frame);
-                    self.hear(shared);
+                    return self.deliver(shared, frame);
+                }
+                match shared.sequence(&self.place, frame) {
+                    Turn::Now(frame) => {
+                        self.deliver(shared, frame);
+                        self.hear(shared);
+                    }
+                    Turn::Not => {}
+                    Turn::Flood => {
+                        tracing::warn!(target = shared.name, "commands far ahead of their turn end a connection");
+                        self.close(shared);
+                    }
                 }
             }
             _ => self.reject(shared, &frame.header, REJECT_UNSUPPORTED),
@@ -242,7 +287,9 @@ impl Connection {
             ordered: matches!(flags & 7, 2 | 3),
             weight: back,
             admitted: false,
-            aborted: None,
+            aborted: false,
+            tickets: Vec::new(),
+            awaits: Vec::new(),
         };
         task.exec.offered = if writes { u64::from(expected) } else { 0 };
         if numbered {
@@ -257,6 +304,7 @@ impl Connection {
         let mut gathering = Gathering::new(wanted, header.lun());
         gathering.take(&mut task.exec.data, frame.data);
         gathering.unsolicited = writes && !header.is_final();
+        self.unsolicited += usize::from(gathering.unsolicited);
         task.weight += wanted;
         task.phase = Phase::Gathering(gathering);
         self.tasks.insert(tag, task);
@@ -310,14 +358,19 @@ impl Connection {
         !self.waiting.is_empty()
     }
 
-    /// Whether requested data has not arrived.
+    /// Whether a command waits for data that the initiator is about to send, requested or not.
     pub fn is_gathering(&self) -> bool {
-        self.gathering > 0
+        self.gathering > 0 || self.unsolicited > 0
     }
 
-    /// Bytes held that are not with the drive: requested data, and unsent data.
+    /// Bytes held that are not with the drive: requested data, data that came before its command found space, and
+    /// unsent data.
     pub fn holds(&self) -> u64 {
-        self.gathering + self.out.bytes() as u64
+        let early = match self.waiting.is_empty() && self.unsolicited == 0 {
+            true => 0,
+            false => self.tasks.values().filter(|task| !task.admitted).map(|task| task.exec.length()).sum(),
+        };
+        self.gathering + early + self.out.bytes() as u64
     }
 
     /// The data has arrived: the command joins the others once there is space.
@@ -341,47 +394,72 @@ impl Connection {
     }
 
     fn start(&mut self, shared: &mut Shared, tag: u32) {
+        if shared.is_retired() {
+            return self.end(shared, tag);
+        }
         let Some(task) = self.tasks.get_mut(&tag) else { return };
         let step = shared.unit.begin(&mut task.exec);
         self.go_on(shared, tag, step);
-        let aborting = std::mem::take(&mut shared.unit.aborting);
-        for nexus in aborting {
-            // No task waits for this ticket: the command is answered when its own record is kept.
-            shared.abort(self.place.serial, Some(nexus));
-        }
     }
 
     fn go_on(&mut self, shared: &mut Shared, tag: u32, step: Step) {
+        let Some(task) = self.tasks.get_mut(&tag) else { return };
         match step {
             Step::Ask(ask) => {
-                if let Some(task) = self.tasks.get_mut(&tag) {
-                    task.phase = Phase::Running;
-                    self.running += 1;
-                    self.asks.push((tag, ask));
-                }
+                task.phase = Phase::Running;
+                self.running += 1;
+                self.asks.push((tag, ask));
             }
-            Step::Done(reply) => self.respond(shared, tag, reply),
+            Step::Done(reply) if task.awaits.is_empty() => self.respond(shared, tag, reply),
+            Step::Done(reply) => {
+                task.phase = Phase::Answering(Some(reply));
+                // It changes nothing any more: others need not wait for the tasks that it waits for.
+                shared.release(self.key(tag));
+            }
         }
     }
 
     /// Takes the result of an operation.
     pub fn answer(&mut self, shared: &mut Shared, tag: u32, answer: Answer) {
         self.running = self.running.saturating_sub(1);
+        self.take_answer(shared, tag, answer);
+        if self.left && self.is_over() {
+            shared.note_idle(self.place.serial, true);
+        }
+    }
+
+    fn take_answer(&mut self, shared: &mut Shared, tag: u32, answer: Answer) {
         let Some(task) = self.tasks.get_mut(&tag) else { return };
-        if task.aborted.is_some() || self.left {
+        let ended = task.aborted || self.left;
+        // Kept reservations are in force, whether the command is still there or not.
+        if ended && !matches!(answer, Answer::Kept(_)) {
             return self.end(shared, tag);
         }
         let step = shared.unit.advance(&mut task.exec, answer);
+        for port in std::mem::take(&mut shared.unit.aborting) {
+            let ticket = shared.abort(self.place.serial, Scope::Port(&port));
+            task.awaits.push(ticket);
+        }
+        if ended {
+            return self.end(shared, tag);
+        }
+        let waits = !task.awaits.is_empty();
         self.go_on(shared, tag, step);
+        if waits {
+            self.hear(shared);
+        }
     }
 
     /// Removes a task from all lists, and resumes the tasks that waited for it.
     pub(super) fn end(&mut self, shared: &mut Shared, tag: u32) {
         let Some(task) = self.tasks.remove(&tag) else { return };
+        if matches!(&task.phase, Phase::Gathering(gathering) if gathering.unsolicited) {
+            self.unsolicited = self.unsolicited.saturating_sub(1);
+        }
         match task.phase {
             Phase::Gathering(_) if task.admitted => self.gathering = self.gathering.saturating_sub(task.weight),
             Phase::Gathering(_) => self.waiting.retain(|waiting| *waiting != tag),
-            Phase::Waiting | Phase::Running => shared.release(self.key(tag)),
+            Phase::Waiting | Phase::Running | Phase::Answering(_) => shared.release(self.key(tag)),
         }
         if task.admitted {
             self.under_way = self.under_way.saturating_sub(task.weight);
@@ -391,10 +469,10 @@ impl Connection {
         } else {
             self.unnumbered = self.unnumbered.saturating_sub(1);
         }
-        if let Some(ticket) = task.aborted {
+        for ticket in task.tickets {
             self.one_less(shared, ticket);
         }
-        if !self.closing {
+        if self.is_reading() {
             self.resume(shared);
         }
     }

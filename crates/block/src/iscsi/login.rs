@@ -49,15 +49,15 @@ impl Refusal {
 
 /// The requirements of a target for a login.
 #[derive(Clone, Default, Debug)]
-pub struct Door {
+pub struct LoginRules {
     pub chap: Option<Credentials>,
     /// The credentials with which the target proves itself.
     pub mutual: Option<Credentials>,
 }
 
 /// The targets visible to this peer.
-pub trait Doors {
-    fn door(&self, target: &str) -> Result<Door, Refusal>;
+pub trait Targets {
+    fn rules(&self, target: &str) -> Result<LoginRules, Refusal>;
 }
 
 /// The result of a login.
@@ -97,7 +97,7 @@ pub struct Login {
     pub out: Outbox,
     challenge: [u8; CHALLENGE],
     authentication: Authentication,
-    door: Option<Door>,
+    rules: Option<LoginRules>,
     initiator: String,
     target: Option<String>,
     discovery: bool,
@@ -130,7 +130,7 @@ impl Login {
             out: Outbox::default(),
             challenge,
             authentication: Authentication::Untried,
-            door: None,
+            rules: None,
             initiator: String::new(),
             target: None,
             discovery: false,
@@ -147,7 +147,7 @@ impl Login {
         }
     }
 
-    pub fn receive(&mut self, frame: Frame, doors: &dyn Doors) -> Next {
+    pub fn receive(&mut self, frame: Frame, targets: &dyn Targets) -> Next {
         let first = self.exchanges == 0;
         self.exchanges += 1;
         let header = frame.header;
@@ -160,13 +160,13 @@ impl Login {
             self.status_number = header.u32(28);
             self.stage = (header.flags() >> 2) & 3;
         }
-        match self.understand(&frame, first, doors) {
+        match self.understand(&frame, first, targets) {
             Ok(next) => next,
             Err(refusal) => self.refuse(refusal),
         }
     }
 
-    fn understand(&mut self, frame: &Frame, first: bool, doors: &dyn Doors) -> Result<Next, Refusal> {
+    fn understand(&mut self, frame: &Frame, first: bool, targets: &dyn Targets) -> Result<Next, Refusal> {
         let header = &frame.header;
         let (stage, next_stage) = ((header.flags() >> 2) & 3, header.flags() & 3);
         let (transit, continues) = (header.is_final(), header.flags() & 0x40 != 0);
@@ -186,13 +186,13 @@ impl Login {
         }
         let pairs = text::parse(&std::mem::take(&mut self.text)).ok_or(Refusal::INITIATOR)?;
         let mut out = Pairs::default();
-        if first || self.door.is_none() {
-            self.introduce(&pairs, doors, &mut out)?;
+        if first || self.rules.is_none() {
+            self.introduce(&pairs, targets, &mut out)?;
         }
         if stage == 0 {
             self.authenticate(&pairs, &mut out)?;
         } else {
-            self.pass_open_door()?;
+            self.pass_without_authentication()?;
         }
         self.operate(&pairs, &mut out, stage)?;
         let passed = matches!(self.authentication, Authentication::Passed);
@@ -210,7 +210,7 @@ impl Login {
     }
 
     /// The keys of the first request: the initiator and its target.
-    fn introduce(&mut self, pairs: &[(String, String)], doors: &dyn Doors, out: &mut Pairs) -> Result<(), Refusal> {
+    fn introduce(&mut self, pairs: &[(String, String)], targets: &dyn Targets, out: &mut Pairs) -> Result<(), Refusal> {
         let value = |wanted: &str| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str());
         let initiator = value("InitiatorName").ok_or(Refusal::MISSING)?;
         if initiator.is_empty() || initiator.len() > NAME_MAX {
@@ -223,23 +223,23 @@ impl Login {
             Some(_) => return Err(Refusal(2, 9)),
         };
         if self.discovery {
-            self.door = Some(Door::default());
+            self.rules = Some(LoginRules::default());
             return Ok(());
         }
         let target = value("TargetName").ok_or(Refusal::MISSING)?.to_ascii_lowercase();
-        self.door = Some(doors.door(&target)?);
+        self.rules = Some(targets.rules(&target)?);
         self.target = Some(target);
         out.add("TargetPortalGroupTag", PORTAL_GROUP);
         Ok(())
     }
 
     /// Without the security stage, only initiators pass for which the target has no requirement.
-    fn pass_open_door(&mut self) -> Result<(), Refusal> {
+    fn pass_without_authentication(&mut self) -> Result<(), Refusal> {
         if matches!(self.authentication, Authentication::Passed) {
             return Ok(());
         }
-        match &self.door {
-            Some(Door { chap: None, .. }) => {
+        match &self.rules {
+            Some(LoginRules { chap: None, .. }) => {
                 self.authentication = Authentication::Passed;
                 Ok(())
             }
@@ -249,14 +249,14 @@ impl Login {
 
     fn authenticate(&mut self, pairs: &[(String, String)], out: &mut Pairs) -> Result<(), Refusal> {
         let value = |wanted: &str| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str());
-        let door = self.door.clone().unwrap_or_default();
+        let rules = self.rules.clone().unwrap_or_default();
         match std::mem::replace(&mut self.authentication, Authentication::Untried) {
             Authentication::Passed => self.authentication = Authentication::Passed,
             Authentication::Untried => {
                 let offers = |wanted: &str| {
                     value("AuthMethod").is_some_and(|list| list.split(',').any(|one| one.trim() == wanted))
                 };
-                if door.chap.is_some() {
+                if rules.chap.is_some() {
                     if !offers("CHAP") {
                         return Err(Refusal::AUTHENTICATION);
                     }
@@ -284,7 +284,7 @@ impl Login {
             Authentication::Challenged(challenge) => {
                 self.user = value("CHAP_N").map(str::to_owned);
                 let (Some(expected), Some(user), Some(response)) =
-                    (&door.chap, value("CHAP_N"), value("CHAP_R").and_then(text::binary))
+                    (&rules.chap, value("CHAP_N"), value("CHAP_R").and_then(text::binary))
                 else {
                     return Err(Refusal::AUTHENTICATION);
                 };
@@ -292,7 +292,7 @@ impl Login {
                     return Err(Refusal::AUTHENTICATION);
                 }
                 if let (Some(identifier), Some(theirs)) = (value("CHAP_I"), value("CHAP_C")) {
-                    let own = door.mutual.as_ref().ok_or(Refusal::AUTHENTICATION)?;
+                    let own = rules.mutual.as_ref().ok_or(Refusal::AUTHENTICATION)?;
                     let answer = text::number(identifier)
                         .zip(text::binary(theirs))
                         .and_then(|(identifier, theirs)| challenge.answer(own, identifier, &theirs))

@@ -1,9 +1,9 @@
 //! Task management (RFC 7143, 11.5 and 11.6): aborts and resets. A function is answered once the tasks that it ended
 //! have left the drive. No part of an aborted write therefore happens after the answer to its abort.
 
-use super::connection::{Connection, Phase, REJECT_PROTOCOL, lun_of};
+use super::connection::{Connection, Phase, REJECT_PROTOCOL, Task, lun_of};
 use super::pdu::{Header, NO_TAG, opcode};
-use super::shared::Shared;
+use super::shared::{Scope, Shared};
 use crate::scsi::{Reset, Sense};
 
 const ABORT_TASK: u8 = 1;
@@ -48,12 +48,12 @@ impl Connection {
                 self.abandon(shared, task, Some(ticket));
                 ticket
             }
-            ABORT_TASK_SET => shared.abort(self.place.serial, Some(nexus)),
+            ABORT_TASK_SET => shared.abort(self.place.serial, Scope::Nexus(nexus)),
             CLEAR_TASK_SET => {
                 shared.unit.tell_all(Sense::COMMANDS_CLEARED, Some(nexus));
-                shared.abort(self.place.serial, None)
+                shared.abort(self.place.serial, Scope::All)
             }
-            UNIT_RESET | WARM_RESET | COLD_RESET => shared.abort(self.place.serial, None),
+            UNIT_RESET | WARM_RESET | COLD_RESET => shared.abort(self.place.serial, Scope::All),
             REASSIGN => return self.managed(shared, tag, NO_REASSIGNMENT),
             _ => return self.managed(shared, tag, UNSUPPORTED),
         };
@@ -63,7 +63,9 @@ impl Connection {
 
     /// The tasks that a function waited for have ended.
     pub(super) fn settled(&mut self, shared: &mut Shared, ticket: u32) {
-        let Some(at) = self.awaiting.iter().position(|awaiting| awaiting.ticket == ticket) else { return };
+        let Some(at) = self.awaiting.iter().position(|awaiting| awaiting.ticket == ticket) else {
+            return self.answer_settled(shared, ticket);
+        };
         let Awaiting { tag, function, .. } = self.awaiting.swap_remove(at);
         let nexus = self.nexus();
         match function {
@@ -88,9 +90,22 @@ impl Connection {
         self.out.push(header, &[]);
     }
 
+    /// A ticket of a command has settled: the command is answered if it waited for nothing else.
+    fn answer_settled(&mut self, shared: &mut Shared, ticket: u32) {
+        let found = self.tasks.iter_mut().find(|(_, task)| task.awaits.contains(&ticket));
+        let Some((tag, task)) = found else { return };
+        let tag = *tag;
+        task.awaits.retain(|awaited| *awaited != ticket);
+        if task.awaits.is_empty()
+            && let Phase::Answering(reply) = &mut task.phase
+            && let Some(reply) = reply.take()
+        {
+            self.respond(shared, tag, reply);
+        }
+    }
+
     pub(super) fn abort_all(&mut self, shared: &mut Shared, ticket: u32) {
-        let tags: Vec<u32> =
-            self.tasks.iter().filter(|(_, task)| task.aborted.is_none()).map(|(tag, _)| *tag).collect();
+        let tags: Vec<u32> = self.tasks.keys().copied().collect();
         // One more than the number of tasks, so that the ticket is not settled before all tasks are notified.
         self.aborting.push((ticket, tags.len() + 1));
         for tag in tags {
@@ -99,16 +114,12 @@ impl Connection {
         self.one_less(shared, ticket);
     }
 
-    /// Ends a task without an answer: at once, or when it returns from the drive.
+    /// Ends a task without an answer: at once, or when it returns from the drive. A task may be ended several times;
+    /// each ticket waits until the task has returned.
     pub(super) fn abandon(&mut self, shared: &mut Shared, tag: u32, ticket: Option<u32>) {
         let Some(task) = self.tasks.get_mut(&tag) else { return };
-        if task.aborted.is_some() {
-            if let Some(ticket) = ticket {
-                self.one_less(shared, ticket);
-            }
-            return;
-        }
-        task.aborted = ticket;
+        task.aborted = true;
+        task.tickets.extend(ticket);
         if !matches!(task.phase, Phase::Running) {
             self.end(shared, tag);
         }
@@ -125,9 +136,18 @@ impl Connection {
         }
     }
 
-    /// Tells the initiator that the target is about to end the connection.
+    /// The export has ended: takes no further command, lets the commands under way answer, and then closes. Commands
+    /// whose data has not arrived end without an answer. Called in every turn.
     pub fn withdraw(&mut self, shared: &mut Shared) {
         if self.closing {
+            return;
+        }
+        if !std::mem::replace(&mut self.withdrawing, true) {
+            let gathers = |task: &Task| matches!(task.phase, Phase::Gathering(_));
+            let tags: Vec<u32> = self.tasks.iter().filter(|(_, task)| gathers(task)).map(|(tag, _)| *tag).collect();
+            tags.into_iter().for_each(|tag| self.abandon(shared, tag, None));
+        }
+        if !self.tasks.is_empty() {
             return;
         }
         let mut header = Header::new(opcode::ASYNC, 0x80);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stele_media::MediaError;
 
 use super::connection::Connection;
-use super::login::{Agreed, Door, Doors, Refusal};
+use super::login::{Agreed, LoginRules, Refusal, Targets};
 use super::shared::Shared;
 use crate::disk::Denied;
 use crate::scsi::{Port, Profile, Reached, Reservations};
@@ -29,7 +29,11 @@ pub trait Keeper: Send + Sync {
 struct Served {
     target: Arc<Target>,
     shared: Arc<Mutex<Shared>>,
+    formers: Formers,
 }
+
+/// The states of an export before it was changed. Their connections are ending.
+type Formers = Vec<Arc<Mutex<Shared>>>;
 
 pub struct Node {
     directory: Directory,
@@ -37,10 +41,23 @@ pub struct Node {
     served: Mutex<BTreeMap<String, Served>>,
 }
 
-/// A connection with everything that it needs to run.
-pub struct Joined {
+/// A connection with its place in a session of the target. Dropping it gives up the place, also if the login breaks off
+/// before the connection runs.
+pub struct Member {
     pub connection: Connection,
     pub shared: Arc<Mutex<Shared>>,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.connection.forget(&mut lock(&self.shared));
+    }
+}
+
+/// A connection with everything that it needs to run.
+pub struct Joined {
+    pub member: Member,
+    formers: Formers,
     pub disk: Disk,
     pub keeper: Arc<dyn Keeper>,
     pub tsih: u16,
@@ -48,8 +65,19 @@ pub struct Joined {
     pub peer: Peer,
 }
 
+impl Joined {
+    /// Whether no operation of an ended session, or connection, whose place it has taken can reach the volume any more.
+    /// Until then the login must not be answered.
+    pub fn may_begin(&self) -> bool {
+        let Member { connection, shared } = &self.member;
+        let alone = connection.may_begin(&lock(shared));
+        alone && self.formers.iter().all(|former| lock(former).is_quiet())
+    }
+}
+
 /// A unit of another target that a copy reaches.
 pub struct Neighbour {
+    pub shared: Arc<Mutex<Shared>>,
     pub disk: Disk,
     pub reached: Reached,
 }
@@ -60,8 +88,8 @@ pub struct Seen<'a> {
     peer: &'a Peer,
 }
 
-impl Doors for Seen<'_> {
-    fn door(&self, name: &str) -> Result<Door, Refusal> {
+impl Targets for Seen<'_> {
+    fn rules(&self, name: &str) -> Result<LoginRules, Refusal> {
         let target = self.node.directory.find(Protocol::Iscsi, name).ok_or(Refusal::NOT_FOUND)?;
         target.export.access.admit(self.peer).map_err(|reason| {
             tracing::warn!(target = name, peer = self.peer.name, reason, "an initiator was turned away");
@@ -69,7 +97,7 @@ impl Doors for Seen<'_> {
             Refusal::NOT_FOUND
         })?;
         let terms = &target.export.iscsi;
-        Ok(Door { chap: terms.chap.clone(), mutual: terms.mutual.clone() })
+        Ok(LoginRules { chap: terms.chap.clone(), mutual: terms.mutual.clone() })
     }
 }
 
@@ -99,12 +127,12 @@ impl Node {
             Denied::Access(_) => Refusal::NOT_FOUND,
             Denied::Crowded => Refusal::RESOURCES,
         })?;
-        let shared = self.shared(&target)?;
+        let (shared, formers) = self.shared(&target)?;
         let place = lock(&shared).join(&agreed)?;
         let tsih = place.tsih;
-        let connection = Connection::new(place, &agreed, local);
+        let member = Member { connection: Connection::new(place, &agreed, local), shared };
         let (keeper, node) = (Arc::clone(&self.keeper), Arc::clone(self));
-        Ok(Joined { connection, shared, disk, keeper, tsih, node, peer })
+        Ok(Joined { member, formers, disk, keeper, tsih, node, peer })
     }
 
     /// Finds the unit of another target by a designator, for a copy. The initiator must be logged in there as well, and
@@ -128,7 +156,7 @@ impl Node {
                 && let Ok(disk) = Disk::open(&target, peer)
             {
                 let writable = reached.writable;
-                found = Some(Neighbour { disk, reached });
+                found = Some(Neighbour { disk, reached, shared });
                 if writable {
                     break;
                 }
@@ -144,31 +172,48 @@ impl Node {
         served.values().for_each(|served| lock(&served.shared).threshold_reached());
     }
 
-    /// The shared state of a target's connections; the first connection makes it.
-    fn shared(&self, target: &Arc<Target>) -> Result<Arc<Mutex<Shared>>, Refusal> {
+    /// The shared state of a target's connections; the first connection makes it. A changed export of the same volume
+    /// takes over the reservations: no power was lost.
+    pub(super) fn shared(&self, target: &Arc<Target>) -> Result<(Arc<Mutex<Shared>>, Formers), Refusal> {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = &target.export.name;
-        if let Some(known) = served.get(name)
-            && Arc::ptr_eq(&known.target, target)
-        {
-            return Ok(Arc::clone(&known.shared));
+        // The login found it, and since then it was replaced.
+        if target.is_withdrawn() {
+            return Err(Refusal::UNAVAILABLE);
         }
-        // Reservations survive a restart. If they cannot be read, every login is refused.
-        let volume = &target.export.volume;
+        let name = &target.export.name;
+        let mut formers = Formers::new();
+        let mut taken_over = None;
+        if let Some(known) = served.get_mut(name) {
+            known.formers.retain(|former| !lock(former).is_quiet());
+            if Arc::ptr_eq(&known.target, target) {
+                return Ok((Arc::clone(&known.shared), known.formers.clone()));
+            }
+            if target.continues(&known.target) {
+                taken_over = Some(lock(&known.shared).retire().ok_or(Refusal::UNAVAILABLE)?);
+            }
+            formers.clone_from(&known.formers);
+            formers.push(Arc::clone(&known.shared));
+        }
+        let reservations = taken_over.map_or_else(|| self.kept_reservations(&target.export.volume), Ok)?;
+        let shared = Arc::new(Mutex::new(Shared::new(self.profile(target), reservations)));
+        let one = Served { target: Arc::clone(target), shared: Arc::clone(&shared), formers: formers.clone() };
+        served.insert(name.clone(), one);
+        Ok((shared, formers))
+    }
+
+    /// Reservations survive a restart. If they cannot be read, every login is refused.
+    fn kept_reservations(&self, volume: &str) -> Result<Reservations, Refusal> {
         let kept = self.keeper.load(volume).map_err(|error| {
             tracing::error!(volume, %error, "reservations cannot be read; all logins are refused");
             Refusal::UNAVAILABLE
         })?;
-        let reservations = match kept {
-            None => Reservations::default(),
+        match kept {
+            None => Ok(Reservations::default()),
             Some(bytes) => Reservations::restore(&bytes).ok_or_else(|| {
                 tracing::error!(volume, "kept reservations are damaged; all logins are refused");
                 Refusal::UNAVAILABLE
-            })?,
-        };
-        let shared = Arc::new(Mutex::new(Shared::new(self.profile(target), reservations)));
-        served.insert(name.clone(), Served { target: Arc::clone(target), shared: Arc::clone(&shared) });
-        Ok(shared)
+            }),
+        }
     }
 
     fn profile(&self, target: &Target) -> Profile {

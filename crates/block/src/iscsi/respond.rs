@@ -15,7 +15,7 @@ impl Connection {
     /// Answers a command and ends it.
     pub(super) fn respond(&mut self, shared: &mut Shared, tag: u32, reply: Reply) {
         let Some(task) = self.tasks.get(&tag) else { return };
-        if task.aborted.is_some() {
+        if task.aborted {
             return self.end(shared, tag);
         }
         let expected = u64::from(task.expected);
@@ -96,7 +96,12 @@ impl Connection {
         answer.put32(20, NO_TAG);
         self.stamp(shared, &mut answer, true);
         let length = frame.data.len().min(self.parameters.their_data_max as usize);
-        self.out.push(answer, &[frame.data.slice(..length)]);
+        let echo = match frame.data.get(..length) {
+            // The rest of a longer ping would stay in memory, uncounted, until the answer is sent.
+            Some(part) if length < frame.data.len() => Data::copy_from_slice(part),
+            _ => frame.data.clone(),
+        };
+        self.out.push(answer, &[echo]);
     }
 
     pub(super) fn text(&mut self, shared: &mut Shared, frame: &Frame) {

@@ -1,7 +1,8 @@
 //! The shared state of a target's connections: the unit, the sessions with the order of their commands, and a mailbox
 //! for events between connections. A thread that holds the lock works for microseconds and never waits.
 //!
-//! Limits: [`SESSIONS_MAX`] sessions, [`WINDOW`] commands under way in each.
+//! Limits: [`SESSIONS_MAX`] sessions, [`WINDOW`] commands under way in each. Commands that arrive before their turn keep at
+//! most [`EARLY_MAX`] bytes of a session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,6 +17,9 @@ use crate::scsi::{NexusId, Port, Profile, Reached, Reservations, Reset, Sense, U
 pub const SESSIONS_MAX: usize = 256;
 /// Largest number of commands of a session under way.
 pub const WINDOW: u32 = 128;
+/// Largest number of data bytes of a session's commands that arrived before their turn. The first connection that brings
+/// more ends.
+pub const EARLY_MAX: usize = 4 << 20;
 /// Number of initiator ports remembered, to tell a new initiator from one that lost its nexus.
 const KNOWN_MAX: usize = 4096;
 
@@ -25,14 +29,18 @@ pub enum Event {
     Deliver(Frame),
     /// One of its own tasks may begin.
     Run(u32),
-    /// End the tasks of one nexus or of all, and settle the ticket when they have ended.
-    Abort {
-        nexus: Option<NexusId>,
-        ticket: u32,
-    },
+    /// End all tasks, and settle the ticket when they have ended.
+    Abort(u32),
     /// The work of the ticket is done.
     Settled(u32),
     Close,
+}
+
+/// An operation here that belongs to a copy of another unit.
+struct Visit {
+    port: Port,
+    /// They wait for its end.
+    tickets: Vec<u32>,
 }
 
 /// Tasks that are being ended, and the function that waits for them.
@@ -41,16 +49,30 @@ struct Ticket {
     owner: u32,
 }
 
-#[derive(Default)]
-pub struct Link {
-    pub inbox: Vec<Event>,
-    pub waker: Option<Waker>,
-    pub tsih: u16,
+/// The connections whose tasks are to end.
+#[derive(Clone, Copy)]
+pub enum Scope<'a> {
+    All,
+    Nexus(NexusId),
+    /// All that an initiator port has begun, also in sessions that have ended.
+    Port(&'a Port),
+}
+
+/// A connection, from its login until none of its operations is with the drive.
+struct Link {
+    inbox: Vec<Event>,
+    waker: Option<Waker>,
+    nexus: NexusId,
+    port: Port,
+    cid: u16,
+    /// No operation of it is with the drive, or will be: it has not begun, or it has closed.
+    idle: bool,
 }
 
 /// A session: an initiator port with its connections.
 pub struct Nexus {
     pub id: NexusId,
+    port: Port,
     pub initiator: String,
     pub isid: [u8; 6],
     pub parameters: Parameters,
@@ -61,6 +83,8 @@ pub struct Nexus {
     pub highest: u32,
     /// Commands that arrived before their turn, on any connection.
     held: BTreeMap<u32, (u32, Frame)>,
+    /// The bytes of their data.
+    early: usize,
     pub under_way: u32,
 }
 
@@ -69,6 +93,8 @@ pub enum Turn {
     Now(Frame),
     /// It waits for others, or is outside the window.
     Not,
+    /// Too much data waits for its turn: the connection must end.
+    Flood,
 }
 
 pub struct Shared {
@@ -77,6 +103,9 @@ pub struct Shared {
     pub sessions: BTreeMap<u16, Nexus>,
     links: BTreeMap<u32, Link>,
     tickets: BTreeMap<u32, Ticket>,
+    visits: BTreeMap<u32, Visit>,
+    /// Another export of the volume has taken over the reservations: no further command begins here.
+    retired: bool,
     known: BTreeSet<String>,
     next: u32,
     next_tsih: u16,
@@ -100,10 +129,23 @@ impl Shared {
             sessions: BTreeMap::new(),
             links: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            visits: BTreeMap::new(),
+            retired: false,
             known: BTreeSet::new(),
             next: 0,
             next_tsih: 0,
         }
+    }
+
+    /// Hands its reservations over to a successor, which serves the same volume. `None`: they are being changed just now.
+    pub fn retire(&mut self) -> Option<Reservations> {
+        let reservations = self.unit.settled_reservations()?;
+        self.retired = true;
+        Some(reservations)
+    }
+
+    pub fn is_retired(&self) -> bool {
+        self.retired
     }
 
     /// Finds or makes the session that a login asks for, with a place in it for the connection.
@@ -119,13 +161,36 @@ impl Shared {
             return Err(Refusal::TOO_MANY);
         }
         session.connections.insert(agreed.cid, serial);
-        let nexus = session.id;
+        let (nexus, port) = (session.id, session.port.clone());
         let parameters = session.parameters.on_connection(&agreed.parameters);
         if let Some(old) = old {
             self.post(old, Event::Close);
         }
-        self.links.insert(serial, Link { tsih, ..Link::default() });
+        let link = Link { inbox: Vec::new(), waker: None, nexus, port, cid: agreed.cid, idle: true };
+        self.links.insert(serial, link);
         Ok(Place { serial, tsih, cid: agreed.cid, nexus, parameters })
+    }
+
+    /// Whether an operation of an ended connection, whose place this connection has taken, may still reach the drive:
+    /// the former session of the same initiator port, or a former connection with the same id.
+    pub fn has_former(&self, place: &Place) -> bool {
+        let Some(own) = self.links.get(&place.serial) else { return false };
+        self.links.iter().any(|(serial, link)| {
+            let former = link.nexus != own.nexus || link.cid == own.cid;
+            *serial != place.serial && !link.idle && link.port == own.port && former
+        })
+    }
+
+    /// Whether no operation of any connection can reach the drive.
+    pub fn is_quiet(&self) -> bool {
+        self.links.values().all(|link| link.idle)
+    }
+
+    /// A connection begins to take commands, or is closed and has no operation with the drive any more.
+    pub fn note_idle(&mut self, serial: u32, idle: bool) {
+        if let Some(link) = self.links.get_mut(&serial) {
+            link.idle = idle;
+        }
     }
 
     fn begin_session(&mut self, agreed: &Agreed) -> Result<u16, Refusal> {
@@ -150,9 +215,10 @@ impl Shared {
         if self.known.len() < KNOWN_MAX {
             self.known.insert(port.initiator.clone());
         }
-        self.unit.attach(id, port, known);
+        self.unit.attach(id, port.clone(), known);
         let session = Nexus {
             id,
+            port,
             initiator: agreed.initiator.clone(),
             isid: agreed.isid,
             parameters: agreed.parameters.clone(),
@@ -160,6 +226,7 @@ impl Shared {
             expected: agreed.command_number,
             highest: agreed.command_number.wrapping_add(WINDOW - 1),
             held: BTreeMap::new(),
+            early: 0,
             under_way: 0,
         };
         self.sessions.insert(self.next_tsih, session);
@@ -181,6 +248,7 @@ impl Shared {
         if session.connections.get(&place.cid) == Some(&place.serial) {
             session.connections.remove(&place.cid);
             session.held.retain(|_, (serial, _)| *serial != place.serial);
+            session.early = session.held.values().map(|(_, frame)| frame.data.len()).sum();
         }
         if session.connections.is_empty() {
             self.end_session(place.tsih);
@@ -191,7 +259,7 @@ impl Shared {
     pub fn forget(&mut self, serial: u32) {
         let Some(link) = self.links.remove(&serial) else { return };
         for event in link.inbox {
-            if let Event::Abort { ticket, .. } = event {
+            if let Event::Abort(ticket) = event {
                 self.settle(ticket);
             }
         }
@@ -215,22 +283,51 @@ impl Shared {
         }
     }
 
-    /// Ends the tasks of all connections, or of one nexus, and settles a ticket when they have ended.
-    pub fn abort(&mut self, owner: u32, nexus: Option<NexusId>) -> u32 {
+    /// Ends the tasks of connections, and settles a ticket when they have ended.
+    pub fn abort(&mut self, owner: u32, scope: Scope<'_>) -> u32 {
         let ticket = self.number();
-        let sessions = &self.sessions;
-        let concerned =
-            |link: &Link| nexus.is_none_or(|nexus| sessions.get(&link.tsih).is_some_and(|session| session.id == nexus));
-        let serials: Vec<u32> =
-            self.links.iter().filter(|(_, link)| concerned(link)).map(|(serial, _)| *serial).collect();
-        self.tickets.insert(ticket, Ticket { left: serials.len(), owner });
+        let concerned = |link: &Link| match scope {
+            Scope::All => true,
+            Scope::Nexus(nexus) => link.nexus == nexus,
+            Scope::Port(port) => link.port == *port,
+        };
+        let busy = self.links.iter().filter(|(_, link)| !link.idle && concerned(link));
+        let serials: Vec<u32> = busy.map(|(serial, _)| *serial).collect();
         for serial in &serials {
-            self.post(*serial, Event::Abort { nexus, ticket });
+            self.post(*serial, Event::Abort(ticket));
         }
-        if serials.is_empty() {
-            self.post(owner, Event::Settled(ticket));
+        let visits = self.visits.values_mut().filter(|visit| match scope {
+            Scope::All => true,
+            Scope::Nexus(_) => false,
+            Scope::Port(port) => visit.port == *port,
+        });
+        let mut left = serials.len() + 1;
+        for visit in visits {
+            visit.tickets.push(ticket);
+            left += 1;
         }
+        self.tickets.insert(ticket, Ticket { left, owner });
+        // The one more, so that a ticket without tasks settles too.
+        self.settle(ticket);
         ticket
+    }
+
+    /// A copy that another unit carries out begins an operation here for an initiator port. `None`: this unit does not
+    /// let it, or no longer.
+    pub fn visit(&mut self, port: &Port, writes: bool) -> Option<u32> {
+        let (readable, writable) = self.unit.lets_copy(port);
+        if self.retired || !(if writes { writable } else { readable }) {
+            return None;
+        }
+        let visit = self.number();
+        self.visits.insert(visit, Visit { port: port.clone(), tickets: Vec::new() });
+        Some(visit)
+    }
+
+    /// The operation has ended.
+    pub fn end_visit(&mut self, visit: u32) {
+        let ended = self.visits.remove(&visit);
+        ended.into_iter().flat_map(|visit| visit.tickets).for_each(|ticket| self.settle(ticket));
     }
 
     /// Makes a ticket for one task of one connection.
@@ -259,13 +356,21 @@ impl Shared {
             return Turn::Not;
         }
         if number != session.expected {
-            session.held.entry(number).or_insert((place.serial, frame));
+            if session.held.contains_key(&number) {
+                return Turn::Not;
+            }
+            if session.early + frame.data.len() > EARLY_MAX {
+                return Turn::Flood;
+            }
+            session.early += frame.data.len();
+            session.held.insert(number, (place.serial, frame));
             return Turn::Not;
         }
         session.expected = session.expected.wrapping_add(1);
         let mut freed = Vec::new();
         while let Some(entry) = session.held.remove(&session.expected) {
             session.expected = session.expected.wrapping_add(1);
+            session.early = session.early.saturating_sub(entry.1.data.len());
             freed.push(entry);
         }
         for (serial, frame) in freed {

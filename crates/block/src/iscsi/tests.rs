@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use stele_ground::{Bytes, Instant};
-use stele_media::{Completion, Drive, MemoryDrive, Priority, Request};
+use stele_media::{Completion, Drive, MediaError, MediaFault, MemoryDrive, Priority, Request};
 
 use super::framing::{Broken, Framing, digest_of};
 use super::login::Refusal;
@@ -14,9 +14,11 @@ use super::*;
 use crate::scsi::{Answer, Ask, Profile, Reached, Reservations, UnitId, be32, is_named};
 
 mod commands;
+mod ends;
 mod logins;
 mod neighbours;
 mod sessions;
+mod turns;
 
 const TARGET: &str = "iqn.2026-01.local.stele:test";
 const BLOCK: u64 = 512;
@@ -37,10 +39,10 @@ fn profile() -> Profile {
     }
 }
 
-struct OneDoor(Door);
+struct OneTarget(LoginRules);
 
-impl Doors for OneDoor {
-    fn door(&self, target: &str) -> Result<Door, Refusal> {
+impl Targets for OneTarget {
+    fn rules(&self, target: &str) -> Result<LoginRules, Refusal> {
         if target == TARGET { Ok(self.0.clone()) } else { Err(Refusal::NOT_FOUND) }
     }
 }
@@ -53,6 +55,7 @@ struct Bench {
     /// Operations that the drive has not received yet: connection, task.
     held: Vec<(u32, u32, Ask)>,
     kept: Option<Vec<u8>>,
+    keep_fails: bool,
     /// A unit of another target, of the same size, that copies reach.
     neighbour: Option<(Reached, MemoryDrive)>,
 }
@@ -73,6 +76,7 @@ impl Bench {
             connections: BTreeMap::new(),
             held: Vec::new(),
             kept: None,
+            keep_fails: false,
             neighbour: None,
         }
     }
@@ -93,7 +97,9 @@ impl Bench {
         };
         let place = self.shared.join(&agreed)?;
         let (serial, tsih) = (place.serial, place.tsih);
-        self.connections.insert(serial, Connection::new(place, &agreed, "127.0.0.1:3260".to_owned()));
+        let mut connection = Connection::new(place, &agreed, "127.0.0.1:3260".to_owned());
+        connection.begin(&mut self.shared);
+        self.connections.insert(serial, connection);
         Ok(Initiator { serial, tsih })
     }
 
@@ -151,8 +157,12 @@ impl Bench {
                 Answer::Drive(op, result)
             }
             Ask::Keep(_, bytes) => {
-                self.kept = bytes;
-                Answer::Kept(Ok(()))
+                if self.keep_fails {
+                    Answer::Kept(Err(MediaError::new(MediaFault::Retry, "the disk is full")))
+                } else {
+                    self.kept = bytes;
+                    Answer::Kept(Ok(()))
+                }
             }
         };
         self.connections.get_mut(&serial).unwrap().answer(&mut self.shared, tag, answer);

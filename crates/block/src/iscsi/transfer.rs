@@ -41,10 +41,15 @@ impl Gathering {
     pub fn take(&mut self, data: &mut Vec<Data>, piece: Data) {
         let missing = self.wanted.saturating_sub(self.received);
         let length = (piece.len() as u64).min(missing);
-        if length > 0 {
-            data.push(piece.slice(..length as usize));
-        }
         self.received += piece.len() as u64;
+        match length {
+            0 => {}
+            // The unwanted rest would stay in memory with the wanted part.
+            length if length < piece.len() as u64 => {
+                data.push(Data::copy_from_slice(piece.get(..length as usize).unwrap_or_default()));
+            }
+            _ => data.push(piece),
+        }
     }
 }
 
@@ -110,7 +115,9 @@ impl Connection {
         if !header.is_final() {
             return;
         }
-        gathering.unsolicited = false;
+        if std::mem::take(&mut gathering.unsolicited) {
+            self.unsolicited = self.unsolicited.saturating_sub(1);
+        }
         gathering.asked = false;
         gathering.data_number = 0;
         self.gather_more(shared, tag);

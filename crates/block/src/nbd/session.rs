@@ -1,4 +1,4 @@
-//! The transmission phase of one connection, as a guest of the reactor that owns the volume.
+//! The transmission phase of one connection, on the reactor that owns the volume.
 //!
 //! A turn collects the volume's completions, sends the replies with one call, reads the arrived bytes with one call,
 //! and submits their requests. Small payloads are copied out of the shared input; large ones are read straight into the
@@ -6,7 +6,8 @@
 //!
 //! Failure model: a failed request is answered and the session continues. A stream that is no longer understood ends
 //! the session, and so does one without progress for [`STALL_MAX`] in the middle of a payload or reply. Requests under
-//! way are still carried out. An idle connection may stay idle.
+//! way are still carried out; the session stays until then, because their buffers count in its share of the memory. An
+//! idle connection may stay idle.
 //!
 //! Limits: those of [`crate::Limits`], and [`OUTGOING_MAX`] bytes of waiting replies; at a limit the session stops
 //! reading.
@@ -16,7 +17,7 @@ use std::os::fd::RawFd;
 
 use stele_ground::{Duration, Instant};
 use stele_media::system::unread_by_peer;
-use stele_media::{Buffer, Completion, Guest, Op, Waker, Wish};
+use stele_media::{Buffer, Completion, Interest, Op, ReactorSession, Waker};
 
 use super::outgoing::Outgoing;
 use super::pacing::Pacing;
@@ -43,6 +44,9 @@ const ROOM_AGAIN: Duration = Duration::from_micros(500);
 /// Span of one status request; clients ask again for the range after it.
 const STATUS_SPAN: u64 = 1 << 30;
 const STATUS_RUNS: usize = 4096;
+/// Longest range that is zeroed or given up as one operation. A snapshot waits for the operations under way, and writes
+/// wait for the snapshot.
+const SPAN_MAX: u64 = 256 << 20;
 /// Size of a piece of a read that only warms the cache, and of zeros that are written out.
 const PIECE: u64 = 1 << 20;
 
@@ -112,6 +116,9 @@ impl<S: Stream> Session<S> {
         self.disk.reap(now, &mut finished);
         for Completion { tag, op, result } in finished.drain(..) {
             let Some(pending) = self.pendings.take(tag) else { continue };
+            if self.broken {
+                continue;
+            }
             let request = pending.request;
             match result {
                 Err(error) => {
@@ -139,6 +146,11 @@ impl<S: Stream> Session<S> {
             (Command::BlockStatus, Op::Extents { extents, .. }) => self.status(request, at, &extents),
             (Command::Cache | Command::WriteZeroes, Op::Read { .. } | Op::Write { .. }) if at < end => {
                 self.piece(request, at);
+            }
+            (Command::WriteZeroes | Command::Trim, Op::Zero { .. } | Op::Discard { .. })
+                if at < self.span_end(&request) =>
+            {
+                self.span(request, at);
             }
             // A flush after a zeroing or a trim makes the change durable.
             (Command::WriteZeroes | Command::Trim, Op::Zero { .. } | Op::Discard { .. } | Op::Write { .. })
@@ -261,13 +273,32 @@ impl<S: Stream> Session<S> {
         if first >= last {
             return self.outgoing.push(Chunk::done(self.form, &request));
         }
-        self.begin(request, request.at, Op::Discard { at: first, length: last - first });
+        self.span(request, first);
+    }
+
+    /// The end of the range that a zeroing or a trim changes: a trim is narrowed to whole blocks.
+    fn span_end(&self, request: &Request) -> u64 {
+        let end = request.at.saturating_add(request.length);
+        match request.command {
+            Command::Trim => end - end % self.disk.geometry().block.0,
+            _ => end,
+        }
+    }
+
+    /// The next span of a zeroing or a trim.
+    fn span(&mut self, request: Request, at: u64) {
+        let length = SPAN_MAX.min(self.span_end(&request).saturating_sub(at));
+        let op = match request.command {
+            Command::Trim => Op::Discard { at, length },
+            _ => Op::Zero { at, length },
+        };
+        self.begin(request, at + length, op);
     }
 
     fn zero(&mut self, request: Request) {
-        let Request { at, length, .. } = request;
+        let at = request.at;
         if !request.has(cmd_flag::NO_HOLE) {
-            return self.begin(request, at, Op::Zero { at, length });
+            return self.span(request, at);
         }
         // A client that wants no hole wants allocated space: that takes writing, and is not fast.
         match request.has(cmd_flag::FAST_ZERO) {
@@ -414,6 +445,20 @@ impl<S: Stream> Session<S> {
         self.disk.note_untaken(self.outgoing.bytes() as u64);
     }
 
+    /// The turn of a broken session: nothing is read or sent, and it ends when the volume has returned its operations.
+    fn wind_down(&mut self, now: Instant) -> Interest {
+        self.broken = true;
+        self.closing = true;
+        if let Some(payload) = self.payload.take() {
+            self.disk.release(payload.request.length);
+        }
+        self.outgoing = Outgoing::default();
+        self.disk.note_untaken(0);
+        self.disk.drop_held(|_| true);
+        self.collect(now);
+        Interest { end: self.disk.under_way() == 0, at: self.disk.next_event(), ..Interest::default() }
+    }
+
     /// Whether the stream itself has sent all of its bytes.
     fn flushed(&mut self) -> bool {
         match self.stream.flush() {
@@ -434,16 +479,19 @@ fn moved(request: &Request) -> u64 {
     }
 }
 
-impl<S: Stream> Guest for Session<S> {
+impl<S: Stream> ReactorSession for Session<S> {
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }
 
-    fn settle(&mut self, waker: Waker) {
-        self.disk.settle(waker);
+    fn start(&mut self, waker: Waker) {
+        self.disk.start(waker);
     }
 
-    fn turn(&mut self, now: Instant) -> Wish {
+    fn turn(&mut self, now: Instant) -> Interest {
+        if self.broken {
+            return self.wind_down(now);
+        }
         self.collect(now);
         self.send(now);
         self.closing |= self.disk.target().is_withdrawn();
@@ -462,14 +510,17 @@ impl<S: Stream> Guest for Session<S> {
         let flushed = self.flushed();
         let waits_to_send = !self.outgoing.is_empty() || !flushed;
         let waits_for_bytes = !self.closing && !crowded && (self.payload.is_some() || self.skip > 0);
-        let mut wish = Wish { write: self.blocked || !flushed, ..Wish::default() };
-        if self.broken || (self.closing && self.disk.under_way() == 0 && !waits_to_send) {
-            return Wish { leave: true, ..wish };
+        let mut interest = Interest { write: self.blocked || !flushed, ..Interest::default() };
+        if self.broken {
+            return self.wind_down(now);
         }
-        wish.read = !self.closing && !crowded && pause.is_none();
-        wish.again = more;
-        wish.at = self.disk.next_event();
-        let mut sooner = |at: Instant| wish.at = Some(wish.at.map_or(at, |other| other.min(at)));
+        if self.closing && self.disk.under_way() == 0 && !waits_to_send {
+            return Interest { end: true, ..interest };
+        }
+        interest.read = !self.closing && !crowded && pause.is_none();
+        interest.again = more;
+        interest.at = self.disk.next_event();
+        let mut sooner = |at: Instant| interest.at = Some(interest.at.map_or(at, |other| other.min(at)));
         if crowded {
             sooner(now + ROOM_AGAIN);
         }
@@ -484,12 +535,12 @@ impl<S: Stream> Guest for Session<S> {
                     self.disk.target().export.name,
                     STALL_MAX.0 / 1_000_000_000
                 );
-                return Wish { leave: true, ..Wish::default() };
+                return self.wind_down(now);
             }
             sooner(deadline);
         } else {
             self.progress = None;
         }
-        wish
+        interest
     }
 }

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use stele_ground::{Bytes, Duration, Instant};
-use stele_media::{Guest, MemoryDrive, Waker, Wish};
+use stele_media::{Interest, MemoryDrive, ReactorSession, Waker};
 
 use super::reply::Form;
 use super::wire::{self, opt, rep};
@@ -58,7 +58,7 @@ impl Stage {
         let (ours, theirs) = Pipe::pair(limit);
         let disk = crate::Disk::open(&self.target, peer).unwrap();
         let mut session = Session::new(ours, Agreed { disk, form, contexts, rest: Vec::new() });
-        session.settle(Waker::idle());
+        session.start(Waker::idle());
         Client { session: Some(session), pipe: theirs, form, now: Instant(0), replies: Vec::new() }
     }
 }
@@ -115,14 +115,14 @@ impl Client {
         self.send(&request(self.form, flags, command, cookie, at, length));
     }
 
-    /// Takes one turn and returns its wish. A session that left is removed.
-    fn turn(&mut self) -> Wish {
-        let Some(session) = &mut self.session else { return Wish { leave: true, ..Wish::default() } };
-        let wish = session.turn(self.now);
-        if wish.leave {
+    /// Takes one turn and returns its interest. A session that left is removed.
+    fn turn(&mut self) -> Interest {
+        let Some(session) = &mut self.session else { return Interest { end: true, ..Interest::default() } };
+        let interest = session.turn(self.now);
+        if interest.end {
             self.session = None;
         }
-        wish
+        interest
     }
 
     /// Takes turns until nothing changes; volumes answer at once, so a few suffice.

@@ -1,5 +1,10 @@
 //! A parsed command.
 
+use super::persistent::CHANGES;
+
+/// More blocks than any medium has.
+const MEDIUM_MAX: u64 = u64::MAX - 1;
+
 /// A run of logical blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Blocks {
@@ -193,7 +198,8 @@ impl Command {
             | Command::WriteAtomic { blocks, .. }
             | Command::CompareAndWrite { blocks, .. }
             | Command::OrWrite { blocks, .. } => Some((blocks, true)),
-            Command::Unmap { .. } | Command::ExtendedCopy { .. } => Some((Blocks { at: 0, count: u64::MAX }, false)),
+            Command::Unmap { .. } | Command::ExtendedCopy { .. } => Some((Blocks { at: 0, count: MEDIUM_MAX }, false)),
+            Command::PersistentOut { .. } => Some((CHANGES, true)),
             _ => None,
         }
     }

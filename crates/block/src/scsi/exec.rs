@@ -7,6 +7,7 @@ use stele_media::{Extent, MediaError, MediaFault, Op, Shared};
 
 use super::cdb::Prepared;
 use super::copy::Copying;
+use super::persistent::Change;
 use super::{NexusId, Port, Reply, Sense, Unit, UnitId};
 
 /// A request of a command that must be answered before it continues.
@@ -121,8 +122,8 @@ pub(super) enum Stage {
     Copying(Box<Copying>),
     /// The transport looks for the units of a copy.
     Finding,
-    /// The reservations are being kept.
-    Keeping,
+    /// The reservations are being kept; they take effect when they have been.
+    Keeping(Box<Change>),
 }
 
 impl Exec {
@@ -149,8 +150,7 @@ impl Unit {
     pub fn advance(&mut self, exec: &mut Exec, answer: Answer) -> Step {
         let stage = std::mem::replace(&mut exec.stage, Stage::Fresh);
         match answer {
-            Answer::Kept(Ok(())) => Step::good(),
-            Answer::Kept(Err(error)) => Step::done(sense_of(&error, true)),
+            Answer::Kept(result) => self.reservations_kept(stage, result),
             Answer::Found(reached) => self.copy_begins(exec, reached),
             Answer::Drive(op, Err(error)) => {
                 let writing = !matches!(op, Op::Read { .. } | Op::View { .. } | Op::Extents { .. });
@@ -172,7 +172,8 @@ pub fn sense_of(error: &MediaError, writing: bool) -> Sense {
         MediaFault::Damaged if writing => Sense::WRITE_ERROR,
         MediaFault::Damaged => Sense::READ_ERROR,
         MediaFault::Full => Sense::NO_SPACE,
-        MediaFault::Refused if writing => Sense::WRITE_PROTECTED,
+        // The unit itself refuses writes to a protected medium. The volume refuses them while drives are away.
+        MediaFault::Refused if writing => Sense::BUSY_INSIDE,
         MediaFault::Refused => Sense::UNREACHABLE,
         MediaFault::Invalid => Sense::INTERNAL,
         MediaFault::Gone => Sense::UNREACHABLE,

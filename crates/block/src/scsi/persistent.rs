@@ -1,7 +1,13 @@
 //! PERSISTENT RESERVE IN and OUT (SPC-5 5.14): registrations by key, and a reservation held by one registrant or by
 //! all. Not supported: SPEC_I_PT (an initiator registers itself, or moves its registration).
+//!
+//! A change takes effect when it is kept. If it cannot be kept, the command fails and nothing has changed. Changes are
+//! made one at a time ([`CHANGES`]), so that each is made to the state that the one before it has left.
 
-use super::exec::{Ask, Exec, Stage, Step};
+use stele_media::MediaError;
+
+use super::command::Blocks;
+use super::exec::{Ask, Exec, Stage, Step, sense_of};
 use super::field::{Page, be16, be32, be64, octet, part};
 use super::registrations::{Holder, REGISTRANTS_MAX, Registration, Registrations};
 use super::{Port, Reply, Sense, Status, Unit};
@@ -9,9 +15,18 @@ use super::{Port, Reply, Sense, Status, Unit};
 /// The types: write exclusive, exclusive access, and both for registrants only and for all registrants.
 const KINDS: [u8; 6] = [1, 3, 5, 6, 7, 8];
 
+/// The lane of PERSISTENT RESERVE OUT, beyond the blocks of every medium.
+pub const CHANGES: Blocks = Blocks { at: u64::MAX - 1, count: 1 };
+
 #[derive(Clone, Default, Debug)]
 pub struct Reservations {
     now: Registrations,
+}
+
+/// A change that is being kept.
+pub struct Change {
+    next: Reservations,
+    outcome: Outcome,
 }
 
 /// The effects of a PERSISTENT RESERVE OUT that concern other nexuses.
@@ -242,8 +257,10 @@ impl Reservations {
         if port == asked.port || port.target != asked.port.target {
             return Err(Sense::in_list(24).into());
         }
+        let full = self.now.list.len() >= REGISTRANTS_MAX;
         match self.now.list.iter_mut().find(|one| one.port == port) {
             Some(one) => one.key = asked.new_key,
+            None if full => return Err(Sense::NO_ROOM_TO_REGISTER.into()),
             None => self.now.list.push(Registration { port: port.clone(), key: asked.new_key }),
         }
         if let Some(holder) = &mut self.now.holder {
@@ -261,14 +278,30 @@ impl Reservations {
 impl Unit {
     pub(super) fn persistent_out(&mut self, exec: &mut Exec, action: u8, scope: u8, kind: u8, length: u32) -> Step {
         match self.persistent(exec, action, scope, kind, length) {
-            Ok(outcome) => {
-                self.announce(outcome);
-                let now = &self.reservations.now;
-                exec.stage = Stage::Keeping;
-                Step::Ask(Ask::Keep(self.id, now.persists.then(|| now.encode())))
+            Ok(None) => Step::good(),
+            Ok(Some(change)) => {
+                let kept = change.next.now.persists.then(|| change.next.now.encode());
+                exec.stage = Stage::Keeping(Box::new(change));
+                self.keeping = true;
+                Step::Ask(Ask::Keep(self.id, kept))
             }
             Err(Refusal::Conflict) => Step::Done(Reply::status(Status::ReservationConflict)),
             Err(Refusal::Sense(sense)) => Step::done(sense),
+        }
+    }
+
+    /// The reservations were kept, or could not be.
+    pub(super) fn reservations_kept(&mut self, stage: Stage, result: Result<(), MediaError>) -> Step {
+        self.keeping = false;
+        match (stage, result) {
+            (Stage::Keeping(change), Ok(())) => {
+                let Change { next, outcome } = *change;
+                self.reservations = next;
+                self.announce(outcome);
+                Step::good()
+            }
+            (_, Ok(())) => Step::good(),
+            (_, Err(error)) => Step::done(sense_of(&error, true)),
         }
     }
 
@@ -278,13 +311,12 @@ impl Unit {
             for (_, sense) in outcome.told.iter().filter(|(told, _)| *told == port) {
                 self.attentions.raise(nexus, *sense);
             }
-            if outcome.aborted.contains(&port) {
-                self.aborting.push(nexus);
-            }
         }
+        self.aborting.extend(outcome.aborted);
     }
 
-    fn persistent(&mut self, exec: &Exec, action: u8, scope: u8, kind: u8, length: u32) -> Result<Outcome, Refusal> {
+    /// The change that the command asks for; `None`: nothing is to change.
+    fn persistent(&self, exec: &Exec, action: u8, scope: u8, kind: u8, length: u32) -> Result<Option<Change>, Refusal> {
         let list = exec.whole();
         let moves = action == 7;
         if list.len() < 24 || (!moves && length != 24 && octet(&list, 20) & 0x08 == 0) {
@@ -304,17 +336,23 @@ impl Unit {
         if !matches!(action, 0 | 6) && self.reservations.now.key_of(&asked.port) != Some(asked.key) {
             return Err(Refusal::Conflict);
         }
-        let reservations = &mut self.reservations;
-        match action {
-            0 => reservations.register(&asked, false),
-            1 => reservations.reserve(&asked),
-            2 => reservations.release(&asked),
-            3 => Ok(reservations.clear(&asked)),
-            4 => reservations.preempt(&asked, false),
-            5 => reservations.preempt(&asked, true),
-            6 => reservations.register(&asked, true),
-            _ => reservations.register_and_move(&asked, &list),
+        // Who is not registered, and registers no key, changes nothing: not even whether reservations persist.
+        let registers_nothing = matches!(action, 0 | 6) && asked.new_key == 0;
+        if registers_nothing && self.reservations.now.key_of(&asked.port).is_none() {
+            return if action == 6 || asked.key == 0 { Ok(None) } else { Err(Refusal::Conflict) };
         }
+        let mut next = self.reservations.clone();
+        let outcome = match action {
+            0 => next.register(&asked, false),
+            1 => next.reserve(&asked),
+            2 => next.release(&asked),
+            3 => Ok(next.clear(&asked)),
+            4 => next.preempt(&asked, false),
+            5 => next.preempt(&asked, true),
+            6 => next.register(&asked, true),
+            _ => next.register_and_move(&asked, &list),
+        }?;
+        Ok(Some(Change { next, outcome }))
     }
 }
 

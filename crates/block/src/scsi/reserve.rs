@@ -6,7 +6,7 @@ use super::{NexusId, Reply, Status, Unit};
 impl Unit {
     pub(super) fn reserve(&mut self, nexus: NexusId) -> Step {
         // An initiator that uses persistent reservations does not get the other kind (SPC-4, CRH 0).
-        if self.reservations.has_registrants() {
+        if self.reservations.has_registrants() || self.keeping {
             return Step::Done(Reply::status(Status::ReservationConflict));
         }
         self.reserved_by = Some(nexus);

@@ -77,8 +77,10 @@ pub struct Unit {
     pub(super) ejected: bool,
     pub(super) prevented_by: BTreeSet<NexusId>,
     pub(super) copied: VecDeque<Copied>,
-    /// Nexuses whose commands a PREEMPT AND ABORT ended; the transport takes this list.
-    pub aborting: Vec<NexusId>,
+    /// Initiator ports whose commands a PREEMPT AND ABORT ends; the transport takes this list.
+    pub aborting: Vec<Port>,
+    /// Whether changed reservations are being kept.
+    pub(super) keeping: bool,
 }
 
 impl Unit {
@@ -96,7 +98,13 @@ impl Unit {
             prevented_by: BTreeSet::new(),
             copied: VecDeque::new(),
             aborting: Vec::new(),
+            keeping: false,
         }
+    }
+
+    /// The reservations, unless a change of them is being kept.
+    pub fn settled_reservations(&self) -> Option<Reservations> {
+        (!self.keeping).then(|| self.reservations.clone())
     }
 
     /// Begins a session. `known`: the same initiator port has been here before.

@@ -15,7 +15,7 @@ use super::volume::Blocks;
 
 /// What a worker is given.
 #[derive(Clone, Copy)]
-pub struct Seat {
+pub struct ConnectionSpec {
     pub slots: u32,
     pub length_max: usize,
     pub names: bool,
@@ -29,8 +29,8 @@ pub trait Use {
 }
 
 /// Makes the engine in the thread that uses it: a ring belongs to the thread that made it.
-pub fn reach<U: Use>(ready: &Ready, seat: Seat, user: U) -> Result<U::Made, String> {
-    let Seat { slots, length_max, names, number } = seat;
+pub fn reach<U: Use>(ready: &Ready, spec: ConnectionSpec, user: U) -> Result<U::Made, String> {
+    let ConnectionSpec { slots, length_max, names, number } = spec;
     match &ready.way {
         // One access at a time: a ring would only add to the cost of the call.
         Way::Ring(file) if slots == 1 => user.with(Inline::new(Arc::clone(file), length_max)),

@@ -8,7 +8,7 @@ use stele_ground::Bytes;
 
 use super::content::{self, Content};
 use super::engine::Engine;
-use super::reach::{Seat, Use, reach};
+use super::reach::{ConnectionSpec, Use, reach};
 use super::target::{Filling, Ready, Way};
 use super::versions::Versions;
 use super::wrong::Wrong;
@@ -39,9 +39,9 @@ pub fn read_back(ready: &Ready, content: Content, progress: Filling<'_>) -> Resu
     };
     let size = Bytes(ready.size.0 / grain * grain);
     let slots = if ready.way.is_one_each() { 1 } else { SLOTS };
-    let seat = Seat { slots, length_max: length as usize, names: false, number: 0 };
+    let spec = ConnectionSpec { slots, length_max: length as usize, names: false, number: 0 };
     let pass = Pass { ready, content, size, length, known, progress };
-    let read = reach(ready, seat, pass);
+    let read = reach(ready, spec, pass);
     read.map_err(|why| LabError::Failed(format!("{}: reading it back: {why}", ready.description)))
 }
 

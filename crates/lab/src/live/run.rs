@@ -10,7 +10,7 @@ use stele_ground::{Bytes, Dice, Duration};
 use super::clock::{Clock, Gate, Meeting};
 use super::content::Content;
 use super::engine::Engine;
-use super::reach::{Seat, Use, reach};
+use super::reach::{ConnectionSpec, Use, reach};
 use super::target::{Ready, Way};
 use super::uring::SLOTS_MAX;
 use super::worker::{Course, Gap, Report, Task, Worker};
@@ -328,7 +328,12 @@ pub fn run_beside(
             clock: Clock::Wall(WallInstant::now()),
         };
         let (ready, stop, sender, gate) = (ready.clone(), Arc::clone(&stop), sender.clone(), gate.clone());
-        let place = Seat { slots, length_max: setup.spec.length_max() as usize, names: setup.of == Of::Names, number };
+        let place = ConnectionSpec {
+            slots,
+            length_max: setup.spec.length_max() as usize,
+            names: setup.of == Of::Names,
+            number,
+        };
         // A ring belongs to the thread that made it.
         let work = move || work(&ready, place, task, &Start { gate, stop, reports: sender });
         match std::thread::Builder::new().name(format!("lab-{number}")).spawn(work) {
@@ -487,8 +492,8 @@ struct Work<'a> {
     start: &'a Start,
 }
 
-fn work(ready: &Ready, seat: Seat, task: Task, start: &Start) {
-    let ended = reach(ready, seat, Work { task, start });
+fn work(ready: &Ready, spec: ConnectionSpec, task: Task, start: &Start) {
+    let ended = reach(ready, spec, Work { task, start });
     // Nobody listens any more only where the run was given up.
     let _ = start.reports.send(Report::Ended(ended));
 }

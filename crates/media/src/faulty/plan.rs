@@ -258,21 +258,21 @@ impl Decider {
     }
 
     /// Counts the operation and returns the planned fault, before the permit decides.
-    pub(super) fn wish(&mut self, class: Class) -> Option<FaultKind> {
+    pub(super) fn wanted(&mut self, class: Class) -> Option<FaultKind> {
         let operation = self.operations;
         self.operations += 1;
-        let mut wish = None;
+        let mut wanted = None;
         for kind in FaultKind::BY_OPERATION.into_iter().filter(|kind| kind.suits(class)) {
             if let Some(&one_in) = self.rates.get(&kind)
                 && self.dice.one_in(one_in)
             {
-                wish = Some(kind);
+                wanted = Some(kind);
             }
         }
         if let Some(at) = self.script.iter().position(|line| line.from <= operation && line.kind.suits(class)) {
-            wish = Some(self.script.remove(at).kind);
+            wanted = Some(self.script.remove(at).kind);
         }
-        wish.filter(|_| self.armed)
+        wanted.filter(|_| self.armed)
     }
 
     /// Asks the permit.

@@ -15,6 +15,8 @@ const CONDITIONS_MAX: usize = 200;
 pub struct SignedPolicy<'f> {
     pub access_key: &'f str,
     pub region: &'f str,
+    /// The token of a session, if the form's sender has temporary credentials.
+    pub token: Option<&'f str>,
     date: &'f str,
     service: &'f str,
     document: &'f str,
@@ -49,10 +51,16 @@ impl<'f> SignedPolicy<'f> {
         if service != "s3" || !field("x-amz-date")?.starts_with(date) {
             return Err(invalid("The scope of the form's credential does not fit the service or the date"));
         }
-        if fields.get("x-amz-security-token").is_some() {
-            return Err(refuse(S3ErrorCode::InvalidToken, "The provided token is malformed or otherwise invalid."));
-        }
-        Ok(Some(SignedPolicy { access_key, region, date, service, document, signature: field("x-amz-signature")? }))
+        let token = fields.get("x-amz-security-token");
+        Ok(Some(SignedPolicy {
+            access_key,
+            region,
+            token,
+            date,
+            service,
+            document,
+            signature: field("x-amz-signature")?,
+        }))
     }
 
     /// Checks the signature over the policy.

@@ -94,23 +94,31 @@ impl Frontend {
         // The wire crate refuses a path that cannot be parsed.
         let Some(Ok(path)) = path.as_deref().map(parse_path_style) else { return Ok((caller, None)) };
         let (bucket, key) = match &path {
-            S3Path::Root => return Ok((caller, None)),
+            S3Path::Root if caller.session.is_none() => return Ok((caller, None)),
+            S3Path::Root => {
+                let facts = self.facts(&caller, &asked)?;
+                let listed = self.archive.permit_outside(&caller, "ListAllMyBuckets", &facts).await;
+                return listed.map(|()| (caller, None)).map_err(translated);
+            }
             S3Path::Bucket { bucket } => (bucket.as_ref(), None),
             S3Path::Object { bucket, key } => (bucket.as_ref(), Some(key.as_ref())),
         };
         let mut caller = caller;
-        let policed = self.archive.has_policy(bucket);
+        let policed = self.archive.is_policed(&caller, bucket);
         let mut facts = None;
         if policed {
             let all = self.facts(&caller, &asked)?;
             let requests = requests(&asked, key)?;
-            caller = self.archive.permit(&caller, bucket, &requests, all.clone()).await.map_err(translated)?;
-            facts = (*asked.method == Method::POST && key.is_none()).then(|| Arc::new(all));
+            let is_batch = *asked.method == Method::POST && key.is_none() && asked.query.has("delete");
+            if !is_batch || !requests.is_empty() {
+                caller = self.archive.permit(&caller, bucket, &requests, all.clone()).await.map_err(translated)?;
+            }
+            facts = is_batch.then(|| Arc::new(all));
         }
         if let Some(source) = asked.headers.get("x-amz-copy-source")
             && let Some(Ok(CopySource::Bucket { bucket, key, version_id })) =
                 source.to_str().ok().map(CopySource::parse)
-            && self.archive.has_policy(&bucket)
+            && self.archive.is_policed(&caller, &bucket)
         {
             let version = version_id.as_deref().and_then(|text| VersionId::parse(text).ok());
             let action = if version.is_some() { "GetObjectVersion" } else { "GetObject" };
@@ -131,7 +139,7 @@ impl Frontend {
         (key, prefix): (Option<&str>, &str),
         actions: &[&'static str],
     ) -> S3Result<Caller> {
-        if !self.archive.has_policy(bucket) {
+        if !self.archive.is_policed(&caller, bucket) {
             return Ok(caller);
         }
         // What S3 has in its headers and parameters, this request does not have.

@@ -7,14 +7,14 @@ use super::policing::tags_in;
 use super::prepare::{Admitted, Target};
 use crate::form::{FIELDS_MAX, Fields, FileEnd, SignedPolicy, boundary_of, checked, read_fields};
 use crate::payload::Payload;
-use crate::refusal::{refuse, translated};
+use crate::refusal::refuse;
 use crate::serve::Peer;
 use crate::sigv4::encode;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, LOCATION};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Response, StatusCode, Uri};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
-use stele_archive::{ArchiveError, Caller};
+use stele_archive::Caller;
 
 /// Fields of the signature, which no PUT has as headers.
 const OF_SIGNATURE: [&str; 5] =
@@ -119,13 +119,7 @@ impl Frontend {
         let mut caller = Caller::anonymous();
         if let Some(policy) = SignedPolicy::of(fields)? {
             self.check_region(policy.region)?;
-            let credentials = self.archive.credentials(policy.access_key).await.map_err(|error| match error {
-                ArchiveError::NoSuchAccessKey(_) => refuse(
-                    S3ErrorCode::InvalidAccessKeyId,
-                    "The AWS Access Key Id you provided does not exist in our records.",
-                ),
-                other => translated(other),
-            })?;
+            let credentials = self.credentials(policy.access_key, policy.token).await?;
             policy.verify(&credentials.secret, &self.keys)?;
             let size = checked(&policy.document()?, &bucket, fields, (self.clock)())?;
             range = size.unwrap_or(range);

@@ -20,7 +20,7 @@ use hyper::header::{
 use hyper::{HeaderMap, Method, Request, Uri};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 use std::sync::Arc;
-use stele_archive::{ArchiveError, Caller};
+use stele_archive::{ArchiveError, Caller, Credentials};
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
@@ -58,8 +58,8 @@ const QUERY_AUTHENTICATION: [&str; 8] = [
 ];
 
 pub(super) struct Target {
-    raw_path: String,
-    path: String,
+    pub raw_path: String,
+    pub path: String,
     pub query: Query,
     pub bucket: Option<String>,
     pub object: bool,
@@ -121,12 +121,8 @@ impl Frontend {
             return Err(Unfit { error, payload: Some(payload) });
         }
         let turn = self.turn().await?;
-        let private = peer.secure || peer.address.is_none_or(|address| address.ip().is_loopback());
-        let origin = match peer.address {
-            Some(address) => format!("{} {id}", address.ip()),
-            None => id.to_owned(),
-        };
-        let caller = caller.from(origin);
+        let private = is_private(peer);
+        let caller = from_peer(caller, peer, id);
         let mut held = None;
         let mut body = Body::empty();
         let mut streamed = None;
@@ -260,13 +256,7 @@ impl Frontend {
         target: &Target,
     ) -> S3Result<(Option<Claim>, Caller, Option<ChunkSigner>)> {
         self.check_region(&claim.region)?;
-        let credentials = self.archive.credentials(&claim.access_key).await.map_err(|error| match error {
-            ArchiveError::NoSuchAccessKey(_) => refuse(
-                S3ErrorCode::InvalidAccessKeyId,
-                "The AWS Access Key Id you provided does not exist in our records.",
-            ),
-            other => translated(other),
-        })?;
+        let credentials = self.credentials(&claim.access_key, claim.token.as_deref()).await?;
         claim.check_time((self.clock)())?;
         let parts = Parts {
             method: method.as_str(),
@@ -277,6 +267,27 @@ impl Frontend {
         };
         let signer = claim.verify(&credentials.secret, &self.keys, &parts)?;
         Ok((Some(claim), credentials.caller, signer))
+    }
+
+    /// The credentials of an access key, or of a session if there is a token.
+    pub(super) async fn credentials(&self, access_key: &str, token: Option<&str>) -> S3Result<Credentials> {
+        let found = match token {
+            Some(token) => self.archive.session_credentials(access_key, token).await,
+            None => self.archive.credentials(access_key).await,
+        };
+        found.map_err(|error| match error {
+            ArchiveError::NoSuchAccessKey(_) => refuse(
+                S3ErrorCode::InvalidAccessKeyId,
+                "The AWS Access Key Id you provided does not exist in our records.",
+            ),
+            ArchiveError::InvalidToken(_) => {
+                refuse(S3ErrorCode::InvalidToken, "The provided token is malformed or otherwise invalid.")
+            }
+            ArchiveError::ExpiredAccessKey(_) => {
+                refuse(S3ErrorCode::ExpiredToken, "The provided token or access key has expired.")
+            }
+            other => translated(other),
+        })
     }
 
     /// Refuses the region of a signature where only our own counts.
@@ -403,6 +414,23 @@ impl Frontend {
             tracing::warn!(%error, "a refusal could not be written to the audit log");
         }
     }
+}
+
+/// Whether eavesdropping is impossible: the connection is encrypted, or does not leave this machine.
+pub(super) fn is_private(peer: &Peer) -> bool {
+    peer.secure || peer.address.is_none_or(|address| address.ip().is_loopback())
+}
+
+/// The caller with its address, the request's id and its session, for the audit record.
+pub(super) fn from_peer(caller: Caller, peer: &Peer, id: &str) -> Caller {
+    let mut origin = match peer.address {
+        Some(address) => format!("{} {id}", address.ip()),
+        None => id.to_owned(),
+    };
+    if let Some(session) = &caller.session {
+        origin = format!("{origin} session {} {}", session.id, session.name);
+    }
+    caller.from(origin)
 }
 
 fn check_method(method: &Method, target: &Target) -> S3Result<()> {

@@ -15,6 +15,8 @@ use std::time::{Duration, SystemTime};
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Largest deviation of a client's clock, as on AWS.
 const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
+/// The header with the token of a session.
+const TOKEN: &str = "x-amz-security-token";
 /// The longest validity of a presigned URL.
 const PRESIGNED_SECONDS_MAX: u64 = 7 * 24 * 3600;
 
@@ -39,6 +41,8 @@ pub struct Claim {
     pub region: String,
     /// The protection of the payload.
     pub payload: PayloadSigning,
+    /// The token of a session, if the sender has temporary credentials.
+    pub token: Option<String>,
     /// Whether the query carried the claim.
     pub presigned: bool,
     service: String,
@@ -67,10 +71,29 @@ impl Claim {
         match headers.get(AUTHORIZATION) {
             Some(value) => {
                 let text = value.to_str().map_err(|_| malformed("it is not ASCII"))?;
-                from_header(text, headers).map(Some)
+                from_header(text, headers, "s3").map(Some)
             }
             None => Ok(None),
         }
+    }
+
+    /// The claim of a request to the service `sts`, whose document `cover` adds before it is verified.
+    pub fn of_sts(headers: &HeaderMap) -> S3Result<Claim> {
+        let missing = || refuse(S3ErrorCode::AccessDenied, "Access Denied: this request must be signed.");
+        let text = headers.get(AUTHORIZATION).ok_or_else(missing)?;
+        let text = text.to_str().map_err(|_| malformed("it is not ASCII"))?;
+        from_header(text, headers, "sts")
+    }
+
+    /// Makes the claim one to have signed this document. Clients of `sts` need not send its hash; one that they send
+    /// must be the right one.
+    pub fn cover(&mut self, document: &[u8], headers: &HeaderMap) -> S3Result<()> {
+        let hash = hex_lower(digest::digest(&digest::SHA256, document).as_ref());
+        if headers.get_all("x-amz-content-sha256").iter().any(|sent| sent.as_bytes() != hash.as_bytes()) {
+            return Err(crate::refusal::payload_hash_mismatch());
+        }
+        self.payload_text = hash;
+        Ok(())
     }
 
     /// Checks the claim against the sender's secret. For a signed chunked payload it returns the chain that verifies
@@ -177,7 +200,7 @@ struct Scope {
 }
 
 // `AKID/20130524/us-east-1/s3/aws4_request`; the access key itself may contain slashes.
-fn scope(credential: &str) -> Result<Scope, &'static str> {
+fn scope(credential: &str, expected: &str) -> Result<Scope, &'static str> {
     let mut parts = credential.rsplitn(5, '/');
     let (terminal, service, region, date, access_key) =
         (parts.next(), parts.next(), parts.next(), parts.next(), parts.next());
@@ -189,8 +212,11 @@ fn scope(credential: &str) -> Result<Scope, &'static str> {
     if terminal != "aws4_request" {
         return Err("the Credential must end in \"aws4_request\"");
     }
-    if service != "s3" {
-        return Err("the service in the Credential must be \"s3\"");
+    if service != expected {
+        return Err(match expected {
+            "s3" => "the service in the Credential must be \"s3\"",
+            _ => "the service in the Credential must be \"sts\"",
+        });
     }
     if access_key.is_empty() || access_key.len() > 128 {
         return Err("the Credential names no access key");
@@ -203,7 +229,7 @@ fn scope(credential: &str) -> Result<Scope, &'static str> {
     })
 }
 
-fn from_header(text: &str, headers: &HeaderMap) -> S3Result<Claim> {
+fn from_header(text: &str, headers: &HeaderMap, service: &str) -> S3Result<Claim> {
     if text.starts_with("AWS ") {
         return Err(version_two());
     }
@@ -225,12 +251,14 @@ fn from_header(text: &str, headers: &HeaderMap) -> S3Result<Claim> {
     let credential = credential.ok_or_else(|| malformed("it lacks Credential"))?;
     let signed_headers = signed_headers.ok_or_else(|| malformed("it lacks SignedHeaders"))?;
     let signature = signature.ok_or_else(|| malformed("it lacks Signature"))?;
-    let scope = scope(credential).map_err(malformed)?;
+    let scope = scope(credential, service).map_err(malformed)?;
     let stamp = stamp_of(headers)?;
     if scope.date != stamp.date() {
         return Err(malformed("the date in the Credential is not that of x-amz-date"));
     }
-    let Some(payload_text) = text_header(headers, "x-amz-content-sha256") else {
+    // Only clients of S3 have to state the hash of the payload.
+    let unstated = (service != "s3").then_some("UNSIGNED-PAYLOAD");
+    let Some(payload_text) = text_header(headers, "x-amz-content-sha256").or(unstated) else {
         return Err(refuse(
             S3ErrorCode::InvalidRequest,
             "Missing required header for this request: x-amz-content-sha256",
@@ -240,6 +268,7 @@ fn from_header(text: &str, headers: &HeaderMap) -> S3Result<Claim> {
         access_key: scope.access_key,
         region: scope.region,
         payload: payload_of(payload_text)?,
+        token: text_header(headers, TOKEN).map(str::to_owned),
         presigned: false,
         service: scope.service,
         stamp,
@@ -262,7 +291,7 @@ fn from_query(headers: &HeaderMap, query: &Query) -> S3Result<Claim> {
     if field("X-Amz-Algorithm")? != ALGORITHM {
         return Err(wrong("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
     }
-    let scope = scope(field("X-Amz-Credential")?)
+    let scope = scope(field("X-Amz-Credential")?, "s3")
         .map_err(|why| wrong(&format!("Error parsing the X-Amz-Credential parameter; {why}.")))?;
     let stamp = Stamp::parse(field("X-Amz-Date")?)
         .ok_or_else(|| wrong("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\""))?;
@@ -308,6 +337,7 @@ fn from_query(headers: &HeaderMap, query: &Query) -> S3Result<Claim> {
         access_key: scope.access_key,
         region: scope.region,
         payload,
+        token: token_of(headers, query)?,
         presigned: true,
         service: scope.service,
         stamp,
@@ -316,6 +346,16 @@ fn from_query(headers: &HeaderMap, query: &Query) -> S3Result<Claim> {
         payload_text: payload_text.to_owned(),
         expires: Some(Duration::from_secs(seconds)),
     })
+}
+
+// A token in a header that is signed counts as one in the query does. Two of them must be one.
+fn token_of(headers: &HeaderMap, query: &Query) -> S3Result<Option<String>> {
+    match (query.get("X-Amz-Security-Token"), text_header(headers, TOKEN)) {
+        (Some(named), Some(sent)) if named != sent => {
+            Err(refuse(S3ErrorCode::InvalidToken, "The provided token is malformed or otherwise invalid."))
+        }
+        (named, sent) => Ok(named.or(sent).map(str::to_owned)),
+    }
 }
 
 fn text_header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

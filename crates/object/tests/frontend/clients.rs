@@ -71,3 +71,8 @@ async fn restic_works() {
 async fn policies_cors_and_lifecycle_rules_do_what_boto3_sets() {
     check("documents.py", &["python3 -c import boto3"]).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn temporary_credentials_work_with_boto3_and_the_aws_command_line() {
+    check("sts.py", &["python3 -c import boto3", "aws"]).await;
+}

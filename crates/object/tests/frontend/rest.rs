@@ -84,6 +84,8 @@ async fn only_the_right_secret_opens() {
         let (status, head, _) = wrong.ask("GET", "/repository/config", "", b"").await;
         assert_eq!((status, head.contains("www-authenticate: basic")), (401, true), "{head}");
     }
+    let (ended, its_secret) = server.expired_key(Rights::all()).await;
+    assert_eq!(Client::new(address, &ended, &its_secret).status("GET", "/repository/config", b"").await, 401);
     let none = Client { address, header: String::new() };
     assert_eq!(none.status("POST", "/repository/?create=true", b"").await, 401);
     assert_eq!(Client::new(address, id, secret).status("GET", "/repository/config", b"").await, 404);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Instant as Elapsed, SystemTime, UNIX_EPOCH};
 
 use stele_archive::store::NoGuard;
-use stele_archive::{Archive, Caller, Foundation, MasterKey, Options, Reading, Rights, Surroundings, Timestamp};
+use stele_archive::{
+    Archive, Caller, Foundation, KeyLife, MasterKey, Options, Reading, Rights, Surroundings, Timestamp,
+};
 use stele_catalog::MemoryCatalog;
 use stele_ground::{Bytes, Instant, MIB};
 use stele_object::{Frontend, Peer, Settings, Snapshot, serve_connection};
@@ -88,6 +90,16 @@ impl Server {
     /// A key with fewer than all rights.
     pub async fn key(&self, rights: Rights) -> (String, String) {
         let key = self.archive.create_access_key(&Caller::local(0), "less", rights).await.unwrap();
+        (key.id, key.secret.to_string())
+    }
+
+    /// A key that has expired.
+    pub async fn expired_key(&self, rights: Rights) -> (String, String) {
+        let (admin, life) = (Caller::local(0), KeyLife::For(1));
+        let key = self.archive.create_expiring_access_key(&admin, "ends", rights, life).await.unwrap();
+        while self.archive.credentials(&key.id).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
         (key.id, key.secret.to_string())
     }
 }

@@ -41,6 +41,8 @@ async fn signatures_are_demanded_and_verified() {
     check(&server, "an unknown key", get("/bucket").by(&nobody), 403, "InvalidAccessKeyId").await;
     let guess = (server.access_key.clone(), "guess".to_owned());
     check(&server, "a wrong secret", get("/bucket").by(&guess), 403, "SignatureDoesNotMatch").await;
+    let ended = server.expired_key(stele_archive::Rights::all()).await;
+    check(&server, "an expired key", get("/bucket").by(&ended), 400, "ExpiredToken").await;
     let stale = get("/bucket").at(now - Duration::from_secs(16 * 60));
     check(&server, "too old", stale, 403, "RequestTimeTooSkewed").await;
     let ahead = get("/bucket").at(now + Duration::from_secs(16 * 60));

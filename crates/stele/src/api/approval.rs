@@ -28,6 +28,7 @@ pub(super) async fn known(node: &Node, actor: &Actor, officer: &Officer, what: &
             Err(_) => "the secret is another",
         },
         Err(stele_archive::ArchiveError::NoSuchAccessKey(_)) => "there is no such key, or it is not approved yet",
+        Err(stele_archive::ArchiveError::ExpiredAccessKey(_)) => "the key has expired",
         Err(error) => return Err(error.into()),
     };
     // The typed text is untrusted: cut it.

@@ -15,6 +15,8 @@ pub enum Key {
     List,
     /// Take rights from an access key, with immediate effect. It never adds a right
     Narrow(Narrow),
+    /// Change when an access key expires
+    Set(Set),
     /// Revoke an access key, with immediate effect
     #[command(after_help = "Example:\n  stele key revoke STELEK7Q2M4XJ9TB3HWD")]
     Revoke { id: String },
@@ -37,6 +39,7 @@ Examples:
   stele key create --name scanner --bucket records --access write,retain
   stele key create --name anna --role retention-officer --json > anna.json
   stele key create --name bert --role storage-administrator,auditor
+  stele key create --name contractor --bucket records --read-only --expires 90d
 
 A key has only the rights that --role and --access give; at least one of the two is required. `stele key narrow`
 takes rights away later. The first two retention officers need no approval. From then on, the key of a new officer
@@ -64,6 +67,9 @@ pub struct Create {
     /// Allow bypassing GOVERNANCE retention in requests that ask for it explicitly
     #[arg(long)]
     pub bypass_governance: bool,
+    /// The key is void from then on: a date or moment in UTC, or a duration from now on (30m, 12h, 90d, 8w, 1y)
+    #[arg(long, value_name = "WHEN", conflicts_with = "officers_lost")]
+    pub expires: Option<String>,
     /// Make a retention officer when no officer is left to approve one. The key becomes valid after 30 days. During
     /// these days an alarm stands, and any officer can refuse the key
     #[arg(long, conflicts_with_all = ["bucket", "prefix", "access", "read_only", "bypass_governance"])]
@@ -97,4 +103,21 @@ pub struct Narrow {
     /// Take away the right to bypass GOVERNANCE retention
     #[arg(long)]
     pub no_bypass: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele key set STELEK7Q2M4XJ9TB3HWD --expires 2027-04-02
+  stele key set STELEK7Q2M4XJ9TB3HWD --expires 12h
+
+A key that has expired stays so: make another key. A retention officer's key gets no later end, since a new officer
+takes another officer's approval. Ends count by the later of the system clock and the compliance clock, so a system
+clock that is set back revives no key.")]
+pub struct Set {
+    pub id: String,
+    /// The key is void from then on: a date or moment in UTC, a duration from now on (30m, 12h, 90d, 8w, 1y), or
+    /// `never`
+    #[arg(long, value_name = "WHEN")]
+    pub expires: String,
 }

@@ -119,6 +119,7 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
                 bypass_governance: create.bypass_governance,
                 every_role: false,
                 officers_lost: create.officers_lost,
+                expires: create.expires,
             };
             let new = ask(site, call).await?;
             if json {
@@ -160,6 +161,14 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
             print!("{}", keys_table(vec![key]));
             Ok(())
         }
+        Key::Set(set) => {
+            let key = ask(site, calls::KeySet { id: set.id, expires: set.expires }).await?;
+            if json {
+                return print_json(&key);
+            }
+            print!("{}", keys_table(vec![key]));
+            Ok(())
+        }
         Key::Revoke { id } => {
             let done = ask(site, calls::KeyRevoke { id: id.clone() }).await?;
             if json {
@@ -180,6 +189,7 @@ fn keys_table(keys: Vec<calls::KeyView>) -> String {
         ("roles", Align::Left),
         ("may", Align::Left),
         ("created", Align::Left),
+        ("expires", Align::Left),
         ("revoked", Align::Left),
     ]);
     for key in keys {
@@ -190,6 +200,11 @@ fn keys_table(keys: Vec<calls::KeyView>) -> String {
             key.roles.join(", "),
             key.grants.iter().map(ToString::to_string).chain(bypass).collect::<Vec<_>>().join("; "),
             key.created,
+            match (key.expires, key.expired) {
+                (None, _) => "never".to_owned(),
+                (Some(at), false) => at,
+                (Some(at), true) => format!("{at} (expired)"),
+            },
             match key.pending {
                 true => "waits for approval".to_owned(),
                 false => key.revoked.unwrap_or_else(|| "no".to_owned()),

@@ -29,7 +29,7 @@ use stele_lab::live::target::{Opening, Ready, Target};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
 use stele_lab::report::{Side, called, chosen, rate_said, remark, sides};
 use stele_lab::workload::AccessSpec;
-use stele_lab::{abba, environment, sweep, workload};
+use stele_lab::{ab_test, environment, sweep, workload};
 use stele_papers::import::{self, Origin};
 
 use crate::cli::lab::{Compare, Lab, OriginArg, Run, Search, What};
@@ -152,7 +152,7 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
             .next("run the tenants on each target, and compare the results with `stele lab diff`"));
     }
     if let Some((_, blocks)) = &against {
-        cells = abba::expanded(&cells, *blocks, job.content()?.seed)?;
+        cells = ab_test::expanded(&cells, *blocks, job.content()?.seed)?;
     }
     if !job.tenant.is_empty() && against.is_none() {
         return tenants::run(json, what, job, cells).await;
@@ -285,12 +285,12 @@ fn measure_ready(
             opening.buffered = cell.buffered;
             open(targets, opening, progress, stop, readies)?;
         }
-        let side = abba::is_against(&cell.axes);
+        let side = ab_test::is_against(&cell.axes);
         let Some(ready) = readies.get(usize::from(side)) else {
             return Err(Failure::usage("nothing says what to measure"));
         };
         let found = sweep::cell(ready, number, cell, stop, watch)?;
-        let is_last = !cells.iter().skip(number + 1).any(|later| abba::is_against(&later.axes) == side);
+        let is_last = !cells.iter().skip(number + 1).any(|later| ab_test::is_against(&later.axes) == side);
         found.map(|found| read_back(ready, cell, found, is_last, progress, stop)).transpose()
     })?;
     let digest = match recorder.filter(|_| ended) {
@@ -298,7 +298,7 @@ fn measure_ready(
         None => None,
     };
     match head.against.is_some() {
-        true => show::compared(&abba::judged(&done), json)?,
+        true => show::compared(&ab_test::judged(&done), json)?,
         false => show::outcome(&done, json, what.out.as_deref(), digest.as_deref()),
     }
     match ended {

@@ -123,6 +123,7 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::archive::KeyCreate>(),
     entry::<api::archive::KeyList>(),
     entry::<api::archive::KeyNarrow>(),
+    entry::<api::archive::KeySet>(),
     entry::<api::archive::KeyRevoke>(),
     entry::<api::archive::KeyEscrow>(),
     entry::<api::archive::KeyCheck>(),

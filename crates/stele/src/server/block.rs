@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use stele_array::reactor::PoolServer;
 use stele_block::nbd::{Agreed, Handshake, Session, Step, Tls};
 use stele_block::{Directory, Peer};
-use stele_media::Guest;
+use stele_media::ReactorSession;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
@@ -23,6 +24,13 @@ pub use secure::acceptor;
 use super::handshakes::{HandshakeQueue, QueuePlace};
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+/// After this idle time the system probes a TCP peer; below, the interval and the number of probes without an answer
+/// after which the connection has ended.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_COUNT: u32 = 6;
+/// Longest time for sent data to stay unacknowledged: as long as all probes together.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// The values that every connection needs.
 #[derive(Clone)]
@@ -58,7 +66,7 @@ pub async fn serve_tcp(listener: TcpListener, service: Service) {
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
-                let _ = stream.set_nodelay(true);
+                tune(&stream);
                 let peer = tcp_peer(address);
                 let place = queue.enter(&peer.initiator());
                 let service = service.clone();
@@ -71,6 +79,22 @@ pub async fn serve_tcp(listener: TcpListener, service: Service) {
 
 pub(super) fn tcp_peer(address: SocketAddr) -> Peer {
     Peer { address: Some(address.ip().to_canonical()), name: address.to_string(), ..Peer::default() }
+}
+
+/// Sends answers at once. TCP asks an idle peer whether it is still there, so that a host that has lost its power, or a
+/// flow that a firewall has forgotten, does not hold its place for ever.
+pub(super) fn tune(stream: &TcpStream) {
+    let tuned = stream.set_nodelay(true).and_then(|()| {
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+        sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
+        sockopt::set_tcp_user_timeout(stream, UNACKNOWLEDGED_MAX.as_millis() as u32)?;
+        Ok(())
+    });
+    if let Err(error) = tuned {
+        tracing::warn!("a socket refuses its options: {error}");
+    }
 }
 
 pub(super) async fn pause(error: &std::io::Error) {
@@ -91,13 +115,14 @@ async fn greet<T, U>(
 {
     let name = peer.name.clone();
     let negotiated = place.hold(negotiate(stream, peer, &service));
-    let guest: std::io::Result<Box<dyn Guest>> = match tokio::time::timeout(HANDSHAKE_MAX, negotiated).await {
+    let session: std::io::Result<Box<dyn ReactorSession>> = match tokio::time::timeout(HANDSHAKE_MAX, negotiated).await
+    {
         Ok(Ok(Some(Greeted::Plain(stream, agreed)))) => {
-            settle(stream).map(|stream| -> Box<dyn Guest> { Box::new(Session::new(stream, *agreed)) })
+            settle(stream).map(|stream| -> Box<dyn ReactorSession> { Box::new(Session::new(stream, *agreed)) })
         }
         Ok(Ok(Some(Greeted::Secure(stream, agreed)))) => {
             let (stream, connection) = stream.into_inner();
-            settle(stream).map(|stream| -> Box<dyn Guest> {
+            settle(stream).map(|stream| -> Box<dyn ReactorSession> {
                 Box::new(Session::new(secure::Secure::new(stream, connection), *agreed))
             })
         }
@@ -105,8 +130,8 @@ async fn greet<T, U>(
         Ok(Err(error)) => Err(error),
         Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
     };
-    match guest {
-        Ok(guest) => service.pool.lodge(guest),
+    match session {
+        Ok(session) => service.pool.serve(session),
         Err(error) => tracing::debug!("no session with {name}: {error}"),
     }
 }
@@ -166,5 +191,23 @@ where
         if arrived == 0 {
             return Ok(Step::End);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_accepted_connection_notices_a_peer_that_has_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        tune(&stream);
+        assert!(stream.nodelay().unwrap() && sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEPALIVE_IDLE);
+        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), KEEPALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), KEEPALIVE_COUNT);
+        assert_eq!(u128::from(sockopt::tcp_user_timeout(&stream).unwrap()), UNACKNOWLEDGED_MAX.as_millis());
     }
 }

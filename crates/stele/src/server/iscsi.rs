@@ -12,17 +12,22 @@ use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use stele_array::reactor::PoolServer;
 use stele_block::Peer;
 use stele_block::iscsi::framing::Framing;
-use stele_block::iscsi::login::{LOGIN_DATA_MAX, Refused};
+use stele_block::iscsi::login::{LOGIN_DATA_MAX, Refusal, Refused};
+use stele_block::iscsi::node::Joined;
 use stele_block::iscsi::pdu::Frame;
 use stele_block::iscsi::{Agreed, Discovery, Login, Next, Node, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::block::{pause, tcp_peer};
+use super::block::{pause, tcp_peer, tune};
 use super::handshakes::HandshakeQueue;
 
 const LOGIN_MAX: Duration = Duration::from_secs(30);
+/// Longest wait of a login for the commands of the session whose place it takes; below, the interval between looks.
+/// After it the login is refused for now: initiators try again.
+const FORMER_MAX: Duration = Duration::from_secs(10);
+const FORMER_AGAIN: Duration = Duration::from_millis(5);
 
 #[derive(Clone)]
 pub struct Service {
@@ -78,7 +83,7 @@ pub async fn serve(listener: TcpListener, service: Service) {
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
-                let _ = stream.set_nodelay(true);
+                tune(&stream);
                 let (service, peer) = (service.clone(), tcp_peer(address));
                 let place = queue.enter(&peer.initiator());
                 tokio::spawn(async move {
@@ -124,7 +129,7 @@ async fn greet(stream: TcpStream, peer: Peer, service: &Service) -> std::io::Res
         Entered::Nowhere => Ok(()),
         Entered::Session(session) => {
             let Line { stream, framing } = line;
-            service.pool.lodge(Box::new(Session::new(*session, stream.into_std()?, framing.rest())));
+            service.pool.serve(Box::new(Session::new(*session, stream.into_std()?, framing.rest())));
             Ok(())
         }
         Entered::Discovery(agreed) => discover(&mut line, &agreed, &peer, &local, service).await,
@@ -133,7 +138,7 @@ async fn greet(stream: TcpStream, peer: Peer, service: &Service) -> std::io::Res
 
 enum Entered {
     Nowhere,
-    Session(Box<stele_block::iscsi::node::Joined>),
+    Session(Box<Joined>),
     Discovery(Box<Agreed>),
 }
 
@@ -152,7 +157,7 @@ async fn log_in(line: &mut Line, peer: &Peer, local: &str, service: &Service) ->
                     login.accept(1);
                     Some(Entered::Discovery(Box::new(agreed)))
                 } else {
-                    match service.node.join(agreed, peer, local.to_owned()) {
+                    match join(agreed, peer, local, service).await {
                         Ok(joined) => {
                             login.accept(joined.tsih);
                             Some(Entered::Session(Box::new(joined)))
@@ -173,6 +178,19 @@ async fn log_in(line: &mut Line, peer: &Peer, local: &str, service: &Service) ->
             return Ok(entered);
         }
     }
+}
+
+/// Takes a place in a session, and waits until no command of a session that it ended can reach the volume any more.
+async fn join(agreed: Agreed, peer: &Peer, local: &str, service: &Service) -> Result<Joined, Refusal> {
+    let joined = service.node.join(agreed, peer, local.to_owned())?;
+    let until = Instant::now() + FORMER_MAX;
+    while !joined.may_begin() {
+        if Instant::now() >= until {
+            return Err(Refusal::UNAVAILABLE);
+        }
+        tokio::time::sleep(FORMER_AGAIN).await;
+    }
+    Ok(joined)
 }
 
 async fn discover(

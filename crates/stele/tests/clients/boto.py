@@ -281,8 +281,8 @@ def keys_are_checked():
 
 @check
 def what_comes_later_says_so():
-    refused("NotImplemented", s3.put_bucket_cors, Bucket="plain", CORSConfiguration={"CORSRules": [{"AllowedMethods": ["GET"], "AllowedOrigins": ["*"]}]})
-    refused("NotImplemented", s3.put_bucket_policy, Bucket="plain", Policy="{}")
+    refused("NotImplemented", s3.put_bucket_website, Bucket="plain", WebsiteConfiguration={"IndexDocument": {"Suffix": "index.html"}})
+    refused("NotImplemented", s3.put_bucket_notification_configuration, Bucket="plain", NotificationConfiguration={})
 
 
 @check

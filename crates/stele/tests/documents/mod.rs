@@ -97,13 +97,24 @@ fn parts(page: &Path, text: &str) -> (Vec<Part>, usize) {
     (parts, left_out)
 }
 
-/// A line in the form used for comparison: without the values of numbers, identities and units, and with single blanks.
+/// The days and months as HTTP dates name them.
+const DATES: [&str; 19] = [
+    "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
+    "Oct", "Nov", "Dec",
+];
+
+/// A line in the form used for comparison: without the values of numbers, dates, identities and units, and with single
+/// blanks.
 fn likeness(line: &str) -> String {
     let mut words = Vec::new();
     for word in line.split_whitespace() {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         if ["B", "KiB", "MiB", "GiB", "TiB", "ns", "us", "ms", "s", "min", "h"].contains(&bare) {
             words.push("unit".to_owned());
+            continue;
+        }
+        if DATES.contains(&bare) {
+            words.push("date".to_owned());
             continue;
         }
         // A text too wide for its column has lost its middle.
@@ -370,6 +381,7 @@ fn what_is_shown_is_compared() {
         ("a", "a\nb", false),
         ("key STELEJK4BYKL2SX7LP33", "key STELEK7Q2M4XJ9TB3HWD", true),
         ("drive 3 is gone", "drive 3 is here", false),
+        ("at Sun, 29 Nov 2026 03:20:56 GMT", "at Tue, 1 Dec 2026 00:04:28 GMT", true),
     ] {
         assert_eq!(fits(&lines(shown), &lines(printed)), good, "{shown} | {printed}");
     }

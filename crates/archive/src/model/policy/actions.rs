@@ -83,6 +83,9 @@ const DENIED_ONLY: [&str; 19] = [
     "PutReplicationConfiguration",
 ];
 
+/// Actions on no bucket. No policy of a bucket can speak of them.
+const OF_NO_BUCKET: &str = "ListAllMyBuckets";
+
 /// What a policy that allows an action gives. None: nothing, since it can only deny it.
 pub(super) fn gift(action: &str) -> Option<Gift> {
     GIVEN.iter().find(|(name, _)| *name == action).map(|(_, gift)| *gift)
@@ -90,17 +93,11 @@ pub(super) fn gift(action: &str) -> Option<Gift> {
 
 /// Reads the pattern of an action, which matches some action of S3. `allows`: and one that a policy can allow.
 pub(super) fn parse(text: &str, allows: bool) -> Result<Pattern, String> {
-    if text == "*" {
-        return Pattern::parse("s3:*", true);
-    }
-    if !text.get(..3).is_some_and(|service| service.eq_ignore_ascii_case("s3:")) {
-        return Err(format!("`{text}` is no action of S3; it begins with `s3:`"));
-    }
-    let pattern = Pattern::parse(&text.to_ascii_lowercase(), true)?;
+    let pattern = pattern(text)?;
     let matches = |name: &str| pattern.matches(&format!("s3:{name}"), &Facts::default());
     let given = GIVEN.iter().any(|(name, _)| matches(name));
     if !given && !DENIED_ONLY.iter().any(|name| matches(name)) {
-        return Err(format!("Policy has invalid action: `{text}` matches no action that this store has"));
+        return Err(unknown(text));
     }
     if allows && !given {
         return Err(format!(
@@ -108,4 +105,28 @@ pub(super) fn parse(text: &str, allows: bool) -> Result<Pattern, String> {
         ));
     }
     Ok(pattern)
+}
+
+/// As `parse`, for the policy of a session, which can name every action.
+pub(super) fn parse_of_session(text: &str) -> Result<Pattern, String> {
+    let pattern = pattern(text)?;
+    let matches = |name: &str| pattern.matches(&format!("s3:{name}"), &Facts::default());
+    match GIVEN.iter().map(|(name, _)| *name).chain(DENIED_ONLY).chain([OF_NO_BUCKET]).any(matches) {
+        true => Ok(pattern),
+        false => Err(unknown(text)),
+    }
+}
+
+fn pattern(text: &str) -> Result<Pattern, String> {
+    if text == "*" {
+        return Pattern::parse("s3:*", true);
+    }
+    if !text.get(..3).is_some_and(|service| service.eq_ignore_ascii_case("s3:")) {
+        return Err(format!("`{text}` is no action of S3; it begins with `s3:`"));
+    }
+    Pattern::parse(&text.to_ascii_lowercase(), true)
+}
+
+fn unknown(text: &str) -> String {
+    format!("Policy has invalid action: `{text}` matches no action that this store has")
 }

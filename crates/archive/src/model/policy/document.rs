@@ -79,13 +79,30 @@ impl Policy {
             return Err(format!("a policy has at most {POLICY_BYTES_MAX} bytes, this one has {}", document.len()));
         }
         let json: Json = serde_json::from_str(document).map_err(|error| format!("it is not JSON: {error}"))?;
-        read(bucket, json)
+        read(Scope::Bucket(bucket), json)
+    }
+
+    /// Parses the policy of a session, which speaks of any buckets and names no principals. It can allow every action,
+    /// since it gives none: it limits what the session's access key may do.
+    pub fn parse_session(document: &str) -> Result<Policy, String> {
+        if document.len() > POLICY_BYTES_MAX {
+            return Err(format!("a policy has at most {POLICY_BYTES_MAX} bytes, this one has {}", document.len()));
+        }
+        let json: Json = serde_json::from_str(document).map_err(|error| format!("it is not JSON: {error}"))?;
+        read(Scope::Session, json)
     }
 }
 
 type Read<T> = Result<T, String>;
 
-fn read(bucket: &str, json: Json) -> Read<Policy> {
+/// What a policy is of.
+#[derive(Clone, Copy)]
+enum Scope<'b> {
+    Bucket(&'b str),
+    Session,
+}
+
+fn read(scope: Scope<'_>, json: Json) -> Read<Policy> {
     let mut members = object(json, "the policy")?;
     match members.remove("Version").map(|version| text(version, "Version")).transpose()? {
         Some(version) if !VERSIONS.contains(&version.as_str()) => {
@@ -104,7 +121,7 @@ fn read(bucket: &str, json: Json) -> Read<Policy> {
     if statements.is_empty() || statements.len() > STATEMENTS_MAX {
         return Err(format!("a policy has 1 to {STATEMENTS_MAX} statements, not {}", statements.len()));
     }
-    let statements: Vec<Statement> = statements.into_iter().map(|json| statement(bucket, json)).collect::<Read<_>>()?;
+    let statements: Vec<Statement> = statements.into_iter().map(|json| statement(scope, json)).collect::<Read<_>>()?;
     let mut ids = BTreeSet::new();
     for id in statements.iter().filter_map(|statement| statement.id.as_ref()) {
         if !ids.insert(id) {
@@ -114,7 +131,7 @@ fn read(bucket: &str, json: Json) -> Read<Policy> {
     Ok(Policy { statements })
 }
 
-fn statement(bucket: &str, json: Json) -> Read<Statement> {
+fn statement(scope: Scope<'_>, json: Json) -> Read<Statement> {
     let mut members = object(json, "a statement")?;
     let id = members.remove("Sid").map(|id| text(id, "Sid")).transpose()?.filter(|id| !id.is_empty());
     let effect = text(members.remove("Effect").ok_or("Missing required field Effect")?, "Effect")?;
@@ -123,7 +140,37 @@ fn statement(bucket: &str, json: Json) -> Read<Statement> {
         "Deny" => false,
         other => return Err(format!("Invalid effect: {other}; it is Allow or Deny")),
     };
-    let principals = match either(&mut members, "Principal", "NotPrincipal")? {
+    let named = members.contains_key("Principal") || members.contains_key("NotPrincipal");
+    let principals = match scope {
+        Scope::Session if named => return Err("the policy of a session names no principals".into()),
+        Scope::Session => Principals::Everyone,
+        Scope::Bucket(_) => principals_of(&mut members, allows)?,
+    };
+    let (list, except) = either(&mut members, "Action", "NotAction")?;
+    let patterns = texts(list, "Action")?;
+    let patterns = match scope {
+        Scope::Session => patterns.iter().map(|text| actions::parse_of_session(text)).collect::<Read<_>>()?,
+        Scope::Bucket(_) => patterns.iter().map(|text| actions::parse(text, allows && !except)).collect::<Read<_>>()?,
+    };
+    let actions = Selection { except, patterns };
+    let (list, except) = either(&mut members, "Resource", "NotResource")?;
+    let patterns = texts(list, "Resource")?;
+    let patterns = match scope {
+        Scope::Session => patterns.iter().map(|text| resource_of_session(text)).collect::<Read<_>>()?,
+        Scope::Bucket(bucket) => patterns.iter().map(|text| resource(bucket, text)).collect::<Read<_>>()?,
+    };
+    let resources = Selection { except, patterns };
+    let conditions = match members.remove("Condition") {
+        Some(json) => conditions(json)?,
+        None => Vec::new(),
+    };
+    none_left(&members, "a statement")?;
+    Ok(Statement { id, allows, principals, actions, resources, conditions })
+}
+
+/// The principals of a statement in the policy of a bucket.
+fn principals_of(members: &mut BTreeMap<String, Json>, allows: bool) -> Read<Principals> {
+    Ok(match either(members, "Principal", "NotPrincipal")? {
         (json, false) => principals(json)?,
         (_, true) if allows => {
             return Err("NotPrincipal with Allow would allow everyone else; name who is allowed".into());
@@ -132,21 +179,7 @@ fn statement(bucket: &str, json: Json) -> Read<Statement> {
             Principals::Keys(keys) => Principals::AllBut(keys),
             _ => return Err("NotPrincipal names access keys, not everyone".into()),
         },
-    };
-    let (list, except) = either(&mut members, "Action", "NotAction")?;
-    let patterns = texts(list, "Action")?;
-    let patterns = patterns.iter().map(|text| actions::parse(text, allows && !except)).collect::<Read<_>>()?;
-    let actions = Selection { except, patterns };
-    let (list, except) = either(&mut members, "Resource", "NotResource")?;
-    let patterns = texts(list, "Resource")?;
-    let patterns = patterns.iter().map(|text| resource(bucket, text)).collect::<Read<_>>()?;
-    let resources = Selection { except, patterns };
-    let conditions = match members.remove("Condition") {
-        Some(json) => conditions(json)?,
-        None => Vec::new(),
-    };
-    none_left(&members, "a statement")?;
-    Ok(Statement { id, allows, principals, actions, resources, conditions })
+    })
 }
 
 /// The member with one of two names, and whether it is the second.
@@ -194,6 +227,13 @@ fn resource(bucket: &str, text: &str) -> Read<Pattern> {
     let own = path.strip_prefix(bucket).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '*']));
     if !own && path != "*" && path != "*/*" {
         return Err(invalid());
+    }
+    Pattern::parse(text, false)
+}
+
+fn resource_of_session(text: &str) -> Read<Pattern> {
+    if text != "*" && !text.starts_with("arn:aws:s3:::") {
+        return Err(format!("Policy has invalid resource: `{text}` is neither `*` nor begins with arn:aws:s3:::"));
     }
     Pattern::parse(text, false)
 }

@@ -7,6 +7,7 @@ use stele_catalog::{Snapshot, Transaction};
 
 use super::PART_SIZE_MIN;
 use crate::audit::Event;
+use crate::changes::compensation::Noting;
 use crate::model::action::Action;
 use crate::model::bucket::check_key;
 use crate::model::checksum::{Algorithm, Checksum, ChecksumKind, composite, composite_blake3, composite_etag, joined};
@@ -21,10 +22,11 @@ use crate::record::class::ClassMark;
 use crate::record::content::{Content, Layout, LayoutPart, Place};
 use crate::record::part::PartRow;
 use crate::record::upload::UploadRow;
-use crate::record::version::VersionRow;
+use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{PARTS, UPLOADS, keys};
 use crate::retention::rules::initial_retention;
 use crate::state::buckets::Bucket;
+use crate::state::compensations::NoteSubject;
 use crate::store::alongside::Placement;
 use crate::store::lease::Lease;
 use crate::store::uploads::Upload;
@@ -152,7 +154,9 @@ impl Archive {
             left: rows.into_values().map(|row| (row.stream, row.note)).collect(),
             alongside: placement.as_ref().map(|placement| Arc::clone(&placement.alongside)),
         };
-        install.plain(store, row, Some(&layout), lease, transaction).await
+        let upload = VersionRef { bucket: bucket.number, key: request.key.clone(), number: upload.number };
+        let noting = Noting::new(store, NoteSubject::Upload(upload));
+        noting.ended(install.plain(store, row, Some(&layout), lease, transaction).await).await
     }
 }
 

@@ -68,7 +68,8 @@ impl Archive {
                 Some(VersionId::Number(number, _)) => {
                     listing.skip_to(keys::upload(bucket.number, marker, number.saturating_add(1)));
                 }
-                _ => listing.skip_key(marker),
+                // The marker may be a common prefix, which ended the page before.
+                _ => listing.skip_marker(marker),
             }
         }
         let mut last: Option<(String, Option<String>)> = None;

@@ -215,7 +215,7 @@ fn an_atomic_write_is_asked_for_as_one_or_refused() {
 }
 
 /// The parameter list of a copy between units by their names: segments as (from, to, at, at, blocks).
-fn copy_list(names: &[[u8; 8]], segments: &[(u16, u16, u64, u64, u16)]) -> Vec<u8> {
+pub(super) fn copy_list(names: &[[u8; 8]], segments: &[(u16, u16, u64, u64, u16)]) -> Vec<u8> {
     let mut list =
         [1, 0, 0, names.len() as u8 * 32, 0, 0, 0, 0, 0, 0, 0, segments.len() as u8 * 28, 0, 0, 0, 0].to_vec();
     for name in names {

@@ -28,9 +28,9 @@ fn refused(login: &mut Login, next: Next) -> (u8, u8) {
 
 const NAMES: [(&str, &str); 2] = [("InitiatorName", "iqn.a:b"), ("TargetName", TARGET)];
 
-fn guarded(mutual: bool) -> OneDoor {
+fn guarded(mutual: bool) -> OneTarget {
     let own = Credentials { user: "stele".into(), secret: "the other secret".into() };
-    OneDoor(Door {
+    OneTarget(LoginRules {
         chap: Some(Credentials { user: "host".into(), secret: "a long secret".into() }),
         mutual: mutual.then_some(own),
     })
@@ -52,7 +52,7 @@ fn an_open_target_is_entered_in_one_exchange_with_the_terms_agreed_on() {
         ("ErrorRecoveryLevel", "2"),
         ("X-unheard-of", "1"),
     ];
-    assert!(matches!(login.receive(request(1, Some(3), &keys), &OneDoor(Door::default())), Next::Join));
+    assert!(matches!(login.receive(request(1, Some(3), &keys), &OneTarget(LoginRules::default())), Next::Join));
     let agreed = login.agreed();
     assert!(agreed.parameters.header_digest && !agreed.parameters.data_digest && !agreed.parameters.initial_r2t);
     assert_eq!(agreed.parameters.their_data_max, 131_072);
@@ -71,11 +71,11 @@ fn a_guarded_target_is_entered_with_its_secret_alone_by_every_algorithm() {
         [("5", chap::Algorithm::Md5), ("6,5", chap::Algorithm::Sha1), ("5,7", chap::Algorithm::Sha256)]
     {
         for (secret, mutual, enters) in [("a long secret", true, true), ("a wrong secret", false, false)] {
-            let (mut login, doors) = (Login::new([9; 32]), guarded(true));
+            let (mut login, targets) = (Login::new([9; 32]), guarded(true));
             let first = [NAMES[0], NAMES[1], ("AuthMethod", "CHAP,None")];
-            assert!(matches!(login.receive(request(0, Some(1), &first), &doors), Next::Continue));
+            assert!(matches!(login.receive(request(0, Some(1), &first), &targets), Next::Continue));
             assert_eq!(value(&answer(&mut login).1, "AuthMethod").as_deref(), Some("CHAP"));
-            assert!(matches!(login.receive(request(0, Some(1), &[("CHAP_A", offered)]), &doors), Next::Continue));
+            assert!(matches!(login.receive(request(0, Some(1), &[("CHAP_A", offered)]), &targets), Next::Continue));
             let (header, pairs) = answer(&mut login);
             assert_eq!(header.flags() & 0x80, 0, "nobody is let on before the answer");
             let challenge = text::binary(&value(&pairs, "CHAP_C").unwrap()).unwrap();
@@ -85,7 +85,7 @@ fn a_guarded_target_is_entered_with_its_secret_alone_by_every_algorithm() {
             if mutual {
                 keys.extend([("CHAP_I", "5"), ("CHAP_C", "0x0102030405060708")]);
             }
-            let next = login.receive(request(0, Some(1), &keys), &doors);
+            let next = login.receive(request(0, Some(1), &keys), &targets);
             if !enters {
                 assert_eq!(refused(&mut login, next), (2, 1));
                 continue;
@@ -94,19 +94,19 @@ fn a_guarded_target_is_entered_with_its_secret_alone_by_every_algorithm() {
             assert_eq!(header.flags(), 0x81);
             let proof = text::binary(&value(&pairs, "CHAP_R").unwrap()).unwrap();
             assert_eq!(proof, algorithm.respond(5, "the other secret", &[1, 2, 3, 4, 5, 6, 7, 8]));
-            assert!(matches!(login.receive(request(1, Some(3), &[]), &doors), Next::Join));
+            assert!(matches!(login.receive(request(1, Some(3), &[]), &targets), Next::Join));
         }
     }
 }
 
 #[test]
 fn nobody_gets_around_the_secret() {
-    let check = |what: &str, doors: &OneDoor, requests: Vec<Frame>, expected: (u8, u8)| {
+    let check = |what: &str, targets: &OneTarget, requests: Vec<Frame>, expected: (u8, u8)| {
         let mut login = Login::new([9; 32]);
         let mut last = None;
         for frame in requests {
             login.out.take();
-            last = Some(login.receive(frame, doors));
+            last = Some(login.receive(frame, targets));
         }
         assert_eq!(refused(&mut login, last.unwrap()), expected, "{what}");
     };
@@ -130,21 +130,21 @@ fn nobody_gets_around_the_secret() {
     check("by another name", &guarded, vec![request(1, Some(3), &[NAMES[0], ("TargetName", "iqn.x:y")])], (2, 3));
     check("namelessly", &guarded, vec![request(1, Some(3), &[NAMES[1]])], (2, 7));
     check("with nonsense", &guarded, vec![request(1, Some(3), &[NAMES[0], NAMES[1], ("MaxBurstLength", "x")])], (2, 1));
-    let open = OneDoor(Door::default());
+    let open = OneTarget(LoginRules::default());
     let keys = [NAMES[0], NAMES[1], ("MaxBurstLength", "x")];
     check("on impossible terms", &open, vec![request(1, Some(3), &keys)], (2, 0));
 }
 
 #[test]
 fn our_own_challenge_sent_back_is_not_answered() {
-    let (mut login, doors) = (Login::new([9; 32]), guarded(true));
-    login.receive(request(0, None, &[NAMES[0], NAMES[1], ("AuthMethod", "CHAP")]), &doors);
-    login.receive(request(0, None, &[("CHAP_A", "5")]), &doors);
+    let (mut login, targets) = (Login::new([9; 32]), guarded(true));
+    login.receive(request(0, None, &[NAMES[0], NAMES[1], ("AuthMethod", "CHAP")]), &targets);
+    login.receive(request(0, None, &[("CHAP_A", "5")]), &targets);
     login.out.take();
     let response = text::hexadecimal(&chap::Algorithm::Md5.respond(9, "a long secret", &[9; 32]));
     let mirrored = text::hexadecimal(&[9; 32]);
     let keys = [("CHAP_N", "host"), ("CHAP_R", &*response), ("CHAP_I", "9"), ("CHAP_C", &*mirrored)];
-    let next = login.receive(request(0, Some(1), &keys), &doors);
+    let next = login.receive(request(0, Some(1), &keys), &targets);
     assert_eq!(refused(&mut login, next), (2, 1));
 }
 

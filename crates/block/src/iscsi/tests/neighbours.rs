@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use stele_media::MediaError;
-
 use super::*;
 use crate::iscsi::node::{Joined, Kept};
 use crate::scsi::{Port, naa};
@@ -27,40 +25,62 @@ impl Keeper for Names {
     }
 }
 
+fn agreed(initiator: &str, target: &str, parameters: parameters::Parameters) -> Agreed {
+    Agreed {
+        initiator: initiator.to_owned(),
+        isid: [1; 6],
+        target: Some(format!("iqn.a:{target}")),
+        tsih: 0,
+        cid: 0,
+        command_number: 1,
+        status_number: 1,
+        parameters,
+    }
+}
+
 /// Targets `iqn.a:NAME`, each with a volume of that name.
-struct Site {
-    directory: Directory,
-    node: Arc<Node>,
+pub(super) struct Site {
+    pub directory: Directory,
+    pub node: Arc<Node>,
 }
 
 impl Site {
-    fn new() -> Site {
+    pub fn new() -> Site {
         let directory = Directory::default();
         let node = Arc::new(Node::new(directory.clone(), Arc::new(Names)));
         Site { directory, node }
     }
 
-    fn serve(&self, name: &str, change: impl FnOnce(&mut Export)) {
+    pub fn serve(&self, name: &str, change: impl FnOnce(&mut Export)) -> Volume {
         let mut export =
             Export { protocol: Protocol::Iscsi, volume: name.to_owned(), ..export(&format!("iqn.a:{name}")) };
         change(&mut export);
         let drive = MemoryDrive::with_block(Bytes(BLOCKS * BLOCK), Bytes(BLOCK));
-        self.directory.serve(export, Volume::new(drive).handle(), Limits::default());
+        let volume = Volume::new(drive);
+        self.directory.serve(export, volume.handle(), Limits::default());
+        volume
     }
 
     /// The state after a successful login.
-    fn log_in(&self, initiator: &str, target: &str) -> Joined {
-        let agreed = Agreed {
-            initiator: initiator.to_owned(),
-            isid: [1; 6],
-            target: Some(format!("iqn.a:{target}")),
-            tsih: 0,
-            cid: 0,
-            command_number: 1,
-            status_number: 1,
-            parameters: parameters::Parameters::default(),
-        };
-        self.node.join(agreed, &Peer::default(), "127.0.0.1:3260".to_owned()).expect("the target lets it in")
+    pub fn log_in(&self, initiator: &str, target: &str) -> Joined {
+        self.log_in_with(initiator, target, parameters::Parameters::default()).expect("the target lets it in")
+    }
+
+    pub fn log_in_with(
+        &self,
+        initiator: &str,
+        target: &str,
+        parameters: parameters::Parameters,
+    ) -> Result<Joined, Refusal> {
+        let agreed = agreed(initiator, target, parameters);
+        self.node.join(agreed, &Peer::default(), "127.0.0.1:3260".to_owned())
+    }
+
+    /// A login to `a` from another address.
+    pub fn log_in_by(&self, address: &str) -> Joined {
+        let peer = Peer { address: Some(address.parse().unwrap()), ..Peer::default() };
+        let agreed = agreed(address, "a", parameters::Parameters::default());
+        self.node.join(agreed, &peer, "127.0.0.1:3260".to_owned()).expect("the target lets it in")
     }
 
     /// Returns readable and writable, if it is reached from `here`.

@@ -43,7 +43,9 @@ fn a_session_that_is_begun_anew_ends_the_old_one_and_what_it_held() {
     let new = bench.connect("iqn.a:one", 0, 0).unwrap();
     bench.gather();
     assert!(bench.connections[&old.serial].is_closing() && !bench.connections[&old.serial].is_over());
+    assert!(!bench.connections[&new.serial].may_begin(&bench.shared), "an old command is with the drive");
     bench.settle();
+    assert!(bench.connections[&new.serial].may_begin(&bench.shared));
     assert!(bench.connections[&old.serial].is_over());
     assert_eq!(bench.command(other, &mut 1, &[0; 6], None, 0).0, 0, "no longer reserved");
     let (status, data) = bench.command(new, &mut 0, &[0; 6], None, 0);

@@ -16,11 +16,11 @@ fn a_peer_that_takes_no_replies_is_not_read_from_and_then_given_up() {
     }
     let asked = stage.volume.asked().len();
     assert!(asked < 20, "{asked} MiB are held for a peer that takes nothing");
-    assert!(!client.turn().leave);
+    assert!(!client.turn().end);
     client.now = client.now + Duration::from_secs(119);
-    assert!(!client.turn().leave);
+    assert!(!client.turn().end);
     client.now = client.now + Duration::from_secs(2);
-    assert!(client.turn().leave);
+    assert!(client.turn().end);
     assert!(!stage.target.is_used());
 }
 
@@ -55,7 +55,7 @@ fn a_peer_that_is_slow_but_alive_is_served_to_the_end() {
     let mut taken = 0;
     let mut bytes = [0; 4096];
     while taken < 8 * ((256 << 10) + 16) {
-        assert!(!client.turn().leave);
+        assert!(!client.turn().end);
         if let Ok(count) = client.pipe.read(&mut bytes) {
             taken += count;
         }
@@ -69,10 +69,10 @@ fn a_payload_that_stops_arriving_ends_the_session_and_gives_its_room_back() {
     let mut client = stage.client(Form::Simple, 1 << 20);
     client.ask(0, WRITE, 1, 0, 1 << 20);
     client.send(&[1; 1000]);
-    assert!(!client.turn().leave);
+    assert!(!client.turn().end);
     assert_eq!(client.turn().at, Some(client.now + Duration::from_secs(120)));
     client.now = client.now + Duration::from_secs(121);
-    assert!(client.turn().leave);
+    assert!(client.turn().end);
     assert!(stage.volume.asked().is_empty(), "half a write is none");
 }
 
@@ -81,7 +81,7 @@ fn an_idle_connection_may_stay_idle() {
     let stage = Stage::new();
     let mut client = stage.client(Form::Simple, 1 << 20);
     client.now = client.now + Duration::from_secs(1_000_000);
-    assert_eq!(client.turn(), Wish { read: true, ..Wish::default() });
+    assert_eq!(client.turn(), Interest { read: true, ..Interest::default() });
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_peer_that_disappears_takes_nothing_with_it() {
     let Client { session, pipe, now, .. } = client;
     drop(pipe);
     let mut session = session.unwrap();
-    while !session.turn(now).leave {
+    while !session.turn(now).end {
         stage.volume.let_go();
     }
     drop(session);
@@ -105,12 +105,55 @@ fn a_peer_that_disappears_takes_nothing_with_it() {
 }
 
 #[test]
+fn a_broken_session_keeps_its_memory_until_its_writes_are_done() {
+    let limits = Limits { volume_bytes: 4 << 20, ..Limits::default() };
+    let stage = Stage::of(export("vm"), MemoryDrive::new(Bytes(SIZE)), limits);
+    stage.volume.with(|state| state.hold = true);
+    let mut client = stage.client(Form::Simple, 1 << 20);
+    for number in 0..4 {
+        client.ask(0, WRITE, number, 0, 1 << 20);
+        client.send(&vec![1; 1 << 20]);
+    }
+    for _ in 0..12 {
+        client.turn();
+    }
+    client.send(&[0xee; 64]);
+    client.turn();
+    for _ in 0..3 {
+        let interest = client.turn();
+        assert!(!interest.end && !interest.read && !interest.write && !interest.again);
+    }
+    let mut second = stage.client(Form::Simple, 1 << 20);
+    second.ask(0, READ, 1, 0, 4096);
+    second.turn();
+    assert_eq!(stage.volume.asked().len(), 4, "the first session's writes hold the memory");
+    stage.volume.let_go();
+    assert!(client.turn().end);
+    assert_eq!(second.reply(4096).errno, 0);
+}
+
+#[test]
+fn a_broken_session_does_not_try_again_what_the_volume_did_not_take() {
+    let stage = Stage::new();
+    let full = || stele_media::MediaError::new(stele_media::MediaFault::Retry, "full");
+    stage.volume.with(|state| state.failures.extend([full(), full()]));
+    let mut client = stage.client(Form::Simple, 1 << 20);
+    client.ask(0, WRITE, 1, 0, 4096);
+    client.send(&[5; 4096]);
+    client.turn();
+    client.turn();
+    client.send(&[0xee; 64]);
+    assert!(client.turn().end);
+    assert_eq!(stage.volume.asked().len(), 1);
+}
+
+#[test]
 fn what_is_no_request_ends_the_session() {
     for form in [Form::Simple, Form::Structured, Form::Extended] {
         let stage = Stage::new();
         let mut client = stage.client(form, 1 << 20);
         client.send(b"GET / HTTP/1.1\r\n\r\n");
-        assert!(client.turn().leave);
+        assert!(client.turn().end);
     }
 }
 

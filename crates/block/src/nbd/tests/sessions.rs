@@ -240,7 +240,7 @@ fn a_goodbye_is_said_after_everything_is_answered() {
     client.ask(0, READ, 1, 0, 4096);
     client.ask(0, DISC, 2, 0, 0);
     client.ask(0, READ, 3, 0, 4096);
-    assert!(!client.turn().leave);
+    assert!(!client.turn().end);
     stage.volume.let_go();
     assert_eq!(client.replies(|_| 4096).len(), 1);
     assert!(client.session.is_none());
@@ -256,7 +256,7 @@ fn an_export_taken_away_ends_its_connections_after_what_is_under_way() {
     client.turn();
     stage.directory.withdraw(crate::Protocol::Nbd, "vm");
     client.ask(0, READ, 2, 0, 4096);
-    assert!(!client.turn().leave);
+    assert!(!client.turn().end);
     stage.volume.let_go();
     assert_eq!(client.replies(|_| 4096).len(), 1);
     assert!(client.session.is_none());
@@ -270,4 +270,24 @@ fn every_chosen_context_is_asked_about_with_its_snapshot_and_answered_once() {
     client.ask(0, STATUS, 1, 0, 8192);
     assert_eq!(client.reply(0).runs, [(8192, 3), (8192, 0), (8192, 0)], "a hole, and nothing changed");
     assert_eq!(stage.volume.asked(), ["extents 0+8192", "extents 0+8192 since 7", "extents 0+8192 since 7"]);
+}
+
+#[test]
+fn a_long_zeroing_or_trim_is_carried_out_in_spans() {
+    let span = 256 << 20;
+    let long = 2 * span + 4096;
+    let check = |command: u16, flags: u16, expected: &[String]| {
+        let stage = Stage::of(export("vm"), MemoryDrive::new(Bytes(1 << 30)), Limits::default());
+        let mut client = stage.client(Form::Simple, 1 << 20);
+        client.ask(flags, command, 1, 8192, long);
+        assert_eq!(client.reply(0).errno, 0);
+        assert_eq!(stage.volume.asked(), expected);
+    };
+    let spans = |name: &str| {
+        let at = |number: u64| 8192 + number * span;
+        [(at(0), span), (at(1), span), (at(2), 4096)].map(|(at, length)| format!("{name} {at}+{length}")).to_vec()
+    };
+    check(ZERO, 0, &spans("zero"));
+    check(TRIM, 0, &spans("discard"));
+    check(ZERO, wire::cmd_flag::FUA, &[spans("zero"), vec!["flush".to_owned()]].concat());
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use stele_archive::{Access, AccessKeyInfo, Grant, Rights, Role};
+use stele_archive::{Access, AccessKeyInfo, Grant, KeyLife, Rights, Role};
 
 use super::{ACCESSES, name_of, named};
+use crate::api::matters::date;
 use crate::api::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
@@ -40,6 +41,11 @@ pub struct KeyView {
     /// Not valid until an officer approves it.
     #[serde(default)]
     pub pending: bool,
+    /// The key is void from then on.
+    #[serde(default)]
+    pub expires: Option<String>,
+    #[serde(default)]
+    pub expired: bool,
 }
 
 impl From<AccessKeyInfo> for KeyView {
@@ -62,6 +68,8 @@ impl From<AccessKeyInfo> for KeyView {
             created: info.created.to_string(),
             revoked: info.revoked.map(|at| at.to_string()),
             pending: info.pending,
+            expires: info.expires.map(|at| at.to_string()),
+            expired: info.expired,
         }
     }
 }
@@ -88,6 +96,9 @@ pub struct KeyCreate {
     /// A retention officer made when no officer is left to approve one.
     #[serde(default)]
     pub officers_lost: bool,
+    /// A date, a moment or a duration; None: without an end.
+    #[serde(default)]
+    pub expires: Option<String>,
 }
 
 /// A new key. This is the only time that its secret is shown.
@@ -135,13 +146,18 @@ impl Call for KeyCreate {
     type Answer = NewKeyView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<NewKeyView> {
         let (archive, caller) = (node.archive()?, actor.caller());
+        let life = self.expires.as_deref().map_or(Ok(KeyLife::Endless), life)?;
         let key = match self.officers_lost {
+            true if self.expires.is_some() => {
+                return Err(Failure::usage("an officer's key that replaces lost ones takes no end")
+                    .next("leave out --expires; `stele key set` sets an end once the key is valid"));
+            }
             true if self.roles != ["retention-officer"] => {
                 return Err(Failure::usage("--officers-lost makes a retention officer")
                     .next("give --role retention-officer and no other, or leave it out"));
             }
             true => archive.create_officer_after_loss(&caller, &self.name).await?,
-            false => archive.create_access_key(&caller, &self.name, self.rights()?).await?,
+            false => archive.create_expiring_access_key(&caller, &self.name, self.rights()?, life).await?,
         };
         Ok(NewKeyView { access_key: key.id, secret_key: key.secret.to_string(), awaits: key.awaits })
     }
@@ -222,6 +238,42 @@ impl Call for KeyNarrow {
         let key = keys.into_iter().find(|key| key.id == self.id && key.revoked.is_none()).ok_or_else(missing)?;
         let left = self.of(&key.rights)?;
         Ok(archive.narrow_access_key(&caller, &self.id, left).await?.into())
+    }
+}
+
+/// A life of a key as the command line states it: a date, a moment, a duration such as `90d`, or `never`.
+fn life(text: &str) -> Outcome<KeyLife> {
+    const UNITS: [(char, u64); 5] = [('m', 60), ('h', 3600), ('d', 86_400), ('w', 7 * 86_400), ('y', 365 * 86_400)];
+    if text == "never" {
+        return Ok(KeyLife::Endless);
+    }
+    let unit = UNITS.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, *seconds)));
+    if let Some((number, seconds)) = unit
+        && let Ok(number) = number.parse::<u64>()
+    {
+        return Ok(KeyLife::For(number.saturating_mul(seconds).saturating_mul(1000)));
+    }
+    let until = date(text).map_err(|_| {
+        Failure::usage(format!("'{text}' is neither a date nor a duration"))
+            .next("write 2027-04-02 or 2027-04-02T12:00:00Z, in UTC, or 30m, 12h, 90d, 8w or 1y")
+    })?;
+    Ok(KeyLife::Until(until))
+}
+
+/// The new end of a key.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KeySet {
+    pub id: String,
+    /// A date, a moment, a duration from now on, or `never`.
+    pub expires: String,
+}
+
+impl Call for KeySet {
+    const NAME: &'static str = "key/set";
+    type Answer = KeyView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<KeyView> {
+        let life = life(&self.expires)?;
+        Ok(node.archive()?.set_key_life(&actor.caller(), &self.id, life).await?.into())
     }
 }
 

@@ -36,6 +36,8 @@ use crate::failure::{Failure, Outcome};
 const TEXT_MAX: u64 = 8 << 20;
 /// Objects that prune hides if it cannot remove them.
 const HIDDEN: [Folder; 3] = [Folder::Sessions, Folder::Epochs, Folder::Damaged];
+/// Versions of one object that a removal takes away.
+const VERSIONS_MAX: usize = 10_000;
 /// Connections that are kept.
 const KEPT_MAX: usize = 16;
 
@@ -445,12 +447,22 @@ impl Store for Bucket {
     }
 
     fn remove(&self, name: &Name) -> Result<()> {
-        let version = self.show(name)?.version.filter(|version| version != "null");
-        let Some(version) = version else { return self.delete(name, "") };
-        match self.delete(name, &format!("versionId={}", encoded(&version))) {
-            Err(BackupError::Refused(_)) if HIDDEN.iter().any(|folder| name.is_in(*folder)) => self.delete(name, ""),
-            other => other,
+        let mut shown = self.show(name)?;
+        for _ in 0..VERSIONS_MAX {
+            let Some(version) = shown.version.filter(|version| version != "null") else { return self.delete(name, "") };
+            match self.delete(name, &format!("versionId={}", encoded(&version))) {
+                Err(BackupError::Refused(_)) if HIDDEN.iter().any(|folder| name.is_in(*folder)) => {
+                    return self.delete(name, "");
+                }
+                other => other?,
+            }
+            // An earlier version is the object now: a session that had ended would live again.
+            shown = match self.show(name) {
+                Err(BackupError::Missing(_)) => return Ok(()),
+                shown => shown?,
+            };
         }
+        Err(BackupError::Failed(format!("{} has more than {VERSIONS_MAX} versions in {}", name.text(), self.place)))
     }
 
     fn now(&self) -> Result<u64> {

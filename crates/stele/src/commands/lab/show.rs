@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use stele_ground::{Bytes, Duration};
-use stele_lab::abba::{self, Judged, Ratio};
+use stele_lab::ab_test::{self, Judged, Ratio};
 use stele_lab::job::{Cell, Job};
 use stele_lab::objective;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
@@ -112,7 +112,7 @@ pub fn file(recorded: &Recorded, json: bool, rounds: bool) -> Outcome<()> {
         None => println!("not whole: the run did not come to its end; `stele lab run` with --resume goes on\n"),
     }
     print!("{}", super::table(&recorded.cells));
-    if let (Some(judged), Some(against)) = (abba::of(recorded), &head.against) {
+    if let (Some(judged), Some(against)) = (ab_test::of(recorded), &head.against) {
         println!("\nA is {}, B is {against}", head.target);
         compared(&judged, false)?;
     }

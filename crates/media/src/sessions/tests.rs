@@ -12,27 +12,27 @@ struct Echo {
     stream: UnixStream,
     waker: Sender<Waker>,
     turns: Sender<usize>,
-    wish: Wish,
+    interest: Interest,
 }
 
-impl Guest for Echo {
+impl ReactorSession for Echo {
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }
-    fn settle(&mut self, waker: Waker) {
+    fn start(&mut self, waker: Waker) {
         let _ = self.waker.send(waker);
     }
-    fn turn(&mut self, _: Instant) -> Wish {
+    fn turn(&mut self, _: Instant) -> Interest {
         let mut bytes = [0; 64];
         let read = self.stream.read(&mut bytes);
         let _ = self.turns.send(read.as_ref().map_or(usize::MAX, |count| *count));
         match read {
-            Ok(0) => Wish { leave: true, ..Wish::default() },
+            Ok(0) => Interest { end: true, ..Interest::default() },
             Ok(count) => {
                 let _ = self.stream.write_all(&bytes[..count]);
-                self.wish
+                self.interest
             }
-            Err(_) => self.wish,
+            Err(_) => self.interest,
         }
     }
 }
@@ -43,78 +43,78 @@ fn each_engine(check: impl Fn(Engine)) {
 }
 
 #[test]
-fn a_guest_is_woken_by_its_descriptor_its_waker_and_the_time_and_leaves_when_it_wants() {
+fn a_session_is_woken_by_its_descriptor_its_waker_and_the_time_and_ends_when_it_wants() {
     each_engine(|engine| {
         let bell = Arc::new(EventFd::new().unwrap());
-        let (ring, mut lodge) = (Ring::new(Arc::clone(&bell), engine), Lodge::new(&bell));
+        let (ring, mut sessions) = (Ring::new(Arc::clone(&bell), engine), SessionSet::new(&bell));
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let (wakers, waker) = channel();
         let (turns, taken) = channel();
-        let wish = Wish { read: true, ..Wish::default() };
-        lodge.arrive(Box::new(Echo { stream: ours, waker: wakers, turns, wish }));
-        let until_quiet = |lodge: &mut Lodge| while lodge.run(now(), &ring) {};
-        until_quiet(&mut lodge);
+        let interest = Interest { read: true, ..Interest::default() };
+        sessions.add(Box::new(Echo { stream: ours, waker: wakers, turns, interest }));
+        let until_quiet = |sessions: &mut SessionSet| while sessions.run(now(), &ring) {};
+        until_quiet(&mut sessions);
         assert_eq!(taken.try_iter().collect::<Vec<_>>(), [usize::MAX], "the first turn comes by itself");
 
         theirs.write_all(b"hail").unwrap();
-        assert!(lodge.fall_asleep());
+        assert!(sessions.fall_asleep());
         ring.wait(None);
-        lodge.woken();
-        until_quiet(&mut lodge);
+        sessions.woken();
+        until_quiet(&mut sessions);
         assert_eq!(taken.try_iter().next(), Some(4));
         let mut back = [0; 4];
         theirs.read_exact(&mut back).unwrap();
         assert_eq!(&back, b"hail");
 
         let waker = waker.recv().unwrap();
-        assert!(lodge.fall_asleep());
+        assert!(sessions.fall_asleep());
         let other = waker.clone();
         std::thread::spawn(move || other.wake()).join().unwrap();
         ring.wait(None);
-        lodge.woken();
-        until_quiet(&mut lodge);
+        sessions.woken();
+        until_quiet(&mut sessions);
         assert_eq!(taken.try_iter().collect::<Vec<_>>(), [usize::MAX]);
 
         drop(theirs);
         ring.wait(None);
-        until_quiet(&mut lodge);
+        until_quiet(&mut sessions);
         assert_eq!(taken.try_iter().collect::<Vec<_>>(), [0]);
-        assert!(lodge.rooms.iter().all(Option::is_none), "the room is free again");
+        assert!(sessions.entries.iter().all(Option::is_none), "the entry is free again");
     });
 }
 
 #[test]
-fn a_guest_that_leaves_while_its_descriptor_is_watched_closes_it() {
+fn a_session_that_ends_while_its_descriptor_is_watched_closes_it() {
     each_engine(|engine| {
         let bell = Arc::new(EventFd::new().unwrap());
-        let (ring, mut lodge) = (Ring::new(Arc::clone(&bell), engine), Lodge::new(&bell));
-        struct Leaver(UnixStream, Option<Waker>, Sender<Waker>, bool);
-        impl Guest for Leaver {
+        let (ring, mut sessions) = (Ring::new(Arc::clone(&bell), engine), SessionSet::new(&bell));
+        struct Ending(UnixStream, Option<Waker>, Sender<Waker>, bool);
+        impl ReactorSession for Ending {
             fn descriptor(&self) -> RawFd {
                 self.0.as_raw_fd()
             }
-            fn settle(&mut self, waker: Waker) {
+            fn start(&mut self, waker: Waker) {
                 let _ = self.2.send(waker.clone());
                 self.1 = Some(waker);
             }
-            fn turn(&mut self, _: Instant) -> Wish {
-                let leave = std::mem::replace(&mut self.3, true);
-                Wish { read: true, leave, ..Wish::default() }
+            fn turn(&mut self, _: Instant) -> Interest {
+                let end = std::mem::replace(&mut self.3, true);
+                Interest { read: true, end, ..Interest::default() }
             }
         }
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let (wakers, waker) = channel();
-        lodge.arrive(Box::new(Leaver(ours, None, wakers, false)));
-        while lodge.run(now(), &ring) {}
+        sessions.add(Box::new(Ending(ours, None, wakers, false)));
+        while sessions.run(now(), &ring) {}
         waker.recv().unwrap().wake();
         let mut rounds = 0;
-        while !lodge.rooms.iter().all(Option::is_none) {
-            if !lodge.run(now(), &ring) {
+        while !sessions.entries.iter().all(Option::is_none) {
+            if !sessions.run(now(), &ring) {
                 ring.wait(Some(stele_ground::Duration::from_millis(10)));
             }
             rounds += 1;
-            assert!(rounds < 100, "the room is never free again");
+            assert!(rounds < 100, "the entry is never free again");
         }
         assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0, "the other end sees the end");
     });

@@ -1,9 +1,9 @@
-//! A connection as a guest of the volume's reactor: it moves bytes between the socket and the [`Connection`], and
+//! A session on the volume's reactor: it moves bytes between the socket and the [`Connection`], and
 //! operations between the connection and the volume.
 //!
 //! Limits: a turn moves at most [`QUANTUM`] bytes in each direction, divided among the connections of one initiator.
-//! With [`OUT_MAX`] bytes unsent, or no space at the volume, it reads only requested data. A closed connection has
-//! [`LINGER`] to take the data sent to it.
+//! A copy to another unit asks that unit before each operation. With [`OUT_MAX`] bytes unsent it reads nothing. With no space at the volume it reads only to receive the data that it
+//! waits for. A closed connection has [`LINGER`] to take the data sent to it.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -12,10 +12,9 @@ use std::os::linux::net::TcpStreamExt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use stele_ground::{Duration, Instant};
-use stele_media::{Completion, Guest, MediaError, MediaFault, Op, Waker, Wish};
+use stele_media::{Completion, Interest, MediaError, MediaFault, Op, ReactorSession, Waker};
 
-use super::connection::Connection;
-use super::node::{Joined, Keeper, Neighbour, Node, lock};
+use super::node::{Joined, Keeper, Member, Neighbour, Node, lock};
 use super::shared::Shared;
 use crate::scsi::{Answer, Ask, Port, Reached, UnitId};
 use crate::{Disk, Peer, Stream};
@@ -47,14 +46,36 @@ type Answers = Arc<Mutex<Vec<(u32, Answer)>>>;
 struct Abroad {
     unit: UnitId,
     disk: Disk,
+    shared: Arc<Mutex<Shared>>,
+    port: Port,
+    /// Operations under way: the task, and the number under which the other unit knows its operation.
+    visits: Vec<(u64, u32)>,
     /// The copy keeps it for as long as it needs the unit.
     held: Weak<()>,
 }
 
+/// The movement of bytes in one direction. Movement in the other direction does not excuse a peer that delays this one.
+#[derive(Default)]
+struct Progress {
+    /// Whether bytes moved since the last look.
+    moved: bool,
+    /// Since this time we wait for the peer.
+    since: Option<Instant>,
+}
+
+impl Progress {
+    /// The time at which the peer has delayed us for too long, if we wait for it.
+    fn stalls_at(&mut self, now: Instant, waits: bool) -> Option<Instant> {
+        if std::mem::take(&mut self.moved) || !waits {
+            self.since = None;
+        }
+        waits.then(|| *self.since.get_or_insert(now) + STALL_MAX)
+    }
+}
+
 pub struct Session<S: Wire> {
     stream: S,
-    connection: Connection,
-    shared: Arc<Mutex<Shared>>,
+    member: Member,
     disk: Disk,
     keeper: Arc<dyn Keeper>,
     node: Arc<Node>,
@@ -67,9 +88,8 @@ pub struct Session<S: Wire> {
     finished: Vec<Completion>,
     /// The stream can no longer be read or written.
     dead: bool,
-    /// Whether bytes moved since the last turn; below, the time of the last movement.
-    moved: bool,
-    moved_at: Option<Instant>,
+    receiving: Progress,
+    sending: Progress,
     /// Number of held bytes that the volume was told of.
     held: u64,
     /// When closing: the time at which the connection is dropped.
@@ -79,17 +99,17 @@ pub struct Session<S: Wire> {
 impl<S: Wire> Session<S> {
     /// `rest`: bytes that arrived after the login.
     pub fn new(joined: Joined, stream: S, rest: &[u8]) -> Session<S> {
-        let Joined { mut connection, shared, disk, keeper, node, peer, .. } = joined;
+        let Joined { mut member, disk, keeper, node, peer, .. } = joined;
         let mut rest = rest;
-        while !rest.is_empty() && !connection.is_closing() {
-            let fed = connection.framing.feed(rest);
+        member.connection.begin(&mut lock(&member.shared));
+        while !rest.is_empty() && member.connection.is_reading() {
+            let fed = member.connection.framing.feed(rest);
             rest = rest.get(fed..).unwrap_or_default();
-            connection.receive(&mut lock(&shared));
+            member.connection.receive(&mut lock(&member.shared));
         }
         Session {
             stream,
-            connection,
-            shared,
+            member,
             disk,
             keeper,
             node,
@@ -100,15 +120,20 @@ impl<S: Wire> Session<S> {
             waker: Waker::idle(),
             finished: Vec::new(),
             dead: false,
-            moved: false,
-            moved_at: None,
+            receiving: Progress::default(),
+            sending: Progress::default(),
             held: 0,
             until: None,
         }
     }
 
+    #[cfg(test)]
+    pub fn unsent(&self) -> usize {
+        self.member.connection.out.bytes()
+    }
+
     fn submit(&mut self) {
-        for (tag, ask) in self.connection.take_asks() {
+        for (tag, ask) in self.member.connection.take_asks() {
             match ask {
                 Ask::Drive(UnitId(0), op) => self.disk.submit(u64::from(tag), op),
                 Ask::Drive(unit, op) => self.submit_abroad(tag, unit, op),
@@ -136,48 +161,82 @@ impl<S: Wire> Session<S> {
 
     /// Opens a unit of another target for a copy.
     fn find(&mut self, port: &Port, name: &(u8, Vec<u8>)) -> Option<Reached> {
-        let Neighbour { mut disk, mut reached } = self.node.neighbour(self.disk.target(), &self.peer, port, name)?;
-        disk.settle(self.waker.clone());
+        let Neighbour { mut disk, mut reached, shared } =
+            self.node.neighbour(self.disk.target(), &self.peer, port, name)?;
+        disk.start(self.waker.clone());
         self.units += 1;
         reached.unit = UnitId(self.units);
-        self.abroad.push(Abroad { unit: reached.unit, disk, held: Arc::downgrade(&reached.hold) });
+        let (unit, port, held) = (reached.unit, port.clone(), Arc::downgrade(&reached.hold));
+        self.abroad.push(Abroad { unit, disk, shared, port, visits: Vec::new(), held });
         Some(reached)
     }
 
+    /// The other unit is asked for each operation: it may have fenced the initiator since the copy began.
     fn submit_abroad(&mut self, tag: u32, unit: UnitId, op: Op) {
-        match self.abroad.iter_mut().find(|abroad| abroad.unit == unit && !abroad.disk.target().is_withdrawn()) {
-            Some(abroad) => abroad.disk.submit(u64::from(tag), op),
+        let tag = u64::from(tag);
+        let found = self.abroad.iter_mut().find(|abroad| abroad.unit == unit && !abroad.disk.target().is_withdrawn());
+        let Some(abroad) = found else {
+            return self.refuse_abroad(tag, op, MediaFault::Gone, "the export was withdrawn");
+        };
+        let visit = lock(&abroad.shared).visit(&abroad.port, matches!(op, Op::Write { .. }));
+        match visit {
+            Some(visit) => {
+                abroad.visits.push((tag, visit));
+                abroad.disk.submit(tag, op);
+            }
             None => {
-                let gone = MediaError::new(MediaFault::Gone, "the export was withdrawn");
-                self.answer_soon(tag, Answer::Drive(op, Err(gone)));
+                self.refuse_abroad(tag, op, MediaFault::Refused, "the other unit no longer lets the initiator copy")
             }
         }
     }
 
+    fn refuse_abroad(&self, tag: u64, op: Op, fault: MediaFault, reason: &'static str) {
+        self.answer_soon(tag as u32, Answer::Drive(op, Err(MediaError::new(fault, reason))));
+    }
+
     /// Collects results of the volume, and events of other connections.
     fn collect(&mut self, now: Instant) {
-        let shared = Arc::clone(&self.shared);
-        let mut shared = lock(&shared);
+        let mut shared = lock(&self.member.shared);
         let geometry = self.disk.geometry();
         let block = shared.unit.profile.block();
         shared.unit.resize(geometry.size.0 / block);
-        if self.disk.target().is_withdrawn() {
-            self.connection.withdraw(&mut shared);
-        }
-        self.connection.hear(&mut shared);
-        self.disk.reap(now, &mut self.finished);
-        self.abroad.iter_mut().for_each(|abroad| abroad.disk.reap(now, &mut self.finished));
+        self.member.connection.hear(&mut shared);
+        drop(shared);
+        self.reap(now);
+        let mut shared = lock(&self.member.shared);
         for Completion { tag, op, result } in self.finished.drain(..) {
-            self.connection.answer(&mut shared, tag as u32, Answer::Drive(op, result));
+            self.member.connection.answer(&mut shared, tag as u32, Answer::Drive(op, result));
         }
         let answers = std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner));
         for (tag, answer) in answers {
-            self.connection.answer(&mut shared, tag, answer);
+            self.member.connection.answer(&mut shared, tag, answer);
+        }
+        if self.disk.target().is_withdrawn() {
+            self.member.connection.withdraw(&mut shared);
         }
         drop(shared);
         self.submit();
         // Drop units that their copy has released and that have no operation under way.
         self.abroad.retain(|abroad| abroad.held.strong_count() > 0 || abroad.disk.under_way() > 0);
+    }
+
+    /// Takes the finished operations. It holds no lock: the other units of a copy have locks of their own.
+    fn reap(&mut self, now: Instant) {
+        let connection = &self.member.connection;
+        let ended = |tag: u64| connection.has_ended(tag as u32);
+        self.disk.drop_held(ended);
+        self.disk.reap(now, &mut self.finished);
+        for abroad in &mut self.abroad {
+            abroad.disk.drop_held(ended);
+            let before = self.finished.len();
+            abroad.disk.reap(now, &mut self.finished);
+            for Completion { tag, .. } in self.finished.iter().skip(before) {
+                if let Some(at) = abroad.visits.iter().position(|(task, _)| task == tag) {
+                    let (_, visit) = abroad.visits.swap_remove(at);
+                    lock(&abroad.shared).end_visit(visit);
+                }
+            }
+        }
     }
 
     /// Reads the data that has arrived. Returns true if there may be more although the turn is over.
@@ -187,20 +246,20 @@ impl<S: Wire> Session<S> {
             if left == 0 {
                 return true;
             }
-            let space = self.connection.framing.space();
+            let space = self.member.connection.framing.space();
             let wanted = space.len();
             match self.stream.read(space) {
                 Ok(0) => {
                     self.dead = true;
-                    self.connection.close(&mut lock(&self.shared));
+                    self.member.connection.close(&mut lock(&self.member.shared));
                 }
                 Ok(count) => {
-                    self.moved = true;
-                    self.connection.framing.filled(count);
-                    self.connection.receive(&mut lock(&self.shared));
+                    self.receiving.moved = true;
+                    self.member.connection.framing.filled(count);
+                    self.member.connection.receive(&mut lock(&self.member.shared));
                     self.submit();
                     left = left.saturating_sub(count as u64);
-                    // The socket is empty: the next data wakes the guest.
+                    // The socket is empty: the next data wakes the session.
                     if count < wanted {
                         return false;
                     }
@@ -209,22 +268,24 @@ impl<S: Wire> Session<S> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => {
                     self.dead = true;
-                    self.connection.close(&mut lock(&self.shared));
+                    self.member.connection.close(&mut lock(&self.member.shared));
                 }
             }
         }
         false
     }
 
-    /// Requested data is always read, other data only if there is space.
+    /// A peer that does not take its answers is not read from, whatever it still has to send: each PDU may ask for
+    /// another answer. Without space at the volume, only the data that commands wait for is a reason to read.
     fn may_read(&self) -> bool {
-        let room = self.connection.out.bytes() < OUT_MAX && self.disk.has_room(0);
-        !self.dead && !self.connection.is_closing() && (room || self.connection.is_gathering())
+        let takes = self.member.connection.out.bytes() < OUT_MAX;
+        let wanted = self.disk.has_room(0) || self.member.connection.is_gathering();
+        !self.dead && self.member.connection.is_reading() && takes && wanted
     }
 
-    /// Reports the held bytes to the volume, and resumes commands that waited for space.
-    fn account(&mut self) {
-        let holds = self.connection.holds();
+    /// Reports the held bytes to the volume.
+    fn note_held(&mut self) {
+        let holds = self.member.connection.holds();
         if holds != self.held {
             if self.held > 0 {
                 self.disk.release(self.held);
@@ -234,30 +295,35 @@ impl<S: Wire> Session<S> {
             }
             self.held = holds;
         }
-        self.connection.crowded = !self.disk.has_room(0);
-        if self.connection.is_waiting() {
-            self.connection.resume(&mut lock(&self.shared));
+    }
+
+    /// Reports the held bytes, and resumes commands that waited for space.
+    fn account(&mut self) {
+        self.note_held();
+        self.member.connection.crowded = !self.disk.has_room(0);
+        if self.member.connection.is_waiting() {
+            self.member.connection.resume(&mut lock(&self.member.shared));
             self.submit();
+            self.note_held();
         }
     }
 
     /// The time at which a peer that delays us has done so for too long.
     fn stalls_at(&mut self, now: Instant) -> Option<Instant> {
-        let waits = !self.connection.out.is_empty() || (self.may_read() && self.connection.framing.is_amid());
-        if std::mem::take(&mut self.moved) || !waits || self.moved_at.is_none() {
-            self.moved_at = Some(now);
-        }
-        self.moved_at.filter(|_| waits && !self.dead).map(|since| since + STALL_MAX)
+        let owes = self.may_read() && self.member.connection.framing.is_amid();
+        let receiving = self.receiving.stalls_at(now, owes && !self.dead);
+        let sending = self.sending.stalls_at(now, !self.member.connection.out.is_empty() && !self.dead);
+        receiving.into_iter().chain(sending).min()
     }
 
     /// Sends the waiting data. Returns true if the socket takes no more at present.
     fn write(&mut self) -> bool {
-        while !self.dead && !self.connection.out.is_empty() {
-            match self.stream.write_vectored(&self.connection.out.slices()) {
+        while !self.dead && !self.member.connection.out.is_empty() {
+            match self.stream.write_vectored(&self.member.connection.out.slices()) {
                 Ok(0) => self.dead = true,
                 Ok(count) => {
-                    self.moved = true;
-                    self.connection.out.sent(count);
+                    self.sending.moved = true;
+                    self.member.connection.out.sent(count);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -275,54 +341,53 @@ impl<S: Wire> Session<S> {
     }
 }
 
-impl<S: Wire> Guest for Session<S> {
+impl<S: Wire> ReactorSession for Session<S> {
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }
 
-    fn settle(&mut self, waker: Waker) {
-        self.disk.settle(waker.clone());
-        lock(&self.shared).listen(self.connection.serial(), waker.clone());
+    fn start(&mut self, waker: Waker) {
+        self.disk.start(waker.clone());
+        lock(&self.member.shared).listen(self.member.connection.serial(), waker.clone());
         self.waker = waker;
     }
 
-    fn turn(&mut self, now: Instant) -> Wish {
+    fn turn(&mut self, now: Instant) -> Interest {
         self.collect(now);
         let again = self.read();
         // Initiators send header and data separately. Their systems may hold the data back until the header is
         // acknowledged.
-        let expects = self.connection.framing.is_amid() || std::mem::take(&mut self.connection.expects);
-        if expects && self.connection.out.is_empty() && !self.dead {
+        let expects = self.member.connection.framing.is_amid() || std::mem::take(&mut self.member.connection.expects);
+        if expects && self.member.connection.out.is_empty() && !self.dead {
             self.stream.acknowledge();
         }
-        let blocked = self.write();
+        let mut blocked = self.write();
         self.account();
+        if !blocked && !self.member.connection.out.is_empty() {
+            // Commands that found space only now have requested their data.
+            blocked = self.write();
+            self.note_held();
+        }
         let stalled = self.stalls_at(now);
         if stalled.is_some_and(|at| at <= now) {
             self.dead = true;
         }
-        if self.dead && !self.connection.is_closing() {
-            self.connection.close(&mut lock(&self.shared));
+        if self.dead && !self.member.connection.is_closing() {
+            self.member.connection.close(&mut lock(&self.member.shared));
         }
         let disks = [&self.disk].into_iter().chain(self.abroad.iter().map(|abroad| &abroad.disk));
         let mut at = disks.filter_map(Disk::next_event).chain(stalled).min();
-        if self.connection.crowded {
+        if self.member.connection.crowded {
             // No event reports that other connections have returned space.
             at = Some(at.map_or(now + LOOK_AGAIN, |at| at.min(now + LOOK_AGAIN)));
         }
-        let mut leave = false;
-        if self.connection.is_closing() {
+        let mut end = false;
+        if self.member.connection.is_closing() {
             let until = *self.until.get_or_insert(now + LINGER);
-            let sent = self.dead || self.connection.out.is_empty() || now >= until;
-            leave = sent && self.connection.is_over();
+            let sent = self.dead || self.member.connection.out.is_empty() || now >= until;
+            end = sent && self.member.connection.is_over();
             at = Some(at.map_or(until, |at| at.min(until)));
         }
-        Wish { read: self.may_read() && !again, write: blocked, again, at, leave }
-    }
-}
-
-impl<S: Wire> Drop for Session<S> {
-    fn drop(&mut self) {
-        self.connection.forget(&mut lock(&self.shared));
+        Interest { read: self.may_read() && !again, write: blocked, again, at, end }
     }
 }

@@ -1,10 +1,10 @@
-//! Guests of a reactor: sessions of a frontend that run on the thread of the drives they use, so that an operation
-//! needs no other thread to wake up. A guest owns a descriptor (a socket) and is given turns.
+//! Sessions of a frontend that run on the thread of the drives they use, so that an operation
+//! needs no other thread to wake up. A session owns a descriptor (a socket) and is given turns.
 //!
-//! Rules: a turn never blocks and does a bounded amount of work. Ready guests take turns in the order in which they
-//! became ready. A guest becomes ready by its descriptor, by its [`Waker`] from any thread, or at a requested time.
+//! Rules: a turn never blocks and does a bounded amount of work. Ready sessions take turns in the order in which they
+//! became ready. A session becomes ready by its descriptor, by its [`Waker`] from any thread, or at a requested time.
 //!
-//! Limit: [`GUESTS_MAX`] guests. A further guest is dropped, which closes its descriptor.
+//! Limit: [`SESSIONS_MAX`] sessions. A further session is dropped, which closes its descriptor.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -17,34 +17,34 @@ use crate::Ring;
 use crate::mailbox::Mailbox;
 use crate::system::EventFd;
 
-/// Largest number of guests of one reactor.
-pub const GUESTS_MAX: usize = 4096;
+/// Largest number of sessions of one reactor.
+pub const SESSIONS_MAX: usize = 4096;
 
-/// The requests of a guest at the end of its turn.
+/// The requests of a session at the end of its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Wish {
+pub struct Interest {
     /// A turn when the descriptor is readable.
     pub read: bool,
     /// A turn when the descriptor is writable.
     pub write: bool,
-    /// A turn after all other ready guests.
+    /// A turn after all other ready sessions.
     pub again: bool,
     /// A turn at this time.
     pub at: Option<Instant>,
-    /// No further turn: the guest is dropped.
-    pub leave: bool,
+    /// No further turn: the session is dropped.
+    pub end: bool,
 }
 
 /// A session that runs on a reactor.
-pub trait Guest: Send {
-    /// The descriptor to watch; it stays open and the same for the whole life of the guest.
+pub trait ReactorSession: Send {
+    /// The descriptor to watch; it stays open and the same for the whole life of the session.
     fn descriptor(&self) -> RawFd;
 
     /// Called once, before the first turn.
-    fn settle(&mut self, waker: Waker);
+    fn start(&mut self, waker: Waker);
 
     /// Takes a turn; may be called without a reason.
-    fn turn(&mut self, now: Instant) -> Wish;
+    fn turn(&mut self, now: Instant) -> Interest;
 }
 
 /// Asks for a turn, from any thread. Cheap if a request is pending already.
@@ -54,12 +54,12 @@ pub struct Waker(Arc<Call>);
 struct Call {
     key: usize,
     called: AtomicBool,
-    /// `None` has no receiver: for guests that a test drives by hand.
+    /// `None` has no receiver: for sessions that a test drives by hand.
     calls: Option<Arc<Mailbox<usize>>>,
 }
 
 impl Waker {
-    /// For a guest that a test drives by hand.
+    /// For a session that a test drives by hand.
     pub fn idle() -> Waker {
         Waker(Arc::new(Call { key: 0, called: AtomicBool::new(false), calls: None }))
     }
@@ -69,15 +69,15 @@ impl Waker {
             return;
         }
         if let Some(calls) = &self.0.calls {
-            // A closed mailbox means that the reactor has ended, and its guests with it.
+            // A closed mailbox means that the reactor has ended, and its sessions with it.
             let _ = calls.post(self.0.key);
         }
     }
 }
 
-struct Room {
-    /// `None`: the guest has left, and the polls of its descriptor have not returned yet.
-    guest: Option<Box<dyn Guest>>,
+struct Entry {
+    /// `None`: the session has left, and the polls of its descriptor have not returned yet.
+    session: Option<Box<dyn ReactorSession>>,
     call: Arc<Call>,
     /// Whether polls are under way, for reading and for writing.
     watched: [bool; 2],
@@ -85,22 +85,22 @@ struct Room {
     at: Option<Instant>,
 }
 
-/// The guests of one reactor, which shares its ring and its bell with them.
-pub struct Lodge {
-    rooms: Vec<Option<Room>>,
+/// The sessions of one reactor, which shares its ring and its bell with them.
+pub struct SessionSet {
+    entries: Vec<Option<Entry>>,
     free: Vec<usize>,
     calls: Arc<Mailbox<usize>>,
     queue: VecDeque<usize>,
     called: Vec<usize>,
     ready: Vec<u64>,
-    /// No guest asked for a turn at a time before this one.
+    /// No session asked for a turn at a time before this one.
     earliest: Option<Instant>,
 }
 
-impl Lodge {
-    pub fn new(bell: &Arc<EventFd>) -> Lodge {
-        Lodge {
-            rooms: Vec::new(),
+impl SessionSet {
+    pub fn new(bell: &Arc<EventFd>) -> SessionSet {
+        SessionSet {
+            entries: Vec::new(),
             free: Vec::new(),
             calls: Arc::new(Mailbox::with_bell(usize::MAX, Arc::clone(bell))),
             queue: VecDeque::new(),
@@ -110,26 +110,26 @@ impl Lodge {
         }
     }
 
-    /// Admits a guest and gives it a turn soon. At the limit the guest is dropped.
-    pub fn arrive(&mut self, mut guest: Box<dyn Guest>) {
+    /// Admits a session and gives it a turn soon. At the limit the session is dropped.
+    pub fn add(&mut self, mut session: Box<dyn ReactorSession>) {
         let key = match self.free.pop() {
             Some(key) => key,
-            None if self.rooms.len() >= GUESTS_MAX => {
-                tracing::warn!("a connection is turned away: {GUESTS_MAX} are served by this pool already");
+            None if self.entries.len() >= SESSIONS_MAX => {
+                tracing::warn!("a connection is turned away: {SESSIONS_MAX} are served by this pool already");
                 return;
             }
             None => {
-                self.rooms.push(None);
-                self.rooms.len() - 1
+                self.entries.push(None);
+                self.entries.len() - 1
             }
         };
         let call = Arc::new(Call { key, called: AtomicBool::new(false), calls: Some(Arc::clone(&self.calls)) });
-        guest.settle(Waker(Arc::clone(&call)));
-        self.rooms[key] = Some(Room { guest: Some(guest), call, watched: [false; 2], queued: true, at: None });
+        session.start(Waker(Arc::clone(&call)));
+        self.entries[key] = Some(Entry { session: Some(session), call, watched: [false; 2], queued: true, at: None });
         self.queue.push_back(key);
     }
 
-    /// Gives one turn to each ready guest. Returns false if none was ready.
+    /// Gives one turn to each ready session. Returns false if none was ready.
     pub fn run(&mut self, now: Instant, ring: &Ring) -> bool {
         self.gather(now, ring);
         let turns = self.queue.len();
@@ -140,12 +140,12 @@ impl Lodge {
         turns > 0
     }
 
-    /// The earliest requested time, or an earlier one: a guest may have withdrawn its request.
+    /// The earliest requested time, or an earlier one: a session may have withdrawn its request.
     pub fn next_event(&self) -> Option<Instant> {
         self.earliest
     }
 
-    /// Like [`Mailbox::fall_asleep`]; also returns false while guests wait for a turn.
+    /// Like [`Mailbox::fall_asleep`]; also returns false while sessions wait for a turn.
     pub fn fall_asleep(&self) -> bool {
         self.queue.is_empty() && self.calls.fall_asleep()
     }
@@ -159,12 +159,12 @@ impl Lodge {
         ring.reap_ready(&mut ready);
         for token in ready.drain(..) {
             let (key, side) = ((token >> 1) as usize, (token & 1) as usize);
-            let Some(room) = self.rooms.get_mut(key).and_then(Option::as_mut) else { continue };
-            room.watched[side] = false;
-            if room.guest.is_some() {
+            let Some(entry) = self.entries.get_mut(key).and_then(Option::as_mut) else { continue };
+            entry.watched[side] = false;
+            if entry.session.is_some() {
                 self.enqueue(key);
-            } else if room.watched == [false; 2] {
-                self.rooms[key] = None;
+            } else if entry.watched == [false; 2] {
+                self.entries[key] = None;
                 self.free.push(key);
             }
         }
@@ -175,8 +175,8 @@ impl Lodge {
         (self.ready, self.called) = (ready, called);
         if self.earliest.is_some_and(|at| at <= now) {
             self.earliest = None;
-            for key in 0..self.rooms.len() {
-                let Some(at) = self.rooms[key].as_ref().and_then(|room| room.at) else { continue };
+            for key in 0..self.entries.len() {
+                let Some(at) = self.entries[key].as_ref().and_then(|entry| entry.at) else { continue };
                 if at <= now {
                     self.enqueue(key);
                 } else {
@@ -191,49 +191,49 @@ impl Lodge {
     }
 
     fn enqueue(&mut self, key: usize) {
-        if let Some(Some(room)) = self.rooms.get_mut(key)
-            && room.guest.is_some()
-            && !std::mem::replace(&mut room.queued, true)
+        if let Some(Some(entry)) = self.entries.get_mut(key)
+            && entry.session.is_some()
+            && !std::mem::replace(&mut entry.queued, true)
         {
             self.queue.push_back(key);
         }
     }
 
     fn give_turn(&mut self, key: usize, now: Instant, ring: &Ring) {
-        let Some(Some(room)) = self.rooms.get_mut(key) else { return };
-        let Some(guest) = &mut room.guest else { return };
-        room.queued = false;
+        let Some(Some(entry)) = self.entries.get_mut(key) else { return };
+        let Some(session) = &mut entry.session else { return };
+        entry.queued = false;
         // Clear before the turn: a wake-up during the turn asks for another one.
-        room.call.called.store(false, Ordering::Release);
-        let wish = guest.turn(now);
-        room.at = wish.at;
-        let descriptor = guest.descriptor();
-        if wish.leave {
-            room.guest = None;
-            room.at = None;
+        entry.call.called.store(false, Ordering::Release);
+        let interest = session.turn(now);
+        entry.at = interest.at;
+        let descriptor = session.descriptor();
+        if interest.end {
+            entry.session = None;
+            entry.at = None;
             for side in 0..2 {
-                if room.watched[side] {
+                if entry.watched[side] {
                     ring.unwatch(token(key, side));
                 }
             }
-            if room.watched == [false; 2] {
-                self.rooms[key] = None;
+            if entry.watched == [false; 2] {
+                self.entries[key] = None;
                 self.free.push(key);
             }
             return;
         }
-        if wish.again {
-            room.queued = true;
+        if interest.again {
+            entry.queued = true;
             self.queue.push_back(key);
             return;
         }
-        for (side, wanted) in [wish.read, wish.write].into_iter().enumerate() {
-            if wanted && !room.watched[side] {
-                room.watched[side] = true;
+        for (side, wanted) in [interest.read, interest.write].into_iter().enumerate() {
+            if wanted && !entry.watched[side] {
+                entry.watched[side] = true;
                 ring.watch(token(key, side), descriptor, side == 1);
             }
         }
-        if let Some(at) = wish.at {
+        if let Some(at) = interest.at {
             self.note(at);
         }
     }
