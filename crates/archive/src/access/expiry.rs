@@ -94,7 +94,9 @@ impl Archive {
         let detail = format!("{id}: expires {}, before {}", said(end), said(row.expires));
         row.expires = end;
         let info = row.info(id, store.key_now());
-        store.raise_for_expiry().await?;
+        if end.is_some() {
+            store.raise_for_expiry().await?;
+        }
         let action = if later { Action::ProlongAccessKey } else { Action::NarrowAccessKey };
         let event = Event::new(caller, action).detail(detail);
         let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw);

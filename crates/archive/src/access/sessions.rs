@@ -39,6 +39,8 @@ pub const SESSION_POLICY_BYTES_MAX: usize = 2048;
 const NAME_BYTES: std::ops::RangeInclusive<usize> = 2..=64;
 /// Characters of a token: the longest policy and name, the secret, and the seal, in base64.
 const TOKEN_CHARS_MAX: usize = 4096;
+/// Milliseconds by which the clock may go back after a session was made.
+const CLOCK_TOLERANCE: u64 = 15 * 60 * SECOND;
 /// How the ids of temporary keys begin. Those of access keys begin with `STELE`.
 const PREFIX: &str = "STEMP";
 
@@ -77,6 +79,9 @@ struct Token {
     secret: String,
     #[n(4)]
     policy: Option<String>,
+    /// When it was made, by the same clock.
+    #[n(5)]
+    made: Timestamp,
 }
 
 impl Drop for Token {
@@ -120,6 +125,7 @@ impl Archive {
             expires: end,
             secret: secret.to_string(),
             policy: request.policy,
+            made: now,
         };
         let plain = Zeroizing::new(encode(&token).to_vec());
         let sealed = seal_note(store.surroundings(), &store.token_key(), id.as_bytes(), &plain);
@@ -144,7 +150,9 @@ impl Archive {
         let plain = Zeroizing::new(plain);
         let token: Token = minicbor::decode(&plain).map_err(|_| invalid())?;
         let ended = || ArchiveError::ExpiredAccessKey(id.into());
-        if token.expires <= store.key_now() {
+        // One of the future was made while the clock was wrong, and would last until then.
+        let now = store.key_now();
+        if token.expires <= now || token.made.0 > now.0.saturating_add(CLOCK_TOLERANCE) {
             return Err(ended());
         }
         let lender = self.credentials(&token.key).await.map_err(|error| match error {

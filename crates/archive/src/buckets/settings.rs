@@ -42,6 +42,10 @@ pub struct PolicyRequest<'r> {
     pub prefix: &'r str,
 }
 
+/// Bytes of the longest value that conditions of a session's policy are compared with. Its author is any client, and each
+/// pattern costs its length times the value's.
+const SESSION_FACT_BYTES_MAX: usize = 1024;
+
 impl Archive {
     /// The lifecycle rules.
     pub async fn lifecycle(&self, caller: &Caller, bucket: &str) -> Result<Option<Vec<LifecycleRule>>> {
@@ -191,6 +195,11 @@ impl Archive {
                 Some(bucket) => self.add_existing_tags(bucket, request, facts)?,
                 None => {}
             }
+        }
+        if facts.longest() > SESSION_FACT_BYTES_MAX {
+            return Err(ArchiveError::Denied(format!(
+                "a header or parameter of the request has more than {SESSION_FACT_BYTES_MAX} bytes, and the session has a policy"
+            )));
         }
         match policy.allows(name, &caller.actor, request.action, request.key, facts) {
             true => Ok(()),

@@ -75,6 +75,11 @@ impl Facts {
         self.0.remove(&normal(key));
     }
 
+    /// Bytes of the longest value.
+    pub(crate) fn longest(&self) -> usize {
+        self.0.values().flatten().map(String::len).max().unwrap_or(0)
+    }
+
     fn values(&self, key: &str) -> &[String] {
         self.0.get(key).map_or(&[], Vec::as_slice)
     }

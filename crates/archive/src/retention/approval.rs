@@ -375,10 +375,11 @@ impl Store {
         let Some(raw) = self.snapshot()?.get(ACCESS_KEYS, author.as_bytes())? else { return Ok(over) };
         let key: AccessKeyRow = decode(ACCESS_KEYS, author.as_bytes(), &raw)?;
         let by_officers = !matches!(row.asked, Asked::Officer(_));
-        match key.revoked.is_none() && (key.rights.approves() || !by_officers) {
+        let is_valid = key.revoked.is_none() && !key.is_expired(self.key_now());
+        match is_valid && (key.rights.approves() || !by_officers) {
             true => Ok(over.equals(ACCESS_KEYS, author.clone(), raw)),
             false => Err(ArchiveError::Denied(format!(
-                "request {id} is void: key {author}, which made it, was revoked or has fewer rights now; another officer asks again"
+                "request {id} is void: key {author}, which made it, has expired, was revoked or has fewer rights now; another officer asks again"
             ))),
         }
     }

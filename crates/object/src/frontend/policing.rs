@@ -391,9 +391,20 @@ fn of_object(asked: &Asked<'_>) -> S3Result<Vec<&'static str>> {
                     actions.push(action);
                 }
             }
+            // A class sets a retention.
+            if names_class(asked) && !actions.contains(&"PutObjectRetention") {
+                actions.push("PutObjectRetention");
+            }
         }
     }
     Ok(actions)
+}
+
+/// Whether the request names a management class, by its header or by a tag.
+fn names_class(asked: &Asked<'_>) -> bool {
+    let tags = asked.headers.get("x-amz-tagging").and_then(|value| value.to_str().ok());
+    let by_tag = tags.and_then(|text| Query::parse(Some(text))).is_some_and(|tags| tags.has("stele:class"));
+    by_tag || asked.headers.contains_key("x-stele-class")
 }
 
 fn of_bucket(asked: &Asked<'_>) -> S3Result<Vec<&'static str>> {

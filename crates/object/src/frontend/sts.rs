@@ -119,6 +119,10 @@ impl Frontend {
     async fn sts_admit(&self, head: &Head, payload: &mut Payload) -> S3Result<(Caller, Query)> {
         self.check_head(&head.uri, &head.headers)?;
         let target = self.target(&head.uri, &head.headers)?;
+        // What is not read must not seem to count: a policy in the query limits nothing.
+        if target.query.iter().next().is_some() {
+            return Err(invalid("The parameters go into the document, not into the query.".into()));
+        }
         let mut claim = Claim::of_sts(&head.headers)?;
         self.check_region(&claim.region)?;
         let credentials = self.credentials(&claim.access_key, claim.token.as_deref()).await?;
@@ -165,6 +169,9 @@ fn session_of(fields: &Query) -> S3Result<SessionRequest> {
         Some(text) => text.parse().map_err(|_| invalid("DurationSeconds is not a number.".into()))?,
         None => SESSION_SECONDS_DEFAULT,
     };
+    if fields.get("Policy").is_some_and(str::is_empty) {
+        return Err(invalid("Policy is empty. Leave it out for a session without a limit.".into()));
+    }
     let named = |name: &str| fields.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
     Ok(SessionRequest {
         name: named("RoleSessionName").ok_or_else(|| invalid("RoleSessionName is missing.".into()))?,

@@ -134,11 +134,11 @@ impl Claim {
         Ok(())
     }
 
-    // Anyone on the way could add an unsigned x-amz header, for example to extend a retention or to bypass one.
+    // Anyone on the way could add an unsigned header, for example to extend a retention, to bypass one, or to name a class.
     fn check_coverage(&self, headers: &HeaderMap) -> S3Result<()> {
         let signed = |name: &str| self.signed_headers.split(';').any(|found| found == name);
         let uncovered = headers.keys().map(|name| name.as_str()).find(|name| {
-            let matters = name.starts_with("x-amz-") || *name == "host";
+            let matters = name.starts_with("x-amz-") || name.starts_with("x-stele-") || *name == "host";
             // On a presigned URL without a payload hash this header only adds a check, so it may be unsigned.
             let harmless = self.presigned && *name == "x-amz-content-sha256";
             matters && !harmless && !signed(name)
