@@ -215,6 +215,11 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
     };
     request.check()?;
     let paths = &request.paths;
+    if let Some(until) = options.locked_until {
+        // The header needs the lock in any case. A store or a key that cannot lock is found before the work, and before
+        // there is a session that would hold prune back.
+        repository.store.lock(&Name::repository(), until)?;
+    }
     let (mut session, epoch) = repository.begin_session()?;
     let (indexed, loaded) = repository.index(&epoch, options.cache.as_deref())?;
     for segment in &loaded.unmarked {
@@ -228,10 +233,6 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
     if let Some((_, description)) = &parent {
         progress.files_expected.store(description.counts.files, Ordering::Relaxed);
         progress.bytes_expected.store(description.counts.bytes, Ordering::Relaxed);
-    }
-    if let Some(until) = options.locked_until {
-        // The header needs the lock in any case. A store or a key that cannot lock is found before the work.
-        repository.store.lock(&Name::repository(), until)?;
     }
     let packer = Packer::new(indexed.clone(), options.sessions);
     let job = Job {

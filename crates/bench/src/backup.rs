@@ -2,7 +2,7 @@
 //!
 //! Each program saves the tree first, saves it again unchanged, saves it after one file in 20 changed, restores it and
 //! reads all of it for a check. Each step is done by all programs in turns, before any of them goes on. Agent and store
-//! are one process on one machine where a repository is a directory in memory. `stele over S3` stores into a bucket of
+//! are one process on one machine where a repository is a directory in memory. "stele over S3" stores into a bucket of
 //! a server on loopback with file drives beside this program; the server's processor time is counted too. All
 //! repositories are encrypted. restic compresses with zstd by its default, borg with lz4, and Stele with zstd 1. The
 //! peers come from Debian; without one its lines are missing.

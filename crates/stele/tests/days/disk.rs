@@ -37,7 +37,15 @@ impl Fio {
         let (report, errors) = (site.place.0.join(format!("{name}.json")), site.place.0.join(format!("{name}.err")));
         let uri = format!("--uri=nbd+unix:///{volume}?socket={}", site.place.path("nbd.sock"));
         let mut fio = Command::new("fio");
-        fio.args([&format!("--name={name}"), "--ioengine=nbd", "--verify_fatal=1", "--output-format=json", &uri]);
+        // As a thread, so that no process of the job outlives one that is killed.
+        fio.args([
+            &format!("--name={name}"),
+            "--thread",
+            "--ioengine=nbd",
+            "--verify_fatal=1",
+            "--output-format=json",
+            &uri,
+        ]);
         fio.args(arguments).arg(format!("--output={}", report.display())).current_dir(&site.place.0);
         let child = fio.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors).unwrap()).spawn();
         Fio { child: child.expect("fio"), report, errors }
