@@ -6,17 +6,17 @@ use libfuzzer_sys::fuzz_target;
 use stele_block::iscsi::framing::Framing;
 use stele_block::iscsi::login::{LOGIN_DATA_MAX, Refusal};
 use stele_block::iscsi::parameters::Parameters;
-use stele_block::iscsi::{Agreed, Connection, Credentials, Discovery, Door, Doors, Login, Next, Shared};
+use stele_block::iscsi::{Agreed, Connection, Credentials, Discovery, Login, LoginRules, Next, Shared, Targets};
 use stele_block::scsi::{Answer, Ask, Profile, Reached, Reservations, UnitId};
 use stele_ground::{Bytes, Instant};
 use stele_media::{Drive, MemoryDrive, Priority, Request};
 
 struct Guarded;
 
-impl Doors for Guarded {
-    fn door(&self, _: &str) -> Result<Door, Refusal> {
+impl Targets for Guarded {
+    fn rules(&self, _: &str) -> Result<LoginRules, Refusal> {
         let known = |user: &str| Some(Credentials { user: user.to_owned(), secret: format!("the secret of {user}") });
-        Ok(Door { chap: known("host"), mutual: known("target") })
+        Ok(LoginRules { chap: known("host"), mutual: known("target") })
     }
 }
 

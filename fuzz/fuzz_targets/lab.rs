@@ -15,7 +15,7 @@ use stele_lab::live::nbd::{self, Nbd};
 use stele_lab::replay::formats::Reader;
 use stele_lab::replay::{Fit, Format, Map, Mapping, Ordered, Survey};
 use stele_lab::workload::Access;
-use stele_lab::{abba, record, report};
+use stele_lab::{ab_test, record, report};
 use stele_papers::import::{self, Origin};
 use stele_papers::{export, pdf};
 
@@ -58,7 +58,7 @@ fn results(bytes: &[u8]) {
     }
     let fio: Result<serde_json::Value, _> = serde_json::from_str(&export::fio(&recorded));
     fio.expect("JSON is exported");
-    (export::iometer(&recorded), export::csv(&recorded), abba::of(&recorded));
+    (export::iometer(&recorded), export::csv(&recorded), ab_test::of(&recorded));
 }
 
 /// A trace of one file or of two is read to its end or to an error, in the order of its times. Each access has a place

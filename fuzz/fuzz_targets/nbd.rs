@@ -12,7 +12,7 @@ use stele_block::nbd::reply::Form;
 use stele_block::nbd::{Agreed, Context, Handshake, Session, Step, Tls};
 use stele_block::{Access, Directory, Disk, Export, Limits, Peer, Protocol};
 use stele_ground::{Bytes, Instant};
-use stele_media::{Done, Drive, Geometry, Guest, Handle, MemoryDrive, Op, Port, Priority, Request};
+use stele_media::{Done, Drive, Geometry, Handle, MemoryDrive, Op, Port, Priority, ReactorSession, Request};
 
 /// Answers at once, and accepts no change.
 struct Still(Mutex<MemoryDrive>);
@@ -91,7 +91,7 @@ fuzz_target!(|input: &[u8]| {
         let mut session = Session::new(Wire(bytes.iter().copied().collect(), piece), agreed);
         let mut now = Instant(0);
         for _ in 0..10_000 {
-            if session.turn(now).leave {
+            if session.turn(now).end {
                 break;
             }
             now = Instant(now.0 + 1_000_000);
