@@ -16,7 +16,9 @@ use crate::record::bucket::BucketRow;
 use crate::record::class::ClassRow;
 use crate::record::content::Place;
 use crate::record::matter::MatterRow;
-use crate::record::settings::{AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityRow, NUMBERS, ReservedRow, SLOTS};
+use crate::record::settings::{
+    AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityNote, IdentityRow, NUMBERS, ReservedRow, SLOTS,
+};
 use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
 use crate::space::superblock::Superblock;
 use crate::state::buckets::Bucket;
@@ -227,11 +229,18 @@ impl<'a> Filling<'a> {
                 "no note of the store's identity can be read; without it the signing key is lost, and nothing was rebuilt",
             ));
         };
+        let unproven = (!self.is_clock_proven(&note, superblock)).then(|| {
+            let noted = note.clock.wall;
+            format!("the catalog was rebuilt at {wall}, and clock alarms since {noted} are not known: no orderly stop followed")
+        });
         let identity = self.identity(note.identity, superblock, reached, wall);
         let signing = Signing::open(foundation, &superblock.store, &identity.signing)?;
         // The clock shows no less than at the time of the latest record, as far as that is known.
         let shown = note.clock.shown;
-        let clock = ClockRow { shown, wall: note.clock.wall.max(self.latest.min(wall)), ..note.clock };
+        let frozen =
+            [note.clock.frozen, unproven].into_iter().flatten().reduce(|known, then| format!("{known}; then {then}"));
+        let clock = ClockRow { shown, wall: note.clock.wall.max(self.latest.min(wall)), frozen, ..note.clock };
+        self.report.frozen.clone_from(&clock.frozen);
         // Unreadable places may hold higher numbers than those that were found.
         let margin = if self.survey.losses.is_empty() { MARGIN } else { MARGIN_OF_LOSSES };
         let numbers = ReservedRow { below: self.survey.highest + margin };
@@ -244,6 +253,13 @@ impl<'a> Filling<'a> {
         let Survey { records, mut findings, losses, .. } = self.survey;
         findings.extend(losses.iter().cloned());
         Ok(Filled { identity, report: RebuildReport { records, findings, losses, ..self.report } })
+    }
+
+    /// Whether the note was written by the orderly close of the store's last opening. Otherwise the lost catalog may
+    /// have known of a freeze of the clock.
+    fn is_clock_proven(&self, note: &IdentityNote, superblock: &Superblock) -> bool {
+        let last = superblock.witness.map(|witness| witness.pairing());
+        note.identity.clean && last.is_some() && note.identity.pairing == last && self.survey.losses.is_empty()
     }
 
     /// The store's identity, with the facts that the rebuild could not prove.

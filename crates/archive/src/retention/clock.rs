@@ -73,6 +73,7 @@ impl Store {
             let row = self.clock_row();
             let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
             self.record(transaction, event).await?;
+            self.note_identity().await?;
         }
         Ok(alarm.map(|reason| Alarm::new(AlarmKind::Clock, reason)))
     }
