@@ -9,9 +9,10 @@ use crate::model::time::Timestamp;
 /// The effect of an approval.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) enum Asked {
-    /// The time for which the store was closed counts, up to this many milliseconds.
+    /// The time for which the store was closed counts, up to this many milliseconds. The clock's alarm with these words
+    /// is accepted with it.
     #[n(0)]
-    CreditClock(#[n(0)] u64),
+    CreditClock(#[n(0)] u64, #[n(1)] Option<String>),
     /// The access key with this id becomes a retention officer's.
     #[n(1)]
     Officer(#[n(0)] String),

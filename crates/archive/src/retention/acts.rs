@@ -221,7 +221,7 @@ impl Archive {
                 "the clock has another alarm now, or none: ask again with what it says".into(),
             ));
         }
-        store.change_clock(over, event, |clock| clock.accept()).await
+        store.change_clock(over, event, |clock| clock.accept(reason)).await
     }
 
     /// Two officers make a rule stricter.

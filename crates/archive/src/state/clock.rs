@@ -158,9 +158,12 @@ impl ComplianceClock {
         self.alarm.take()
     }
 
-    /// A retention officer accepts the clock. Expiration continues; the clock does not step.
-    pub fn accept(&mut self) {
-        self.frozen = None;
+    /// A retention officer accepts the alarms with these words. Expiration continues, unless another alarm came since;
+    /// the clock does not step.
+    pub fn accept(&mut self, reason: &str) {
+        if self.frozen() == Some(reason) {
+            self.frozen = None;
+        }
     }
 
     /// The credit that two officers can agree to: the time closed and not made up, never past the wall clock. The
@@ -171,13 +174,12 @@ impl ComplianceClock {
         Credit { from: self.shown(), to: Timestamp(to / MILLISECOND) }
     }
 
-    /// Credits the time for which the store was closed, up to the agreed limit.
+    /// Credits the time for which the store was closed, up to the agreed limit. An alarm stays.
     pub fn credit(&mut self, agreed: Credit) {
         let to = agreed.to.min(self.creditable().to);
         let before = self.shown;
         self.shown = self.shown.max(nanos(to));
         self.closed = self.closed.saturating_sub(self.shown - before);
-        self.frozen = None;
     }
 }
 

@@ -43,9 +43,13 @@ fn time_spent_closed_is_made_up_slowly_or_by_agreement() {
 
     let mut clock = ComplianceClock::resume(&row, at(0, START + 400 * 24 * HOUR));
     assert!(clock.frozen().is_some() && clock.take_alarm().is_some());
-    clock.accept();
-    assert_eq!((clock.shown().0, clock.frozen()), (START, None));
+    let reason = clock.frozen().unwrap().to_string();
+    clock.accept("another alarm");
+    assert!(clock.frozen().is_some());
     clock.credit(clock.creditable());
+    assert!(clock.frozen().is_some());
+    clock.accept(&reason);
+    assert_eq!(clock.frozen(), None);
     assert_eq!(clock.shown().0, START + 400 * 24 * HOUR);
 
     let clock = ComplianceClock::resume(&row, at(0, START - HOUR));
