@@ -5,6 +5,7 @@ use minicbor::{Decode, Encode};
 use crate::model::act::{Act, People};
 use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
+use crate::model::version::Retention;
 
 /// The effect of an approval.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -31,9 +32,9 @@ pub(crate) enum Asked {
     /// The master key is exported once.
     #[n(6)]
     ExportKey,
-    /// A version is deleted before its GOVERNANCE retention ends: bucket, key and version id.
+    /// A version is deleted before its GOVERNANCE retention ends: bucket, key, version id, and the retention as asked.
     #[n(7)]
-    Delete(#[n(0)] String, #[n(1)] String, #[n(2)] String),
+    Delete(#[n(0)] String, #[n(1)] String, #[n(2)] String, #[n(3)] Option<Retention>),
     /// The rule of an act becomes stricter, for good.
     #[n(8)]
     Restrict(#[n(0)] Act, #[n(1)] People),

@@ -219,10 +219,10 @@ impl Archive {
                 let approved = store.note_approval(caller, id, &row, over, event).await;
                 self.approved(caller, id, row.says.clone(), approved).await
             }
-            Asked::Delete(bucket, key, version) => {
+            Asked::Delete(bucket, key, version, shown) => {
                 let version = Some(VersionId::parse(version)?);
                 let name = VersionName { bucket: bucket.clone(), key: key.clone(), version };
-                let deleted = self.delete_approved(caller, &row, &name, over, event).await;
+                let deleted = self.delete_approved(caller, &row, (&name, *shown), over, event).await;
                 self.approved(caller, id, row.says.clone(), deleted).await
             }
             Asked::Restrict(act, people) => {
