@@ -23,9 +23,9 @@ pub(crate) enum Asked {
     /// The matter of this name is closed, and everything under it is released.
     #[n(3)]
     CloseMatter(#[n(0)] String),
-    /// The event of a version is taken back: bucket, key and version id.
+    /// The event of a version is taken back: bucket, key, version id, and the event.
     #[n(4)]
-    RevokeEvent(#[n(0)] String, #[n(1)] String, #[n(2)] String),
+    RevokeEvent(#[n(0)] String, #[n(1)] String, #[n(2)] String, #[n(3)] Option<EventTimes>),
     /// The clock's alarm with these words is accepted.
     #[n(5)]
     AcceptClock(#[n(0)] String),
@@ -38,6 +38,15 @@ pub(crate) enum Asked {
     /// The rule of an act becomes stricter, for good.
     #[n(8)]
     Restrict(#[n(0)] Act, #[n(1)] People),
+}
+
+/// The date of an event, and when it was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct EventTimes {
+    #[n(0)]
+    pub at: Timestamp,
+    #[n(1)]
+    pub told: Timestamp,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

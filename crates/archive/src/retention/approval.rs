@@ -22,6 +22,7 @@ use crate::record::access_key::AccessKeyRow;
 use crate::record::request::{Asked, RequestRow};
 use crate::record::settings::OFFICERS;
 use crate::record::{ACCESS_KEYS, REQUESTS, REVOKED, SETTINGS, decode, encode};
+use crate::retention::events::event_times;
 use crate::state::clock::{ComplianceClock, Credit};
 use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store};
@@ -151,7 +152,7 @@ impl Archive {
              again",
             name.bucket, name.key
         );
-        let asked = Asked::RevokeEvent(name.bucket.clone(), name.key.clone(), version);
+        let asked = Asked::RevokeEvent(name.bucket.clone(), name.key.clone(), version, event_times(&found.row));
         let (id, row) = store.new_request(caller, asked, says, false);
         store.audited(store.room_for_request(), event).await?;
         let event = event().detail(format!("asks with request {id}: {}", row.says));
@@ -203,10 +204,10 @@ impl Archive {
                 self.end_rebuild_matter(caller, &row, *since, over, event).await?;
                 Ok(row.says)
             }
-            Asked::RevokeEvent(bucket, key, version) => {
+            Asked::RevokeEvent(bucket, key, version, named) => {
                 let version = Some(VersionId::parse(version)?);
                 let name = VersionName { bucket: bucket.clone(), key: key.clone(), version };
-                let revoked = self.revoke_event(caller, id, &name, over, event).await;
+                let revoked = self.revoke_event(caller, id, (&name, *named), over, event).await;
                 let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
                 store.audited(revoked, event).await?;
                 Ok(row.says)
