@@ -194,6 +194,13 @@ impl Archive {
         let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
         let row = store.audited(judged, event).await?;
         let event = event().detail(format!("request {id}, asked by {}{}: {}", row.by, of_peer(row.peer), row.says));
+        let event = match &row.asked {
+            // A certificate of disposal lists the approval by these names. The words could quote another object.
+            Asked::Delete(bucket, key, version, _) | Asked::RevokeEvent(bucket, key, version, _) => {
+                event.object(bucket, key).named_version(version)
+            }
+            _ => event,
+        };
         let over = store.audited(store.end_of_request(id, &row), || event.clone()).await?;
         match &row.asked {
             Asked::CreditClock(most, accepts) => {
