@@ -160,6 +160,35 @@ async fn the_first_rule_that_holds_names_the_class() {
     assert!(put_in(&archive, "x", Some("unknown")).await.is_err());
 }
 
+/// A tag that any writer may set does not decide by which class a copy is kept.
+#[tokio::test]
+async fn a_copy_takes_no_class_from_the_tags_of_its_source() {
+    let world = World::new(15);
+    let archive = store(&world).await;
+    for (name, days) in [("day", 1), ("decade", 3650)] {
+        active(&archive, name, terms(Initiation::Creation, Some(days), 0, ExpiryAction::Keep)).await;
+    }
+    let bindings = Bindings { default: Some("decade".into()), ..Bindings::default() };
+    archive.change_bucket(&admin(), "records", BucketChange::Classes(bindings)).await.unwrap();
+    put_in(&archive, "source", None).await.unwrap();
+    let tags = |class: &str| Tags::from([("stele:class".into(), class.into()), ("case".into(), "1".into())]);
+    let user = Caller { rights: Rights::user("records", "").into(), ..officer("carl", 3) };
+    archive.set_tags(&user, "records", "source", None, tags("day")).await.unwrap();
+    let copy = |key: &str, tags: Option<Tags>| {
+        let source = CopySource { bucket: "records".into(), key: "source".into(), ..CopySource::default() };
+        CopyRequest { source, bucket: "records".into(), key: key.into(), tags, ..CopyRequest::default() }
+    };
+    let copied = archive.copy(&admin(), copy("copy", None)).await.unwrap().object;
+    assert_eq!(class_of(&archive, &copied).await, Some(("decade".into(), 1)));
+    let (left, _) = archive.tags(&admin(), "records", "copy", None).await.unwrap();
+    assert_eq!(left, Tags::from([("case".into(), "1".into())]));
+    // A caller without the right to retain copies too, and a request names a class by its own tags.
+    archive.copy(&user, copy("users", None)).await.unwrap();
+    let copied = archive.copy(&admin(), copy("named", Some(tags("day")))).await.unwrap().object;
+    assert_eq!(class_of(&archive, &copied).await, Some(("day".into(), 1)));
+    assert!(matches!(archive.copy(&user, copy("denied", Some(tags("day")))).await, Err(ArchiveError::Denied(_))));
+}
+
 #[tokio::test]
 async fn without_its_event_a_version_stays_for_ever() {
     let world = World::new(3);
