@@ -56,7 +56,7 @@ impl Archive {
         let wrap = SealingKey::new(&derive(&store.master().0, "buckets", &[]));
         let row = BucketRow {
             name: name.into(),
-            created: store.wall(),
+            created: store.later_now(),
             owner: caller.actor.clone(),
             region: new.region,
             versioning: if lock.is_some() || new.versioning { Versioning::Enabled } else { Versioning::Off },

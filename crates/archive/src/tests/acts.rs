@@ -299,3 +299,31 @@ async fn a_pause_keeps_and_the_rate_delays_expiration() {
         assert!(archive.limit_expiration(&admin(), Some(rate)).await.is_err());
     }
 }
+
+/// The system clock jumps while a page of expiration is under way.
+#[tokio::test]
+async fn a_freeze_stops_a_page_of_expiration() {
+    let (world, gate) = World::gated(9, 24 << 20, 256 << 10);
+    let archive = store(&world).await;
+    for n in 0..20 {
+        put_retained(&archive, &format!("key {n}"), RetentionMode::Compliance, 2).await;
+    }
+    world.stage.pass(3 * DAY);
+    let left = || {
+        let all = archive.store().snapshot().unwrap();
+        all.range(crate::record::RETAINED, &stele_catalog::KeyRange::all(), 100, stele_catalog::Direction::Forward)
+            .unwrap()
+            .len()
+    };
+    gate.close();
+    let mut step = Box::pin(archive.step());
+    while left() == 20 {
+        assert!(futures_util::poll!(&mut step).is_pending());
+        assert!(gate.step(), "it waits for the gate");
+    }
+    world.stage.set_wall(Timestamp(world.stage.now().wall.0 + DAY));
+    archive.clock();
+    gate.open();
+    assert_eq!(step.await.unwrap().expired, 1);
+    assert_eq!(left(), 19);
+}
