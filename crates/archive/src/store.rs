@@ -400,7 +400,7 @@ impl Store {
 
     /// Why expiration is frozen.
     pub fn frozen(&self) -> Option<String> {
-        self.clock.look(|clock| clock.frozen().map(str::to_string))
+        self.clock.look(ComplianceClock::frozen)
     }
 
     /// The matter `rebuild`: what a rebuild with losses could not prove.

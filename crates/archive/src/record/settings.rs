@@ -167,4 +167,7 @@ pub(crate) struct ClockRow {
     /// Milliseconds for which the store was closed and that were not made up since.
     #[n(4)]
     pub closed: Option<u64>,
+    /// Reasons for the freeze beyond those in `frozen`.
+    #[n(5)]
+    pub more: Option<u64>,
 }
