@@ -194,6 +194,7 @@ impl Archive {
         let bucket = store.buckets().by_name(name)?;
         let roles: &[Role] = match change {
             BucketChange::ObjectLock(_)
+            | BucketChange::Lock
             | BucketChange::Protection(_)
             | BucketChange::Expiry(_)
             | BucketChange::Classes(_) => &[Role::RetentionOfficer],
@@ -262,6 +263,10 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
                 )));
             }
             row.versioning = versioning;
+        }
+        BucketChange::Lock => {
+            let lock = row.lock.unwrap_or(ObjectLock { default: None });
+            return apply(row, BucketChange::ObjectLock(lock));
         }
         BucketChange::ObjectLock(lock) => {
             check_lock(Some(&lock))?;

@@ -397,3 +397,44 @@ async fn only_the_last_close_proves_the_clock_well() {
     let (archive, _) = rebuild(&anew(world), Rebuild::default()).await.unwrap();
     assert!(archive.clock().frozen.is_some(), "{:?}", archive.clock());
 }
+
+/// The system clock is a year ahead at a rebuild. A head of the rebuilt log still shows that the pool was set back.
+#[tokio::test]
+async fn a_rebuild_explains_no_head_of_its_own_log() {
+    let world = World::sized(45, 16 * MIB, SEGMENT);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "locked", locked_bucket()).await.unwrap();
+    for number in 0..30 {
+        put(&archive, "locked", &format!("before {number}"), b"record").await.unwrap();
+    }
+    world.stage.pass(60_000);
+    archive.step().await.unwrap();
+    let lost = archive.audit_head_to_send().await.unwrap();
+    drop(archive);
+    let now = world.stage.now().wall;
+    world.stage.set_wall(now.plus_days(365));
+    let world = anew(world);
+    let (archive, _) = rebuild(&world, Rebuild { heads: vec![lost.clone()], ..Rebuild::default() }).await.unwrap();
+    archive.close().await.unwrap();
+    drop(archive);
+    let old = (copied(&*world.catalog), copy_of(&world).await);
+    world.stage.set_wall(now.plus_days(30));
+    let archive = world.open().await;
+    for number in 0..10 {
+        put(&archive, "locked", &format!("after {number}"), b"record").await.unwrap();
+    }
+    let since = archive.audit_head_to_send().await.unwrap();
+    assert!(since.records < lost.records, "of a number that the rebuild lost: {since:?}");
+    assert_eq!(archive.compare_head(&since).unwrap(), HeadVerdict::Contained);
+    assert_eq!(archive.compare_head(&lost).unwrap(), HeadVerdict::Lost);
+    drop(archive);
+    // The whole store is set back to just behind the rebuild.
+    for (at, bytes) in &old.1 {
+        world.bench.handle().write(*at, vec![stele_media::Buffer::copy_of(bytes).freeze()], true).await.unwrap();
+    }
+    let world = World { catalog: put_back(&old.0).await, ..world };
+    let options = Options { read_only: true, ..world.options.clone() };
+    let archive = Archive::open(world.foundation(), options).await.unwrap();
+    assert!(matches!(archive.compare_head(&since).unwrap(), HeadVerdict::Newer { .. }));
+    assert_eq!(archive.compare_head(&lost).unwrap(), HeadVerdict::Lost);
+}
