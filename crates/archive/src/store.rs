@@ -383,7 +383,8 @@ impl Store {
     }
 
     /// The time by which access keys and sessions end: the latest of both clocks and of the moments at which the
-    /// store was open. A system clock that is set back revives no key, not even while the compliance clock lags.
+    /// store was open. A system clock that is set back behind those moments revives no key, not even while the compliance
+    /// clock lags.
     pub fn key_now(&self) -> Timestamp {
         let later = self.later_now();
         later.max(self.clock.look(ComplianceClock::seen))
