@@ -12,6 +12,7 @@ mod closing;
 mod disposals;
 mod evidence;
 mod faults;
+mod given_up;
 mod growth;
 mod key_life;
 mod leftovers;

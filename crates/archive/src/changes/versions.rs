@@ -70,9 +70,8 @@ impl Store {
         event: Event,
         change: impl FnOnce(&mut VersionRow),
     ) -> Result<Option<u64>> {
-        let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
         let answer = self.write_version_anew(bucket, key, found, lock, Some(event), change).await?;
-        self.compensated(NoteSubject::Version(at), answer).await
+        self.compensated(answer).await
     }
 
     /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.
@@ -100,7 +99,10 @@ impl Store {
         // Before the note: a note whose commit fails needs a compensating note.
         let _protected =
             if row.retention.is_some() || row.is_held() { Some(self.ensure_protected().await?) } else { None };
-        row.note = self.note_within(Some(&writing), reserve, Kind::Version, Some(bucket), row.object, &note).await?;
+        let subject = NoteSubject::Version(at.clone());
+        let (place, noting) =
+            self.note_change(subject, &writing, reserve, Kind::Version, Some(bucket), row.object, &note).await?;
+        row.note = place;
         let raw = encode(&row);
         let transaction = Transaction::new().with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
             VERSIONS,
@@ -124,7 +126,8 @@ impl Store {
             None
         });
         // The commit is the flush behind the acknowledgement. The note was durable before it.
-        Ok(committing.commit_within_bucket(transaction).await.map(|(receipt, _)| receipt.numbers().last()))
+        let answer = noting.answered(committing.commit_within_bucket(transaction).await);
+        Ok(answer.map(|(receipt, _)| receipt.numbers().last()))
     }
 
     /// Replaces the index records of a version's retention and hold.

@@ -23,7 +23,6 @@ use crate::retention::matters::{missing, s3_row};
 use crate::retention::rules::require_lock;
 use crate::space::superblock::FORMAT;
 use crate::state::buckets::Bucket;
-use crate::state::compensations::NoteSubject;
 use crate::store::lookup::Found;
 use crate::store::{Archive, Store, lookup};
 
@@ -184,7 +183,7 @@ impl Archive {
         });
         let event = Event::new(caller, Action::Matter).bucket(bucket.name()).detail(format!("begins the {detail}"));
         let answer = store.write_matter(name, row, transaction, Some(event), lock).await?;
-        store.compensated(NoteSubject::Matter(name.into()), answer).await?;
+        store.compensated(answer).await?;
         store.upkeep().holds_are_due();
         Ok(store.existing_matter(name)?.info(name, None))
     }

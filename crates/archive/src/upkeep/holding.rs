@@ -18,7 +18,6 @@ use crate::record::matter::{Counts, Job, JobKind, MatterRow, ProgressRow};
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{MATTER_HOLDS, MATTER_PROGRESS, MATTERS, VERSIONS, decode, encode, fetch, keys};
 use crate::retention::holding::{HOLDING, selects};
-use crate::state::compensations::NoteSubject;
 use crate::store::Store;
 use crate::upkeep::background::StepReport;
 
@@ -167,6 +166,6 @@ impl Store {
         }
         let event = Event::new(&Caller::system("matters"), Action::Matter).detail(done);
         let answer = self.write_matter(name, row, transaction, Some(event), lock).await?;
-        self.compensated(NoteSubject::Matter(name.into()), answer).await
+        self.compensated(answer).await
     }
 }

@@ -155,7 +155,7 @@ impl Store {
         self.appender().append(record, true).await?.await
     }
 
-    fn note_of(&self, header: &RecordHeader, payload: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn note_of(&self, header: &RecordHeader, payload: &[u8]) -> Option<Vec<u8>> {
         let sealed = payload.get(payload.len() - header.note as usize..)?;
         let bound = header.sequence.to_be_bytes();
         match header.scope {
