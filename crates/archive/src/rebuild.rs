@@ -135,6 +135,7 @@ impl Archive {
         let note_key = derive(&foundation.master.0, "notes", &superblock.store);
         // Buckets first, since their keys open the notes of versions.
         survey.walk(&foundation.data, &superblock, &note_key, None).await?;
+        survey.drop_withdrawn();
         survey.rename_duplicate_buckets(foundation.surroundings.now().wall);
         let mut buckets = BTreeMap::new();
         for (number, (_, row, _)) in &survey.buckets {

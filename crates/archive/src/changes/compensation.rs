@@ -3,7 +3,8 @@
 //! A change is noted on the data volume before it is committed, and a rebuild of the catalog takes the newest note of each
 //! thing. Where the catalog refuses the commit, a compensating note states the thing as it is in the catalog, before the
 //! refusal is answered. Otherwise a rebuild would find the refused change. Background work writes the compensating notes
-//! that could not be written then, and those of requests that went away.
+//! that could not be written then, and those of requests that went away. Of a thing that the catalog does not have, the
+//! note says that its creation is withdrawn; reclamation keeps such a note, since the creation's may still lie anywhere.
 //!
 //! Failure model, by the place of a crash or of the close:
 //!
@@ -21,12 +22,14 @@ use std::sync::Arc;
 use stele_catalog::{CatalogError, Transaction};
 
 use crate::model::error::Result;
-use crate::record::access_key::AccessKeyRow;
-use crate::record::class::ClassRow;
-use crate::record::matter::MatterRow;
+use crate::record::access_key::{AccessKeyNote, AccessKeyRow};
+use crate::record::bucket::BucketRow;
+use crate::record::class::{ClassNote, ClassRow};
+use crate::record::matter::{MatterNote, MatterRow};
 use crate::record::upload::UploadRow;
 use crate::record::version::{VersionNote, VersionRef};
 use crate::record::{ACCESS_KEYS, BUCKETS, CLASSES, MATTERS, UPLOADS, fetch, keys};
+use crate::seal::{SealingKey, derive, random_secret};
 use crate::space::header::Kind;
 use crate::state::compensations::{NoteSubject, Noting};
 use crate::store::{Store, lookup};
@@ -115,7 +118,13 @@ impl Store {
 
     async fn compensate_bucket(self: &Arc<Store>, number: u32) -> Result<()> {
         let lock = self.lock(0, "").await?;
-        let Some(bucket) = self.buckets().by_number(number) else { return Ok(()) };
+        let Some(bucket) = self.buckets().by_number(number) else {
+            let wrap = SealingKey::new(&derive(&self.master().0, "buckets", &[]));
+            let key = random_secret(self.surroundings());
+            let wrapped = wrap.wrap(self.surroundings(), &number.to_be_bytes(), &key).to_vec();
+            let row = BucketRow::withdrawn(self.wall(), wrapped);
+            return self.note(Kind::Bucket, None, number.into(), &row).await.map(drop);
+        };
         let unchanged = Transaction::new().with_reserve().equals(BUCKETS, keys::short(number), bucket.raw.clone());
         self.write_bucket(number, bucket.row.clone(), unchanged, None, lock).await??;
         Ok(())
@@ -124,7 +133,10 @@ impl Store {
     async fn compensate_matter(self: &Arc<Store>, name: &str) -> Result<()> {
         let lock = self.lock_matter(name).await?;
         let snapshot = self.snapshot()?;
-        let Some(raw) = snapshot.get(MATTERS, name.as_bytes())? else { return Ok(()) };
+        let Some(raw) = snapshot.get(MATTERS, name.as_bytes())? else {
+            let note = MatterNote { name: name.into(), row: MatterRow::withdrawn(self.wall()) };
+            return self.note(Kind::Matter, None, 0, &note).await.map(drop);
+        };
         let Some(row) = fetch::<MatterRow>(&*snapshot, MATTERS, name.as_bytes())? else { return Ok(()) };
         let unchanged = Transaction::new().with_reserve().equals(MATTERS, name.to_string(), raw);
         self.write_matter(name, row, unchanged, None, lock).await??;
@@ -134,7 +146,10 @@ impl Store {
     async fn compensate_class(self: &Arc<Store>, name: &str) -> Result<()> {
         let lock = self.lock_class(name).await?;
         let snapshot = self.snapshot()?;
-        let Some(raw) = snapshot.get(CLASSES, name.as_bytes())? else { return Ok(()) };
+        let Some(raw) = snapshot.get(CLASSES, name.as_bytes())? else {
+            let note = ClassNote { name: name.into(), row: ClassRow::withdrawn() };
+            return self.note(Kind::Class, None, 0, &note).await.map(drop);
+        };
         let Some(row) = fetch::<ClassRow>(&*snapshot, CLASSES, name.as_bytes())? else { return Ok(()) };
         let unchanged = Transaction::new().with_reserve().equals(CLASSES, name.to_string(), raw);
         self.write_class(name, row, unchanged, None, lock).await??;
@@ -144,7 +159,10 @@ impl Store {
     async fn compensate_access_key(self: &Arc<Store>, id: &str) -> Result<()> {
         let lock = self.lock(0, id).await?;
         let snapshot = self.snapshot()?;
-        let Some(raw) = snapshot.get(ACCESS_KEYS, id.as_bytes())? else { return Ok(()) };
+        let Some(raw) = snapshot.get(ACCESS_KEYS, id.as_bytes())? else {
+            let note = AccessKeyNote { id: id.into(), row: AccessKeyRow::withdrawn(self.wall()) };
+            return self.note(Kind::AccessKey, None, 0, &note).await.map(drop);
+        };
         let Some(row) = fetch::<AccessKeyRow>(&*snapshot, ACCESS_KEYS, id.as_bytes())? else { return Ok(()) };
         let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw);
         self.write_access_key(id, row, unchanged, None, lock).await??;

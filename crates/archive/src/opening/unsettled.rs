@@ -11,12 +11,13 @@ use stele_catalog::Snapshot;
 
 use crate::model::error::Result;
 use crate::record::access_key::{AccessKeyNote, AccessKeyRow};
+use crate::record::bucket::BucketRow;
 use crate::record::class::{ClassNote, ClassRow};
 use crate::record::content::Place;
 use crate::record::matter::{MatterNote, MatterRow};
 use crate::record::segment::SegmentUse;
 use crate::record::version::{Owner, TAKEN_BACK, VersionNote, VersionRef, VersionRow};
-use crate::record::{ACCESS_KEYS, CLASSES, MATTERS, OBJECTS, VERSIONS, decode, fetch, keys};
+use crate::record::{ACCESS_KEYS, BUCKETS, CLASSES, MATTERS, OBJECTS, VERSIONS, decode, fetch, keys};
 use crate::space::header::{Kind, RecordHeader};
 use crate::space::walk::Walk;
 use crate::state::compensations::NoteSubject;
@@ -28,6 +29,8 @@ struct Newest {
     places: Vec<Place>,
     /// Of a version.
     object: u64,
+    /// It takes a creation back.
+    withdrawn: bool,
 }
 
 impl Store {
@@ -44,9 +47,10 @@ impl Store {
             let start = self.segments().start(segment);
             let mut walk = Walk::new(self.volume().clone(), start, self.segments().size, incarnation);
             while let Some((at, header)) = walk.next().await? {
-                let Some(subject) = self.noted_subject(&mut walk, at, &header).await? else { continue };
+                let Some((subject, withdrawn)) = self.noted_subject(&mut walk, at, &header).await? else { continue };
                 let place = Place { segment, at, length: header.length() };
-                let newest = Newest { sequence: header.sequence, places: vec![place], object: header.object };
+                let newest =
+                    Newest { sequence: header.sequence, places: vec![place], object: header.object, withdrawn };
                 match found.get_mut(&subject) {
                     Some(before) if before.sequence > newest.sequence => {}
                     Some(before) if before.sequence == newest.sequence => before.places.push(place),
@@ -64,7 +68,12 @@ impl Store {
     }
 
     /// The thing of which a record may state a change. A record that is torn, or cannot be read, states nothing.
-    async fn noted_subject(&self, walk: &mut Walk, at: u32, header: &RecordHeader) -> Result<Option<NoteSubject>> {
+    async fn noted_subject(
+        &self,
+        walk: &mut Walk,
+        at: u32,
+        header: &RecordHeader,
+    ) -> Result<Option<(NoteSubject, bool)>> {
         if !matches!(header.kind, Kind::Version | Kind::Bucket | Kind::AccessKey | Kind::Matter | Kind::Class) {
             return Ok(None);
         }
@@ -76,12 +85,24 @@ impl Store {
         Ok(Some(match header.kind {
             Kind::Version => match decode::<VersionNote>(VERSIONS, &[], &note)?.at {
                 VersionRef { bucket: TAKEN_BACK, .. } => return Ok(None),
-                at => NoteSubject::Version(at),
+                at => (NoteSubject::Version(at), false),
             },
-            Kind::AccessKey => NoteSubject::AccessKey(decode::<AccessKeyNote>(ACCESS_KEYS, &[], &note)?.id),
-            Kind::Matter => NoteSubject::Matter(decode::<MatterNote>(MATTERS, &[], &note)?.name),
-            Kind::Class => NoteSubject::Class(decode::<ClassNote>(CLASSES, &[], &note)?.name),
-            _ => NoteSubject::Bucket(u32::try_from(header.object).unwrap_or(0)),
+            Kind::AccessKey => {
+                let note: AccessKeyNote = decode(ACCESS_KEYS, &[], &note)?;
+                (NoteSubject::AccessKey(note.id), note.row.is_withdrawn())
+            }
+            Kind::Matter => {
+                let note: MatterNote = decode(MATTERS, &[], &note)?;
+                (NoteSubject::Matter(note.name), note.row.is_withdrawn())
+            }
+            Kind::Class => {
+                let note: ClassNote = decode(CLASSES, &[], &note)?;
+                (NoteSubject::Class(note.name), note.row.is_withdrawn())
+            }
+            _ => {
+                let row: BucketRow = decode(BUCKETS, &[], &note)?;
+                (NoteSubject::Bucket(u32::try_from(header.object).unwrap_or(0)), row.is_withdrawn())
+            }
         }))
     }
 
@@ -107,6 +128,7 @@ impl Store {
         };
         let is_known =
             |known: &Place| newest.places.iter().any(|place| (place.segment, place.at) == (known.segment, known.at));
-        Ok((!known.as_ref().is_some_and(is_known)).then_some(subject))
+        let settled = known.as_ref().map_or(newest.withdrawn, is_known);
+        Ok((!settled).then_some(subject))
     }
 }

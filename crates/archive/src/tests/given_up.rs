@@ -58,12 +58,17 @@ fn requests() -> Requests {
             a.hold_selected(&admin(), "smith", selection, false).await
         }),
         request!("a closed matter", |a, s| a.approve(&officer("ben", 2), &s.close).await),
+        request!("an opened matter", |a, s| a.open_matter(&admin(), "jones", "Jones v. Smith").await),
         request!("an officer admitted", |a, s| a.approve(&officer("ben", 2), &s.admission).await),
+        request!("a new access key", |a, s| a.create_access_key(&admin(), "new", Rights::user("plain", "")).await),
+        request!("a new officer", |a, s| a.create_access_key(&admin(), "dora", Rights::officer()).await),
         request!("a revoked access key", |a, s| a.revoke_access_key(&admin(), &s.key).await),
         request!("a changed bucket", |a, s| {
             a.change_bucket(&admin(), "plain", BucketChange::Versioning(Versioning::Enabled)).await
         }),
+        request!("a new bucket", |a, s| a.create_bucket(&admin(), "fresh", NewBucket::default()).await),
         request!("a deleted bucket", |a, s| a.delete_bucket(&admin(), "empty").await),
+        request!("a new class", |a, s| a.create_class(&admin(), "month", terms(30), "").await),
         request!("an activated class", |a, s| a.activate_class(&admin(), "year", None).await),
     ]
 }
@@ -226,6 +231,29 @@ fn a_rebuild_finds_no_change_that_a_power_cut_undid() {
     check_all(Then::PowerCut);
 }
 
+/// A close while the request still waits refuses its commit.
+#[test]
+fn a_rebuild_finds_no_change_that_the_close_cut_off() {
+    let (world, gate): (World, Gate) = World::gated(7, 32 * MIB, 256 << 10);
+    gate.close();
+    let archive = gate.drive(world.create(), ALL).unwrap();
+    gate.drive(scene(&archive), ALL).unwrap();
+    let caller = admin();
+    let mut request = Box::pin(archive.set_legal_hold(&caller, "locked", "held", None, false));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(request.as_mut().poll(&mut context).is_pending());
+    gate.drive(archive.close(), ALL).unwrap().unwrap();
+    let answer = gate.drive(request, ALL).unwrap();
+    assert!(matches!(answer, Err(ArchiveError::Stopped(_))), "{answer:?}");
+    drop(archive);
+    drop(gate.drive(world.open(), ALL).unwrap());
+    let world = World { catalog: Arc::new(MemoryCatalog::new()), ..world };
+    let rebuilt = Archive::rebuild(world.foundation(), world.options.clone());
+    let (archive, _) = gate.drive(rebuilt, ALL).unwrap().unwrap();
+    let held = gate.drive(archive.legal_hold(&admin(), "locked", "held", None), ALL).unwrap().unwrap();
+    assert!(held, "the hold was never released");
+}
+
 /// The segment of the note is full before the power goes, and the catalog calls other segments open.
 #[test]
 fn a_rebuild_finds_no_change_of_an_earlier_segment() {
@@ -248,6 +276,34 @@ fn a_rebuild_finds_no_change_of_an_earlier_segment() {
     let (archive, _) = gate.drive(rebuilt, ALL).unwrap().unwrap();
     let held = gate.drive(archive.legal_hold(&admin(), "locked", "held", None), ALL).unwrap().unwrap();
     assert!(held, "the hold was never released");
+}
+
+/// Reclamation moves the note that takes a creation back, as long as the note of the creation may be somewhere.
+#[tokio::test]
+async fn a_withdrawn_creation_outlives_reclamation() {
+    let world = World::sized(3, 32 * MIB, 256 << 10);
+    let archive = world.create().await;
+    scene(&archive).await;
+    let store = archive.store();
+    let lock = store.lock_matter("jones").await.unwrap();
+    let row = MatterRow::new("Jones v. Smith".into(), Actor::Local(0), None, store.wall());
+    // The name is taken between the judgement and the commit, as far as this transaction can tell.
+    let taken = Transaction::new().absent(MATTERS, "smith".to_string());
+    assert!(store.write_matter("jones", row, taken, None, lock).await.unwrap().is_err());
+    let (noted_in, _) = store.appender().tail().unwrap();
+    put(&archive, "plain", "long", &content(1, 1 << 20)).await.unwrap();
+    store.compensate().await.unwrap();
+    let (withdrawn_in, _) = store.appender().tail().unwrap();
+    assert_ne!(noted_in, withdrawn_in);
+    put(&archive, "plain", "longer", &content(2, 1 << 20)).await.unwrap();
+    assert!(store.reclaim(withdrawn_in).await.unwrap().retired);
+    world.stage.pass(86_400_000);
+    assert_eq!(store.free_retired().await.unwrap(), 1);
+    drop((store, archive));
+    let world = World { catalog: Arc::new(MemoryCatalog::new()), ..world };
+    let (archive, _) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
+    let names: Vec<String> = archive.matters(&admin()).await.unwrap().into_iter().map(|matter| matter.name).collect();
+    assert_eq!(names, ["smith", "tax"]);
 }
 
 /// Refuses the next commit, but not before it is told to answer.
