@@ -21,6 +21,7 @@ mod listing;
 mod matters;
 mod model;
 mod moving;
+mod officers;
 mod parts;
 mod policies;
 mod proofs;

@@ -102,7 +102,7 @@ impl Store {
         let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(()) };
         let lock = self.lock(at.bucket, &at.key).await?;
         let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(()) };
-        self.write_version_anew(&bucket, &at.key, &found, lock, None, |_| ()).await??;
+        self.write_version_anew(Transaction::new(), &bucket, &at.key, &found, lock, None, |_| ()).await??;
         Ok(())
     }
 

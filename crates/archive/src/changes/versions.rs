@@ -70,13 +70,30 @@ impl Store {
         event: Event,
         change: impl FnOnce(&mut VersionRow),
     ) -> Result<Option<u64>> {
-        let answer = self.write_version_anew(bucket, key, found, lock, Some(event), change).await?;
+        self.change_version_if(Transaction::new(), bucket, key, found, lock, event, change).await
+    }
+
+    /// As `change_version`, if what the transaction requires holds too.
+    #[allow(clippy::too_many_arguments)]
+    pub async fn change_version_if(
+        self: &Arc<Store>,
+        required: Transaction,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        lock: KeyLock,
+        event: Event,
+        change: impl FnOnce(&mut VersionRow),
+    ) -> Result<Option<u64>> {
+        let answer = self.write_version_anew(required, bucket, key, found, lock, Some(event), change).await?;
         self.compensated(answer).await
     }
 
     /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) async fn write_version_anew(
         self: &Arc<Store>,
+        required: Transaction,
         bucket: &Bucket,
         key: &str,
         found: &Found,
@@ -104,7 +121,7 @@ impl Store {
             self.note_change(subject, &writing, reserve, Kind::Version, Some(bucket), row.object, &note).await?;
         row.note = place;
         let raw = encode(&row);
-        let transaction = Transaction::new().with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
+        let transaction = required.with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
             VERSIONS,
             at.record_key(),
             raw.clone(),

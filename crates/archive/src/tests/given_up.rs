@@ -368,8 +368,11 @@ async fn a_compensation_without_room_outlives_the_close() {
     let (bucket, before) = found(&archive);
     archive.set_tags(&admin(), "locked", "held", None, Tags::from([("a".into(), "b".into())])).await.unwrap();
     let lock = archive.store().lock(bucket.number, "held").await.unwrap();
-    let answer =
-        archive.store().write_version_anew(&bucket, "held", &before, lock, None, |row| row.hold = false).await.unwrap();
+    let answer = archive
+        .store()
+        .write_version_anew(Transaction::new(), &bucket, "held", &before, lock, None, |row| row.hold = false)
+        .await
+        .unwrap();
     assert!(answer.is_err());
     world.bench.set_full(true);
     archive.close().await.unwrap();
