@@ -17,7 +17,9 @@ use crate::record::class::ClassRow;
 use crate::record::content::Place;
 use crate::record::matter::MatterRow;
 use crate::record::settings::{AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityRow, NUMBERS, ReservedRow, SLOTS};
-use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
+use crate::record::{
+    ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, REVOKED, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys,
+};
 use crate::space::superblock::Superblock;
 use crate::state::buckets::Bucket;
 use crate::store::foundation::Foundation;
@@ -135,6 +137,9 @@ impl<'a> Filling<'a> {
             self.live.push(*place);
             self.report.access_keys += 1;
             let row = AccessKeyRow { note: *place, ..row.clone() };
+            if row.revoked.is_some() {
+                self.out.put(REVOKED, Bytes::copy_from_slice(id.as_bytes()), Bytes::new()).await?;
+            }
             self.out.put(ACCESS_KEYS, Bytes::copy_from_slice(id.as_bytes()), encode(&row)).await?;
         }
         Ok(())
