@@ -23,7 +23,6 @@ use crate::record::content::Place;
 use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, keys};
 use crate::seal::{SealingKey, derive, random_secret};
 use crate::state::buckets::{Bucket, Policing};
-use crate::state::compensations::NoteSubject;
 use crate::state::key_locks::KeyLock;
 use crate::store::Archive;
 use crate::store::uploads::Upload;
@@ -97,7 +96,7 @@ impl Archive {
         buckets_lock: KeyLock,
     ) -> Result<BucketInfo> {
         let answer = self.store().write_bucket(number, row, transaction, Some(event), buckets_lock).await?;
-        self.store().compensated(NoteSubject::Bucket(number), answer).await
+        self.store().compensated(answer).await
     }
 
     /// Deletes a bucket. Refused while it holds a version or a delete marker. Its unfinished uploads are aborted:

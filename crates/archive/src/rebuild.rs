@@ -6,7 +6,9 @@
 //!
 //! A crash between a note and its commit can thus bring back a write that was never acknowledged. A crash between a
 //! removal's commit and the destruction of its key can undo that removal, which was not acknowledged either. In both
-//! cases data is kept rather than lost. Unreadable places are reported, and nothing is guessed in their stead.
+//! cases data is kept rather than lost. A change of something that exists and that a crash cut off is taken back by the
+//! next opening with the old catalog. Only if that catalog is lost first does the newest note count. Unreadable places
+//! are reported, and nothing is guessed in their stead.
 //!
 //! An unreadable place may hold a note. Then the newest readable note of a thing is not proven to be its newest. A
 //! rebuild refuses such a volume unless losses are accepted; in that case everything that exists is held (see
@@ -136,6 +138,7 @@ impl Archive {
         let note_key = derive(&foundation.master.0, "notes", &superblock.store);
         // Buckets first, since their keys open the notes of versions.
         survey.walk(&foundation.data, &superblock, &note_key, None).await?;
+        survey.drop_withdrawn();
         survey.rename_duplicate_buckets(foundation.surroundings.now().wall);
         let mut buckets = BTreeMap::new();
         for (number, (_, row, _)) in &survey.buckets {

@@ -19,7 +19,7 @@ pub(crate) mod signing;
 pub(crate) mod uploads;
 pub(crate) mod witness;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::future::{Either, select};
@@ -47,7 +47,7 @@ use crate::state::bodies::Bodies;
 use crate::state::buckets::{Bucket, Buckets};
 use crate::state::caches::Caches;
 use crate::state::clock::ComplianceClock;
-use crate::state::compensations::Compensations;
+use crate::state::compensations::{Compensations, NoteSubject};
 use crate::state::disposals::Disposals;
 use crate::state::holding::Holding;
 use crate::state::key_locks::{KeyLock, KeyLocks};
@@ -127,7 +127,7 @@ pub(crate) struct Store {
     // Left by requests to background work.
     abandoned: Abandoned,
     disposals: Disposals,
-    compensations: Compensations,
+    compensations: Arc<Compensations>,
     refusals: Refusals,
     audit_end: AuditEnd,
     receipts: ReceiptLog,
@@ -149,6 +149,7 @@ pub(crate) struct CatalogState {
     pub buckets: Buckets,
     /// Some version is retained or held.
     pub retained: bool,
+    pub notes_due: BTreeSet<NoteSubject>,
 }
 
 impl Store {
@@ -166,8 +167,15 @@ impl Store {
         let segments = Arc::new(Segments::new(superblock.segment, count, found.segments));
         let numbers = Arc::new(Numbers::new(Arc::clone(&catalog), NUMBERS, NUMBERS_STEP, found.numbers_below, 1));
         let slots = Numbers::new(Arc::clone(&catalog), SLOTS, SLOTS_STEP, found.slots_below, 0);
-        let appender =
-            Appender::new(volume.clone(), Arc::clone(&catalog), Arc::clone(&segments), Arc::clone(&numbers), id);
+        let compensations = Arc::new(Compensations::of(found.notes_due));
+        let appender = Appender::new(
+            volume.clone(),
+            Arc::clone(&catalog),
+            Arc::clone(&segments),
+            Arc::clone(&numbers),
+            Arc::clone(&compensations),
+            id,
+        );
         let keys = KeyTable::new(
             volume.clone(),
             Arc::clone(&catalog),
@@ -205,7 +213,7 @@ impl Store {
             holding: Holding::default(),
             abandoned: Abandoned::default(),
             disposals: Disposals::default(),
-            compensations: Compensations::default(),
+            compensations,
             refusals: Refusals::default(),
             audit_end: AuditEnd::default(),
             receipts: ReceiptLog::default(),
@@ -292,7 +300,7 @@ impl Store {
         &self.disposals
     }
 
-    pub fn compensations(&self) -> &Compensations {
+    pub fn compensations(&self) -> &Arc<Compensations> {
         &self.compensations
     }
 

@@ -323,6 +323,14 @@ impl Survey {
         Ok(())
     }
 
+    /// Things whose creation was taken back do not exist.
+    pub fn drop_withdrawn(&mut self) {
+        self.buckets.retain(|_, (_, row, _)| !row.is_withdrawn());
+        self.access_keys.retain(|_, (_, row, _)| !row.is_withdrawn());
+        self.matters.retain(|_, (_, row, _)| !row.is_withdrawn());
+        self.classes.retain(|_, (_, row, _)| !row.is_withdrawn());
+    }
+
     /// Of several live buckets with one name, only the newest can have it. The others were deleted by notes that are
     /// missing.
     pub fn rename_duplicate_buckets(&mut self, wall: Timestamp) {

@@ -19,7 +19,9 @@ use crate::record::matter::MatterRow;
 use crate::record::settings::{
     AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityNote, IdentityRow, NUMBERS, ReservedRow, SLOTS,
 };
-use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
+use crate::record::{
+    ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, REVOKED, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys,
+};
 use crate::space::superblock::Superblock;
 use crate::state::buckets::Bucket;
 use crate::store::foundation::Foundation;
@@ -139,6 +141,9 @@ impl<'a> Filling<'a> {
             self.live.push(*place);
             self.report.access_keys += 1;
             let row = AccessKeyRow { note: *place, ..row.clone() };
+            if row.revoked.is_some() {
+                self.out.put(REVOKED, Bytes::copy_from_slice(id.as_bytes()), Bytes::new()).await?;
+            }
             self.out.put(ACCESS_KEYS, Bytes::copy_from_slice(id.as_bytes()), encode(&row)).await?;
         }
         Ok(())

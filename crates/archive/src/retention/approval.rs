@@ -24,7 +24,6 @@ use crate::record::settings::OFFICERS;
 use crate::record::{ACCESS_KEYS, REQUESTS, REVOKED, SETTINGS, decode, encode};
 use crate::retention::events::event_times;
 use crate::state::clock::{ComplianceClock, Credit};
-use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store};
 
 /// Days until a request is void, and days until a new officer needs no approval after a loss of officers.
@@ -371,7 +370,7 @@ impl Archive {
             transaction = transaction.put(SETTINGS, OFFICERS, encode(&(officers + 1)));
         }
         let answer = store.write_access_key(key, found, transaction, Some(event), lock).await?;
-        store.compensated(NoteSubject::AccessKey(key.into()), answer).await?;
+        store.compensated(answer).await?;
         Ok(row.says.clone())
     }
 }
