@@ -173,7 +173,7 @@ class History:
     """What the records say of one version."""
 
     def __init__(self):
-        self.stored, self.retentions, self.holds, self.removed = [], [], [], []
+        self.stored, self.retentions, self.holds, self.removed, self.matters = [], [], [], [], []
 
     def add(self, number, action, detail):
         detail = detail or ""
@@ -189,6 +189,9 @@ class History:
             self.holds.append((number, detail == "on"))
         if action == 6 or action == 17 and not detail.startswith("its "):
             self.removed.append(number)
+        matter = re.match(r"the matter `([^`]*)` (on|off)(?:,|$)", detail) if action == 32 else None
+        if matter:
+            self.matters.append((number, matter[1], matter[2] == "on"))
         kept = re.search(r"(\S+) until ([^,]+)", detail)
         if action == 8 and detail.startswith("none"):
             self.retentions.append((number, (None, None)))
@@ -253,6 +256,11 @@ def verify(folder, given):
         check(said == kept and (kept[0] is None) == (kept[1] is None), f"a record sets another retention of {what}")
         hold = last_between(history.holds, first, as_of, version["legal_hold"])
         check(hold == version["legal_hold"], f"a record says something else of the legal hold of {what}")
+        if manifest["matter"] == "s3":
+            check(version["legal_hold"], f"{what} was not under the matter of the proof")
+        elif manifest["matter"] is not None:
+            under = [(number, on) for number, matter, on in history.matters if matter == manifest["matter"]]
+            check(last_between(under, first, as_of, False), f"{what} was not under the matter of the proof")
         versions.append(version)
     check((len(versions), len(records)) == (manifest["versions"], manifest["records"]), "lines are missing")
     return manifest, versions

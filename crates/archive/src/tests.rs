@@ -10,6 +10,7 @@ mod cancel;
 mod classes;
 mod closing;
 mod disposals;
+mod events;
 mod evidence;
 mod faults;
 mod given_up;

@@ -15,6 +15,7 @@ use crate::evidence::receipt::{Finding, ProvenRecord, check_head, content_in, ex
 use crate::model::action::Action;
 use crate::model::checksum::to_hex;
 use crate::model::head::SignedHead;
+use crate::model::matter::S3;
 use crate::record::audit::AuditRow;
 
 /// The format that a manifest names, and the first line of what is signed.
@@ -117,6 +118,8 @@ struct History {
     /// Retentions that were set, and holds, with the number of the record.
     retentions: Vec<(u64, Option<Kept>)>,
     holds: Vec<(u64, bool)>,
+    /// Whether it came under the matter of the manifest or left it, with the number of the record.
+    under: Vec<(u64, bool)>,
     /// The records of its removal.
     removed: Vec<u64>,
 }
@@ -259,6 +262,16 @@ fn removes(row: &AuditRow) -> bool {
     row.action == Action::DeleteObject || (row.action == Action::Expire && !notifies())
 }
 
+/// Whether a record about a version says that it came under this matter, or left it.
+fn under_matter(row: &AuditRow, matter: Option<&str>) -> Option<bool> {
+    let (named, rest) = own_part(row.detail.as_deref()?).strip_prefix("the matter `")?.split_once("` ")?;
+    match rest.split(',').next() {
+        Some("on") if Some(named) == matter => Some(true),
+        Some("off") if Some(named) == matter => Some(false),
+        _ => None,
+    }
+}
+
 fn read_records(files: &dyn BundleFiles, manifest: &Manifest) -> Result<BTreeMap<(String, String), History>, Finding> {
     let mut histories: BTreeMap<(String, String), History> = BTreeMap::new();
     let mut last = 0;
@@ -280,6 +293,9 @@ fn read_records(files: &dyn BundleFiles, manifest: &Manifest) -> Result<BTreeMap
                 history.holds.extend(held.then_some((last, true)));
             }
             Action::SetLegalHold => history.holds.push((last, row.detail.as_deref().map(own_part) == Some("on"))),
+            Action::Matter => {
+                history.under.extend(under_matter(&row, manifest.matter.as_deref()).map(|under| (last, under)));
+            }
             _ => {}
         }
         history.retentions.extend(retention_in(&row).map(|kept| (last, kept)));
@@ -334,7 +350,15 @@ fn read_versions(
         {
             return Err(format!("record {record} says something else of the legal hold of `{}`", version.key));
         }
-        Ok(())
+        let under = match manifest.matter.as_deref() {
+            None => true,
+            Some(S3) => version.legal_hold,
+            Some(_) => history.under.iter().rev().find(|(record, _)| before(record)).is_some_and(|(_, under)| *under),
+        };
+        match under {
+            true => Ok(()),
+            false => Err(format!("by the records `{}` was not under the matter of the proof", version.key)),
+        }
     })?;
     match count == manifest.versions {
         true => Ok(()),

@@ -12,11 +12,11 @@ use crate::testing::{officer, put_as};
 
 const DAY: u64 = 86_400_000;
 
-fn terms(initiation: Initiation, retver: Option<u64>, retmin: u64, action: ExpiryAction) -> ClassTerms {
+pub(super) fn terms(initiation: Initiation, retver: Option<u64>, retmin: u64, action: ExpiryAction) -> ClassTerms {
     ClassTerms { initiation, retver, retmin, action, mode: RetentionMode::Compliance }
 }
 
-async fn store(world: &World) -> Archive {
+pub(super) async fn store(world: &World) -> Archive {
     let archive = world.create().await;
     let new = NewBucket { object_lock: true, ..NewBucket::default() };
     archive.create_bucket(&admin(), "records", new).await.unwrap();
@@ -24,12 +24,12 @@ async fn store(world: &World) -> Archive {
     archive
 }
 
-async fn active(archive: &Archive, name: &str, terms: ClassTerms) {
+pub(super) async fn active(archive: &Archive, name: &str, terms: ClassTerms) {
     archive.create_class(&admin(), name, terms, "").await.unwrap();
     archive.activate_class(&admin(), name, None).await.unwrap();
 }
 
-async fn put_in(archive: &Archive, key: &str, class: Option<&str>) -> Result<ObjectInfo> {
+pub(super) async fn put_in(archive: &Archive, key: &str, class: Option<&str>) -> Result<ObjectInfo> {
     let request = PutRequest {
         bucket: "records".into(),
         key: key.into(),
@@ -50,7 +50,7 @@ async fn delete(archive: &Archive, info: &ObjectInfo) -> Result<Deleted> {
     archive.delete(&admin(), request).await
 }
 
-fn retained<T: std::fmt::Debug>(result: Result<T>) {
+pub(super) fn retained<T: std::fmt::Debug>(result: Result<T>) {
     assert!(matches!(result, Err(ArchiveError::Retained { .. })), "{result:?}");
 }
 
@@ -59,7 +59,7 @@ async fn class_of(archive: &Archive, info: &ObjectInfo) -> Option<(String, u64)>
     why.class.zip(why.class_version)
 }
 
-fn now(archive: &Archive) -> Timestamp {
+pub(super) fn now(archive: &Archive) -> Timestamp {
     archive.store().compliance_now()
 }
 
@@ -532,62 +532,6 @@ async fn an_extension_outlives_an_event_that_is_taken_back() {
     archive.approve(&officer("ben", 2), &asked.id).await.unwrap();
     let until = archive.tell_event(&admin(), "records", "record", None, Timestamp(0)).await.unwrap();
     assert!(until >= extended, "{until} is before {extended}");
-}
-
-/// A lifted retention comes back with the class, once the event is taken back and told again.
-#[tokio::test]
-async fn an_event_told_again_restores_a_lifted_retention() {
-    let world = World::new(13);
-    let archive = store(&world).await;
-    let governed =
-        ClassTerms { mode: RetentionMode::Governance, ..terms(Initiation::Event, Some(3650), 0, ExpiryAction::Keep) };
-    active(&archive, "staff", governed).await;
-    let record = put_in(&archive, "record", Some("staff")).await.unwrap();
-    let name = VersionName { bucket: "records".into(), key: "record".into(), version: Some(record.version) };
-    let at = now(&archive).plus_days(5);
-    archive.tell_event(&admin(), "records", "record", None, at).await.unwrap();
-    archive.set_retention(&admin(), "records", "record", None, None, true).await.unwrap();
-    let asked = archive.request_revocation(&officer("anna", 1), &name).await.unwrap();
-    archive.approve(&officer("ben", 2), &asked.id).await.unwrap();
-    let kept = archive.retention(&admin(), "records", "record", None).await.unwrap();
-    assert_eq!(kept, Retention { mode: RetentionMode::Governance, until: Timestamp::LATEST });
-    let until = archive.tell_event(&admin(), "records", "record", None, at).await.unwrap();
-    assert_eq!(until, at.plus_days(3650));
-    let kept = archive.retention(&admin(), "records", "record", None).await.unwrap();
-    assert_eq!(kept, Retention { mode: RetentionMode::Governance, until });
-    let request = DeleteRequest {
-        bucket: "records".into(),
-        key: "record".into(),
-        version: Some(record.version),
-        ..DeleteRequest::default()
-    };
-    retained(archive.delete(&admin(), request).await);
-    super::proofs::verifies(&archive, "records").await;
-}
-
-/// A crash came between the revocation and the end of its request: the request takes back no other event.
-#[tokio::test]
-async fn a_revocation_takes_back_only_the_event_that_it_names() {
-    let world = World::new(14);
-    let archive = store(&world).await;
-    active(&archive, "staff", terms(Initiation::Event, Some(30), 0, ExpiryAction::Keep)).await;
-    let record = put_in(&archive, "record", Some("staff")).await.unwrap();
-    let name = VersionName { bucket: "records".into(), key: "record".into(), version: Some(record.version) };
-    let at = now(&archive).plus_days(5);
-    archive.tell_event(&admin(), "records", "record", None, at).await.unwrap();
-    let asked = archive.request_revocation(&officer("anna", 1), &name).await.unwrap();
-    let catalog = archive.store();
-    let catalog = catalog.catalog();
-    let open = catalog.snapshot().unwrap().get(crate::record::REQUESTS, asked.id.as_bytes()).unwrap().unwrap();
-    archive.approve(&officer("ben", 2), &asked.id).await.unwrap();
-    let left = stele_catalog::Transaction::new().put(crate::record::REQUESTS, asked.id.clone(), open);
-    catalog.commit(left).await.unwrap();
-    world.stage.pass(1);
-    archive.tell_event(&admin(), "records", "record", None, at).await.unwrap();
-    let again = archive.approve(&officer("ben", 2), &asked.id).await;
-    assert!(matches!(again, Err(ArchiveError::InvalidState(_))), "{again:?}");
-    let kept = archive.retention(&admin(), "records", "record", None).await.unwrap();
-    assert_eq!(kept.until, at.plus_days(30));
 }
 
 #[tokio::test]

@@ -238,3 +238,38 @@ async fn changes_during_an_export_do_not_make_it_contradict_itself() {
         assert!(verdict.records > verdict.versions);
     }
 }
+
+/// The manifest names a matter. Each version has to be under it, also where the store itself signs otherwise.
+#[tokio::test]
+async fn a_version_that_was_not_under_the_matter_refutes_the_proof() {
+    let world = World::new(9);
+    let archive = scene(&world, 4).await;
+    let name = |key: &str| crate::VersionName { bucket: "records".into(), key: key.into(), version: None };
+    for matter in ["smith", "jones"] {
+        archive.open_matter(&admin(), matter, "a lawsuit").await.unwrap();
+        archive.hold_listed(&admin(), matter, vec![name("even/<2>"), name("odd/<1>")], true).await.unwrap();
+    }
+    let of = async |matter: &str| export(&archive, ProofSelection { matter: Some(matter.into()), ..below("") }).await;
+    assert_eq!(verify(&of("smith").await).unwrap().versions, 2);
+    let held = of("s3").await;
+    assert_eq!(verify(&held).unwrap().versions, 1);
+    archive.hold_listed(&admin(), "smith", vec![name("even/<2>")], false).await.unwrap();
+    assert_eq!(verify(&of("smith").await).unwrap().versions, 1);
+    let named = |files: &Files, from: &str, to: &str| {
+        let mut files = files.clone();
+        let manifest = String::from_utf8(files.0["manifest.json"].clone()).unwrap();
+        let (from, to) = (format!(r#""matter":{from}"#), format!(r#""matter":{to}"#));
+        assert!(manifest.contains(&from), "{manifest}");
+        let manifest = manifest.replace(&from, &to).into_bytes();
+        let text = [b"stele proof 1\n", manifest.as_slice()].concat();
+        files.0.insert("manifest.sig".into(), archive.store().signing().sign(&text).to_vec());
+        files.0.insert("manifest.json".into(), manifest);
+        files
+    };
+    let jones = of("jones").await;
+    assert_eq!(verify(&named(&jones, r#""jones""#, "null")).map(|verdict| verdict.versions), Ok(2));
+    for other in [r#""smith""#, r#""s3""#, r#""jon""#, r#""none""#] {
+        let finding = verify(&named(&jones, r#""jones""#, other)).unwrap_err();
+        assert!(finding.contains("was not under the matter"), "{other}: {finding}");
+    }
+}
