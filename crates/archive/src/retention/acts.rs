@@ -12,11 +12,11 @@ use crate::model::act::{Act, People};
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::matter::{REASON_MAX, VersionName};
-use crate::model::principal::{Caller, Role};
+use crate::model::principal::{Caller, Rights, Role};
 use crate::record::request::{Asked, RequestRow};
 use crate::record::settings::{IDENTITY, IdentityRow};
 use crate::record::version::VersionRow;
-use crate::record::{REQUESTS, SETTINGS, encode};
+use crate::record::{SETTINGS, encode};
 use crate::retention::approval::RequestInfo;
 use crate::retention::rules::{Cause, judge, require_lock};
 use crate::space::superblock::FORMAT;
@@ -246,30 +246,45 @@ impl Archive {
         let allowed = caller.require_role(&[Role::StorageAdministrator], Action::ExportMasterKey);
         let allowed = allowed.and_then(|()| store.export_approval());
         let approval = store.audited(allowed, || Event::new(caller, Action::ExportMasterKey)).await?;
-        let (mut transaction, mut detail) = (Transaction::new().with_reserve(), "handed out for escrow".to_owned());
-        if let Some((id, row)) = approval {
-            transaction = transaction.equals(REQUESTS, id.clone(), encode(&row)).delete(REQUESTS, id.clone());
-            detail.push_str(&format!(", by request {id} of {}", row.by));
+        let (mut transaction, mut detail) = (Transaction::new(), "handed out for escrow".to_owned());
+        if let Some(approval) = approval {
+            transaction = approval.over;
+            detail.push_str(&approval.says);
         }
-        store.record(transaction, Event::new(caller, Action::ExportMasterKey).detail(detail)).await?;
+        store.record(transaction.with_reserve(), Event::new(caller, Action::ExportMasterKey).detail(detail)).await?;
         Ok(store.master().to_text())
     }
 }
 
+/// An approved request that an export of the master key uses up.
+struct ExportApproval {
+    /// Ends the request, if both officers still are ones.
+    over: Transaction,
+    says: String,
+}
+
 impl Store {
-    /// The approved request that an export of the master key uses up. None: it takes none.
-    fn export_approval(&self) -> Result<Option<(String, RequestRow)>> {
+    /// The approval of an export of the master key. None: it takes none.
+    fn export_approval(&self) -> Result<Option<ExportApproval>> {
         if self.people_for(Act::KeyExport) == People::One {
             return Ok(None);
         }
         self.require_not_off(Act::KeyExport)?;
-        let mut open = self.open_requests()?.into_iter();
-        let approved = open.find(|(_, row)| row.asked == Asked::ExportKey && row.approved.is_some());
-        approved.map(Some).ok_or_else(|| {
+        let mut void = None;
+        for (id, row) in self.open_requests()?.into_iter().filter(|(_, row)| row.asked == Asked::ExportKey) {
+            let Some(approver) = &row.approved else { continue };
+            // Each approval is judged again: either officer may be one no more.
+            let over = self.end_of_request(&id, &row);
+            match over.and_then(|over| self.while_valid(over, approver, Rights::approves)) {
+                Ok(over) => return Ok(Some(ExportApproval { over, says: format!(", by request {id} of {}", row.by) })),
+                Err(refusal) => void = Some(refusal),
+            }
+        }
+        Err(void.unwrap_or_else(|| {
             ArchiveError::Denied(format!(
                 "{} takes two officers: `stele key request-escrow --officer FILE` asks, and another officer approves",
                 Act::KeyExport.says()
             ))
-        })
+        }))
     }
 }

@@ -366,7 +366,7 @@ impl Store {
 
     /// The transaction that ends a request: it is still there, and a key that made it is still valid and, for an act of
     /// two officers, still an officer's.
-    fn end_of_request(&self, id: &str, row: &RequestRow) -> Result<Transaction> {
+    pub(crate) fn end_of_request(&self, id: &str, row: &RequestRow) -> Result<Transaction> {
         let over = Transaction::new().equals(REQUESTS, id.to_string(), encode(row)).delete(REQUESTS, id.to_string());
         let Actor::Key(author) = &row.by else { return Ok(over) };
         let over = over.absent(REVOKED, author.clone());
