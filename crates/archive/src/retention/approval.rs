@@ -329,6 +329,7 @@ impl Archive {
 
     async fn admit_officer(&self, row: &RequestRow, key: &str, over: Transaction, event: Event) -> Result<String> {
         let store = &self.store();
+        let rules = store.rules();
         store.require_not_off(Act::NewOfficer)?;
         let lock = store.lock(0, key).await?;
         let snapshot = store.snapshot()?;
@@ -340,7 +341,7 @@ impl Archive {
         }
         found.pending = None;
         found.officer = Some(true);
-        let mut transaction = over.equals(ACCESS_KEYS, key.to_string(), raw);
+        let mut transaction = rules.stand(over).equals(ACCESS_KEYS, key.to_string(), raw);
         if let Some(raw) = snapshot.get(SETTINGS, OFFICERS)? {
             let officers: u64 = decode(SETTINGS, OFFICERS, &raw)?;
             transaction = transaction.put(SETTINGS, OFFICERS, encode(&(officers + 1)));
