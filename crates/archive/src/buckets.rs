@@ -55,7 +55,7 @@ impl Archive {
         let wrap = SealingKey::new(&derive(&store.master().0, "buckets", &[]));
         let row = BucketRow {
             name: name.into(),
-            created: store.wall(),
+            created: store.later_now(),
             owner: caller.actor.clone(),
             region: new.region,
             versioning: if lock.is_some() || new.versioning { Versioning::Enabled } else { Versioning::Off },
@@ -193,6 +193,7 @@ impl Archive {
         let bucket = store.buckets().by_name(name)?;
         let roles: &[Role] = match change {
             BucketChange::ObjectLock(_)
+            | BucketChange::Lock
             | BucketChange::Protection(_)
             | BucketChange::Expiry(_)
             | BucketChange::Classes(_) => &[Role::RetentionOfficer],
@@ -261,6 +262,10 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
                 )));
             }
             row.versioning = versioning;
+        }
+        BucketChange::Lock => {
+            let lock = row.lock.unwrap_or(ObjectLock { default: None });
+            return apply(row, BucketChange::ObjectLock(lock));
         }
         BucketChange::ObjectLock(lock) => {
             check_lock(Some(&lock))?;

@@ -73,6 +73,9 @@ pub struct RebuildReport {
     /// The findings that may have held the latest state of something.
     #[serde(default)]
     pub losses: Vec<String>,
+    /// Why expiration is frozen, if it is.
+    #[serde(default)]
+    pub frozen: Option<String>,
 }
 
 /// The options of a rebuild.
@@ -207,8 +210,9 @@ impl Filled {
         foundation.catalog.commit(identity).await?;
         let archive = Archive::open(foundation, options).await?;
         let report = self.report;
+        let frozen = report.frozen.as_ref().map_or_else(String::new, |why| format!("; expiration is frozen: {why}"));
         let event = Event::new(&Caller::system("rebuild"), Action::Rebuild).detail(format!(
-            "{} versions, {} buckets, {} audit records, {} findings, {} losses",
+            "{} versions, {} buckets, {} audit records, {} findings, {} losses{frozen}",
             report.versions,
             report.buckets,
             report.audit_records,

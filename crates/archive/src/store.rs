@@ -2,7 +2,8 @@
 //!
 //! Every piece of state has one owner, and its fields are private to that owner. Shared state is changed in closures
 //! that are not asynchronous (see [`Shared`]), so no lock is held over an await. The few locks that are held over an
-//! await order requests: those of keys, the protection, the witness, puts under matters and the background step.
+//! await order requests: those of keys, the protection, the witness, the clock's row, puts under matters and the
+//! background step.
 
 pub mod alongside;
 pub(crate) mod committing;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::future::{Either, select};
+use futures_util::lock::{Mutex, MutexGuard};
 use stele_catalog::{Catalog, Snapshot, Transaction};
 use stele_media::Handle;
 use zeroize::Zeroizing;
@@ -115,6 +117,8 @@ pub(crate) struct Store {
     bodies: Bodies,
     locks: KeyLocks,
     clock: Shared<ComplianceClock>,
+    /// One recorded change of the clock at a time: its row must not overwrite a later alarm.
+    clock_turn: Mutex<()>,
     identity: Shared<IdentityRow>,
     protection: Protection,
     /// Shared by puts under matters; a close takes it alone.
@@ -203,6 +207,7 @@ impl Store {
             bodies: Bodies::new(options.in_flight.0, superblock.segment),
             locks: KeyLocks::new(),
             clock: Shared::new(found.clock),
+            clock_turn: Mutex::new(()),
             identity: Shared::new(found.identity),
             protection: Protection::new(foundation.guard),
             holding: Holding::default(),
@@ -386,10 +391,15 @@ impl Store {
     }
 
     /// The time by which access keys and sessions end: the latest of both clocks and of the moments at which the
-    /// store was open. A system clock that is set back revives no key, not even while the compliance clock lags.
+    /// store was open. A system clock that is set back behind those moments revives no key, not even while the compliance
+    /// clock lags.
     pub fn key_now(&self) -> Timestamp {
         let later = self.later_now();
         later.max(self.clock.look(ComplianceClock::seen))
+    }
+
+    pub async fn clock_turn(&self) -> MutexGuard<'_, ()> {
+        self.clock_turn.lock().await
     }
 
     /// The compliance clock as the catalog keeps it.
@@ -399,7 +409,7 @@ impl Store {
 
     /// Why expiration is frozen.
     pub fn frozen(&self) -> Option<String> {
-        self.clock.look(|clock| clock.frozen().map(str::to_string))
+        self.clock.look(ComplianceClock::frozen)
     }
 
     /// The matter `rebuild`: what a rebuild with losses could not prove.

@@ -22,6 +22,7 @@ impl Archive {
         store.compensate_or_warn().await;
         store.note_audit_end().await?;
         store.renew_witness(true).await?;
+        store.note_close().await?;
         // The appender closes before the catalog. A record that has its place already may still be committed before
         // the end is stored, and lies before the tail.
         let tails = store.appender().close();

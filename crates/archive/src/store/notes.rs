@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::model::error::{ArchiveError, Result};
 use crate::record;
 use crate::record::content::Place;
-use crate::record::settings::IdentityNote;
+use crate::record::settings::{IdentityNote, IdentityRow};
 use crate::seal::{Secret, derive, seal_note};
 use crate::space::appender::Record;
 use crate::space::header::{Kind, RecordHeader};
@@ -116,7 +116,16 @@ impl Store {
 
     /// Notes identity and clock on the data volume, for a rebuild.
     pub(crate) async fn note_identity(&self) -> Result<()> {
-        let identity = self.identity().look(Clone::clone);
+        self.note_identity_as(false).await
+    }
+
+    /// Notes the same as the last of a session: the clock has no alarm behind this note.
+    pub(crate) async fn note_close(&self) -> Result<()> {
+        self.note_identity_as(true).await
+    }
+
+    async fn note_identity_as(&self, clean: bool) -> Result<()> {
+        let identity = IdentityRow { clean, ..self.identity().look(Clone::clone) };
         let clock = self.clock_row();
         match self.note(Kind::Identity, None, 0, &IdentityNote { identity, clock }).await {
             // The catalog has it. Only a rebuild needs the note, which is written again in some hours.

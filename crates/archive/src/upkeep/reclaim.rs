@@ -5,7 +5,7 @@
 //! place stays as it is. An emptied segment is freed when no reader can be in it; readers at a client's pace delay
 //! that by at most ten minutes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -453,13 +453,25 @@ impl Store {
         Ok(self.live_by_segment()?.contains_key(&segment))
     }
 
+    /// Whether the catalog refers to a place in the segment at which none of these records begins. Slow, as above.
+    pub(crate) fn refers_beside(&self, segment: u32, records: &BTreeSet<u32>) -> Result<bool> {
+        let mut beside = false;
+        self.each_reference(|place| beside |= place.segment == segment && !records.contains(&place.at))?;
+        Ok(beside)
+    }
+
     /// Bytes in each segment to which the catalog refers. Walks the whole catalog.
     pub(crate) fn live_by_segment(&self) -> Result<BTreeMap<u32, u64>> {
-        let live = std::cell::RefCell::new(BTreeMap::new());
+        let mut live = BTreeMap::new();
+        self.each_reference(|place| *live.entry(place.segment).or_insert(0) += u64::from(place.length))?;
+        Ok(live)
+    }
+
+    /// Every place on the data volume to which the catalog refers.
+    fn each_reference(&self, each: impl FnMut(&Place)) -> Result<()> {
+        let each = std::cell::RefCell::new(each);
         let add = |note: &Place, extents: &[Extent]| {
-            for place in places(note, extents) {
-                *live.borrow_mut().entry(place.segment).or_insert(0) += u64::from(place.length);
-            }
+            places(note, extents).iter().for_each(|place| (each.borrow_mut())(place))
         };
         scan(self.catalog(), VERSIONS, |key, value| {
             let row: VersionRow = decode(VERSIONS, key, value)?;
@@ -499,7 +511,7 @@ impl Store {
             add(&row.note, &[]);
             Ok(())
         })?;
-        Ok(live.into_inner())
+        Ok(())
     }
 }
 

@@ -200,7 +200,7 @@ impl Assembled {
             marker: false,
             size: self.size,
             etag: composite_etag(parts.iter().map(|(_, row)| &row.md5)),
-            modified: store.wall(),
+            modified: store.later_now(),
             owner: upload.row.owner.clone(),
             slot: upload.row.slot,
             metadata: upload.row.metadata.clone(),
