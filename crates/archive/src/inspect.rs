@@ -18,10 +18,10 @@ use crate::record::tombstone::TombstoneRow;
 use crate::record::upload::UploadRow;
 use crate::record::version::{Owner, VersionRef, VersionRow};
 use crate::record::{self, decode, encode};
+use crate::space::compensations::NoteSubject;
 use crate::space::header::{RecordHeader, SegmentFooter, SegmentHeader, u64_at};
 use crate::space::keytable::Entry;
 use crate::space::superblock::Superblock;
-use crate::state::compensations::NoteSubject;
 
 /// A catalog record as text: its fields by name. Secrets in it are sealed.
 pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {

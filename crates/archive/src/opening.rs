@@ -25,11 +25,11 @@ use crate::record::settings::{
 use crate::record::{
     BUCKETS, FREE_SLOTS, HOLDS, MATTER_HOLDS, NOTES_DUE, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch,
 };
+use crate::space::compensations::NoteSubject;
 use crate::space::superblock::{FORMAT, Superblock, newer};
 use crate::space::walk::Walk;
 use crate::state::buckets::Buckets;
 use crate::state::clock::ComplianceClock;
-use crate::state::compensations::NoteSubject;
 use crate::store::foundation::{Foundation, Options};
 use crate::store::gate::Gate;
 use crate::store::scan::scan;
@@ -94,7 +94,13 @@ impl Archive {
         }
         (identity.pairing, identity.next, identity.replaces) = (Some(next), None, None);
         store.record_opening(identity, clean).await?;
-        store.find_unsettled(unsettled).await?;
+        match store.find_unsettled(unsettled).await {
+            // Damage that reads and scrubs report too. It does not keep the store closed.
+            Err(error @ ArchiveError::Damaged { .. }) => {
+                tracing::warn!("notes of changes that the last session left could not be compared: {error}");
+            }
+            found => found?,
+        }
         store.compensate_or_warn().await;
         store.raise_alarms().await?;
         store.note_identity().await

@@ -76,7 +76,7 @@ pub(crate) const MATTER_PROGRESS: Table = Table(25);
 
 /// Name of a management class: [`class::ClassRow`].
 pub(crate) const CLASSES: Table = Table(26);
-/// Thing whose newest note may state a change that did not take place, a [`crate::state::compensations::NoteSubject`]:
+/// Thing whose newest note may state a change that did not take place, a [`crate::space::compensations::NoteSubject`]:
 /// empty.
 pub(crate) const NOTES_DUE: Table = Table(27);
 

@@ -61,8 +61,9 @@ fn certified(bucket: &Bucket, key: &str, found: &Found) -> Certified {
 
 impl Store {
     /// Adds the removal of a version to a transaction, or refuses it. The transaction requires the bucket's settings to
-    /// be as they were judged here. The caller adds the change of the bucket's
-    /// counts, which depends on the rest of the transaction. Once that is committed, `Removed` must be disposed of.
+    /// be as they were judged here. If it rests on a bypass, it also requires the rules of acts and the rights of the
+    /// caller's key. The caller adds the change of the bucket's counts, which depends on the rest of the transaction.
+    /// Once that is committed, `Removed` must be disposed of.
     pub async fn remove(
         &self,
         transaction: Transaction,
@@ -72,6 +73,8 @@ impl Store {
         found: &Found,
         cause: Cause,
     ) -> Result<(Transaction, Removed)> {
+        // Before they are judged.
+        let rules = matches!(cause, Cause::Requested { bypass: true } | Cause::Approved).then(|| self.rules());
         let now = self.compliance_now();
         judge(bucket, key, found, caller, self.judged_cause(cause), now)
             .map_err(|refusal| self.explained(cause, refusal))?;
@@ -79,6 +82,10 @@ impl Store {
             return Err(retained(bucket, key, found, reason));
         }
         let row = &found.row;
+        let transaction = match rules.filter(|_| row.retention.is_some_and(|retention| retention.until > now)) {
+            Some(rules) => self.while_bypassing(transaction, rules, caller)?,
+            None => transaction,
+        };
         let record_key = keys::version(bucket.number, key, found.number);
         let certified = row.retention.is_some().then(|| certified(bucket, key, found));
         let disposal = DisposalRow { object: row.object, content: row.content.clone(), note: row.note, certified };

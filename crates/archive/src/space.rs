@@ -5,6 +5,7 @@
 //! later reclaimed as a whole.
 
 pub(crate) mod appender;
+pub(crate) mod compensations;
 pub(crate) mod frames;
 pub(crate) mod header;
 pub(crate) mod keytable;

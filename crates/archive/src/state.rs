@@ -6,7 +6,6 @@ pub(crate) mod body_memory;
 pub(crate) mod buckets;
 pub(crate) mod caches;
 pub(crate) mod clock;
-pub(crate) mod compensations;
 pub(crate) mod disposals;
 pub(crate) mod holding;
 pub(crate) mod key_locks;

@@ -30,8 +30,8 @@ use crate::record::upload::UploadRow;
 use crate::record::version::{VersionNote, VersionRef};
 use crate::record::{ACCESS_KEYS, BUCKETS, CLASSES, MATTERS, UPLOADS, fetch, keys};
 use crate::seal::{SealingKey, derive, random_secret};
+use crate::space::compensations::{NoteSubject, Noting};
 use crate::space::header::Kind;
-use crate::state::compensations::{NoteSubject, Noting};
 use crate::store::{Store, lookup};
 
 impl Store {

@@ -18,9 +18,9 @@ use crate::record::matter::{MatterNote, MatterRow};
 use crate::record::segment::SegmentUse;
 use crate::record::version::{Owner, TAKEN_BACK, VersionNote, VersionRef, VersionRow};
 use crate::record::{ACCESS_KEYS, BUCKETS, CLASSES, MATTERS, OBJECTS, VERSIONS, decode, fetch, keys};
+use crate::space::compensations::NoteSubject;
 use crate::space::header::{Kind, RecordHeader};
 use crate::space::walk::Walk;
-use crate::state::compensations::NoteSubject;
 use crate::store::Store;
 
 /// The newest note of a thing among those found. A copy that reclamation made has the number of its original.

@@ -12,12 +12,12 @@ use crate::model::act::{Act, People};
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::matter::{REASON_MAX, VersionName};
-use crate::model::principal::{Caller, Role};
+use crate::model::principal::{Caller, Rights, Role};
 use crate::model::version::Retention;
 use crate::record::request::{Asked, RequestRow};
 use crate::record::settings::{IDENTITY, IdentityRow};
 use crate::record::version::VersionRow;
-use crate::record::{REQUESTS, SETTINGS, encode};
+use crate::record::{SETTINGS, encode};
 use crate::retention::approval::RequestInfo;
 use crate::retention::rules::{Cause, judge, require_lock};
 use crate::space::superblock::FORMAT;
@@ -32,10 +32,35 @@ pub struct ActRule {
     pub says: String,
 }
 
+/// The rules of acts as they were at some moment: a part of the store's identity.
+pub(crate) struct Rules(bytes::Bytes);
+
+impl Rules {
+    /// Makes a transaction require that the rules are as they were.
+    pub fn stand(self, transaction: Transaction) -> Transaction {
+        transaction.equals(SETTINGS, bytes::Bytes::from_static(IDENTITY), self.0)
+    }
+}
+
 impl Store {
     pub(crate) fn people_for(&self, act: Act) -> People {
         let set = self.identity().look(|identity| identity.acts.as_ref().and_then(|acts| acts.get(&act).copied()));
         set.map_or(act.least(), |set| set.max(act.least()))
+    }
+
+    /// The rules of all acts, to be taken before any of them is looked at.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules(self.identity().look(encode))
+    }
+
+    /// Makes a transaction that rests on a bypass require what allowed it: the rules, and the rights of the caller's key.
+    pub(crate) fn while_bypassing(
+        &self,
+        transaction: Transaction,
+        rules: Rules,
+        caller: &Caller,
+    ) -> Result<Transaction> {
+        self.while_valid(rules.stand(transaction), &caller.actor, |rights| caller.rights.is_within(rights))
     }
 
     /// Refuses an act that one person asks for, if it takes two or is switched off.
@@ -224,13 +249,14 @@ impl Archive {
     /// Two officers accept the clock's alarm, if it is still the one that they were asked about.
     pub(crate) async fn accept_approved(&self, reason: &str, over: Transaction, event: Event) -> Result<()> {
         let store = &self.store();
+        let rules = store.rules();
         store.require_not_off(Act::ClockAccept)?;
         if store.frozen().as_deref() != Some(reason) {
             return Err(ArchiveError::InvalidState(
                 "the clock has another alarm now, or none: ask again with what it says".into(),
             ));
         }
-        store.change_clock(over, event, |clock| clock.accept(reason)).await
+        store.change_clock(rules.stand(over), event, |clock| clock.accept(reason)).await
     }
 
     /// Two officers make a rule stricter.
@@ -252,33 +278,51 @@ impl Archive {
     /// two officers, it uses up their approval.
     pub async fn export_master_key(&self, caller: &Caller) -> Result<Zeroizing<String>> {
         let store = &self.store();
+        let rules = store.rules();
         let allowed = caller.require_role(&[Role::StorageAdministrator], Action::ExportMasterKey);
         let allowed = allowed.and_then(|()| store.export_approval());
         let approval = store.audited(allowed, || Event::new(caller, Action::ExportMasterKey)).await?;
-        let (mut transaction, mut detail) = (Transaction::new().with_reserve(), "handed out for escrow".to_owned());
-        if let Some((id, row)) = approval {
-            transaction = transaction.equals(REQUESTS, id.clone(), encode(&row)).delete(REQUESTS, id.clone());
-            detail.push_str(&format!(", by request {id} of {}", row.by));
+        let (mut transaction, mut detail) = (Transaction::new(), "handed out for escrow".to_owned());
+        if let Some(approval) = approval {
+            transaction = approval.over;
+            detail.push_str(&approval.says);
         }
-        store.record(transaction, Event::new(caller, Action::ExportMasterKey).detail(detail)).await?;
+        store
+            .record(rules.stand(transaction).with_reserve(), Event::new(caller, Action::ExportMasterKey).detail(detail))
+            .await?;
         Ok(store.master().to_text())
     }
 }
 
+/// An approved request that an export of the master key uses up.
+struct ExportApproval {
+    /// Ends the request, if both officers still are ones.
+    over: Transaction,
+    says: String,
+}
+
 impl Store {
-    /// The approved request that an export of the master key uses up. None: it takes none.
-    fn export_approval(&self) -> Result<Option<(String, RequestRow)>> {
+    /// The approval of an export of the master key. None: it takes none.
+    fn export_approval(&self) -> Result<Option<ExportApproval>> {
         if self.people_for(Act::KeyExport) == People::One {
             return Ok(None);
         }
         self.require_not_off(Act::KeyExport)?;
-        let mut open = self.open_requests()?.into_iter();
-        let approved = open.find(|(_, row)| row.asked == Asked::ExportKey && row.approved.is_some());
-        approved.map(Some).ok_or_else(|| {
+        let mut void = None;
+        for (id, row) in self.open_requests()?.into_iter().filter(|(_, row)| row.asked == Asked::ExportKey) {
+            let Some(approver) = &row.approved else { continue };
+            // Each approval is judged again: either officer may be one no more.
+            let over = self.end_of_request(&id, &row);
+            match over.and_then(|over| self.while_valid(over, approver, Rights::approves)) {
+                Ok(over) => return Ok(Some(ExportApproval { over, says: format!(", by request {id} of {}", row.by) })),
+                Err(refusal) => void = Some(refusal),
+            }
+        }
+        Err(void.unwrap_or_else(|| {
             ArchiveError::Denied(format!(
                 "{} takes two officers: `stele key request-escrow --officer FILE` asks, and another officer approves",
                 Act::KeyExport.says()
             ))
-        })
+        }))
     }
 }

@@ -328,6 +328,7 @@ impl Archive {
         event: Event,
     ) -> Result<String> {
         let store = &self.store();
+        let rules = store.rules();
         store.require_not_off(Act::ClockCredit)?;
         let accepts = accepts.filter(|_| store.require_not_off(Act::ClockAccept).is_ok());
         store.compliance_now();
@@ -347,12 +348,13 @@ impl Archive {
             clock.credit(credit);
             accepts.into_iter().for_each(|reason| clock.accept(reason));
         };
-        store.change_clock(over, event, change).await?;
+        store.change_clock(rules.stand(over), event, change).await?;
         Ok(done)
     }
 
     async fn admit_officer(&self, row: &RequestRow, key: &str, over: Transaction, event: Event) -> Result<String> {
         let store = &self.store();
+        let rules = store.rules();
         store.require_not_off(Act::NewOfficer)?;
         let lock = store.lock(0, key).await?;
         let snapshot = store.snapshot()?;
@@ -364,7 +366,7 @@ impl Archive {
         }
         found.pending = None;
         found.officer = Some(true);
-        let mut transaction = over.equals(ACCESS_KEYS, key.to_string(), raw);
+        let mut transaction = rules.stand(over).equals(ACCESS_KEYS, key.to_string(), raw);
         if let Some(raw) = snapshot.get(SETTINGS, OFFICERS)? {
             let officers: u64 = decode(SETTINGS, OFFICERS, &raw)?;
             transaction = transaction.put(SETTINGS, OFFICERS, encode(&(officers + 1)));
@@ -390,7 +392,7 @@ impl Store {
 
     /// The transaction that ends a request: it is still there, and a key that made it is still valid and, for an act of
     /// two officers, still an officer's.
-    fn end_of_request(&self, id: &str, row: &RequestRow) -> Result<Transaction> {
+    pub(crate) fn end_of_request(&self, id: &str, row: &RequestRow) -> Result<Transaction> {
         let over = Transaction::new().equals(REQUESTS, id.to_string(), encode(row)).delete(REQUESTS, id.to_string());
         let Actor::Key(author) = &row.by else { return Ok(over) };
         let over = over.absent(REVOKED, author.clone());

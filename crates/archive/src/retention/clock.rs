@@ -33,13 +33,14 @@ impl Archive {
     /// A retention officer accepts the clock after an alarm. Expiration continues; the clock does not step.
     pub async fn accept_clock(&self, caller: &Caller) -> Result<()> {
         self.store().writable()?;
+        let rules = self.store().rules();
         let allowed = caller.require_role(&[Role::RetentionOfficer], Action::ClockAccept);
         let instead = "`stele clock accept --officer FILE` asks, and another officer approves";
         let allowed = allowed.and_then(|()| self.store().require_one(Act::ClockAccept, instead));
         self.store().audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
         let event = Event::new(caller, Action::ClockAccept).detail("expiration continues".into());
         let reason = self.store().frozen().unwrap_or_default();
-        self.store().change_clock(Transaction::new(), event, |clock| clock.accept(&reason)).await
+        self.store().change_clock(rules.stand(Transaction::new()), event, |clock| clock.accept(&reason)).await
     }
 }
 

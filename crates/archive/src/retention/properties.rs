@@ -1,11 +1,14 @@
 //! Reading and changing the retention and the legal hold of stored versions.
 
+use stele_catalog::Transaction;
+
 use crate::audit::Event;
 use crate::model::act::{Act, People};
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
 use crate::model::version::{Retention, VersionId};
+use crate::record::version::VersionRow;
 use crate::retention::rules::retained;
 use crate::retention::rules::{at_bucket_level, check_future, judge_change, require_lock};
 use crate::store::Archive;
@@ -47,7 +50,7 @@ impl Archive {
         let result = async {
             let (bucket, lock, found) = self.lock_version(caller, Access::Retain, bucket, key, version).await?;
             require_lock(&bucket)?;
-            let now = self.store().compliance_now();
+            let (rules, now) = (self.store().rules(), self.store().compliance_now());
             let retention = retention.map(|retention| at_bucket_level(&bucket, retention));
             // With two officers or none, the bypass of a client does not count.
             let bypass = bypass_governance && self.store().people_for(Act::Bypass) == People::One;
@@ -70,7 +73,12 @@ impl Archive {
                 check_future(retention, if active { now } else { self.store().later_now() })?;
             }
             let event = event.clone().version(found.id());
-            self.store().change_version(&bucket, key, &found, lock, event, |row| row.retention = retention).await
+            let required = match bypass && !stronger {
+                true => self.store().while_bypassing(Transaction::new(), rules, caller)?,
+                false => Transaction::new(),
+            };
+            let change = |row: &mut VersionRow| row.retention = retention;
+            self.store().change_version_if(required, &bucket, key, &found, lock, event, change).await
         };
         let result = result.await;
         self.store().audited(result, || event).await
@@ -105,7 +113,14 @@ impl Archive {
                 self.store().check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
             }
             let event = event.clone().version(found.id());
-            self.store().change_version(&bucket, key, &found, lock, event, |row| row.hold = hold).await
+            let required = match hold {
+                true => Transaction::new(),
+                false => self
+                    .store()
+                    .while_valid(Transaction::new(), &caller.actor, |rights| caller.rights.is_within(rights))?,
+            };
+            let change = |row: &mut VersionRow| row.hold = hold;
+            self.store().change_version_if(required, &bucket, key, &found, lock, event, change).await
         };
         let result = result.await;
         self.store().audited(result, || event).await

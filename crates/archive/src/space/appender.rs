@@ -23,12 +23,12 @@ use crate::model::error::{ArchiveError, Result};
 use crate::record::content::Place;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::{SEGMENTS, encode, keys};
+use crate::space::compensations::Compensations;
 use crate::space::header::{RECORD_HEADER, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, record_length};
 use crate::space::numbers::Numbers;
 use crate::space::order::{self, Completion, Written};
 use crate::space::segments::{Segments, Writing};
 use crate::space::{BLOCK, align_up};
-use crate::state::compensations::Compensations;
 
 /// Groups under way at most: small ones, and those of at least `LARGE` bytes.
 const SMALL_DEPTH: usize = 2;

@@ -8,10 +8,10 @@ use crate::record::content::Place;
 use crate::record::settings::{IdentityNote, IdentityRow};
 use crate::seal::{Secret, derive, seal_note};
 use crate::space::appender::Record;
+use crate::space::compensations::{NoteSubject, Noting};
 use crate::space::header::{Kind, RecordHeader};
 use crate::space::segments::Writing;
 use crate::state::buckets::Bucket;
-use crate::state::compensations::{NoteSubject, Noting};
 use crate::store::Store;
 
 /// Segments tried for a note.

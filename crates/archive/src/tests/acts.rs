@@ -1,11 +1,14 @@
 //! How many people an act takes: rules that only get stricter, and acts of two officers. And the pause of expiration.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use stele_catalog::MemoryCatalog;
 
 use super::*;
-use crate::testing::{officer, put_as};
+use crate::testing::{Gate, officer, put_as};
 use crate::{Act, People};
 
 const DAY: u64 = 86_400_000;
@@ -297,6 +300,74 @@ async fn a_pause_keeps_and_the_rate_delays_expiration() {
     assert_eq!((most, expired), (5, 50));
     for rate in [0, u32::MAX] {
         assert!(archive.limit_expiration(&admin(), Some(rate)).await.is_err());
+    }
+}
+
+/// A bypass is judged and waits when the rule, or the right of its caller, is taken away: it does not commit behind that.
+#[test]
+fn no_bypass_commits_behind_a_stricter_rule() {
+    const ALL: usize = 1_000_000;
+    for (lifted, narrowed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (mut polls, mut overtaken) = (0, 0);
+        loop {
+            let (world, gate): (World, Gate) = World::gated(7, 64 << 20, 1 << 20);
+            gate.close();
+            let archive = gate.drive(store(&world), ALL).unwrap();
+            let info = gate.drive(put_retained(&archive, "governed", RetentionMode::Governance, 5), ALL).unwrap();
+            let mut rights = Rights { bypass_governance: true, ..Rights::user("records", "") };
+            rights.grants.iter_mut().for_each(|grant| grant.access.extend([Access::Retain]));
+            let made = async { archive.create_access_key(&admin(), "user", rights.clone()).await };
+            let key = gate.drive(made, ALL).unwrap().unwrap();
+            let caller = gate.drive(archive.credentials(&key.id), ALL).unwrap().unwrap().caller;
+            let request = DeleteRequest {
+                bucket: "records".into(),
+                key: "governed".into(),
+                version: Some(info.version),
+                bypass_governance: true,
+                ..DeleteRequest::default()
+            };
+            let mut bypass: Pin<Box<dyn Future<Output = bool> + '_>> = match lifted {
+                false => Box::pin(async { archive.delete(&caller, request).await.is_ok() }),
+                true => Box::pin(async {
+                    archive.set_retention(&caller, "records", "governed", None, None, true).await.is_ok()
+                }),
+            };
+            let mut context = Context::from_waker(Waker::noop());
+            let mut answer = None;
+            for _ in 0..polls {
+                match bypass.as_mut().poll(&mut context) {
+                    Poll::Ready(done) => answer = answer.or(Some(done)),
+                    Poll::Pending => drop(gate.step()),
+                }
+                if answer.is_some() {
+                    break;
+                }
+            }
+            if answer.is_some() {
+                break;
+            }
+            match narrowed {
+                false => gate.drive(restrict(&archive, Act::Bypass, People::Two), ALL).unwrap(),
+                true => {
+                    let narrow = Rights { bypass_governance: false, ..rights };
+                    drop(gate.drive(archive.narrow_access_key(&admin(), &key.id, narrow), ALL).unwrap().unwrap());
+                }
+            }
+            let retention = || {
+                let row = archive.store().buckets().by_name("records").and_then(|bucket| {
+                    crate::store::lookup::readable(&*archive.store().snapshot()?, &bucket, "governed", None)
+                });
+                row.ok().and_then(|found| found.row.retention)
+            };
+            if retention().is_some() {
+                overtaken += 1;
+                let done = gate.drive(bypass, ALL).unwrap();
+                assert!(!done, "lifted: {lifted}, narrowed: {narrowed}, after {polls} polls");
+                assert!(retention().is_some());
+            }
+            polls += 1;
+        }
+        assert!(overtaken > 1, "the bypass was overtaken behind its judgement");
     }
 }
 

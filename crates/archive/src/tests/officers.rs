@@ -131,6 +131,48 @@ fn no_release_commits_behind_the_end_of_the_officer() {
     }
 }
 
+/// An approval that was not used yet is void once either officer is one no more.
+#[tokio::test]
+async fn an_approved_export_ends_with_either_officer() {
+    for author in [true, false] {
+        for how in [End::Revoked, End::Narrowed, End::Expired] {
+            let world = World::new(4);
+            let archive = store(&world).await;
+            let ask = archive.request_restriction(&officer("a", 1), Act::KeyExport, People::Two).await.unwrap();
+            archive.approve(&officer("b", 2), &ask.id).await.unwrap();
+            let (anna, ben) = (anna(&archive).await, anna(&archive).await);
+            let (ends, stays) = if author { (&anna, &ben) } else { (&ben, &anna) };
+            if matches!(how, End::Expired) {
+                let now = archive.store().key_now();
+
+                let hour = KeyLife::Until(Timestamp(now.0 + DAY / 24));
+                archive.set_key_life(&admin(), &ends.0, hour).await.unwrap();
+            }
+            let asked = archive.request_export(&anna.1).await.unwrap();
+            archive.approve(&ben.1.clone().at(2), &asked.id).await.unwrap();
+            match how {
+                End::Expired => world.stage.pass(DAY / 12),
+                how => end(&world, &archive, &ends.0, how).await,
+            }
+            archive.credentials(&stays.0).await.unwrap();
+            let exported = archive.export_master_key(&admin()).await;
+            assert!(matches!(exported, Err(ArchiveError::Denied(_))), "{how:?}, author {author}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_approved_export_of_two_valid_officers_takes_place() {
+    let world = World::new(5);
+    let archive = store(&world).await;
+    let ask = archive.request_restriction(&officer("a", 1), Act::KeyExport, People::Two).await.unwrap();
+    archive.approve(&officer("b", 2), &ask.id).await.unwrap();
+    let (anna, ben) = (anna(&archive).await, anna(&archive).await);
+    let asked = archive.request_export(&anna.1).await.unwrap();
+    archive.approve(&ben.1.at(2), &asked.id).await.unwrap();
+    archive.export_master_key(&admin()).await.unwrap();
+}
+
 /// A local administrator and an officer that the store has no row of go on.
 #[tokio::test]
 async fn a_release_of_a_valid_officer_goes_on() {

@@ -8,17 +8,16 @@
 //! Limit: `NOTES_MAX` changes that are under way or due. Further changes are refused as busy.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
 use stele_catalog::{CatalogError, Transaction};
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use crate::model::error::{ArchiveError, Result};
 use crate::record::version::VersionRef;
 use crate::record::{NOTES_DUE, encode};
-use crate::state::shared::Shared;
 
 /// Changes under way and compensating notes due at most. Their rows fit into one transaction.
 const NOTES_MAX: usize = 1024;
@@ -44,9 +43,9 @@ pub(crate) enum NoteSubject {
 /// Subjects that need a compensating note: one that states them as they are in the catalog.
 #[derive(Default)]
 pub(crate) struct Compensations {
-    subjects: Shared<Subjects>,
+    subjects: Mutex<Subjects>,
     /// Held from the look at the rows to the end of the commit that changes them.
-    turn: Arc<Mutex<()>>,
+    turn: Arc<AsyncMutex<()>>,
 }
 
 #[derive(Default)]
@@ -95,12 +94,18 @@ impl Compensations {
     /// The subjects that the catalog listed at the opening.
     pub fn of(kept: BTreeSet<NoteSubject>) -> Compensations {
         let subjects = Subjects { due: kept.clone(), under_way: BTreeMap::new(), kept };
-        Compensations { subjects: Shared::new(subjects), turn: Arc::default() }
+        Compensations { subjects: Mutex::new(subjects), turn: Arc::default() }
+    }
+
+    /// Each change of the subjects is one step, so a panic in another task leaves them complete.
+    fn step<R>(&self, change: impl FnOnce(&mut Subjects) -> R) -> R {
+        let mut subjects: MutexGuard<'_, Subjects> = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut subjects)
     }
 
     /// Begins a change, unless too many wait.
     pub fn begin(self: &Arc<Compensations>, subject: NoteSubject) -> Result<Noting> {
-        self.subjects.step(|subjects| {
+        self.step(|subjects| {
             let is_known = subjects.due.contains(&subject) || subjects.under_way.contains_key(&subject);
             if !is_known && subjects.due.len() + subjects.under_way.len() >= NOTES_MAX {
                 return Err(ArchiveError::Busy(format!("{NOTES_MAX} changes are under way or to be taken back")));
@@ -113,7 +118,7 @@ impl Compensations {
 
     /// Begins the compensating note of a subject that is due. None: it is due no more.
     pub fn resume(self: &Arc<Compensations>, subject: &NoteSubject) -> Option<Noting> {
-        self.subjects.step(|subjects| {
+        self.step(|subjects| {
             let due = subjects.due.remove(subject);
             due.then(|| subjects.begin(subject))
         })?;
@@ -121,22 +126,22 @@ impl Compensations {
     }
 
     pub fn add(&self, subject: NoteSubject) {
-        self.subjects.step(|subjects| subjects.due.insert(subject));
+        self.step(|subjects| subjects.due.insert(subject));
     }
 
     pub fn due(&self) -> BTreeSet<NoteSubject> {
-        self.subjects.look(|subjects| subjects.due.clone())
+        self.step(|subjects| subjects.due.clone())
     }
 
     pub fn is_any_kept(&self) -> bool {
-        self.subjects.look(|subjects| !subjects.kept.is_empty())
+        self.step(|subjects| !subjects.kept.is_empty())
     }
 
     /// The change of the catalog's rows that makes them list all that is due or under way now. The caller commits it, and
     /// then calls `wrote`.
     pub async fn rows(&self) -> DueRows {
         let turn = Arc::clone(&self.turn).lock_owned().await;
-        self.subjects.step(|subjects| {
+        self.step(|subjects| {
             let wanted = subjects.wanted();
             let added = wanted.difference(&subjects.kept).cloned().collect();
             // A removed row does not count from here on, and an added one counts once it is written: either commit may
@@ -149,7 +154,7 @@ impl Compensations {
 
     /// As `rows`, for the last transaction of all, whatever others are about to write.
     pub fn last_rows(&self) -> DueRows {
-        self.subjects.look(|subjects| {
+        self.step(|subjects| {
             let wanted = subjects.wanted();
             let removed = subjects.kept.difference(&wanted).cloned().collect();
             DueRows { added: wanted, removed, _turn: None }
@@ -158,7 +163,7 @@ impl Compensations {
 
     /// The change was committed.
     pub fn wrote(&self, rows: DueRows) {
-        self.subjects.step(|subjects| subjects.kept.extend(rows.added));
+        self.step(|subjects| subjects.kept.extend(rows.added));
     }
 }
 
@@ -195,7 +200,7 @@ impl Noting {
 impl Drop for Noting {
     fn drop(&mut self) {
         let Some(subject) = self.subject.take() else { return };
-        self.compensations.subjects.step(|subjects| {
+        self.compensations.step(|subjects| {
             if let Some(changes) = subjects.under_way.get_mut(&subject) {
                 *changes -= 1;
                 if *changes == 0 {
