@@ -36,7 +36,7 @@ with them.")]
         #[arg(long, value_name = "PERIOD", value_parser = period)]
         keep_for: Option<u64>,
     },
-    /// Save files, or standard input, as a new snapshot
+    /// Save files, a volume, or standard input, as a new snapshot
     Run(Box<Run>),
     /// List the snapshots, oldest first
     #[command(after_help = "Examples:\n  stele backup snapshots\n  stele backup snapshots --json")]
@@ -79,36 +79,8 @@ Examples:
         #[arg(long)]
         path: Option<PathBuf>,
     },
-    /// Restore a snapshot, or a part of it, into a directory
-    #[command(after_help = "\
-Examples:
-  stele backup restore latest --to /tmp/restored
-  stele backup restore 3f09c2e4:/home/anna --to /home/anna
-  stele backup restore latest --to / --include '*.conf' --verify
-
-A file that has its size and its modification time is taken as restored, so an interrupted restore goes on. With
---verify the content of such files is compared too, and all files are read again at the end. Nothing that the snapshot
-lacks is removed. Owners need root. Exit code 3: some files could not be restored, and are listed.")]
-    Restore {
-        #[command(flatten)]
-        place: Place,
-        /// SNAPSHOT or SNAPSHOT:PATH
-        snapshot: String,
-        /// The directory to restore into
-        #[arg(long, value_name = "DIRECTORY")]
-        to: PathBuf,
-        /// Restore only what matches
-        #[arg(long, value_name = "PATTERN")]
-        include: Vec<String>,
-        /// Leave out what matches
-        #[arg(long, value_name = "PATTERN")]
-        exclude: Vec<String>,
-        /// Compare the content with the snapshot
-        #[arg(long)]
-        verify: bool,
-        #[command(flatten)]
-        telling: Telling,
-    },
+    /// Restore a snapshot, or a part of it, into a directory; or a volume into a volume
+    Restore(Box<Restore>),
     /// Mount the snapshots as a read-only file system, until Ctrl-C
     #[command(after_help = "\
 Examples:
@@ -239,6 +211,7 @@ Examples:
   pg_dump app | stele backup run --stdin-name app.sql
   stele backup run /srv --before 'systemctl stop app' --after 'systemctl start app'
   stele backup run /srv --keep-until 90d
+  stele backup run --volume vm1
   stele backup run /srv --progress --json 2>progress.log
 
 Patterns are those of restic: `*.o`, `/home/*/tmp`, `a/**/b`, and `!keep` takes back. A file whose size, times and
@@ -252,8 +225,14 @@ pub struct Run {
     #[command(flatten)]
     pub place: Place,
     /// Files and directories
-    #[arg(required_unless_present = "stdin_name")]
+    #[arg(required_unless_present_any = ["stdin_name", "volume"])]
     pub paths: Vec<PathBuf>,
+    /// Save a volume of the array on this machine: a snapshot of it, of which only what changed is read
+    #[arg(long, value_name = "NAME", conflicts_with_all = [
+        "paths", "stdin_name", "exclude", "iexclude", "exclude_file", "exclude_caches", "exclude_if_present",
+        "one_file_system",
+    ])]
+    pub volume: Option<String>,
     /// Save standard input as a file of this name
     #[arg(long, value_name = "NAME", conflicts_with = "paths")]
     pub stdin_name: Option<String>,
@@ -296,6 +275,52 @@ pub struct Run {
     /// Command to run afterwards, in any case; STELE_BACKUP_EXIT has the exit code
     #[arg(long, value_name = "COMMAND")]
     pub after: Option<String>,
+    #[command(flatten)]
+    pub telling: Telling,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele backup restore latest --to /tmp/restored
+  stele backup restore 3f09c2e4:/home/anna --to /home/anna
+  stele backup restore latest --to / --include '*.conf' --verify
+  stele backup restore latest --to-volume vm1-restored
+  stele backup restore 3f09c2e4:/stele-volumes/vm1 --to-volume vm1 --overwrite --verify
+
+A file that has its size and its modification time is taken as restored, so an interrupted restore goes on. With
+--verify the content of such files is compared too, and all files are read again at the end. Nothing that the snapshot
+lacks is removed. Owners need root. Exit code 3: some files could not be restored, and are listed.
+
+--to-volume makes a new volume of the size and the code of the saved one, through the server of this machine. With
+--overwrite it may exist, if its size is the same and no export has it. Its content is kept as the snapshot
+NAME-before-restore-SECONDS first, so `stele volume rollback` brings it back. With --to a volume becomes a file.")]
+pub struct Restore {
+    #[command(flatten)]
+    pub place: Place,
+    /// SNAPSHOT or SNAPSHOT:PATH
+    pub snapshot: String,
+    /// The directory to restore into
+    #[arg(long, value_name = "DIRECTORY", required_unless_present = "to_volume")]
+    pub to: Option<PathBuf>,
+    /// The volume to restore the snapshot's volume into
+    #[arg(long, value_name = "VOLUME", conflicts_with_all = ["to", "include", "exclude"])]
+    pub to_volume: Option<String>,
+    /// Code of the new volume [default: that of the saved one]
+    #[arg(long, value_name = "CODE", requires = "to_volume")]
+    pub code: Option<stele_codes::Code>,
+    /// Write over a volume that exists; its content is kept as a snapshot
+    #[arg(long, requires = "to_volume")]
+    pub overwrite: bool,
+    /// Restore only what matches
+    #[arg(long, value_name = "PATTERN")]
+    pub include: Vec<String>,
+    /// Leave out what matches
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// Compare the content with the snapshot
+    #[arg(long)]
+    pub verify: bool,
     #[command(flatten)]
     pub telling: Telling,
 }
