@@ -83,6 +83,15 @@ fn comes_back(place: &Place, saved: &Value) {
     place.json(&["volume", "delete", "again", "--yes"]);
 }
 
+/// Ends the writer, also when a check fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_volume_is_saved_while_hosts_write_and_comes_back() {
     let mut host = host("backup-volume");
@@ -93,6 +102,7 @@ fn a_volume_is_saved_while_hosts_write_and_comes_back() {
     }
     let (ends, written) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        let _ends = Ends(&ends);
         // One host writes and trims all the time: between the backups and during them.
         scope.spawn(|| {
             let mut dice = Dice::new(7);
@@ -119,7 +129,6 @@ fn a_volume_is_saved_while_hosts_write_and_comes_back() {
             assert_eq!(bases(place), [saved["volume"]["array_snapshot"].as_str().unwrap()], "one base is kept");
             comes_back(place, &saved);
         }
-        ends.store(true, Ordering::Relaxed);
     });
     // Without any writes nothing is read.
     let (first, _) = backup(place, 0, &["run", "--volume", "vm", "--json"]);

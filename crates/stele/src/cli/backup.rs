@@ -136,6 +136,38 @@ runs that began earlier.")]
         #[command(flatten)]
         telling: Telling,
     },
+    /// Show the classes of a policy, or the classes of paths
+    #[command(after_help = "\
+Examples:
+  stele backup policy /etc/stele/policy.toml
+  stele backup policy /etc/stele/policy.toml /srv/records/2026.ods /tmp/x
+  stele backup forget --policy /etc/stele/policy.toml --dry-run
+
+A file of two classes:
+  least_days = 30
+  [[class]]
+  name = \"records\"
+  include = [\"/srv/records\"]
+  versions = 10
+  deleted_days = 3650
+  [[class]]
+  name = \"all\"
+  versions = 5
+  days = 90
+  deleted_versions = 2
+  deleted_days = 90
+
+The first class with a matching pattern counts; one without patterns is for everything. A limit that is missing is none.
+The file belongs to the job that may delete, not to the machines that are saved.")]
+    Policy {
+        file: PathBuf,
+        /// Absolute paths
+        paths: Vec<String>,
+    },
+    /// Run the schedules of this machine
+    Schedule(Schedule),
+    /// Show which schedules were missed, late, failed or incomplete
+    Report(Report),
     /// Passwords of a repository, and the escrow of its key
     #[command(subcommand)]
     Key(Key),
@@ -330,6 +362,7 @@ pub struct Restore {
 Examples:
   stele backup forget --keep-daily 14 --keep-weekly 8 --keep-monthly 24 --dry-run
   stele backup forget --keep-within-days 30 --keep-tag yearly
+  stele backup forget --policy /etc/stele/policy.toml
   stele backup forget 3f09c2e4
 
 Snapshots of the same host and paths are one series, and the rules count in each. The store's clock dates snapshots. A
@@ -339,6 +372,9 @@ pub struct Forget {
     pub place: Place,
     /// Snapshots to remove, whatever the rules
     pub snapshots: Vec<String>,
+    /// Keep what the versions of files need by the classes of this file, beside what the other rules keep
+    #[arg(long, value_name = "FILE", conflicts_with = "snapshots")]
+    pub policy: Option<PathBuf>,
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     pub keep_last: usize,
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
@@ -360,6 +396,50 @@ pub struct Forget {
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele backup schedule /etc/stele/schedules.toml
+  stele backup schedule /etc/stele/schedules.toml --once
+
+A file of one schedule:
+  [[schedule]]
+  name = \"home\"
+  every = \"1d\"
+  at = \"03:00\"
+  late_after = \"2h\"
+  silent_days = 3
+  paths = [\"/home\", \"/etc\"]
+  options = [\"--exclude-caches\"]
+
+A schedule divides time into slots by the store's clock, in UTC, and runs `stele backup run` in each until there is a
+snapshot, at most three times. With --once it looks once and ends, for a timer of the system. `volume` takes the place of
+`paths`, and schedules with the `host` of another machine are only reported.")]
+pub struct Schedule {
+    #[command(flatten)]
+    pub place: Place,
+    /// The file with the schedules
+    pub file: PathBuf,
+    /// Run what is due, and end
+    #[arg(long)]
+    pub once: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele backup report /etc/stele/schedules.toml
+  stele backup report /etc/stele/schedules.toml --json
+
+It goes by the snapshots in the repository, so it finds out an agent that does not run at all. Exit code 3: a schedule is
+late, missed, failed, incomplete or silent, or has no snapshot.")]
+pub struct Report {
+    #[command(flatten)]
+    pub place: Place,
+    /// The file with the schedules
+    pub file: PathBuf,
 }
 
 #[derive(Subcommand, Debug)]

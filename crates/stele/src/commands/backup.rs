@@ -5,8 +5,10 @@ mod bucket;
 mod forget;
 mod key;
 mod mount;
+mod policy;
 mod progress;
 mod run;
+mod schedule;
 mod show;
 mod volume;
 
@@ -61,6 +63,9 @@ fn on(site: &Site, json: bool, command: Backup) -> Outcome<()> {
         Backup::Verify { place, data, telling, .. } => verify(Watch::begin(json, telling), &open(&place)?, data),
         Backup::Forget(command) => forget::forget(json, &command),
         Backup::Prune { place, dry_run, telling } => prune(Watch::begin(json, telling), &place, dry_run),
+        Backup::Policy { file, paths } => policy::show(json, &file, &paths),
+        Backup::Schedule(command) => schedule::run(json, &command),
+        Backup::Report(command) => schedule::report(json, &command),
         Backup::Key(command) => key::run(json, command),
     }
 }

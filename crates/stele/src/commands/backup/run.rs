@@ -68,7 +68,7 @@ fn filter(command: &Run) -> Outcome<Filter> {
     Ok(filter)
 }
 
-fn host() -> String {
+pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
