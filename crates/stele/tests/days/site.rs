@@ -30,9 +30,10 @@ pub struct Said {
 }
 
 impl Said {
-    /// The last line of its output, as JSON.
+    /// The last line of its output that is not an error, as JSON.
     pub fn json(&self) -> Value {
-        self.out.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default()
+        let lines = self.out.lines().filter_map(|line| serde_json::from_str(line).ok());
+        lines.filter(|line: &Value| line.get("error").is_none()).last().unwrap_or_default()
     }
 }
 
