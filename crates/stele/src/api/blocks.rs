@@ -226,6 +226,10 @@ impl Call for RestoreBegin {
         if !volumes.iter().any(|volume| volume.spec.name == name) {
             self.create.perform(node, actor).await?;
             node.restores.hold(find(&node.volumes().await?, &name)?.clone(), token)?;
+            if let Err(failure) = check_exports(node, &name) {
+                node.restores.end(token);
+                return Err(failure);
+            }
             return Ok(Begun { token, before: None });
         }
         let volume = find(&volumes, &name)?;
