@@ -12,6 +12,7 @@
 mod collect;
 mod read;
 mod scan;
+pub mod volume;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -97,6 +98,8 @@ pub struct Saved {
     pub description: Description,
     /// Segments whose footer could not be read.
     pub unreadable: usize,
+    /// Of a volume.
+    pub volume: Option<volume::Figures>,
 }
 
 /// One entry on its way through the pipeline.
@@ -195,6 +198,8 @@ pub enum Source<'a> {
     Files,
     /// One file of this name with the content of a stream.
     Stream { name: Vec<u8>, reader: &'a mut dyn std::io::Read },
+    /// A snapshot of a volume of an array.
+    Volume { name: String, reader: &'a dyn volume::Reader },
 }
 
 /// Makes a backup. Files that cannot be read are listed in its description; everything else is an error.
@@ -202,6 +207,7 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
     let paths = match &source {
         Source::Files => scan::roots(&options.paths)?,
         Source::Stream { name, .. } => vec![name.clone()],
+        Source::Volume { name, .. } => vec![volume::path(name)?],
     };
     let request = Description {
         host: options.host.clone(),
@@ -211,6 +217,7 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
         paths,
         tags: options.tags.clone(),
         excludes: options.excludes.clone(),
+        has_volume: matches!(source, Source::Volume { .. }),
         ..Description::default()
     };
     request.check()?;
@@ -229,7 +236,15 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
             marked => marked?,
         }
     }
-    let parent = if options.read_all { None } else { find_parent(&indexed, paths, &options.host)? };
+    let mut base = None;
+    let parent = match &source {
+        _ if options.read_all => None,
+        Source::Volume { reader, .. } => {
+            base = volume::find_base(&indexed, paths, &options.host, *reader)?;
+            base.as_ref().map(|base| (base.snapshot, base.description.clone()))
+        }
+        _ => find_parent(&indexed, paths, &options.host)?,
+    };
     if let Some((_, description)) = &parent {
         progress.files_expected.store(description.counts.files, Ordering::Relaxed);
         progress.bytes_expected.store(description.counts.bytes, Ordering::Relaxed);
@@ -248,6 +263,7 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
         gathered: Mutex::default(),
         failure: Mutex::default(),
     };
+    let mut figures = None;
     let tree = match source {
         Source::Files => {
             let before = parent.as_ref().map(|(_, description)| description);
@@ -259,6 +275,11 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
             })?
         }
         Source::Stream { name, reader } => read::stream(&job, &name, reader, &mut session)?,
+        Source::Volume { name, reader } => {
+            let (tree, done) = volume::save(&job, &name, reader, base.as_ref(), &mut session)?;
+            figures = Some(done);
+            tree
+        }
     };
     let Job { issues, counts, gathered, .. } = job;
     let packed = packer.finish(gathered.into_inner().unwrap_or_else(PoisonError::into_inner))?;
@@ -272,6 +293,9 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
     session.check()?;
     let snapshot = Snapshot { references: packed.references, description };
     let (id, _) = repository.commit_locked(&snapshot, options.locked_until)?;
+    if figures.is_some() {
+        volume::confirm(&indexed, &id, &packed.stored)?;
+    }
     // The segments of a locked snapshot were there when they were locked, and nothing removes them.
     if options.locked_until.is_none() {
         session.confirm(&id)?;
@@ -283,6 +307,7 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
         parent: parent.map(|(id, _)| id),
         description: snapshot.description,
         unreadable: loaded.unreadable.len(),
+        volume: figures,
     })
 }
 

@@ -44,7 +44,7 @@ pub struct Candidate {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Judged {
     pub candidate: Candidate,
-    pub kept_by: Vec<&'static str>,
+    pub kept_by: Vec<String>,
 }
 
 const DAY: u64 = 86_400;
@@ -105,19 +105,19 @@ fn judge_series(members: Vec<Candidate>, policy: &Policy) -> Vec<Judged> {
     let judge = |(place, candidate): (usize, Candidate)| {
         let mut kept_by = Vec::new();
         if place < policy.last {
-            kept_by.push("last");
+            kept_by.push("last".to_owned());
         }
         // The latest snapshot of each period is kept.
         for ((name, most, period), seen) in periods.iter().zip(&mut seen) {
             if seen.len() < *most && seen.insert(period(candidate.stored)) {
-                kept_by.push(name);
+                kept_by.push((*name).to_owned());
             }
         }
         if policy.within_seconds > 0 && latest - candidate.stored <= policy.within_seconds {
-            kept_by.push("within");
+            kept_by.push("within".to_owned());
         }
         if candidate.tags.iter().any(|tag| policy.tags.contains(tag)) {
-            kept_by.push("tag");
+            kept_by.push("tag".to_owned());
         }
         Judged { candidate, kept_by }
     };

@@ -31,6 +31,7 @@ pub mod store;
 mod testing;
 pub mod tree;
 pub mod verify;
+pub mod versions;
 mod walk;
 
 pub use error::{BackupError, Result};

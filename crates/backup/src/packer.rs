@@ -56,6 +56,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What a packer stored.
 pub struct Packed {
     pub references: References,
+    /// The segments that it stored itself.
+    pub stored: Vec<SegmentId>,
     /// Bytes of content that were new.
     pub bytes_new: u64,
     /// Bytes of the segments.
@@ -140,13 +142,16 @@ impl Packer {
         }
         lock(&shared.failure).clone().map_or(Ok(()), Err)?;
         let mut references = gathered.references(&indexed.index())?;
+        let mut stored = Vec::new();
         for (segment, chunks) in lock(&shared.stored).drain(..) {
+            stored.push(segment);
             let mut all = Ordinals::default();
             (0..chunks).for_each(|ordinal| all.insert(ordinal));
             references.0.insert(segment, all);
         }
         Ok(Packed {
             references,
+            stored,
             bytes_new: shared.new_bytes.load(Ordering::Relaxed),
             bytes_stored: shared.stored_bytes.load(Ordering::Relaxed),
         })

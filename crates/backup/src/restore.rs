@@ -11,6 +11,7 @@
 
 mod fetch;
 mod place;
+pub mod volume;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -101,7 +102,6 @@ struct Job<'a> {
     progress: &'a Progress,
     target: Target,
     issues: Mutex<(u64, Vec<Issue>)>,
-    failure: Mutex<Option<BackupError>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -166,8 +166,7 @@ fn run_in(
     options: &Options,
     progress: &Progress,
 ) -> Result<Restored> {
-    let (issues, failure) = (Mutex::default(), Mutex::default());
-    let job = Job { indexed, options, progress, target, issues, failure };
+    let job = Job { indexed, options, progress, target, issues: Mutex::default() };
     let mut restore = Restore {
         job: &job,
         window: Window::default(),

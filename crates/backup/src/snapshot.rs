@@ -26,6 +26,8 @@ pub const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
 const NANOS: u64 = 1_000_000_000;
 const PURPOSE: &str = "snapshot";
 const VERSION: u64 = 2;
+/// The version of a description whose tree has a volume. Programs that know none refuse it as a whole.
+const VERSION_VOLUME: u64 = 3;
 /// The first version of the description has no end.
 const VERSION_ENDLESS: u64 = 1;
 /// Paths, tags and excludes of one snapshot.
@@ -99,6 +101,8 @@ pub struct Description {
     pub issues: Vec<Issue>,
     /// The chunks of the tree, each with the path of its first entry.
     pub tree: Vec<(ChunkId, Vec<u8>)>,
+    /// Whether the tree has a volume.
+    pub has_volume: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -133,7 +137,7 @@ impl Description {
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        put_varint(&mut bytes, VERSION);
+        put_varint(&mut bytes, if self.has_volume { VERSION_VOLUME } else { VERSION });
         for text in [&self.host, &self.user, &self.program] {
             put_bytes(&mut bytes, text.as_bytes());
         }
@@ -167,7 +171,7 @@ impl Description {
     fn decode(bytes: &[u8]) -> Result<Description> {
         let mut decoder = Decoder::new(bytes, "snapshot description");
         let version = decoder.varint()?;
-        if version != VERSION && version != VERSION_ENDLESS {
+        if ![VERSION_ENDLESS, VERSION, VERSION_VOLUME].contains(&version) {
             return Err(decoder.damaged("it is of another version"));
         }
         let mut is = Description {
@@ -175,6 +179,7 @@ impl Description {
             user: text(&mut decoder)?,
             program: text(&mut decoder)?,
             begun: decoder.varint()?,
+            has_volume: version == VERSION_VOLUME,
             ..Description::default()
         };
         is.finished = match version {

@@ -10,6 +10,10 @@ use crate::codec::{Decoder, put_bytes, put_signed, put_varint};
 use crate::crypt::ChunkId;
 use crate::error::{BackupError, Result};
 
+mod origin;
+
+pub use origin::{Origin, STRIPS};
+
 const VERSION: u8 = 1;
 /// Bytes of a tree chunk below which it is not cut.
 const CUT_MIN: usize = 64 << 10;
@@ -84,6 +88,8 @@ pub enum Content {
         pieces: Vec<Piece>,
         /// Chunks that hold the pieces, if they are too many; then `pieces` is empty.
         lists: Vec<ChunkId>,
+        /// The snapshot of an array that it was read from, if it is a volume.
+        volume: Option<Box<Origin>>,
     },
     Symlink(Vec<u8>),
     Fifo,
@@ -96,7 +102,8 @@ impl Content {
     pub fn letter(&self) -> char {
         match self {
             Content::Directory => 'd',
-            Content::File { .. } => '-',
+            Content::File { volume: Some(_), .. } => 'v',
+            Content::File { volume: None, .. } => '-',
             Content::Symlink(_) => 'l',
             Content::Fifo => 'p',
             Content::Socket => 's',
@@ -112,7 +119,8 @@ impl Content {
     fn code(&self) -> u8 {
         match self {
             Content::Directory => 0,
-            Content::File { .. } => 1,
+            Content::File { volume: None, .. } => 1,
+            Content::File { volume: Some(_), .. } => 7,
             Content::Symlink(_) => 2,
             Content::Fifo => 3,
             Content::Socket => 4,
@@ -149,11 +157,12 @@ impl Entry {
             put_bytes(into, value);
         }
         match &self.content {
-            Content::File { size, pieces, lists } => {
+            Content::File { size, pieces, lists, volume } => {
                 put_varint(into, *size);
                 put_varint(into, lists.len() as u64);
                 lists.iter().for_each(|id| into.extend_from_slice(&id.0));
                 encode_pieces(pieces, into);
+                volume.iter().for_each(|origin| origin.encode(into));
             }
             Content::Symlink(target) => put_bytes(into, target),
             Content::CharacterDevice(device) | Content::BlockDevice(device) => put_varint(into, *device),
@@ -179,7 +188,7 @@ impl Entry {
         let metadata = Metadata { mode, user, group, modified, changed, device, inode, links, xattrs };
         let content = match code {
             0 => Content::Directory,
-            1 => {
+            1 | 7 => {
                 let size = decoder.varint()?;
                 let lists =
                     (0..decoder.count(32)?).map(|_| Ok(ChunkId(decoder.array()?))).collect::<Result<Vec<_>>>()?;
@@ -187,7 +196,8 @@ impl Entry {
                 if lists.is_empty() && total(&pieces) != Some(size) {
                     return Err(decoder.damaged("the pieces of a file do not add up to its size"));
                 }
-                Content::File { size, pieces, lists }
+                let volume = if code == 7 { Some(Box::new(Origin::decode(decoder)?)) } else { None };
+                Content::File { size, pieces, lists, volume }
             }
             2 => Content::Symlink(decoder.bytes(NAME_MAX)?.to_vec()),
             3 => Content::Fifo,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use futures_channel::oneshot;
-use stele_ground::{Bytes, Instant};
+use stele_ground::{Bytes, Instant, VolumeId};
 
 use crate::{Buffer, Completion, Drive, Extent, Geometry, MediaError, MediaFault, Op, Priority, Request, Shared};
 
@@ -204,7 +204,17 @@ impl Handle {
     }
 
     pub async fn extents(&self, at: u64, length: u64) -> Result<Vec<Extent>, MediaError> {
-        match self.run(Op::Extents { at, length, since: None, extents: Vec::new() }, Priority::Host).await? {
+        self.extents_since(at, length, None).await
+    }
+
+    /// See [`Op::Extents`].
+    pub async fn extents_since(
+        &self,
+        at: u64,
+        length: u64,
+        since: Option<VolumeId>,
+    ) -> Result<Vec<Extent>, MediaError> {
+        match self.run(Op::Extents { at, length, since, extents: Vec::new() }, Priority::Host).await? {
             Op::Extents { extents, .. } => Ok(extents),
             other => Err(mixed_up(&other)),
         }

@@ -74,31 +74,49 @@ pub async fn alone(site: &Site) -> Outcome<()> {
     }
 }
 
-async fn post<C: Call>(socket: &Path, call: &C) -> Outcome<C::Answer> {
-    let broken = |what: &str, error: &dyn std::fmt::Display| {
-        Failure::new(Kind::Busy, format!("the server at {} {what}: {error}", socket.display()))
-            .next("see its log; start it again with `stele serve`")
-    };
-    let stream = UnixStream::connect(socket).await.map_err(|error| broken("does not answer", &error))?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+/// A connection to a server's socket for calls one after another.
+pub type Sender = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
+
+fn broken(socket: &Path, what: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Kind::Busy, format!("the server at {} {what}: {error}", socket.display()))
+        .next("see its log; start it again with `stele serve`")
+}
+
+/// Connects to a server. The connection ends with its sender.
+pub async fn connect(socket: &Path) -> Outcome<Sender> {
+    let stream = UnixStream::connect(socket).await.map_err(|error| broken(socket, "does not answer", &error))?;
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| broken("does not speak HTTP", &error))?;
-    let driver = tokio::spawn(connection);
-    let body = serde_json::to_vec(call)
-        .map_err(|error| Failure::failed(format!("cannot write the request as JSON: {error}")))?;
-    let request = hyper::Request::post(format!("/v1/{}", C::NAME))
+        .map_err(|error| broken(socket, "does not speak HTTP", &error))?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// Sends one request, and returns the bytes of its answer.
+pub async fn ask(socket: &Path, sender: &mut Sender, target: &str, body: Vec<u8>) -> Outcome<Bytes> {
+    let request = hyper::Request::post(format!("/v1/{target}"))
         .header("host", "stele")
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body)))
-        .map_err(|error| broken("was asked wrongly", &error))?;
-    let response = sender.send_request(request).await.map_err(|error| broken("broke off", &error))?;
+        .map_err(|error| broken(socket, "was asked wrongly", &error))?;
+    let response = sender.send_request(request).await.map_err(|error| broken(socket, "broke off", &error))?;
     let status = response.status();
-    let body = response.into_body().collect().await.map_err(|error| broken("broke off", &error))?.to_bytes();
-    driver.abort();
-    if status.is_success() {
-        serde_json::from_slice(&body)
-            .map_err(|error| broken("answered something this command does not understand", &error))
-    } else {
-        Err(serde_json::from_slice(&body).unwrap_or_else(|_| broken("refused", &status)))
+    let body = response.into_body().collect().await.map_err(|error| broken(socket, "broke off", &error))?.to_bytes();
+    match status.is_success() {
+        true => Ok(body),
+        false => Err(serde_json::from_slice(&body).unwrap_or_else(|_| broken(socket, "refused", &status))),
     }
+}
+
+/// Makes a call on a connection.
+pub async fn call_on<C: Call>(socket: &Path, sender: &mut Sender, call: &C) -> Outcome<C::Answer> {
+    let body = serde_json::to_vec(call)
+        .map_err(|error| Failure::failed(format!("cannot write the request as JSON: {error}")))?;
+    let body = ask(socket, sender, C::NAME, body).await?;
+    serde_json::from_slice(&body)
+        .map_err(|error| broken(socket, "answered something this command does not understand", &error))
+}
+
+async fn post<C: Call>(socket: &Path, call: &C) -> Outcome<C::Answer> {
+    call_on(socket, &mut connect(socket).await?, call).await
 }

@@ -57,7 +57,7 @@ impl<'a, 'b> Collector<'a, 'b> {
         Ok(())
     }
 
-    fn store(&mut self, bytes: &[u8]) -> Result<crate::crypt::ChunkId> {
+    pub fn store(&mut self, bytes: &[u8]) -> Result<crate::crypt::ChunkId> {
         let id = self.job.indexed.keys.id(Kind::Tree, bytes);
         let (_, location) = self.job.packer.add(Kind::Tree, id, bytes, &mut self.compressor)?;
         if let Some(location) = location {
@@ -139,7 +139,7 @@ impl Spans {
 
 /// The content of a file that consists of these pieces.
 pub fn file(pieces: Vec<Piece>) -> Content {
-    Content::File { size: total(&pieces).unwrap_or(0), pieces, lists: Vec::new() }
+    Content::File { size: total(&pieces).unwrap_or(0), pieces, lists: Vec::new(), volume: None }
 }
 
 pub fn count(counts: &mut Counts, progress: &Progress, entry: &Entry, read: bool) {

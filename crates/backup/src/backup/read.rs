@@ -201,7 +201,7 @@ impl<'a, 'b> Worker<'a, 'b> {
         Ok(false)
     }
 
-    fn chunk(&mut self, raw: &[u8]) -> Result<Piece> {
+    pub fn chunk(&mut self, raw: &[u8]) -> Result<Piece> {
         let id = self.job.indexed.keys.id(Kind::Content, raw);
         let (_, location) = self.job.packer.add(Kind::Content, id, raw, &mut self.compressor)?;
         if let Some(location) = location {

@@ -228,7 +228,7 @@ impl Scan<'_, '_> {
         };
         let was = &entry.metadata;
         let same = was.modified == is.modified && was.changed == is.changed && was.inode == is.inode;
-        if !same || !matches!(entry.content, Content::File { .. }) || entry.content.size() != size {
+        if !same || !matches!(entry.content, Content::File { volume: None, .. }) || entry.content.size() != size {
             return None;
         }
         let Content::File { pieces, lists, .. } = &entry.content else { return None };

@@ -404,7 +404,7 @@ fn an_entry_that_no_chunk_of_the_tree_can_hold_is_listed() {
     use crate::tree::Content;
     collector.add(0, entry(b"above", Content::Directory)).unwrap();
     let lists = vec![crate::crypt::ChunkId([7; 32]); 140_000];
-    collector.add(1, entry(b"huge", Content::File { size: 0, pieces: Vec::new(), lists })).unwrap();
+    collector.add(1, entry(b"huge", Content::File { size: 0, pieces: Vec::new(), lists, volume: None })).unwrap();
     collector.add(1, entry(b"last", Content::Fifo)).unwrap();
     let tree = collector.finish().unwrap();
     assert_eq!(tree.len(), 1);

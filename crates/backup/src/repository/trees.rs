@@ -75,7 +75,7 @@ impl Walk {
 impl Indexed {
     /// The pieces of a file, also if they are in lists of their own.
     pub fn pieces(&self, content: &Content) -> Result<Vec<Piece>> {
-        let Content::File { size, pieces, lists } = content else { return Ok(Vec::new()) };
+        let Content::File { size, pieces, lists, .. } = content else { return Ok(Vec::new()) };
         let mut all = pieces.clone();
         for id in lists {
             let bytes = self.chunk(Kind::Tree, id)?;

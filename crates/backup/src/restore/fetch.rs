@@ -1,7 +1,8 @@
-//! Fetching the chunks of a window: each thread takes a segment, reads it in its order, and writes each chunk where it
-//! belongs. A thread holds one range of a segment and one chunk. When all content is on the drive, the files get their
+//! Fetching chunks: each thread takes a segment, reads it in its order, and hands each chunk to its [`Sink`]. A thread
+//! holds one range of a segment and one chunk. When all content of a window of files is on the drive, they get their
 //! times.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{File, Job, Planned, Window, lock};
@@ -9,6 +10,7 @@ use crate::compress::Decompressor;
 use crate::crypt::SealingKey;
 use crate::error::{BackupError, Result};
 use crate::index::Directory;
+use crate::repository::Indexed;
 use crate::store::Name;
 
 /// Bytes that are read from a segment at once; a single chunk may be as long.
@@ -16,33 +18,46 @@ const READ_MAX: u64 = 8 << 20;
 /// A gap that is shorter is read along: that costs less than another request.
 const GAP_MAX: u64 = 64 << 10;
 
-pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
-    let Window { files, mut planned } = window;
+/// Takes chunks in any order.
+pub trait Sink {
+    fn write(&self, planned: &Planned, content: &[u8]) -> Result<()>;
+
+    /// Notes chunks that cannot be had.
+    fn lose(&self, group: &[Planned], error: &BackupError) -> Result<()>;
+
+    /// An error ends the work.
+    fn check(&self) -> Result<()>;
+}
+
+/// Fetches all chunks with several threads. The first failure ends them.
+pub fn all(indexed: &Indexed, mut planned: Vec<Planned>, workers: usize, sink: &(dyn Sink + Sync)) -> Result<()> {
     planned.sort_unstable();
     let groups: Vec<&[Planned]> = planned.chunk_by(|a, b| a.location.segment == b.location.segment).collect();
-    let next = AtomicUsize::new(0);
+    let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+    let work = || -> Result<()> {
+        let mut fetcher = Fetcher { indexed, sink, codec: Decompressor::new()?, content: Vec::new() };
+        while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed))
+            && lock(&failure).is_none()
+        {
+            fetcher.segment(group)?;
+        }
+        Ok(())
+    };
     std::thread::scope(|scope| {
-        for _ in 0..job.options.workers.max(1).min(groups.len()) {
+        for _ in 0..workers.max(1).min(groups.len()) {
             scope.spawn(|| {
-                let mut worker = match Decompressor::new() {
-                    Ok(codec) => Worker { job, files: &files, codec, content: Vec::new() },
-                    Err(error) => {
-                        lock(&job.failure).get_or_insert(error);
-                        return;
-                    }
-                };
-                while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if lock(&job.failure).is_some() {
-                        return;
-                    }
-                    if let Err(error) = worker.segment(group) {
-                        lock(&job.failure).get_or_insert(error);
-                    }
+                if let Err(error) = work() {
+                    lock(&failure).get_or_insert(error);
                 }
             });
         }
     });
-    lock(&job.failure).clone().map_or(Ok(()), Err)?;
+    lock(&failure).take().map_or(Ok(()), Err)
+}
+
+pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
+    let Window { files, planned } = window;
+    all(job.indexed, planned, job.options.workers, &Files { job, files: &files })?;
     // Crash points: before the sync, files without their times are written again. Behind it, those with them are whole.
     job.target.sync()?;
     for file in files.iter().filter(|file| !file.failed.load(Ordering::Relaxed)) {
@@ -53,26 +68,26 @@ pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
     Ok(())
 }
 
-struct Worker<'a, 'b> {
-    job: &'a Job<'b>,
-    files: &'a [File],
+struct Fetcher<'a> {
+    indexed: &'a Indexed,
+    sink: &'a dyn Sink,
     codec: Decompressor,
     content: Vec<u8>,
 }
 
-impl Worker<'_, '_> {
+impl Fetcher<'_> {
     /// Restores the chunks of one segment, which are in their order.
     fn segment(&mut self, group: &[Planned]) -> Result<()> {
         let Some(number) = group.first().map(|planned| planned.location.segment) else { return Ok(()) };
         let (id, directory) = {
-            let mut index = self.job.indexed.index();
+            let mut index = self.indexed.index();
             let id = index.segment(number)?;
             match index.directory(number) {
                 Ok(directory) => (id, directory),
-                Err(error) => return self.lose(group, &error),
+                Err(error) => return self.sink.lose(group, &error),
             }
         };
-        let (name, key) = (Name::segment(&id), directory.footer.key(&self.job.indexed.keys));
+        let (name, key) = (Name::segment(&id), directory.footer.key(&self.indexed.keys));
         for part in ranges(group, &directory) {
             self.range(part, &name, &key, &directory)?;
         }
@@ -81,19 +96,19 @@ impl Worker<'_, '_> {
 
     /// Restores chunks that are read at once.
     fn range(&mut self, part: &[Planned], name: &Name, key: &SealingKey, directory: &Directory) -> Result<()> {
-        self.job.progress.check()?;
+        self.sink.check()?;
         let (Some(first), Some(last)) = (span(part.first(), directory), span(part.last(), directory)) else {
-            return self.lose(part, &BackupError::damaged("a segment has too few chunks"));
+            return self.sink.lose(part, &BackupError::damaged("a segment has too few chunks"));
         };
         // A chunk may belong to several files.
         let mut chunks = part.chunk_by(|a, b| a.location == b.location);
-        let mut stored = match self.job.indexed.store.get_range(name, first.0..last.1) {
+        let mut stored = match self.indexed.store.get_range(name, first.0..last.1) {
             Ok(stored) => stored,
             // A bad sector costs one chunk, so each is read by itself.
             Err(BackupError::Damaged(_)) if chunks.clone().nth(1).is_some() => {
                 return chunks.try_for_each(|same| self.range(same, name, key, directory));
             }
-            Err(error) => return self.lose(part, &error),
+            Err(error) => return self.sink.lose(part, &error),
         };
         for same in chunks {
             let Some((ordinal, (from, to))) =
@@ -104,27 +119,33 @@ impl Worker<'_, '_> {
             let sealed = stored.get_mut((from - first.0) as usize..(to - first.0) as usize).unwrap_or_default();
             let opened = directory.footer.open(key, ordinal as usize, sealed, &mut self.codec, &mut self.content);
             match opened {
-                Ok(()) => same.iter().try_for_each(|planned| self.write(planned))?,
-                Err(error) => self.lose(same, &error)?,
+                Ok(()) => same.iter().try_for_each(|planned| self.sink.write(planned, &self.content))?,
+                Err(error) => self.sink.lose(same, &error)?,
             }
         }
         Ok(())
     }
+}
 
-    /// Writes the chunk in hand. The last one of a file completes it.
-    fn write(&mut self, planned: &Planned) -> Result<()> {
+/// The files of a window.
+struct Files<'a, 'b> {
+    job: &'a Job<'b>,
+    files: &'a [File],
+}
+
+impl Sink for Files<'_, '_> {
+    /// Writes a chunk. The last one of a file completes it.
+    fn write(&self, planned: &Planned, content: &[u8]) -> Result<()> {
         let Some(file) = self.files.get(planned.file as usize) else { return Ok(()) };
         let target = &self.job.target;
         let written = match file.identity.get() {
-            None => target.write_whole(&file.path, &self.content, &file.metadata).map(|(identity, faults)| {
+            None => target.write_whole(&file.path, content, &file.metadata).map(|(identity, faults)| {
                 let _ = file.identity.set(identity);
                 faults
             }),
-            Some(identity) => {
-                target.write_at(&file.path, *identity, &self.content, planned.offset).map(|()| Vec::new())
-            }
+            Some(identity) => target.write_at(&file.path, *identity, content, planned.offset).map(|()| Vec::new()),
         };
-        self.job.progress.bytes.fetch_add(self.content.len() as u64, Ordering::Relaxed);
+        self.job.progress.bytes.fetch_add(content.len() as u64, Ordering::Relaxed);
         match self.job.settle(&file.path, written)? {
             Some(faults) => self.job.note(&file.path, Ok(faults))?,
             None => file.failed.store(true, Ordering::Relaxed),
@@ -132,6 +153,24 @@ impl Worker<'_, '_> {
         self.complete(file)
     }
 
+    /// Lists the files that lack these chunks. They keep no times, so the next restore writes them again.
+    fn lose(&self, group: &[Planned], error: &BackupError) -> Result<()> {
+        for planned in group {
+            let Some(file) = self.files.get(planned.file as usize) else { continue };
+            if !file.failed.swap(true, Ordering::Relaxed) {
+                self.job.issue(&file.path, format!("its content is lost at byte {}: {error}", planned.offset));
+            }
+            self.complete(file)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        self.job.progress.check()
+    }
+}
+
+impl Files<'_, '_> {
     fn complete(&self, file: &File) -> Result<()> {
         // The last of the threads that write the file must see what the others found.
         if file.left.fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -145,18 +184,6 @@ impl Worker<'_, '_> {
         let Some(identity) = file.identity.get() else { return Ok(()) };
         let set = self.job.target.set_attributes_at(&file.path, *identity, &file.metadata);
         self.job.note(&file.path, set)
-    }
-
-    /// Lists the files that lack these chunks. They keep no times, so the next restore writes them again.
-    fn lose(&self, group: &[Planned], error: &BackupError) -> Result<()> {
-        for planned in group {
-            let Some(file) = self.files.get(planned.file as usize) else { continue };
-            if !file.failed.swap(true, Ordering::Relaxed) {
-                self.job.issue(&file.path, format!("its content is lost at byte {}: {error}", planned.offset));
-            }
-            self.complete(file)?;
-        }
-        Ok(())
     }
 }
 

@@ -25,17 +25,31 @@ fn entry(dice: &mut Dice, name: Vec<u8>, directory: bool) -> Entry {
         3 => Content::Socket,
         4 => Content::CharacterDevice(dice.roll()),
         5 => Content::BlockDevice(dice.roll()),
-        6 => Content::File { size: dice.roll(), pieces: Vec::new(), lists: vec![id(dice), id(dice)] },
+        6 => Content::File { size: dice.roll(), pieces: Vec::new(), lists: vec![id(dice), id(dice)], volume: None },
         _ => {
             let piece = |dice: &mut Dice| match dice.below(4) {
                 0 => Piece::Hole(dice.roll() >> 9),
                 _ => Piece::Chunk { id: id(dice), length: dice.roll() as u32 },
             };
             let pieces: Vec<Piece> = (0..dice.below(4)).map(|_| piece(dice)).collect();
-            Content::File { size: total(&pieces).unwrap(), pieces, lists: Vec::new() }
+            let volume = dice.one_in(2).then(|| Box::new(origin(dice)));
+            Content::File { size: total(&pieces).unwrap(), pieces, lists: Vec::new(), volume }
         }
     };
     Entry { name, metadata, content }
+}
+
+fn origin(dice: &mut Dice) -> Origin {
+    Origin {
+        cell: 4096 << dice.below(11),
+        block: [512, 4096][dice.below(2) as usize],
+        strip: (16 << 10) << dice.below(7),
+        digests_strips: dice.one_in(2),
+        code: "mirror-2".to_owned(),
+        snapshot: format!("backup-{}", dice.below(9)),
+        number: dice.roll() as u32,
+        made: dice.roll(),
+    }
 }
 
 /// A random tree in the order of the walk: paths of directories, depths and entries.

@@ -70,7 +70,13 @@ async fn add(node: &Node, export: Export) -> Outcome<()> {
         return Err(Failure::usage(message)
             .next(format!("set listen under [{protocol}], start the server again, and repeat the command")));
     }
+    node.restores.check(&export.volume)?;
     node.exports.add(export.clone())?;
+    // A restore holds the volume first, and looks for exports then. So one of both sees the other.
+    if let Err(busy) = node.restores.check(&export.volume) {
+        node.exports.remove(export.protocol, &export.name)?;
+        return Err(busy);
+    }
     node.serve_export(export, &volume).await?;
     note_snapshots(node).await
 }

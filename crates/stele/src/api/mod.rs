@@ -9,6 +9,7 @@ pub mod acts;
 pub mod affected;
 pub mod approval;
 pub mod archive;
+pub mod blocks;
 pub mod classes;
 pub mod disposal;
 pub mod drive;

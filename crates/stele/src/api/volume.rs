@@ -302,6 +302,7 @@ impl Call for Resize {
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
+        node.restores.check(&self.name)?;
         // The pool refuses to shrink a volume, and to grow a snapshot.
         let owner = find(node, &self.name).await?.owner;
         let act = async {
@@ -333,6 +334,7 @@ impl Call for Snapshot {
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
+        node.restores.check(&self.volume)?;
         let place = format!("{} of {}", self.name, self.volume);
         let made = crate::node::wall_clock();
         let command = Command::SnapshotVolume { volume: self.volume.clone(), name: self.name, made };
@@ -371,6 +373,7 @@ impl Call for Rollback {
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
+        node.restores.check(&self.volume)?;
         let mut place = format!("{} to {}", self.volume, self.snapshot);
         let writers = writers(node, &self.volume).await;
         match writers.first() {
@@ -416,6 +419,7 @@ impl Call for Delete {
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable()?;
+        node.restores.check(&self.name)?;
         // The array refuses while the volume holds retained records. A volume with Stele's own state is never an
         // operator's to delete, even if nothing on it is retained.
         let owner = find(node, &self.name).await?.owner;

@@ -36,7 +36,7 @@ with them.")]
         #[arg(long, value_name = "PERIOD", value_parser = period)]
         keep_for: Option<u64>,
     },
-    /// Save files, or standard input, as a new snapshot
+    /// Save files, a volume, or standard input, as a new snapshot
     Run(Box<Run>),
     /// List the snapshots, oldest first
     #[command(after_help = "Examples:\n  stele backup snapshots\n  stele backup snapshots --json")]
@@ -79,36 +79,8 @@ Examples:
         #[arg(long)]
         path: Option<PathBuf>,
     },
-    /// Restore a snapshot, or a part of it, into a directory
-    #[command(after_help = "\
-Examples:
-  stele backup restore latest --to /tmp/restored
-  stele backup restore 3f09c2e4:/home/anna --to /home/anna
-  stele backup restore latest --to / --include '*.conf' --verify
-
-A file that has its size and its modification time is taken as restored, so an interrupted restore goes on. With
---verify the content of such files is compared too, and all files are read again at the end. Nothing that the snapshot
-lacks is removed. Owners need root. Exit code 3: some files could not be restored, and are listed.")]
-    Restore {
-        #[command(flatten)]
-        place: Place,
-        /// SNAPSHOT or SNAPSHOT:PATH
-        snapshot: String,
-        /// The directory to restore into
-        #[arg(long, value_name = "DIRECTORY")]
-        to: PathBuf,
-        /// Restore only what matches
-        #[arg(long, value_name = "PATTERN")]
-        include: Vec<String>,
-        /// Leave out what matches
-        #[arg(long, value_name = "PATTERN")]
-        exclude: Vec<String>,
-        /// Compare the content with the snapshot
-        #[arg(long)]
-        verify: bool,
-        #[command(flatten)]
-        telling: Telling,
-    },
+    /// Restore a snapshot, or a part of it, into a directory; or a volume into a volume
+    Restore(Box<Restore>),
     /// Mount the snapshots as a read-only file system, until Ctrl-C
     #[command(after_help = "\
 Examples:
@@ -164,6 +136,38 @@ runs that began earlier.")]
         #[command(flatten)]
         telling: Telling,
     },
+    /// Show the classes of a policy, or the classes of paths
+    #[command(after_help = "\
+Examples:
+  stele backup policy /etc/stele/policy.toml
+  stele backup policy /etc/stele/policy.toml /srv/records/2026.ods /tmp/x
+  stele backup forget --policy /etc/stele/policy.toml --dry-run
+
+A file of two classes:
+  least_days = 30
+  [[class]]
+  name = \"records\"
+  include = [\"/srv/records\"]
+  versions = 10
+  deleted_days = 3650
+  [[class]]
+  name = \"all\"
+  versions = 5
+  days = 90
+  deleted_versions = 2
+  deleted_days = 90
+
+The first class with a matching pattern counts; one without patterns is for everything. A limit that is missing is none.
+The file belongs to the job that may delete, not to the machines that are saved.")]
+    Policy {
+        file: PathBuf,
+        /// Absolute paths
+        paths: Vec<String>,
+    },
+    /// Run the schedules of this machine
+    Schedule(Schedule),
+    /// Show which schedules were missed, late, failed or incomplete
+    Report(Report),
     /// Passwords of a repository, and the escrow of its key
     #[command(subcommand)]
     Key(Key),
@@ -239,6 +243,7 @@ Examples:
   pg_dump app | stele backup run --stdin-name app.sql
   stele backup run /srv --before 'systemctl stop app' --after 'systemctl start app'
   stele backup run /srv --keep-until 90d
+  stele backup run --volume vm1
   stele backup run /srv --progress --json 2>progress.log
 
 Patterns are those of restic: `*.o`, `/home/*/tmp`, `a/**/b`, and `!keep` takes back. A file whose size, times and
@@ -252,8 +257,14 @@ pub struct Run {
     #[command(flatten)]
     pub place: Place,
     /// Files and directories
-    #[arg(required_unless_present = "stdin_name")]
+    #[arg(required_unless_present_any = ["stdin_name", "volume"])]
     pub paths: Vec<PathBuf>,
+    /// Save a volume of the array on this machine: a snapshot of it, of which only what changed is read
+    #[arg(long, value_name = "NAME", conflicts_with_all = [
+        "paths", "stdin_name", "exclude", "iexclude", "exclude_file", "exclude_caches", "exclude_if_present",
+        "one_file_system",
+    ])]
+    pub volume: Option<String>,
     /// Save standard input as a file of this name
     #[arg(long, value_name = "NAME", conflicts_with = "paths")]
     pub stdin_name: Option<String>,
@@ -303,8 +314,55 @@ pub struct Run {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  stele backup restore latest --to /tmp/restored
+  stele backup restore 3f09c2e4:/home/anna --to /home/anna
+  stele backup restore latest --to / --include '*.conf' --verify
+  stele backup restore latest --to-volume vm1-restored
+  stele backup restore 3f09c2e4:/stele-volumes/vm1 --to-volume vm1 --overwrite --verify
+
+A file that has its size and its modification time is taken as restored, so an interrupted restore goes on. With
+--verify the content of such files is compared too, and all files are read again at the end. Nothing that the snapshot
+lacks is removed. Owners need root. Exit code 3: some files could not be restored, and are listed.
+
+--to-volume makes a new volume of the size and the code of the saved one, through the server of this machine. With
+--overwrite it may exist, if its size is the same and no export has it. Its content is kept as the snapshot
+NAME-before-restore-SECONDS first, so `stele volume rollback` brings it back. With --to a volume becomes a file.")]
+pub struct Restore {
+    #[command(flatten)]
+    pub place: Place,
+    /// SNAPSHOT or SNAPSHOT:PATH
+    pub snapshot: String,
+    /// The directory to restore into
+    #[arg(long, value_name = "DIRECTORY", required_unless_present = "to_volume")]
+    pub to: Option<PathBuf>,
+    /// The volume to restore the snapshot's volume into
+    #[arg(long, value_name = "VOLUME", conflicts_with_all = ["to", "include", "exclude"])]
+    pub to_volume: Option<String>,
+    /// Code of the new volume [default: that of the saved one]
+    #[arg(long, value_name = "CODE", requires = "to_volume")]
+    pub code: Option<stele_codes::Code>,
+    /// Write over a volume that exists; its content is kept as a snapshot
+    #[arg(long, requires = "to_volume")]
+    pub overwrite: bool,
+    /// Restore only what matches
+    #[arg(long, value_name = "PATTERN")]
+    pub include: Vec<String>,
+    /// Leave out what matches
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// Compare the content with the snapshot
+    #[arg(long)]
+    pub verify: bool,
+    #[command(flatten)]
+    pub telling: Telling,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
   stele backup forget --keep-daily 14 --keep-weekly 8 --keep-monthly 24 --dry-run
   stele backup forget --keep-within-days 30 --keep-tag yearly
+  stele backup forget --policy /etc/stele/policy.toml
   stele backup forget 3f09c2e4
 
 Snapshots of the same host and paths are one series, and the rules count in each. The store's clock dates snapshots. A
@@ -314,6 +372,9 @@ pub struct Forget {
     pub place: Place,
     /// Snapshots to remove, whatever the rules
     pub snapshots: Vec<String>,
+    /// Keep what the versions of files need by the classes of this file, beside what the other rules keep
+    #[arg(long, value_name = "FILE", conflicts_with = "snapshots")]
+    pub policy: Option<PathBuf>,
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     pub keep_last: usize,
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
@@ -335,6 +396,50 @@ pub struct Forget {
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele backup schedule /etc/stele/schedules.toml
+  stele backup schedule /etc/stele/schedules.toml --once
+
+A file of one schedule:
+  [[schedule]]
+  name = \"home\"
+  every = \"1d\"
+  at = \"03:00\"
+  late_after = \"2h\"
+  silent_days = 3
+  paths = [\"/home\", \"/etc\"]
+  options = [\"--exclude-caches\"]
+
+A schedule divides time into slots by the store's clock, in UTC, and runs `stele backup run` in each until there is a
+snapshot, at most three times. With --once it looks once and ends, for a timer of the system. `volume` takes the place of
+`paths`, and schedules with the `host` of another machine are only reported.")]
+pub struct Schedule {
+    #[command(flatten)]
+    pub place: Place,
+    /// The file with the schedules
+    pub file: PathBuf,
+    /// Run what is due, and end
+    #[arg(long)]
+    pub once: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele backup report /etc/stele/schedules.toml
+  stele backup report /etc/stele/schedules.toml --json
+
+It goes by the snapshots in the repository, so it finds out an agent that does not run at all. Exit code 3: a schedule is
+late, missed, failed, incomplete or silent, or has no snapshot.")]
+pub struct Report {
+    #[command(flatten)]
+    pub place: Place,
+    /// The file with the schedules
+    pub file: PathBuf,
 }
 
 #[derive(Subcommand, Debug)]

@@ -5,9 +5,12 @@ mod bucket;
 mod forget;
 mod key;
 mod mount;
+mod policy;
 mod progress;
 mod run;
+mod schedule;
 mod show;
+mod volume;
 
 use std::io::Read;
 use std::path::Path;
@@ -27,37 +30,42 @@ use stele_ground::Shown;
 
 use crate::cli::backup::{Backup, Place};
 use crate::commands::print_json;
+use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use progress::{Shows, Watch};
 
 /// Bytes of the longest password.
 const PASSWORD_MAX: u64 = 4096;
 
-pub async fn run(json: bool, command: Backup) -> Outcome<()> {
+pub async fn run(site: &Site, json: bool, command: Backup) -> Outcome<()> {
+    let site = site.clone();
     // The agent reads files and waits for drives: it has a thread of its own beside those that hear signals.
-    let done = tokio::task::spawn_blocking(move || on(json, command));
+    let done = tokio::task::spawn_blocking(move || on(&site, json, command));
     done.await.map_err(|error| Failure::failed(format!("the command ended early: {error}")))?
 }
 
-fn on(json: bool, command: Backup) -> Outcome<()> {
+fn on(site: &Site, json: bool, command: Backup) -> Outcome<()> {
     match command {
         Backup::Init { place, label, keep_for } => init(json, &place, &label, keep_for),
-        Backup::Run(command) => run::run(json, *command),
+        Backup::Run(command) => run::run(site, json, *command),
         Backup::Snapshots { place } => show::snapshots(json, &open(&place)?),
         Backup::Ls { place, snapshot } => show::ls(json, &open(&place)?, &snapshot),
         Backup::Find { place, pattern, snapshot } => show::find(json, &open(&place)?, &pattern, snapshot.as_deref()),
         Backup::Diff { place, first, second, path } => {
             show::diff(json, &open(&place)?, &first, &second, path.as_deref())
         }
-        Backup::Restore { place, snapshot, to, include, exclude, verify, telling } => {
-            let selected = run::Selected { to: &to, include: &include, exclude: &exclude, verify };
-            run::restore(Watch::begin(json, telling), &open(&place)?, &snapshot, &selected)
-        }
+        Backup::Restore(command) => match &command.to_volume {
+            Some(name) => volume::restore(site, json, &command, name),
+            None => run::restore(Watch::begin(json, command.telling), &open(&command.place)?, &command),
+        },
         Backup::Mount { place, directory } => mount::run(json, &open(&place)?, &directory),
         Backup::Verify { place, without_password: true, telling, .. } => scrub(Watch::begin(json, telling), &place),
         Backup::Verify { place, data, telling, .. } => verify(Watch::begin(json, telling), &open(&place)?, data),
         Backup::Forget(command) => forget::forget(json, &command),
         Backup::Prune { place, dry_run, telling } => prune(Watch::begin(json, telling), &place, dry_run),
+        Backup::Policy { file, paths } => policy::show(json, &file, &paths),
+        Backup::Schedule(command) => schedule::run(json, &command),
+        Backup::Report(command) => schedule::report(json, &command),
         Backup::Key(command) => key::run(json, command),
     }
 }

@@ -47,7 +47,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Volume(command) => volume::run(&site, json, command).await,
         Command::Export(command) => export::run(&site, json, command).await,
         Command::Share(command) => share::run(&site, json, command).await,
-        Command::Backup(command) => backup::run(json, command).await,
+        Command::Backup(command) => backup::run(&site, json, command).await,
         Command::Bucket(command) => archive::bucket(&site, json, command).await,
         Command::Key(command) => archive::key(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,

@@ -123,6 +123,8 @@ pub struct Node {
     #[cfg(test)]
     breaks_off: Option<u64>,
     unrecorded: unrecorded::Unrecorded,
+    /// Volumes that are being restored from backups.
+    pub restores: crate::api::blocks::Restores,
     /// Exports of retention proofs under way.
     pub proofs: proofs::Proofs,
     /// Counters of earlier servers.
@@ -201,6 +203,7 @@ impl Node {
             #[cfg(test)]
             breaks_off: None,
             unrecorded: unrecorded::Unrecorded::of(&site.dir),
+            restores: Default::default(),
             proofs: proofs::Proofs::default(),
             history: history::History::of(&site.dir),
             growing: tokio::sync::Mutex::new(()),

@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::serve::IncomingStream;
 use tokio::net::UnixListener;
 
+use crate::api::blocks::{Read, RestoreWrite};
 use crate::api::{self, Actor, Call};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Node;
@@ -101,6 +102,9 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::volume::CloneSnapshot>(),
     entry::<api::volume::Rollback>(),
     entry::<api::volume::Delete>(),
+    entry::<api::blocks::Blocks>(),
+    entry::<api::blocks::RestoreBegin>(),
+    entry::<api::blocks::RestoreEnd>(),
     entry::<api::export::Add>(),
     entry::<api::export::Remove>(),
     entry::<api::export::Set>(),
@@ -197,6 +201,12 @@ async fn dispatch(
         return failed(Failure::new(Kind::Refused, "only root and the user the server runs as may administer it"));
     };
     let name = uri.path().strip_prefix("/v1/").unwrap_or_default();
+    if method == Method::POST && [Read::NAME, RestoreWrite::NAME].contains(&name) {
+        return match content(&node, uid, name, &uri, body).await {
+            Ok(bytes) => ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response(),
+            Err(failure) => failed(failure),
+        };
+    }
     let call = CALLS.iter().find(|(known, ..)| *known == name).filter(|_| method == Method::POST);
     let Some((_, for_officers, handler)) = call else {
         return failed(
@@ -217,6 +227,26 @@ async fn dispatch(
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(failure) => failed(failure),
     }
+}
+
+/// The calls that carry the content of volumes, for root and the server's own user.
+async fn content(node: &Node, uid: u32, name: &str, uri: &Uri, body: Bytes) -> Outcome<Vec<u8>> {
+    if uid != 0 && !node.serves_user(uid) {
+        return Err(Failure::new(Kind::Refused, "only root and the user the server runs as may read volumes"));
+    }
+    if name == Read::NAME {
+        let read: Read = serde_json::from_slice(&body)
+            .map_err(|error| Failure::usage(format!("the body of {name} is not valid: {error}")))?;
+        return read.perform(node).await;
+    }
+    let number = |wanted: &str| {
+        let query = uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+        let mut found = query.filter(|(key, _)| *key == wanted).map(|(_, value)| value);
+        found.next().and_then(|value| value.parse::<u64>().ok())
+    };
+    let write = number("token").zip(number("at")).map(|(token, at)| RestoreWrite { token, at });
+    let write = write.ok_or_else(|| Failure::usage(format!("{name} needs the numbers `token` and `at`")))?;
+    write.perform(node, &body).await.map(|()| Vec::new())
 }
 
 fn failed(failure: Failure) -> Response {

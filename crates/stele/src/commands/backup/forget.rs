@@ -6,6 +6,7 @@ use stele_backup::forget::{self, Candidate, Judged, Policy, judge};
 use stele_backup::repository::{Dated, Repository};
 use stele_backup::snapshot::SnapshotId;
 use stele_backup::store::{Folder, Name};
+use stele_backup::versions::{self, Member};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
@@ -54,10 +55,41 @@ fn candidates(repository: &Repository) -> Outcome<Vec<Candidate>> {
     Ok(found.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
+/// What the rules keep, and what the classes of a policy keep.
+fn by_rules(repository: &Repository, command: &Forget) -> Outcome<Vec<Judged>> {
+    let (candidates, rules) = (candidates(repository)?, policy(command));
+    let Some(file) = &command.policy else { return Ok(judge(candidates, &rules)?) };
+    let classes = super::policy::policy(file)?;
+    let mut judged: Vec<Judged> = match rules == Policy::default() {
+        false => judge(candidates, &rules)?,
+        true => candidates.into_iter().map(|candidate| Judged { candidate, kept_by: Vec::new() }).collect(),
+    };
+    judged.sort_by(|a, b| {
+        let newest = |is: &Judged| std::cmp::Reverse((is.candidate.stored, is.candidate.finished, is.candidate.id));
+        a.candidate.series.cmp(&b.candidate.series).then_with(|| newest(a).cmp(&newest(b)))
+    });
+    let (indexed, now) = (super::index(repository)?, repository.store.now()?);
+    for series in judged.chunk_by_mut(|a, b| a.candidate.series == b.candidate.series) {
+        let members = series.iter().rev().map(|is| {
+            let Candidate { id, stored, .. } = is.candidate;
+            Ok(Member { id, stored, description: repository.snapshot(&id)?.description })
+        });
+        let members = members.collect::<Outcome<Vec<Member>>>()?;
+        let kept = versions::judge(&indexed, &members, &classes, now)?;
+        if kept.left > 0 {
+            eprintln!("stele: {} snapshots are too many for one run, and stay; run it again", kept.left);
+        }
+        for is in series {
+            is.kept_by.extend(kept.kept.get(&is.candidate.id).into_iter().flatten().cloned());
+        }
+    }
+    Ok(judged)
+}
+
 pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
     let repository = open(&command.place)?;
     let judged: Vec<Judged> = if command.snapshots.is_empty() {
-        judge(candidates(&repository)?, &policy(command))?
+        by_rules(&repository, command)?
     } else {
         let named = command.snapshots.iter().map(|name| find_snapshot(&repository, name));
         let mut named = named.collect::<Outcome<Vec<SnapshotId>>>()?;

@@ -1,7 +1,6 @@
 //! `stele backup run` and `stele backup restore`.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,9 +14,11 @@ use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 
 use super::progress::{Shows, Watch};
+use super::volume::Taken;
 use super::{cache, incomplete, index, issues_json, now, open, snapshot};
-use crate::cli::backup::{KeepUntil, Run};
+use crate::cli::backup::{KeepUntil, Restore, Run};
 use crate::commands::print_json;
+use crate::config::Site;
 use crate::failure::{Failure, Outcome, io_failure};
 
 /// Threads that store segments.
@@ -29,11 +30,11 @@ pub fn workers() -> usize {
     std::thread::available_parallelism().map_or(2, NonZeroUsize::get).min(WORKERS_MAX)
 }
 
-pub fn run(json: bool, command: Run) -> Outcome<()> {
+pub fn run(site: &Site, json: bool, command: Run) -> Outcome<()> {
     if let Some(before) = &command.before {
         hook("--before", before, None)?;
     }
-    let done = save(json, &command);
+    let done = save(site, json, &command);
     if let Some(after) = &command.after {
         let code = done.as_ref().map_or_else(|failure| failure.kind.exit_code(), |()| 0);
         // A failure of the backup is the one to report.
@@ -67,7 +68,7 @@ fn filter(command: &Run) -> Outcome<Filter> {
     Ok(filter)
 }
 
-fn host() -> String {
+pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
@@ -94,7 +95,7 @@ fn locked_until(repository: &Repository, asked: Option<KeepUntil>) -> Outcome<Op
     Ok(Some(repository.store.now()?.saturating_add(seconds)))
 }
 
-fn save(json: bool, command: &Run) -> Outcome<()> {
+fn save(site: &Site, json: bool, command: &Run) -> Outcome<()> {
     let repository = open(&command.place)?;
     let locked_until = locked_until(&repository, command.keep_until)?;
     let options = Options {
@@ -119,29 +120,58 @@ fn save(json: bool, command: &Run) -> Outcome<()> {
     let progress = Arc::new(backup::Progress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let mut input = std::io::stdin();
+    let taken = match &command.volume {
+        Some(name) => Some(Taken::snapshot(site, &repository, name)?),
+        None => None,
+    };
     let source = match &command.stdin_name {
         Some(name) if name.is_empty() || name.contains('/') || name == "." || name == ".." => {
             return Err(Failure::usage(format!("--stdin-name {name}: it must be the name of a file, without a path")));
         }
         Some(name) => Source::Stream { name: name.clone().into_bytes(), reader: &mut input },
-        None => Source::Files,
+        None => match &taken {
+            Some(taken) => Source::Volume { name: taken.volume().to_owned(), reader: taken },
+            None => Source::Files,
+        },
     };
     let saved = Watch::begin(json, command.telling).during(
         move || shown.so_far(),
         move || stop.stop.store(true, Ordering::Relaxed),
         || backup::run(&repository, source, &options, &progress),
-    )?;
+    );
+    if let (Err(_), Some(taken)) = (&saved, &taken) {
+        // The base of the next backup is that of the last one that was made.
+        taken.remove();
+    }
+    let saved = saved?;
+    let removed = taken.as_ref().map(Taken::keep_only).transpose()?;
     let is = &saved.description;
     let counts = &is.counts;
     if json {
+        let volume = taken.as_ref().zip(saved.volume).map(|(taken, figures)| {
+            json!({
+                "name": taken.volume(), "array_snapshot": taken.name(), "read_bytes": figures.read,
+                "unchanged_bytes": figures.unchanged, "hole_bytes": figures.holes, "removed_snapshots": removed,
+            })
+        });
         print_json(&json!({
-            "snapshot": saved.id.to_string(), "parent": saved.parent.map(|id| id.to_string()),
+            "snapshot": saved.id.to_string(), "volume": volume, "parent": saved.parent.map(|id| id.to_string()),
             "files": counts.files, "directories": counts.directories, "others": counts.others,
             "bytes": counts.bytes, "files_read": counts.files_read, "new_bytes": counts.bytes_new,
             "stored_bytes": counts.bytes_stored, "unreadable_segments": saved.unreadable, "problems": is.problems,
             "issues": issues_json(&is.issues),
             "locked_until": locked_until.map(moment),
         }))?;
+    } else if let (Some(taken), Some(figures)) = (&taken, saved.volume) {
+        println!("Snapshot {} of volume '{}', {}.", saved.id.short(), Shown(taken.volume()), Bytes(counts.bytes));
+        println!(
+            "{} were read; {} did not change, and {} are holes. New content takes {} in the store.",
+            Bytes(figures.read),
+            Bytes(figures.unchanged),
+            Bytes(figures.holes),
+            Bytes(counts.bytes_stored)
+        );
+        println!("The array keeps '{}' for the next backup.", Shown(taken.name()));
     } else {
         println!("Snapshot {} of {} files, {}.", saved.id.short(), counts.files, Bytes(counts.bytes));
         println!(
@@ -150,6 +180,8 @@ fn save(json: bool, command: &Run) -> Outcome<()> {
             Bytes(counts.bytes_new),
             Bytes(counts.bytes_stored)
         );
+    }
+    if !json {
         locked_until.iter().for_each(|until| println!("It is locked until {}.", moment(*until)));
     }
     if saved.unreadable > 0 {
@@ -159,16 +191,9 @@ fn save(json: bool, command: &Run) -> Outcome<()> {
     incomplete(&format!("snapshot {} is incomplete", saved.id.short()), is.problems, &is.issues)
 }
 
-/// Where to restore, and which part.
-pub struct Selected<'a> {
-    pub to: &'a Path,
-    pub include: &'a [String],
-    pub exclude: &'a [String],
-    pub verify: bool,
-}
-
-pub fn restore(watch: Watch, repository: &Repository, name: &str, selected: &Selected<'_>) -> Outcome<()> {
-    let Selected { to, include, exclude, verify } = *selected;
+pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outcome<()> {
+    let Restore { snapshot: name, include, exclude, verify, .. } = command;
+    let Some(to) = &command.to else { return Err(Failure::usage("--to DIRECTORY or --to-volume NAME is needed")) };
     let (id, description, within) = snapshot(repository, name)?;
     let (mut included, mut excluded) = (Filter::default(), Filter::default());
     include.iter().try_for_each(|pattern| included.add(pattern, false))?;
@@ -178,7 +203,7 @@ pub fn restore(watch: Watch, repository: &Repository, name: &str, selected: &Sel
         within,
         exclude: excluded,
         include: included,
-        verify,
+        verify: *verify,
         workers: workers(),
     };
     let indexed = index(repository)?;

@@ -95,7 +95,8 @@ fn entry_json(found: &Found) -> serde_json::Value {
 fn kind(content: &Content) -> &'static str {
     match content {
         Content::Directory => "directory",
-        Content::File { .. } => "file",
+        Content::File { volume: Some(_), .. } => "volume",
+        Content::File { volume: None, .. } => "file",
         Content::Symlink(_) => "link",
         Content::Fifo => "pipe",
         Content::Socket => "socket",

@@ -1,0 +1,133 @@
+//! Policies in files: `stele backup policy`, and what `stele backup forget --policy` goes by.
+//!
+//! The file belongs to the job that may delete. It is not in the repository, where an agent could change it.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::json;
+use stele_backup::filter::Filter;
+use stele_backup::versions::{Class, Kept, Policy};
+use stele_ground::Shown;
+
+use crate::commands::print_json;
+use crate::failure::{Failure, Outcome, io_failure};
+use crate::output::{Align, Table};
+
+/// Days for which every version stays after it ended, unless the file says otherwise.
+const LEAST_DAYS: u64 = 30;
+/// Bytes of the longest file.
+const FILE_MAX: u64 = 4 << 20;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    least_days: Option<u64>,
+    #[serde(default)]
+    class: Vec<ClassRow>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClassRow {
+    name: String,
+    /// Patterns of paths; none: everything.
+    #[serde(default)]
+    include: Vec<String>,
+    /// While the file exists; missing: without a limit.
+    versions: Option<u64>,
+    days: Option<u64>,
+    /// After it was deleted.
+    deleted_versions: Option<u64>,
+    deleted_days: Option<u64>,
+}
+
+/// The text of a small file.
+pub fn text(path: &Path) -> Outcome<String> {
+    let length = std::fs::metadata(path).map_err(|error| io_failure("read", path, &error))?.len();
+    if length > FILE_MAX {
+        return Err(Failure::usage(format!("{} exceeds {FILE_MAX} bytes", path.display())));
+    }
+    std::fs::read_to_string(path).map_err(|error| io_failure("read", path, &error))
+}
+
+fn read(path: &Path) -> Outcome<File> {
+    let wrong = |error: toml::de::Error| Failure::usage(format!("{}: {error}", path.display()));
+    toml::from_str(&text(path)?).map_err(wrong)
+}
+
+fn least_days(file: &File) -> u64 {
+    file.least_days.unwrap_or(LEAST_DAYS)
+}
+
+fn policy_of(file: &File) -> Outcome<Policy> {
+    let class = |row: &ClassRow| -> Outcome<Class> {
+        let mut include = Filter::default();
+        row.include.iter().try_for_each(|pattern| include.add(pattern, false))?;
+        let exists = Kept { versions: row.versions, days: row.days };
+        let deleted = Kept { versions: row.deleted_versions, days: row.deleted_days };
+        Ok(Class { name: row.name.clone(), include, exists, deleted })
+    };
+    let classes = file.class.iter().map(class).collect::<Outcome<Vec<Class>>>()?;
+    Ok(Policy::new(classes, least_days(file))?)
+}
+
+pub fn policy(path: &Path) -> Outcome<Policy> {
+    policy_of(&read(path)?)
+}
+
+/// Shows the classes of a file, or the classes of paths.
+pub fn show(json: bool, path: &Path, paths: &[String]) -> Outcome<()> {
+    let file = read(path)?;
+    let policy = policy_of(&file)?;
+    let limit = |number: Option<u64>| number.map_or_else(|| "all".to_owned(), |number| number.to_string());
+    if paths.is_empty() {
+        let mut table = Table::new(&[
+            ("CLASS", Align::Left),
+            ("VERSIONS", Align::Right),
+            ("DAYS", Align::Right),
+            ("DELETED: VERSIONS", Align::Right),
+            ("DAYS", Align::Right),
+            ("INCLUDE", Align::Left),
+        ]);
+        for row in &file.class {
+            table.row(vec![
+                Shown(&row.name).to_string(),
+                limit(row.versions),
+                limit(row.days),
+                limit(row.deleted_versions),
+                limit(row.deleted_days),
+                if row.include.is_empty() {
+                    "everything".to_owned()
+                } else {
+                    Shown(&row.include.join(" ")).to_string()
+                },
+            ]);
+        }
+        if json {
+            let row = |row: &ClassRow| {
+                json!({
+                    "class": row.name, "include": row.include, "versions": row.versions, "days": row.days,
+                    "deleted_versions": row.deleted_versions, "deleted_days": row.deleted_days,
+                })
+            };
+            let rows: Vec<serde_json::Value> = file.class.iter().map(row).collect();
+            return print_json(&json!({ "least_days": least_days(&file), "classes": rows }));
+        }
+        print!("{}", table.render());
+        println!("Every version stays for {} days after it ended.", least_days(&file));
+        return Ok(());
+    }
+    let mut table = Table::new(&[("CLASS", Align::Left), ("PATH", Align::Left)]);
+    let mut rows = Vec::new();
+    for path in paths {
+        let class = policy.class_of(path.trim_matches('/').as_bytes()).map(|class| class.name.clone());
+        rows.push(json!({ "path": path, "class": class }));
+        table.row(vec![class.unwrap_or_else(|| "none: all versions stay".to_owned()), Shown(path).to_string()]);
+    }
+    if json {
+        return print_json(&rows);
+    }
+    print!("{}", table.render());
+    Ok(())
+}

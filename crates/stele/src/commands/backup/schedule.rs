@@ -1,0 +1,419 @@
+//! Schedules in files: `stele backup schedule` runs them, and `stele backup report` says what was missed, late, failed
+//! or incomplete.
+//!
+//! A schedule divides time into slots of equal length, by the store's clock alone. A slot has its backup if a snapshot
+//! of the schedule began in it. The report reads this from the repository, so an agent that says nothing is found out.
+//! What failed leaves no snapshot: the attempts of this machine are in a file beside the schedules, for the report and
+//! so that no schedule is repeated without end.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use stele_backup::BackupError;
+use stele_backup::repository::Repository;
+use stele_ground::Shown;
+use stele_ground::calendar::moment;
+
+use super::{open, policy::text};
+use crate::cli::backup::{Report, Schedule};
+use crate::commands::print_json;
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::output::{Align, Table};
+
+const DAY: u64 = 86_400;
+/// 5 January 1970, a Monday: slots of a week begin on that day.
+const MONDAY: u64 = 4 * DAY;
+/// Attempts in one slot.
+const ATTEMPTS_MAX: u32 = 3;
+/// Seconds between two looks at the schedules.
+const LOOK_EVERY: u64 = 30;
+/// Slots that a report counts at most, and schedules of a file.
+const SLOTS_MAX: u64 = 1000;
+const SCHEDULES_MAX: usize = 1000;
+/// A backup takes no longer. A longer one is a wrong clock.
+const BACKUP_MAX: u64 = 14 * DAY;
+/// Seconds of the shortest slot.
+const SLOT_MIN: u64 = 3600;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    schedule: Vec<Row>,
+}
+
+/// One schedule.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    name: String,
+    /// The length of a slot: `1h` to `23h`, `1d` to `99d`, or `1w` to `52w`.
+    every: String,
+    /// When slots begin: HH:MM, in UTC.
+    #[serde(default)]
+    at: String,
+    /// A backup that begins later in its slot is late: `2h`. Missing: a quarter of the slot.
+    late_after: Option<String>,
+    /// Days without a snapshot after which the client counts as silent; missing: three slots.
+    silent_days: Option<u64>,
+    /// Host of the snapshots; missing: this machine, which then runs the schedule.
+    host: Option<String>,
+    #[serde(default)]
+    paths: Vec<PathBuf>,
+    volume: Option<String>,
+    /// Further arguments of `stele backup run`.
+    #[serde(default)]
+    options: Vec<String>,
+}
+
+/// A schedule that was checked.
+struct Planned {
+    row: Row,
+    every: u64,
+    offset: u64,
+    late_after: u64,
+    silent_seconds: u64,
+    /// The series of its snapshots.
+    host: String,
+    series: Vec<Vec<u8>>,
+    /// Whether it is for this machine.
+    own: bool,
+}
+
+/// Seconds of `30m`, `6h`, `1d` or `2w`.
+fn span(text: &str) -> Option<u64> {
+    let at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(at);
+    let seconds = match unit {
+        "m" => 60,
+        "h" => 3600,
+        "d" => DAY,
+        "w" => 7 * DAY,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(seconds).filter(|seconds| (1..=365 * DAY).contains(seconds))
+}
+
+/// Seconds since midnight of HH:MM.
+fn clock(text: &str) -> Option<u64> {
+    let (hours, minutes) = text.split_once(':')?;
+    let number = |text: &str, below: u64| {
+        let digits = text.len() == 2 && text.chars().all(|c| c.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|number| digits && *number < below)
+    };
+    Some(number(hours, 24)? * 3600 + number(minutes, 60)? * 60)
+}
+
+impl Planned {
+    fn new(row: Row) -> Outcome<Planned> {
+        let wrong = |what: &str| Failure::usage(format!("schedule '{}': {what}", row.name));
+        let every = span(&row.every).filter(|every| *every >= SLOT_MIN);
+        let every = every.ok_or_else(|| wrong("`every` is a span of at least an hour, such as 6h, 1d or 1w"))?;
+        let offset = if row.at.is_empty() { Some(0) } else { clock(&row.at) };
+        let offset = offset.ok_or_else(|| wrong("`at` is a time of day in UTC, such as 03:00"))?;
+        let late_after = row.late_after.as_deref().map_or(Some(every / 4), span);
+        let late_after = late_after.filter(|late| *late < every);
+        let late_after = late_after.ok_or_else(|| wrong("`late_after` is a span below `every`, such as 2h"))?;
+        let silent_seconds = row.silent_days.map_or(3 * every, |days| days.saturating_mul(DAY));
+        let series = match (&row.volume, row.paths.is_empty()) {
+            (Some(volume), true) => vec![stele_backup::backup::volume::path(volume)?],
+            (None, false) => series(&row.paths).ok_or_else(|| wrong("every path begins with a slash"))?,
+            _ => return Err(wrong("it needs either `paths` or `volume`")),
+        };
+        let this = super::run::host();
+        let host = row.host.clone().unwrap_or_else(|| this.clone());
+        Ok(Planned { every, offset, late_after, silent_seconds, own: host == this, host, series, row })
+    }
+
+    /// The beginning of the slot that a moment belongs to.
+    fn slot(&self, at: u64) -> u64 {
+        let from = (MONDAY + self.offset) % self.every;
+        at.saturating_sub(from) / self.every * self.every + from
+    }
+}
+
+/// The paths as a snapshot has them: without a slash before them, sorted, none within another one.
+fn series(paths: &[PathBuf]) -> Option<Vec<Vec<u8>>> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut found = Vec::new();
+    for path in paths {
+        let bytes = path.as_os_str().as_bytes().strip_prefix(b"/")?;
+        found.push(bytes.strip_suffix(b"/").unwrap_or(bytes).to_vec());
+    }
+    found.sort_by(|a, b| stele_backup::tree::order(a, b));
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for path in found {
+        if !kept.last().is_some_and(|last| stele_backup::snapshot::is_within(&path, last)) {
+            kept.push(path);
+        }
+    }
+    Some(kept)
+}
+
+fn read(path: &Path) -> Outcome<Vec<Planned>> {
+    let file: File = toml::from_str(&text(path)?)
+        .map_err(|error: toml::de::Error| Failure::usage(format!("{}: {error}", path.display())))?;
+    let planned = file.schedule.into_iter().map(Planned::new).collect::<Outcome<Vec<Planned>>>()?;
+    let mut names: Vec<&str> = planned.iter().map(|planned| planned.row.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if planned.is_empty() || planned.len() > SCHEDULES_MAX || names.len() != planned.len() {
+        return Err(Failure::usage(format!(
+            "{}: it needs 1 to {SCHEDULES_MAX} schedules with names of their own",
+            path.display()
+        )));
+    }
+    Ok(planned)
+}
+
+/// The last attempt of a schedule on this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+struct Attempt {
+    /// The slot, and the attempts in it.
+    slot: u64,
+    number: u32,
+    /// When it ended, by the store's clock, and its exit code.
+    ended: u64,
+    exit: i32,
+}
+
+type Attempts = BTreeMap<String, Attempt>;
+
+fn attempts_path(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".state");
+    PathBuf::from(name)
+}
+
+/// A file that cannot be read counts as empty: it only tells more of what the repository shows.
+fn attempts(file: &Path) -> Attempts {
+    let text = std::fs::read(attempts_path(file)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// A snapshot, as the schedules see it.
+struct Seen {
+    /// When its backup began, by the store's clock.
+    begun: u64,
+    stored: u64,
+    problems: u64,
+}
+
+/// The snapshots of a schedule, oldest first.
+fn seen(repository: &Repository, all: &[Planned]) -> Outcome<Vec<Vec<Seen>>> {
+    let mut found: Vec<Vec<Seen>> = all.iter().map(|_| Vec::new()).collect();
+    for dated in repository.snapshots()? {
+        let is = match repository.snapshot(&dated.id) {
+            Err(BackupError::Damaged(_) | BackupError::Missing(_)) => continue,
+            snapshot => snapshot?.description,
+        };
+        // The agent's clock measures how long it took. It dates nothing.
+        let took = (is.finished / 1_000_000_000).saturating_sub(is.begun).min(BACKUP_MAX);
+        for (planned, found) in all.iter().zip(&mut found) {
+            if planned.host == is.host && planned.series == is.paths {
+                let begun = dated.stored.saturating_sub(took);
+                found.push(Seen { begun, stored: dated.stored, problems: is.problems });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// How a schedule stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Good,
+    /// The slot has begun, and there is time left.
+    Waiting,
+    Late,
+    Missed,
+    Failed,
+    Incomplete,
+    Silent,
+    Never,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            State::Good => "good",
+            State::Waiting => "waiting",
+            State::Late => "late",
+            State::Missed => "missed",
+            State::Failed => "failed",
+            State::Incomplete => "incomplete",
+            State::Silent => "silent",
+            State::Never => "never",
+        }
+    }
+
+    fn is_good(self) -> bool {
+        matches!(self, State::Good | State::Waiting)
+    }
+}
+
+struct Standing {
+    state: State,
+    last: Option<u64>,
+    /// Slots since the first snapshot, the present one not counted.
+    slots: u64,
+    missed: u64,
+    late: u64,
+}
+
+fn stand(planned: &Planned, seen: &[Seen], attempt: Option<&Attempt>, now: u64) -> Standing {
+    let current = planned.slot(now);
+    let in_slot = |slot: u64| seen.iter().filter(move |seen| planned.slot(seen.begun) == slot);
+    let is_late = |slot: u64, seen: &Seen| seen.begun > slot + planned.late_after;
+    let failed = attempt.is_some_and(|attempt| attempt.slot == current && ![0, 3].contains(&attempt.exit));
+    let last = seen.last();
+    let mut standing =
+        Standing { state: State::Never, last: last.map(|seen| seen.stored), slots: 0, missed: 0, late: 0 };
+    let Some(first) = seen.iter().map(|seen| planned.slot(seen.begun)).min() else {
+        standing.state = if failed { State::Failed } else { State::Never };
+        return standing;
+    };
+    let mut slot = first.max(current.saturating_sub(SLOTS_MAX * planned.every));
+    while slot < current {
+        standing.slots += 1;
+        match in_slot(slot).next() {
+            None => standing.missed += 1,
+            Some(seen) => standing.late += u64::from(is_late(slot, seen)),
+        }
+        slot += planned.every;
+    }
+    let previous = current.saturating_sub(planned.every);
+    let problems = last.is_some_and(|last| last.problems > 0);
+    let silent = standing.last.is_none_or(|last| now.saturating_sub(last) > planned.silent_seconds);
+    standing.state = match in_slot(current).next() {
+        Some(_) if problems => State::Incomplete,
+        Some(seen) if is_late(current, seen) => State::Late,
+        Some(_) => State::Good,
+        None if silent => State::Silent,
+        None if failed => State::Failed,
+        None if first < current && in_slot(previous).next().is_none() => State::Missed,
+        None if now > current + planned.late_after => State::Late,
+        None => State::Waiting,
+    };
+    standing
+}
+
+pub fn report(json: bool, command: &Report) -> Outcome<()> {
+    let all = read(&command.file)?;
+    let repository = open(&command.place)?;
+    let (now, attempts) = (repository.store.now()?, attempts(&command.file));
+    let mut table = Table::new(&[
+        ("SCHEDULE", Align::Left),
+        ("STATE", Align::Left),
+        ("LAST", Align::Left),
+        ("SLOTS", Align::Right),
+        ("MISSED", Align::Right),
+        ("LATE", Align::Right),
+        ("EXIT", Align::Right),
+        ("HOST", Align::Left),
+    ]);
+    let (mut rows, mut bad) = (Vec::new(), 0);
+    for (planned, seen) in all.iter().zip(seen(&repository, &all)?) {
+        let attempt = attempts.get(&planned.row.name).filter(|_| planned.own);
+        let is = stand(planned, &seen, attempt, now);
+        bad += usize::from(!is.state.is_good());
+        rows.push(json!({
+            "schedule": planned.row.name, "state": is.state.word(), "host": planned.host,
+            "slot": moment(planned.slot(now)), "last": is.last.map(moment), "slots": is.slots, "missed": is.missed,
+            "late": is.late, "exit_code": attempt.map(|attempt| attempt.exit),
+        }));
+        table.row(vec![
+            Shown(&planned.row.name).to_string(),
+            is.state.word().to_owned(),
+            is.last.map(moment).unwrap_or_default(),
+            is.slots.to_string(),
+            is.missed.to_string(),
+            is.late.to_string(),
+            attempt.map(|attempt| attempt.exit.to_string()).unwrap_or_default(),
+            Shown(&planned.host).to_string(),
+        ]);
+    }
+    match json {
+        true => print_json(&rows)?,
+        false => print!("{}", table.render()),
+    }
+    if bad == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Incomplete, format!("{bad} of {} schedules are not as they should be", all.len())))
+}
+
+/// Runs what is due, once or until a signal.
+pub fn run(json: bool, command: &Schedule) -> Outcome<()> {
+    loop {
+        let done = run_due(json, command);
+        if command.once {
+            return done;
+        }
+        if let Err(failure) = done {
+            eprintln!("stele: {failure}");
+        }
+        std::thread::sleep(std::time::Duration::from_secs(LOOK_EVERY));
+    }
+}
+
+fn run_due(json: bool, command: &Schedule) -> Outcome<()> {
+    let all = read(&command.file)?;
+    let repository = open(&command.place)?;
+    let (mut ran, mut failed) = (0, 0);
+    for (planned, seen) in all.iter().zip(seen(&repository, &all)?).filter(|(planned, _)| planned.own) {
+        let mut known = attempts(&command.file);
+        let slot = planned.slot(repository.store.now()?);
+        let before = known.get(&planned.row.name).copied().filter(|attempt| attempt.slot == slot).unwrap_or_default();
+        let is_done = seen.iter().any(|seen| planned.slot(seen.begun) == slot);
+        if is_done || before.number >= ATTEMPTS_MAX {
+            continue;
+        }
+        let exit = run_one(json, command, planned)?;
+        ran += 1;
+        failed += usize::from(exit != 0);
+        let ended = repository.store.now()?;
+        let attempt = Attempt { slot, number: before.number + 1, ended, exit };
+        known.insert(planned.row.name.clone(), attempt);
+        let text = serde_json::to_vec(&known).map_err(|error| Failure::failed(error.to_string()))?;
+        crate::files::replace_private(&attempts_path(&command.file), &text)?;
+    }
+    match failed {
+        0 => Ok(()),
+        _ => Err(Failure::new(Kind::Incomplete, format!("{failed} of {ran} backups failed or are incomplete"))),
+    }
+}
+
+/// Runs the backup of a schedule as a process of its own, and gives its exit code.
+fn run_one(json: bool, command: &Schedule, planned: &Planned) -> Outcome<i32> {
+    let program = std::env::current_exe().map_err(|error| io_failure("find", Path::new("/proc/self/exe"), &error))?;
+    let mut child = Command::new(program);
+    child.args(["backup", "run"]).stdin(Stdio::null());
+    child.arg("--repository").arg(&command.place.repository);
+    if let Some(file) = &command.place.password_file {
+        child.arg("--password-file").arg(file);
+    }
+    if let Some(text) = &command.place.password_command {
+        child.arg("--password-command").arg(text);
+    }
+    if json {
+        child.arg("--json");
+    }
+    child.args(&planned.row.options).arg("--host").arg(&planned.host);
+    match &planned.row.volume {
+        Some(volume) => child.arg("--volume").arg(volume),
+        None => child.arg("--").args(&planned.row.paths),
+    };
+    let status = child.status().map_err(|error| Failure::failed(format!("the backup cannot start: {error}")))?;
+    let exit = status.code().unwrap_or(-1);
+    if exit != 0 {
+        eprintln!("stele: schedule '{}': exit code {exit}", Shown(&planned.row.name));
+    }
+    Ok(exit)
+}
+
+#[cfg(test)]
+mod tests;
