@@ -173,7 +173,7 @@ where
             self.take_records(context);
             let mut moved = self.poll_write(context);
             if self.running.is_empty()
-                && self.out.waiting() == 0
+                && self.out.is_done()
                 && let Some(end) = self.end.take()
             {
                 return Poll::Ready(end);
@@ -238,6 +238,9 @@ where
 
     /// Says whether something happened.
     fn poll_write(&mut self, context: &mut Context<'_>) -> bool {
+        if self.out.needs_flush() {
+            return self.poll_flush(context);
+        }
         if self.out.waiting() == 0 {
             return false;
         }
@@ -248,6 +251,19 @@ where
                 self.server.counters().bytes_sent.fetch_add(count as u64, Ordering::Relaxed);
                 true
             }
+            Poll::Ready(Err(error)) => {
+                self.out.clear();
+                self.end = Some(End::Failed(error));
+                true
+            }
+        }
+    }
+
+    /// Says whether something happened.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> bool {
+        match self.out.poll_flush(&mut self.stream, context) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(())) => true,
             Poll::Ready(Err(error)) => {
                 self.out.clear();
                 self.end = Some(End::Failed(error));
@@ -295,7 +311,7 @@ where
     fn look(&mut self, now: Instant) -> bool {
         let options = &self.server.options;
         let (waits, progress, patience) = match () {
-            () if self.out.waiting() > 0 => (Some(Stuck::Write), self.watch.sent, options.write_patience),
+            () if !self.out.is_done() => (Some(Stuck::Write), self.watch.sent, options.write_patience),
             () if self.end.is_some() || !self.running.is_empty() => (None, 0, Duration::MAX),
             () if self.records.is_partial() => (Some(Stuck::Record), self.watch.calls, options.record_patience),
             () => (Some(Stuck::Idle), self.watch.calls, options.idle_patience),

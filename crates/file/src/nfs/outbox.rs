@@ -1,4 +1,7 @@
 //! Answers that wait to be sent, in pieces for vectored writes.
+//!
+//! A stream with TLS takes bytes into its own memory and may not send them before the next write. So a write is followed by a
+//! flush once nothing waits here.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -36,12 +39,35 @@ pub struct Outbox {
     /// Bytes of the first piece that are sent.
     sent: usize,
     waiting: usize,
+    /// The stream took bytes since the last flush that ended.
+    unflushed: bool,
 }
 
 impl Outbox {
     /// Bytes that are not sent yet.
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// The stream has every byte, and may not have sent all of them.
+    pub fn needs_flush(&self) -> bool {
+        self.waiting == 0 && self.unflushed
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.waiting == 0 && !self.unflushed
+    }
+
+    pub fn poll_flush<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(stream).poll_flush(context);
+        if flushed.is_ready() {
+            self.unflushed = false;
+        }
+        flushed
     }
 
     pub fn push(&mut self, reply: Reply) {
@@ -82,6 +108,7 @@ impl Outbox {
             Poll::Ready(Ok(written)) => written,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
         };
+        self.unflushed = true;
         self.advance(written);
         Poll::Ready(Ok(written))
     }

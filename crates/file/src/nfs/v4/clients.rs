@@ -93,7 +93,7 @@ pub(super) struct Table {
     pub next_session: u64,
     /// Bytes that the slots of all sessions may keep.
     pub kept: usize,
-    next_client: u32,
+    next_client: u64,
     next_look: Instant,
 }
 
@@ -187,8 +187,7 @@ impl Clients {
         if table.clients.len() >= CLIENTS_MAX {
             return (Err(status::DELAY), ended);
         }
-        table.next_client += 1;
-        let number = u64::from(self.instance) << 32 | u64::from(table.next_client);
+        let number = self.number(&mut table);
         let client = Client {
             owner: owner.clone(),
             verifier,
@@ -212,6 +211,20 @@ impl Clients {
         (Ok(answer), ended)
     }
 
+    /// A number that no other machine guesses from its own: to know it is half of taking part in the client's sessions.
+    fn number(&self, table: &mut Table) -> u64 {
+        loop {
+            table.next_client += 1;
+            let digest = blake3::keyed_hash(&self.secret, &domain(b"client", u64::from(self.instance), table.next_client));
+            let low = digest.as_bytes().first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+            let number = u64::from(self.instance) << 32 | u64::from(low);
+            // 0 stands for no client, and the largest for none as well.
+            if low != 0 && low != u32::MAX && !table.clients.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
     /// A first CREATE_SESSION confirms the record, and ends the one that the owner had before.
     pub(super) fn confirm(&self, table: &mut Table, number: u64) -> Vec<Ended> {
         let Some(client) = table.clients.get_mut(&number) else { return Vec::new() };
@@ -226,10 +239,11 @@ impl Clients {
     }
 
     /// DESTROY_CLIENTID.
-    pub fn destroy_client(&self, number: u64) -> Result<(), u32> {
+    pub fn destroy_client(&self, number: u64, principal: Principal) -> Result<(), u32> {
         let mut table = self.table();
         match table.clients.get(&number) {
             None => Err(status::STALE_CLIENTID),
+            Some(client) if client.principal != principal => Err(status::WRONG_CRED),
             Some(client) if client.has_state() || !client.sessions.is_empty() => Err(status::CLIENTID_BUSY),
             Some(_) => {
                 self.forget(&mut table, number);
@@ -286,6 +300,11 @@ impl Clients {
         self.locks.release(&lock_client(number));
         client.opens.values().map(Open::ended).collect()
     }
+}
+
+/// What a keyed digest is of: the secret signs handles too, so each use has a word and a length of its own.
+pub(super) fn domain(word: &[u8], first: u64, second: u64) -> Vec<u8> {
+    [word, &first.to_be_bytes(), &second.to_be_bytes()].concat()
 }
 
 fn exchanged(number: u64, client: &Client) -> Exchanged {

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::clients::{Clients, Ended, Principal, Table};
+use super::clients::{Clients, Ended, Principal, Table, domain};
 use super::{KEPT_MAX, KEPT_MIN, KEPT_TOTAL, OPERATIONS_MAX, SESSIONS_MAX, SLOTS_MAX, status};
 use crate::nfs::record::RECORD_MAX;
 
@@ -111,14 +111,15 @@ impl Clients {
         let Some(client) = table.clients.get_mut(&wanted.client) else {
             return (Err(status::STALE_CLIENTID), Vec::new());
         };
+        // Before anything else, since the answer to a repeated call names a session.
+        if client.principal != principal {
+            return (Err(status::CLID_INUSE), Vec::new());
+        }
         if wanted.sequence == client.create_sequence {
             return (client.created.unwrap_or(Err(status::SEQ_MISORDERED)), Vec::new());
         }
         if wanted.sequence != client.create_sequence.wrapping_add(1) {
             return (Err(status::SEQ_MISORDERED), Vec::new());
-        }
-        if !client.confirmed && client.principal != principal {
-            return (Err(status::CLID_INUSE), Vec::new());
         }
         client.create_sequence = wanted.sequence;
         client.renewed = now;
@@ -162,11 +163,7 @@ impl Clients {
         };
         // A number that nobody guesses, since it is all that a call needs to take part in a session.
         table.next_session += 1;
-        let mut bytes = [0; 16];
-        let (client, number) = bytes.split_at_mut(8);
-        client.copy_from_slice(&wanted.client.to_be_bytes());
-        number.copy_from_slice(&table.next_session.to_be_bytes());
-        let digest = blake3::keyed_hash(&self.secret, &bytes);
+        let digest = blake3::keyed_hash(&self.secret, &domain(b"session", wanted.client, table.next_session));
         let session: SessionId = digest.as_bytes().first_chunk().copied().unwrap_or_default();
         let reserved = slots as usize * each;
         table.kept += reserved;

@@ -178,7 +178,7 @@ impl<F: Files> Compound<F> {
 
     pub(super) fn destroy_client(&mut self) -> Outcome {
         let client = self.arguments.u64()?;
-        Ok(self.server.clients.destroy_client(client)?)
+        Ok(self.server.clients.destroy_client(client, Principal::from(&self.credentials))?)
     }
 
     pub(super) fn reclaim_complete(&mut self) -> Outcome {

@@ -254,3 +254,34 @@ async fn counters_name_the_operations() {
     assert_eq!(count("exchange_id"), Some((1, 0)));
     assert_eq!(count("compound"), Some((5, 1)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_numbers_of_clients_cannot_be_guessed() {
+    let server = server();
+    let mut wire = Client::new(&server);
+    let mut low = Vec::new();
+    for name in ["one", "two", "three", "four"] {
+        low.push(wire.exchange(name, 1, 0).await.unwrap().0 as u32);
+    }
+    assert!(low.iter().any(|number| *number > 1 << 20), "{low:?}");
+    let steps: Vec<u32> = low.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    assert!(steps[0] != steps[1] && steps[1] != steps[2], "{low:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_user_gets_no_session_of_a_client() {
+    let (server, mut session, _) = begin().await;
+    let mut thief = Client::new(&server);
+    thief.uid = 5;
+    // The call that made the session, again, and the next one.
+    for number in [1, 2] {
+        assert_eq!(thief.session(session.client, number, CHANNEL).await, Err(status::CLID_INUSE), "{number}");
+    }
+    assert_eq!(server.clients().sessions(), 1);
+    let id = session.id;
+    assert_eq!(session.status(call().op(DESTROY_SESSION, args().fixed(&id))).await, status::OK);
+    let destroy = call().op(DESTROY_CLIENTID, args().u64(session.client));
+    assert_eq!(thief.compound(&destroy).await.status, status::WRONG_CRED);
+    let mut own = Client::new(&server);
+    assert_eq!(own.compound(&destroy).await.status, status::OK);
+}
