@@ -212,11 +212,7 @@ where
 
     fn start(&mut self, record: Bytes, context: &mut Context<'_>) {
         self.watch.calls += 1;
-        let generation = self.server.generation();
-        if generation != self.generation {
-            self.generation = generation;
-            self.exports = self.server.exports();
-        }
+        self.look_at_exports();
         match dispatch::start(&self.server, &self.exports, self.peer, record) {
             Started::Silent => {}
             Started::Ready(reply) => self.out.push(reply),
@@ -233,6 +229,14 @@ where
                     self.running.push(Running { future, bytes });
                 }
             },
+        }
+    }
+
+    fn look_at_exports(&mut self) {
+        let generation = self.server.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.exports = self.server.exports();
         }
     }
 
@@ -309,12 +313,17 @@ where
     }
 
     fn look(&mut self, now: Instant) -> bool {
+        self.look_at_exports();
         let options = &self.server.options;
+        let idle_patience = match self.exports.admits(self.peer.address.ip()) {
+            true => options.idle_patience,
+            false => options.stranger_patience.min(options.idle_patience),
+        };
         let (waits, progress, patience) = match () {
             () if !self.out.is_done() => (Some(Stuck::Write), self.watch.sent, options.write_patience),
             () if self.end.is_some() || !self.running.is_empty() => (None, 0, Duration::MAX),
             () if self.records.is_partial() => (Some(Stuck::Record), self.watch.calls, options.record_patience),
-            () => (Some(Stuck::Idle), self.watch.calls, options.idle_patience),
+            () => (Some(Stuck::Idle), self.watch.calls, idle_patience),
         };
         if self.watch.seen != (waits, progress) {
             self.watch.seen = (waits, progress);

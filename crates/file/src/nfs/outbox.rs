@@ -17,6 +17,9 @@ use super::rpc::Reply;
 const PIECES_MAX: usize = 128;
 /// Heads of answers are gathered in blocks of about this size.
 const BLOCK: usize = 8 << 10;
+/// Content below this length is copied. A piece keeps all of the memory that it was cut from until it is sent, and a client may
+/// ask for many small pieces and take none.
+const COPIED_BELOW: usize = 4 << 10;
 
 enum Piece {
     /// Heads of answers, with room for more.
@@ -78,8 +81,19 @@ impl Outbox {
             }
             _ => self.pieces.push_back(Piece::Heads(reply.head)),
         }
-        for content in reply.content.into_iter().filter(|content| !content.is_empty()) {
-            self.pieces.push_back(Piece::Content(content));
+        for content in reply.content {
+            match content.len() {
+                0 => {}
+                length if length < COPIED_BELOW => self.copy(&content),
+                _ => self.pieces.push_back(Piece::Content(content)),
+            }
+        }
+    }
+
+    fn copy(&mut self, content: &[u8]) {
+        match self.pieces.back_mut() {
+            Some(Piece::Heads(heads)) if heads.len() + content.len() <= BLOCK => heads.extend_from_slice(content),
+            _ => self.pieces.push_back(Piece::Heads(content.to_vec())),
         }
     }
 

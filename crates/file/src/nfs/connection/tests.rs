@@ -447,3 +447,15 @@ async fn a_write_under_way_is_not_performed_beside_its_repetition() {
 fn no_grace() -> Options {
     Options { grace: Duration::ZERO, ..Options::default() }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_no_export_admits_may_not_idle() {
+    let server = server();
+    for (address, least, most) in [("192.168.0.1:700", 30, 60), ("10.1.2.3:700", 900, 930)] {
+        let mut client = Client::from(&server, address.parse().unwrap(), false);
+        client.call(Program::Nfs, 0, &[]).await;
+        let begun = Instant::now();
+        assert!(matches!(client.task.await.unwrap(), Ended::Stuck(Stuck::Idle)));
+        assert!((least..most).contains(&begun.elapsed().as_secs()), "{address}: {:?}", begun.elapsed());
+    }
+}
