@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::{
-    Access, Attributes, Caller, Changed, Changes, Creation, Data, Entry, FileError, Files, Inode, Listing, MemoryFiles, Moment,
-    Node, Removal, Result, Space, Stability,
+    Access, Attributes, Caller, Changed, Changes, Creation, Data, Entry, FileError, Files, Inode, Listing, MemoryFiles,
+    Moment, Node, Removal, Result, Space, Stability,
 };
 
 pub struct Gate {

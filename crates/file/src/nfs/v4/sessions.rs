@@ -2,13 +2,15 @@
 //!
 //! A client numbers the calls of each slot. The next number is a new call; the last number again is a repetition, which gets
 //! the kept answer. Bounded: a session reserves its slots times the largest kept answer at its creation, from
-//! [`KEPT_TOTAL`] for all sessions.
+//! [`KEPT_TOTAL`] for all sessions, and [`KEPT_PER_ADDRESS`] for those of one address.
+
+use std::net::IpAddr;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::clients::{Clients, Ended, Principal, Table, domain};
-use super::{KEPT_MAX, KEPT_MIN, KEPT_TOTAL, OPERATIONS_MAX, SESSIONS_MAX, SLOTS_MAX, status};
+use super::{KEPT_MAX, KEPT_MIN, KEPT_PER_ADDRESS, KEPT_TOTAL, OPERATIONS_MAX, SESSIONS_MAX, SLOTS_MAX, status};
 use crate::nfs::record::RECORD_MAX;
 
 pub type SessionId = [u8; 16];
@@ -63,6 +65,8 @@ pub struct Session {
     channel: Channel,
     slots: Vec<Slot>,
     reserved: usize,
+    /// The address that the reserved bytes count for.
+    address: IpAddr,
 }
 
 /// A call in its slot.
@@ -101,6 +105,12 @@ impl Table {
     pub(super) fn drop_session(&mut self, session: &SessionId) {
         if let Some(session) = self.sessions.remove(session) {
             self.kept -= session.reserved;
+            if let Some(kept) = self.kept_of.get_mut(&session.address) {
+                *kept -= session.reserved;
+                if *kept == 0 {
+                    self.kept_of.remove(&session.address);
+                }
+            }
         }
     }
 }
@@ -149,7 +159,11 @@ impl Clients {
         }
         let kept_max = kept_max.min(KEPT_MAX);
         let each = (kept_max as usize).max(KEPT_MIN);
-        let room = (KEPT_TOTAL - table.kept) / each;
+        let Some(address) = table.clients.get(&wanted.client).map(|client| client.address) else {
+            return Err(status::STALE_CLIENTID);
+        };
+        let own = table.kept_of.get(&address).copied().unwrap_or_default();
+        let room = (KEPT_TOTAL - table.kept).min(KEPT_PER_ADDRESS - own) / each;
         let slots = slots.min(SLOTS_MAX).min(u32::try_from(room).unwrap_or(SLOTS_MAX));
         if slots == 0 {
             return Err(status::NOSPC);
@@ -167,8 +181,11 @@ impl Clients {
         let session: SessionId = digest.as_bytes().first_chunk().copied().unwrap_or_default();
         let reserved = slots as usize * each;
         table.kept += reserved;
+        *table.kept_of.entry(address).or_default() += reserved;
         let empty = (0..slots).map(|_| Slot::default()).collect();
-        table.sessions.insert(session, Session { client: wanted.client, channel: fore, slots: empty, reserved });
+        table
+            .sessions
+            .insert(session, Session { client: wanted.client, channel: fore, slots: empty, reserved, address });
         Ok(Created { session, sequence: wanted.sequence, fore, back: wanted.back })
     }
 

@@ -197,3 +197,44 @@ async fn reservations_of_nlm_deny_opens() {
     );
     session.open(&root, "a", "owner", READ_ACCESS, 0).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn lock_owners_of_all_clients_are_bounded() {
+    let (server, mut session, root) = begin().await;
+    let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
+    let mut other = Session::new(&server, "other").await;
+    let (_, others) = other.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
+    server.clients.table().states_max = 20;
+    // A lock owner stays known when it has unlocked everything.
+    for number in 0..9 {
+        let lock = session.lock(&file, open, &format!("l{number}"), true, (0, 1)).await.unwrap();
+        session.unlock(&file, lock, (0, 1)).await.unwrap();
+        let lock = other.lock(&file, others, &format!("l{number}"), true, (0, 1)).await.unwrap();
+        other.unlock(&file, lock, (0, 1)).await.unwrap();
+    }
+    assert_eq!(other.lock(&file, others, "one more", true, (0, 1)).await, Err((status::NOSPC, None)));
+    assert_eq!(other.try_open(&root, "a", "another", READ_ACCESS, 0).await.unwrap_err(), status::NOSPC);
+    assert_eq!(session.close(&file, open).await, status::OK);
+    let lock = other.lock(&file, others, "one more", true, (0, 1)).await.unwrap();
+    other.unlock(&file, lock, (0, 1)).await.unwrap();
+    assert_eq!(
+        other.status(call().op(FREE_STATEID, args().stateid(Stateid { sequence: 0, ..lock }))).await,
+        status::OK
+    );
+    assert_eq!(server.clients.table().states, 10);
+    tokio::time::advance(crate::nfs::v4::LEASE * 2).await;
+    server.expire().await;
+    assert_eq!(server.clients.table().states, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_that_goes_takes_its_locks_along() {
+    let (server, mut session, root) = begin().await;
+    let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, BOTH_ACCESS).await;
+    session.lock(&file, open, "l", true, (0, 10)).await.unwrap();
+    let mut older = Client::new(&server);
+    assert_eq!(nlm(&mut older, &file, 2, 50, 10).await, 0);
+    assert_eq!(server.locks.count(), 3);
+    server.remove(crate::nfs::testing::SHARE);
+    assert_eq!((server.locks.count(), server.clients().opens(), server.clients.table().states), (0, 0, 0));
+}
