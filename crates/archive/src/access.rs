@@ -3,4 +3,5 @@
 pub(crate) mod access_keys;
 pub(crate) mod expiry;
 pub(crate) mod master_key;
+mod officers;
 pub(crate) mod sessions;

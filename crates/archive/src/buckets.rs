@@ -23,7 +23,6 @@ use crate::record::content::Place;
 use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, keys};
 use crate::seal::{SealingKey, derive, random_secret};
 use crate::state::buckets::{Bucket, Policing};
-use crate::state::compensations::NoteSubject;
 use crate::state::key_locks::KeyLock;
 use crate::store::Archive;
 use crate::store::uploads::Upload;
@@ -56,7 +55,7 @@ impl Archive {
         let wrap = SealingKey::new(&derive(&store.master().0, "buckets", &[]));
         let row = BucketRow {
             name: name.into(),
-            created: store.wall(),
+            created: store.later_now(),
             owner: caller.actor.clone(),
             region: new.region,
             versioning: if lock.is_some() || new.versioning { Versioning::Enabled } else { Versioning::Off },
@@ -97,7 +96,7 @@ impl Archive {
         buckets_lock: KeyLock,
     ) -> Result<BucketInfo> {
         let answer = self.store().write_bucket(number, row, transaction, Some(event), buckets_lock).await?;
-        self.store().compensated(NoteSubject::Bucket(number), answer).await
+        self.store().compensated(answer).await
     }
 
     /// Deletes a bucket. Refused while it holds a version or a delete marker. Its unfinished uploads are aborted:
@@ -194,6 +193,7 @@ impl Archive {
         let bucket = store.buckets().by_name(name)?;
         let roles: &[Role] = match change {
             BucketChange::ObjectLock(_)
+            | BucketChange::Lock
             | BucketChange::Protection(_)
             | BucketChange::Expiry(_)
             | BucketChange::Classes(_) => &[Role::RetentionOfficer],
@@ -262,6 +262,10 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
                 )));
             }
             row.versioning = versioning;
+        }
+        BucketChange::Lock => {
+            let lock = row.lock.unwrap_or(ObjectLock { default: None });
+            return apply(row, BucketChange::ObjectLock(lock));
         }
         BucketChange::ObjectLock(lock) => {
             check_lock(Some(&lock))?;

@@ -21,6 +21,7 @@ use crate::record::{self, decode, encode};
 use crate::space::header::{RecordHeader, SegmentFooter, SegmentHeader, u64_at};
 use crate::space::keytable::Entry;
 use crate::space::superblock::Superblock;
+use crate::state::compensations::NoteSubject;
 
 /// A catalog record as text: its fields by name. Secrets in it are sealed.
 pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
@@ -47,6 +48,7 @@ pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
         record::MATTERS => show::<MatterRow>(table, key, value),
         record::MATTER_PROGRESS => show::<ProgressRow>(table, key, value),
         record::OBJECTS => show::<Owner>(table, key, value),
+        record::NOTES_DUE => show::<NoteSubject>(table, key, key),
         record::USAGE | record::FREE_SLOTS => Ok(format!("{} bytes", value.len())),
         Table(other) => Err(ArchiveError::InvalidArgument(format!("the archive has no table {other}"))),
     }

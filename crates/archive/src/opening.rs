@@ -6,8 +6,9 @@
 mod closing;
 mod creation;
 mod pairing;
+mod unsettled;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use stele_catalog::{Catalog, Direction, Head, KeyRange, Transaction};
@@ -21,11 +22,14 @@ use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::settings::{
     AUDIT_HEAD, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, Pairing, ReservedRow, SLOTS,
 };
-use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, MATTER_HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch};
+use crate::record::{
+    BUCKETS, FREE_SLOTS, HOLDS, MATTER_HOLDS, NOTES_DUE, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch,
+};
 use crate::space::superblock::{FORMAT, Superblock, newer};
 use crate::space::walk::Walk;
 use crate::state::buckets::Buckets;
 use crate::state::clock::ComplianceClock;
+use crate::state::compensations::NoteSubject;
 use crate::store::foundation::{Foundation, Options};
 use crate::store::gate::Gate;
 use crate::store::scan::scan;
@@ -78,6 +82,7 @@ impl Archive {
         let Beginning { clean, next, head, retained, mut identity } = beginning;
         store.pair(&mut identity, next, head).await?;
         store.mend_superblock().await?;
+        let unsettled = if clean { Vec::new() } else { store.open_segments() };
         match from {
             From::Start => store.resume_segments(clean).await?,
             From::Reading => store.leave_segments(),
@@ -89,6 +94,8 @@ impl Archive {
         }
         (identity.pairing, identity.next, identity.replaces) = (Some(next), None, None);
         store.record_opening(identity, clean).await?;
+        store.find_unsettled(unsettled).await?;
+        store.compensate_or_warn().await;
         store.raise_alarms().await?;
         store.note_identity().await
     }
@@ -235,6 +242,7 @@ impl CatalogState {
         let any =
             |table| -> Result<bool> { Ok(!snapshot.range(table, &KeyRange::all(), 1, Direction::Forward)?.is_empty()) };
         Ok(CatalogState {
+            notes_due: read_notes_due(catalog)?,
             numbers_below: reserved(NUMBERS)?,
             slots_below: reserved(SLOTS)?,
             clock: ComplianceClock::resume(&clock, foundation.surroundings.now()),
@@ -257,6 +265,16 @@ async fn checked_superblock(foundation: &Foundation) -> Result<Superblock> {
         true => Ok(superblock),
         false => Err(crate::seal::wrong_key("the store")),
     }
+}
+
+/// The things for which the process before owed a compensating note, or may have.
+fn read_notes_due(catalog: &dyn Catalog) -> Result<BTreeSet<NoteSubject>> {
+    let mut due = BTreeSet::new();
+    scan(catalog, NOTES_DUE, |key, _| {
+        due.insert(decode(NOTES_DUE, key, key)?);
+        Ok(())
+    })?;
+    Ok(due)
 }
 
 /// All segments, and the segments of the key table in order.

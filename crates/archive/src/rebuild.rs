@@ -6,7 +6,9 @@
 //!
 //! A crash between a note and its commit can thus bring back a write that was never acknowledged. A crash between a
 //! removal's commit and the destruction of its key can undo that removal, which was not acknowledged either. In both
-//! cases data is kept rather than lost. Unreadable places are reported, and nothing is guessed in their stead.
+//! cases data is kept rather than lost. A change of something that exists and that a crash cut off is taken back by the
+//! next opening with the old catalog. Only if that catalog is lost first does the newest note count. Unreadable places
+//! are reported, and nothing is guessed in their stead.
 //!
 //! An unreadable place may hold a note. Then the newest readable note of a thing is not proven to be its newest. A
 //! rebuild refuses such a volume unless losses are accepted; in that case everything that exists is held (see
@@ -71,6 +73,9 @@ pub struct RebuildReport {
     /// The findings that may have held the latest state of something.
     #[serde(default)]
     pub losses: Vec<String>,
+    /// Why expiration is frozen, if it is.
+    #[serde(default)]
+    pub frozen: Option<String>,
 }
 
 /// The options of a rebuild.
@@ -133,6 +138,7 @@ impl Archive {
         let note_key = derive(&foundation.master.0, "notes", &superblock.store);
         // Buckets first, since their keys open the notes of versions.
         survey.walk(&foundation.data, &superblock, &note_key, None).await?;
+        survey.drop_withdrawn();
         survey.rename_duplicate_buckets(foundation.surroundings.now().wall);
         let mut buckets = BTreeMap::new();
         for (number, (_, row, _)) in &survey.buckets {
@@ -204,8 +210,9 @@ impl Filled {
         foundation.catalog.commit(identity).await?;
         let archive = Archive::open(foundation, options).await?;
         let report = self.report;
+        let frozen = report.frozen.as_ref().map_or_else(String::new, |why| format!("; expiration is frozen: {why}"));
         let event = Event::new(&Caller::system("rebuild"), Action::Rebuild).detail(format!(
-            "{} versions, {} buckets, {} audit records, {} findings, {} losses",
+            "{} versions, {} buckets, {} audit records, {} findings, {} losses{frozen}",
             report.versions,
             report.buckets,
             report.audit_records,

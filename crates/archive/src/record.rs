@@ -76,6 +76,9 @@ pub(crate) const MATTER_PROGRESS: Table = Table(25);
 
 /// Name of a management class: [`class::ClassRow`].
 pub(crate) const CLASSES: Table = Table(26);
+/// Thing whose newest note may state a change that did not take place, a [`crate::state::compensations::NoteSubject`]:
+/// empty.
+pub(crate) const NOTES_DUE: Table = Table(27);
 
 pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {
     minicbor::to_vec(record).expect("encoding into memory cannot fail, and no record type refuses a value").into()

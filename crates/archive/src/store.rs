@@ -2,7 +2,8 @@
 //!
 //! Every piece of state has one owner, and its fields are private to that owner. Shared state is changed in closures
 //! that are not asynchronous (see [`Shared`]), so no lock is held over an await. The few locks that are held over an
-//! await order requests: those of keys, the protection, the witness, puts under matters and the background step.
+//! await order requests: those of keys, the protection, the witness, the clock's row, puts under matters and the
+//! background step.
 
 pub mod alongside;
 pub(crate) mod committing;
@@ -18,10 +19,11 @@ pub(crate) mod signing;
 pub(crate) mod uploads;
 pub(crate) mod witness;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::future::{Either, select};
+use futures_util::lock::{Mutex, MutexGuard};
 use stele_catalog::{Catalog, Snapshot, Transaction};
 use stele_media::Handle;
 use zeroize::Zeroizing;
@@ -45,7 +47,7 @@ use crate::state::bodies::Bodies;
 use crate::state::buckets::{Bucket, Buckets};
 use crate::state::caches::Caches;
 use crate::state::clock::ComplianceClock;
-use crate::state::compensations::Compensations;
+use crate::state::compensations::{Compensations, NoteSubject};
 use crate::state::disposals::Disposals;
 use crate::state::holding::Holding;
 use crate::state::key_locks::{KeyLock, KeyLocks};
@@ -115,6 +117,8 @@ pub(crate) struct Store {
     bodies: Bodies,
     locks: KeyLocks,
     clock: Shared<ComplianceClock>,
+    /// One recorded change of the clock at a time: its row must not overwrite a later alarm.
+    clock_turn: Mutex<()>,
     identity: Shared<IdentityRow>,
     protection: Protection,
     /// Shared by puts under matters; a close takes it alone.
@@ -123,7 +127,7 @@ pub(crate) struct Store {
     // Left by requests to background work.
     abandoned: Abandoned,
     disposals: Disposals,
-    compensations: Compensations,
+    compensations: Arc<Compensations>,
     refusals: Refusals,
     audit_end: AuditEnd,
     receipts: ReceiptLog,
@@ -145,6 +149,7 @@ pub(crate) struct CatalogState {
     pub buckets: Buckets,
     /// Some version is retained or held.
     pub retained: bool,
+    pub notes_due: BTreeSet<NoteSubject>,
 }
 
 impl Store {
@@ -162,8 +167,15 @@ impl Store {
         let segments = Arc::new(Segments::new(superblock.segment, count, found.segments));
         let numbers = Arc::new(Numbers::new(Arc::clone(&catalog), NUMBERS, NUMBERS_STEP, found.numbers_below, 1));
         let slots = Numbers::new(Arc::clone(&catalog), SLOTS, SLOTS_STEP, found.slots_below, 0);
-        let appender =
-            Appender::new(volume.clone(), Arc::clone(&catalog), Arc::clone(&segments), Arc::clone(&numbers), id);
+        let compensations = Arc::new(Compensations::of(found.notes_due));
+        let appender = Appender::new(
+            volume.clone(),
+            Arc::clone(&catalog),
+            Arc::clone(&segments),
+            Arc::clone(&numbers),
+            Arc::clone(&compensations),
+            id,
+        );
         let keys = KeyTable::new(
             volume.clone(),
             Arc::clone(&catalog),
@@ -195,12 +207,13 @@ impl Store {
             bodies: Bodies::new(options.in_flight.0, superblock.segment),
             locks: KeyLocks::new(),
             clock: Shared::new(found.clock),
+            clock_turn: Mutex::new(()),
             identity: Shared::new(found.identity),
             protection: Protection::new(foundation.guard),
             holding: Holding::default(),
             abandoned: Abandoned::default(),
             disposals: Disposals::default(),
-            compensations: Compensations::default(),
+            compensations,
             refusals: Refusals::default(),
             audit_end: AuditEnd::default(),
             receipts: ReceiptLog::default(),
@@ -287,7 +300,7 @@ impl Store {
         &self.disposals
     }
 
-    pub fn compensations(&self) -> &Compensations {
+    pub fn compensations(&self) -> &Arc<Compensations> {
         &self.compensations
     }
 
@@ -378,10 +391,15 @@ impl Store {
     }
 
     /// The time by which access keys and sessions end: the latest of both clocks and of the moments at which the
-    /// store was open. A system clock that is set back revives no key, not even while the compliance clock lags.
+    /// store was open. A system clock that is set back behind those moments revives no key, not even while the compliance
+    /// clock lags.
     pub fn key_now(&self) -> Timestamp {
         let later = self.later_now();
         later.max(self.clock.look(ComplianceClock::seen))
+    }
+
+    pub async fn clock_turn(&self) -> MutexGuard<'_, ()> {
+        self.clock_turn.lock().await
     }
 
     /// The compliance clock as the catalog keeps it.
@@ -391,7 +409,7 @@ impl Store {
 
     /// Why expiration is frozen.
     pub fn frozen(&self) -> Option<String> {
-        self.clock.look(|clock| clock.frozen().map(str::to_string))
+        self.clock.look(ComplianceClock::frozen)
     }
 
     /// The matter `rebuild`: what a rebuild with losses could not prove.

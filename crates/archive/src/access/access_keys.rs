@@ -20,7 +20,6 @@ use crate::record::settings::OFFICERS;
 use crate::record::{ACCESS_KEYS, REVOKED, SETTINGS, decode, encode};
 use crate::seal::{Secret, derive, open_note, seal_note, wrong_key};
 use crate::state::caches::KnownKey;
-use crate::state::compensations::NoteSubject;
 use crate::state::key_locks::KeyLock;
 use crate::store::scan::scan;
 use crate::store::{Archive, Store};
@@ -229,7 +228,7 @@ impl Archive {
         lock: KeyLock,
     ) -> Result<()> {
         let answer = self.store().write_access_key(id, row, transaction, Some(event), lock).await?;
-        self.store().compensated(NoteSubject::AccessKey(id.into()), answer).await
+        self.store().compensated(answer).await
     }
 
     pub async fn list_access_keys(&self, caller: &Caller) -> Result<Vec<AccessKeyInfo>> {

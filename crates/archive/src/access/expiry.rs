@@ -1,7 +1,7 @@
 //! The end of an access key: stated when the key is made, and changed later by `stele key set`.
 //!
-//! A key ends by [`crate::store::Store::key_now`], which no setting of the system clock moves back. An ended key stays
-//! ended: it is not prolonged, and a new key takes its place. An officer's key is not prolonged either, since the
+//! A key ends by [`crate::store::Store::key_now`], which a system clock that is set back does not move back. One that was
+//! set forward while the store was open, and then back, does: SEMANTICS/object.md says so. An ended key stays ended: it is not prolonged, and a new key takes its place. An officer's key is not prolonged either, since the
 //! approval by which it came covers the stated end alone.
 //!
 //! Failure model: an older version of Stele does not know the field, and would accept an ended key. The format of the

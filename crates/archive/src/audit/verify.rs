@@ -18,7 +18,7 @@ use crate::model::head::SignedHead;
 use crate::model::mutation::Mutation;
 use crate::model::principal::{Caller, Role};
 use crate::record::audit::{AuditRow, CheckpointRow, SealedRow};
-use crate::record::settings::{AUDIT_HEAD, Gap};
+use crate::record::settings::AUDIT_HEAD;
 use crate::record::{AUDIT, CHECKPOINTS, SETTINGS, decode, keys};
 use crate::store::signing::Signing;
 use crate::store::{Archive, Store};
@@ -136,9 +136,7 @@ impl Archive {
         if head.records == 0 || here.map(|link| to_hex(&link)).as_ref() == Some(&head.link) {
             return Ok(HeadVerdict::Contained);
         }
-        // Times are written so that they sort.
-        let explains = |gap: &Gap| gap.covers(head.records) && head.time <= gap.rebuilt.to_string();
-        if store.identity().look(|identity| identity.gaps.iter().flatten().any(explains)) {
+        if store.identity().look(|identity| identity.gaps.iter().flatten().any(|gap| gap.explains(head))) {
             return Ok(HeadVerdict::Lost);
         }
         Ok(match head.records > ours {

@@ -10,6 +10,7 @@ use crate::model::error::Result;
 use crate::record::access_key::{AccessKeyNote, AccessKeyRow};
 use crate::record::{ACCESS_KEYS, encode};
 use crate::space::header::Kind;
+use crate::state::compensations::NoteSubject;
 use crate::state::key_locks::KeyLock;
 use crate::store::Store;
 use crate::store::committing::{Committing, Proof};
@@ -28,7 +29,9 @@ impl Store {
         let writing = self.segments().begin();
         let before = row.note;
         let mut note = AccessKeyNote { id: id.into(), row };
-        note.row.note = self.note_within(Some(&writing), true, Kind::AccessKey, None, 0, &note).await?;
+        let subject = NoteSubject::AccessKey(id.into());
+        let (place, noting) = self.note_change(subject, &writing, true, Kind::AccessKey, None, 0, &note).await?;
+        note.row.note = place;
         let (raw, after) = (encode(&note.row), note.row.note);
         transaction = transaction.put(ACCESS_KEYS, id.to_string(), raw.clone());
         if let Some(event) = event {
@@ -41,6 +44,6 @@ impl Store {
             store.segments().drop_live(before);
             None
         });
-        Ok(committing.commit(transaction).await.map(drop))
+        Ok(noting.answered(committing.commit(transaction).await).map(drop))
     }
 }

@@ -11,6 +11,7 @@ use crate::record::bucket::BucketRow;
 use crate::record::{BUCKETS, encode, keys};
 use crate::space::header::Kind;
 use crate::state::buckets::Bucket;
+use crate::state::compensations::NoteSubject;
 use crate::state::key_locks::KeyLock;
 use crate::store::Store;
 use crate::store::committing::{Committing, Proof};
@@ -28,7 +29,10 @@ impl Store {
         row.change += 1;
         let writing = self.segments().begin();
         let before = row.note;
-        row.note = self.note_within(Some(&writing), true, Kind::Bucket, None, number.into(), &row).await?;
+        let subject = NoteSubject::Bucket(number);
+        let (place, noting) =
+            self.note_change(subject, &writing, true, Kind::Bucket, None, number.into(), &row).await?;
+        row.note = place;
         let raw = encode(&row);
         let bucket = Bucket::open(self.master(), number, row, raw.clone())?;
         let info = bucket.row.info();
@@ -44,6 +48,6 @@ impl Store {
             store.buckets().insert(bucket);
             None
         });
-        Ok(committing.commit(transaction).await.map(|_| info))
+        Ok(noting.answered(committing.commit(transaction).await).map(|_| info))
     }
 }

@@ -10,6 +10,7 @@ use crate::model::error::Result;
 use crate::record::class::{ClassNote, ClassRow};
 use crate::record::{CLASSES, encode};
 use crate::space::header::Kind;
+use crate::state::compensations::NoteSubject;
 use crate::state::key_locks::KeyLock;
 use crate::store::Store;
 use crate::store::committing::{Committing, Proof};
@@ -33,7 +34,9 @@ impl Store {
         let writing = self.segments().begin();
         let before = row.note;
         let mut note = ClassNote { name: name.into(), row };
-        note.row.note = self.note_within(Some(&writing), true, Kind::Class, None, 0, &note).await?;
+        let subject = NoteSubject::Class(name.into());
+        let (place, noting) = self.note_change(subject, &writing, true, Kind::Class, None, 0, &note).await?;
+        note.row.note = place;
         let (raw, after) = (encode(&note.row), note.row.note);
         transaction = transaction.put(CLASSES, name.to_string(), raw.clone());
         if let Some(event) = event {
@@ -45,6 +48,6 @@ impl Store {
             store.segments().drop_live(before);
             None
         });
-        Ok(committing.commit(transaction).await.map(drop))
+        Ok(noting.answered(committing.commit(transaction).await).map(drop))
     }
 }

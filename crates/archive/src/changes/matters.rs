@@ -10,6 +10,7 @@ use crate::model::error::Result;
 use crate::record::matter::{MatterNote, MatterRow};
 use crate::record::{MATTERS, encode};
 use crate::space::header::Kind;
+use crate::state::compensations::NoteSubject;
 use crate::state::key_locks::KeyLock;
 use crate::store::Store;
 use crate::store::committing::{Committing, Proof};
@@ -33,7 +34,9 @@ impl Store {
         let writing = self.segments().begin();
         let before = row.note;
         let mut note = MatterNote { name: name.into(), row };
-        note.row.note = self.note_within(Some(&writing), true, Kind::Matter, None, 0, &note).await?;
+        let subject = NoteSubject::Matter(name.into());
+        let (place, noting) = self.note_change(subject, &writing, true, Kind::Matter, None, 0, &note).await?;
+        note.row.note = place;
         let (raw, after) = (encode(&note.row), note.row.note);
         transaction = transaction.with_reserve().put(MATTERS, name.to_string(), raw.clone());
         if let Some(event) = event {
@@ -45,6 +48,6 @@ impl Store {
             store.segments().drop_live(before);
             None
         });
-        Ok(committing.commit(transaction).await.map(drop))
+        Ok(noting.answered(committing.commit(transaction).await).map(drop))
     }
 }

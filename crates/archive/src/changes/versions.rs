@@ -70,14 +70,30 @@ impl Store {
         event: Event,
         change: impl FnOnce(&mut VersionRow),
     ) -> Result<Option<u64>> {
-        let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
-        let answer = self.write_version_anew(bucket, key, found, lock, Some(event), change).await?;
-        self.compensated(NoteSubject::Version(at), answer).await
+        self.change_version_if(Transaction::new(), bucket, key, found, lock, event, change).await
+    }
+
+    /// As `change_version`, if what the transaction requires holds too.
+    #[allow(clippy::too_many_arguments)]
+    pub async fn change_version_if(
+        self: &Arc<Store>,
+        required: Transaction,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        lock: KeyLock,
+        event: Event,
+        change: impl FnOnce(&mut VersionRow),
+    ) -> Result<Option<u64>> {
+        let answer = self.write_version_anew(required, bucket, key, found, lock, Some(event), change).await?;
+        self.compensated(answer).await
     }
 
     /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) async fn write_version_anew(
         self: &Arc<Store>,
+        required: Transaction,
         bucket: &Bucket,
         key: &str,
         found: &Found,
@@ -100,9 +116,12 @@ impl Store {
         // Before the note: a note whose commit fails needs a compensating note.
         let _protected =
             if row.retention.is_some() || row.is_held() { Some(self.ensure_protected().await?) } else { None };
-        row.note = self.note_within(Some(&writing), reserve, Kind::Version, Some(bucket), row.object, &note).await?;
+        let subject = NoteSubject::Version(at.clone());
+        let (place, noting) =
+            self.note_change(subject, &writing, reserve, Kind::Version, Some(bucket), row.object, &note).await?;
+        row.note = place;
         let raw = encode(&row);
-        let transaction = Transaction::new().with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
+        let transaction = required.with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
             VERSIONS,
             at.record_key(),
             raw.clone(),
@@ -124,7 +143,8 @@ impl Store {
             None
         });
         // The commit is the flush behind the acknowledgement. The note was durable before it.
-        Ok(committing.commit_within_bucket(transaction).await.map(|(receipt, _)| receipt.numbers().last()))
+        let answer = noting.answered(committing.commit_within_bucket(transaction).await);
+        Ok(answer.map(|(receipt, _)| receipt.numbers().last()))
     }
 
     /// Replaces the index records of a version's retention and hold.

@@ -243,7 +243,7 @@ pub(crate) fn retention_in(row: &AuditRow) -> Option<Option<Kept>> {
     let detail = own_part(row.detail.as_deref()?);
     let kept = || {
         let (before, after) = detail.split_once(" until ")?;
-        let mode = before.rsplit(' ').next()?;
+        let mode = before.rsplit(' ').next().filter(|mode| !mode.is_empty())?;
         Some((mode.to_owned(), after.split(',').next()?.to_owned()))
     };
     match row.action {

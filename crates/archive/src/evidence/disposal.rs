@@ -152,7 +152,7 @@ pub(crate) fn segment_overwritten(row: &AuditRow) -> Option<u32> {
 
 /// The decision that an officer approved, and the words of the request.
 fn approval_in(row: &AuditRow) -> Option<PastApproval> {
-    if row.action != Action::Approve || row.bucket.is_some() {
+    if row.action != Action::Approve {
         return None;
     }
     let (head, says) = row.detail.as_deref()?.split_once(": ")?;
@@ -165,13 +165,21 @@ fn approval_in(row: &AuditRow) -> Option<PastApproval> {
     })
 }
 
-/// Whether an approval is about this version, or about a matter that it was under.
+/// Whether an approval is about this version, or about a matter that it was under. A key may have any characters, so
+/// words alone do not tell one object from another. Records of older versions have words alone: with grave accents but
+/// the two around the name, they are about no version.
 pub(crate) fn approves(row: &AuditRow, bucket: &str, key: &str, version: &str, holds: &[PastHold]) -> bool {
     let Some(PastApproval { says, .. }) = approval_in(row) else { return false };
     let closes = |matter: &str| says.starts_with(&format!("the matter `{matter}` is closed for good"));
-    says.starts_with(&format!("the event of `{bucket}/{key}` version {version} is taken back: "))
-        || says.starts_with(&format!("`{bucket}/{key}` version {version} is deleted"))
-        || holds.iter().any(|hold| closes(&hold.matter))
+    let about = says.starts_with(&format!("the event of `{bucket}/{key}` version {version} is taken back: "))
+        || says.starts_with(&format!("`{bucket}/{key}` version {version} is deleted"));
+    match (&row.bucket, &row.key, &row.version) {
+        (None, None, None) => {
+            let plain = says.bytes().filter(|byte| *byte == b'`').count() == 2;
+            about && plain || holds.iter().any(|hold| closes(&hold.matter))
+        }
+        named => about && named == (&Some(bucket.into()), &Some(key.into()), &Some(version.into())),
+    }
 }
 
 /// Parts of the detail of a removal that Stele wrote: behind the rule's id, which a client chose.
@@ -225,9 +233,10 @@ pub(crate) struct Removed<'a> {
 }
 
 impl Removed<'_> {
+    /// Whether a record is about the version itself. Approvals stand beside these.
     pub fn concerns(&self, row: &AuditRow) -> bool {
         let names = (row.bucket.as_deref(), row.key.as_deref(), row.version.as_deref());
-        names == (Some(self.bucket), Some(self.key), Some(self.version))
+        names == (Some(self.bucket), Some(self.key), Some(self.version)) && row.action != Action::Approve
     }
 
     /// What the records say: those about the version in the order of their numbers, approvals, and overwritten

@@ -232,7 +232,7 @@ impl Store {
             let page = self.log_page(next).await?;
             let Some((last, _)) = page.last() else { return Ok(about) };
             next = last + 1;
-            let approval = |row: &AuditRow| row.action == Action::Approve && row.bucket.is_none();
+            let approval = |row: &AuditRow| row.action == Action::Approve;
             about.extend(
                 page.into_iter().filter(|(_, row)| row.refused.is_none() && (removed.concerns(row) || approval(row))),
             );

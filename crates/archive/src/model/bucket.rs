@@ -176,6 +176,8 @@ pub enum BucketChange {
     Versioning(Versioning),
     /// Enables Object Lock for good, and versioning with it. Sets or clears the default retention.
     ObjectLock(ObjectLock),
+    /// Enables Object Lock for good, and leaves the default retention as it is.
+    Lock,
     /// Raises the level.
     Protection(Protection),
     Expiry(ExpiryAction),
@@ -229,6 +231,7 @@ impl fmt::Display for BucketChange {
             BucketChange::ObjectLock(ObjectLock { default: Some(default) }) => {
                 write!(f, "Object Lock, default retention {} for {}", default.mode, default.period)
             }
+            BucketChange::Lock => f.write_str("Object Lock"),
             BucketChange::Protection(level) => write!(f, "protection level {level}"),
             BucketChange::Expiry(ExpiryAction::Keep) => f.write_str("keep expired versions"),
             BucketChange::Expiry(ExpiryAction::Delete) => f.write_str("delete expired versions"),

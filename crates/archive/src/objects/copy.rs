@@ -10,6 +10,7 @@ use crate::model::version::{Metadata, ObjectInfo, PartInfo, Retention, Tags, Ver
 use crate::objects::get::{ByteRange, GetRequest, ObjectReader, ReadCondition};
 use crate::objects::multipart::PartRequest;
 use crate::objects::put::{BODY_MAX, ObjectWriter, PutRequest, WriteCondition};
+use crate::retention::classes::CLASS_TAG;
 use crate::store::Archive;
 
 #[derive(Clone, Default, Debug)]
@@ -76,9 +77,11 @@ impl CopyRequest {
         Ok(())
     }
 
-    /// The put that stores the copy of a source with these properties.
-    pub fn put(self, from: ObjectInfo) -> Result<PutRequest> {
+    /// The put that stores the copy of a source with these properties. Any writer may have tagged the source, so only
+    /// tags of the request name a class.
+    pub fn put(self, mut from: ObjectInfo) -> Result<PutRequest> {
         let request = self;
+        from.tags.remove(CLASS_TAG);
         if from.size > BODY_MAX {
             return Err(ArchiveError::TooLarge { limit: BODY_MAX });
         }

@@ -146,7 +146,7 @@ impl Store {
             marker: true,
             size: 0,
             etag: ETag { md5: [0; 16], parts: None },
-            modified: store.wall(),
+            modified: store.later_now(),
             owner: caller.actor.clone(),
             slot: lease.slot.number,
             metadata: Metadata::default(),

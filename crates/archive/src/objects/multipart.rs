@@ -140,7 +140,7 @@ impl Archive {
             object: lease.object,
             slot: lease.slot.number,
             owner: caller.actor.clone(),
-            initiated: store.wall(),
+            initiated: store.later_now(),
             metadata: request.metadata,
             tags: request.tags,
             retention: request.retention,

@@ -329,7 +329,7 @@ async fn finish_object(
         marker: false,
         size: digests.length,
         etag: ETag { md5: digests.md5, parts: None },
-        modified: store.wall(),
+        modified: store.later_now(),
         owner: caller.actor.clone(),
         slot: lease.slot.number,
         metadata: request.metadata,

@@ -18,8 +18,11 @@ impl Archive {
         store.compliance_now();
         store.summarise_refusals(true).await;
         store.seal_if_there_is_room().await?;
+        store.settle_abandoned().await?;
+        store.compensate_or_warn().await;
         store.note_audit_end().await?;
         store.renew_witness(true).await?;
+        store.note_close().await?;
         // The appender closes before the catalog. A record that has its place already may still be committed before
         // the end is stored, and lies before the tail.
         let tails = store.appender().close();
@@ -35,6 +38,8 @@ impl Archive {
                 CLOCK,
                 encode(&clock),
             );
+            // Changes that are still under way may be refused, and compensating notes may not have had room.
+            transaction = store.compensations().last_rows().apply(transaction);
             transaction = store.keys().settle(store.numbers().settle(transaction));
             for (number, row) in store.segments().take_dirty() {
                 transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));

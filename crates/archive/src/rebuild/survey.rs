@@ -19,7 +19,7 @@ use crate::record::content::{Content, Extent, Place, Stream};
 use crate::record::matter::{MatterNote, MatterRow};
 use crate::record::part::PartNote;
 use crate::record::segment::{SegmentRow, SegmentUse};
-use crate::record::settings::{Gap, IdentityNote};
+use crate::record::settings::IdentityNote;
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::{TAKEN_BACK, VersionNote, VersionRef};
 use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, PARTS, SETTINGS, TOMBSTONES, VERSIONS, decode};
@@ -323,6 +323,14 @@ impl Survey {
         Ok(())
     }
 
+    /// Things whose creation was taken back do not exist.
+    pub fn drop_withdrawn(&mut self) {
+        self.buckets.retain(|_, (_, row, _)| !row.is_withdrawn());
+        self.access_keys.retain(|_, (_, row, _)| !row.is_withdrawn());
+        self.matters.retain(|_, (_, row, _)| !row.is_withdrawn());
+        self.classes.retain(|_, (_, row, _)| !row.is_withdrawn());
+    }
+
     /// Of several live buckets with one name, only the newest can have it. The others were deleted by notes that are
     /// missing.
     pub fn rename_duplicate_buckets(&mut self, wall: Timestamp) {
@@ -343,14 +351,17 @@ impl Survey {
     /// How many records the audit log had, as far as the data volume and heads kept elsewhere show. A head is sent
     /// after the witness is written. A head that counts more than the witness shows that the volume was set back, and
     /// later notes are lost.
-    pub fn reached(&mut self, foundation: &Foundation, superblock: &Superblock, heads: &[SignedHead]) -> Result<u64> {
-        let Some((_, note)) = &self.identity else { return Ok(0) };
+    pub fn reached(
+        &mut self,
+        foundation: &Foundation,
+        superblock: &Superblock,
+        heads: &[SignedHead],
+    ) -> Result<Reached> {
+        let Some((_, note)) = &self.identity else { return Ok(Reached::default()) };
         let signing = Signing::open(foundation, &superblock.store, &note.identity.signing)?;
-        let explained = |head: &&SignedHead| {
-            let by = |gap: &Gap| gap.covers(head.records) && head.time <= gap.rebuilt.to_string();
-            !note.identity.gaps.iter().flatten().any(by)
-        };
-        let sent = heads.iter().filter(|head| check_head(&superblock.store, &signing, head).is_ok()).filter(explained);
+        let is_new = |head: &&SignedHead| !note.identity.gaps.iter().flatten().any(|gap| gap.explains(head));
+        let sent = heads.iter().filter(|head| check_head(&superblock.store, &signing, head).is_ok()).filter(is_new);
+        let signed = sent.clone().map(|head| head.time.clone()).max();
         let sent = sent.map(|head| head.records).max().unwrap_or(0);
         if let Some(witness) = superblock.witness.filter(|witness| witness.records < sent) {
             self.losses.push(format!(
@@ -358,7 +369,7 @@ impl Survey {
                 witness.records
             ));
         }
-        Ok(sent.max(superblock.witness.map_or(0, |witness| witness.records)))
+        Ok(Reached { records: sent.max(superblock.witness.map_or(0, |witness| witness.records)), signed })
     }
 
     /// Missing content of existing versions is a loss too.
@@ -393,6 +404,14 @@ impl Survey {
         }
         (bytes == stream.size).then_some(extents)
     }
+}
+
+/// How far the audit log reached, as far as is known.
+#[derive(Default)]
+pub(super) struct Reached {
+    pub records: u64,
+    /// The time of the latest head that was kept elsewhere.
+    pub signed: Option<String>,
 }
 
 /// Whether a segment of the key table may hold an entry.

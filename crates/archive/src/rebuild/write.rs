@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use stele_catalog::{Catalog, Head, Transaction, link};
 
-use super::survey::{Survey, exists};
+use super::survey::{Reached, Survey, exists};
 use super::{Filled, RebuildReport};
 use crate::audit::sealing::sign_rebuilt;
 use crate::model::error::{ArchiveError, Result};
@@ -16,8 +16,12 @@ use crate::record::bucket::BucketRow;
 use crate::record::class::ClassRow;
 use crate::record::content::Place;
 use crate::record::matter::MatterRow;
-use crate::record::settings::{AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityRow, NUMBERS, ReservedRow, SLOTS};
-use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
+use crate::record::settings::{
+    AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityNote, IdentityRow, NUMBERS, ReservedRow, SLOTS,
+};
+use crate::record::{
+    ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, REVOKED, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys,
+};
 use crate::space::superblock::Superblock;
 use crate::state::buckets::Bucket;
 use crate::store::foundation::Foundation;
@@ -28,6 +32,8 @@ const MARGIN: u64 = 1 << 20;
 const MARGIN_OF_LOSSES: u64 = 1 << 40;
 /// The same for numbers of buckets.
 const BUCKETS_MARGIN: u32 = 1000;
+/// Days after the last note of the identity or the last version in which a lost head may have been signed.
+const LOST_HEADS_DAYS: u64 = 2;
 /// Places that the matter `rebuild` names.
 const PLACES: usize = 3;
 /// Bytes of one transaction, approximately.
@@ -83,7 +89,7 @@ pub(super) async fn write(
     superblock: &Superblock,
     survey: Survey,
     buckets: &BTreeMap<u32, Bucket>,
-    reached: u64,
+    reached: Reached,
 ) -> Result<Filled> {
     let mut filling = Filling::new(&*foundation.catalog, survey, buckets);
     filling.put_buckets().await?;
@@ -135,6 +141,9 @@ impl<'a> Filling<'a> {
             self.live.push(*place);
             self.report.access_keys += 1;
             let row = AccessKeyRow { note: *place, ..row.clone() };
+            if row.revoked.is_some() {
+                self.out.put(REVOKED, Bytes::copy_from_slice(id.as_bytes()), Bytes::new()).await?;
+            }
             self.out.put(ACCESS_KEYS, Bytes::copy_from_slice(id.as_bytes()), encode(&row)).await?;
         }
         Ok(())
@@ -219,7 +228,12 @@ impl<'a> Filling<'a> {
     }
 
     /// Numbers, key slots, clock and signed end. They come last, because they depend on everything that was found.
-    async fn put_settings(mut self, foundation: &Foundation, superblock: &Superblock, reached: u64) -> Result<Filled> {
+    async fn put_settings(
+        mut self,
+        foundation: &Foundation,
+        superblock: &Superblock,
+        reached: Reached,
+    ) -> Result<Filled> {
         let wall = foundation.surroundings.now().wall;
         let Some((_, note)) = self.survey.identity.take() else {
             return Err(ArchiveError::damaged(
@@ -227,11 +241,18 @@ impl<'a> Filling<'a> {
                 "no note of the store's identity can be read; without it the signing key is lost, and nothing was rebuilt",
             ));
         };
-        let identity = self.identity(note.identity, superblock, reached, wall);
+        let unproven = (!self.is_clock_proven(&note, superblock)).then(|| {
+            let noted = note.clock.wall;
+            format!("the catalog was rebuilt at {wall}, and clock alarms since {noted} are not known: no orderly stop followed")
+        });
+        let identity = self.identity(note.identity, superblock, (reached, note.clock.wall), wall);
         let signing = Signing::open(foundation, &superblock.store, &identity.signing)?;
         // The clock shows no less than at the time of the latest record, as far as that is known.
         let shown = note.clock.shown;
-        let clock = ClockRow { shown, wall: note.clock.wall.max(self.latest.min(wall)), ..note.clock };
+        let frozen =
+            [note.clock.frozen, unproven].into_iter().flatten().reduce(|known, then| format!("{known}; then {then}"));
+        let clock = ClockRow { shown, wall: note.clock.wall.max(self.latest.min(wall)), frozen, ..note.clock };
+        self.report.frozen.clone_from(&clock.frozen);
         // Unreadable places may hold higher numbers than those that were found.
         let margin = if self.survey.losses.is_empty() { MARGIN } else { MARGIN_OF_LOSSES };
         let numbers = ReservedRow { below: self.survey.highest + margin };
@@ -246,8 +267,21 @@ impl<'a> Filling<'a> {
         Ok(Filled { identity, report: RebuildReport { records, findings, losses, ..self.report } })
     }
 
+    /// Whether the note was written by the orderly close of the store's last opening. Otherwise the lost catalog may
+    /// have known of a freeze of the clock.
+    fn is_clock_proven(&self, note: &IdentityNote, superblock: &Superblock) -> bool {
+        let last = superblock.witness.map(|witness| witness.pairing());
+        note.identity.clean && last.is_some() && note.identity.pairing == last && self.survey.losses.is_empty()
+    }
+
     /// The store's identity, with the facts that the rebuild could not prove.
-    fn identity(&self, found: IdentityRow, superblock: &Superblock, reached: u64, wall: Timestamp) -> IdentityRow {
+    fn identity(
+        &self,
+        found: IdentityRow,
+        superblock: &Superblock,
+        (reached, noted): (Reached, Timestamp),
+        wall: Timestamp,
+    ) -> IdentityRow {
         let witness = superblock.witness.unwrap_or_default();
         let mut identity = IdentityRow {
             store: superblock.store,
@@ -261,9 +295,12 @@ impl<'a> Filling<'a> {
         };
         let first = self.report.audit_records + 1;
         let unknown = superblock.witness.is_none().then_some(None);
-        let gap = unknown.or((reached >= first).then_some(Some(reached)));
+        let gap = unknown.or((reached.records >= first).then_some(Some(reached.records)));
         if let Some(last) = gap.filter(|_| !self.survey.without.has(Mutation::Gaps)) {
-            identity.gaps.get_or_insert_default().push(Gap { first, last, rebuilt: wall });
+            // A head was signed while the store was open: soon after its last note or version, or it is known.
+            let last_open = noted.max(self.latest).plus_days(LOST_HEADS_DAYS).to_string();
+            let signed = reached.signed.into_iter().fold(last_open, String::max);
+            identity.gaps.get_or_insert_default().push(Gap { first, last, rebuilt: wall, signed: Some(signed) });
         }
         if !self.survey.losses.is_empty() && !self.survey.without.has(Mutation::Doubt) {
             let highest = self.survey.buckets.keys().next_back().copied().unwrap_or(0);

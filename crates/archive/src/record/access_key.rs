@@ -44,6 +44,26 @@ pub(crate) struct AccessKeyNote {
 }
 
 impl AccessKeyRow {
+    /// The row in a note that takes the creation of an access key back. No other one has no secret.
+    pub fn withdrawn(wall: Timestamp) -> AccessKeyRow {
+        AccessKeyRow {
+            description: String::new(),
+            rights: Rights::default(),
+            created: wall,
+            revoked: Some(wall),
+            secret: Vec::new(),
+            change: 0,
+            note: Place::default(),
+            pending: Some(true),
+            officer: None,
+            expires: None,
+        }
+    }
+
+    pub fn is_withdrawn(&self) -> bool {
+        self.secret.is_empty()
+    }
+
     pub fn is_pending(&self) -> bool {
         self.pending == Some(true)
     }

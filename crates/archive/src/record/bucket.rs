@@ -66,6 +66,37 @@ pub(crate) struct BucketRow {
 }
 
 impl BucketRow {
+    /// The row in a note that takes the creation of a bucket back. No other one has an empty name. `wrapped`: some key.
+    pub fn withdrawn(wall: Timestamp, wrapped: Vec<u8>) -> BucketRow {
+        BucketRow {
+            name: String::new(),
+            created: wall,
+            owner: Actor::System("store".into()),
+            region: String::new(),
+            versioning: Versioning::Off,
+            lock: None,
+            protection: Protection::Basic,
+            expiry: ExpiryAction::Keep,
+            quota: Quota::default(),
+            anonymous: AnonymousAccess::default(),
+            tags: Tags::default(),
+            wrapped,
+            deleted: Some(wall),
+            change: 0,
+            note: Place::default(),
+            share: None,
+            lifecycle: None,
+            cors: None,
+            policy: None,
+            access_block: None,
+            classes: None,
+        }
+    }
+
+    pub fn is_withdrawn(&self) -> bool {
+        self.name.is_empty()
+    }
+
     pub fn info(&self) -> BucketInfo {
         BucketInfo {
             name: self.name.clone(),

@@ -74,6 +74,15 @@ pub(crate) struct Event {
 }
 
 impl ClassRow {
+    /// The row in a note that takes the creation of a class back. No other one has no version.
+    pub fn withdrawn() -> ClassRow {
+        ClassRow::default()
+    }
+
+    pub fn is_withdrawn(&self) -> bool {
+        self.versions.is_empty()
+    }
+
     pub fn version(&self, number: u64) -> Option<&ClassVersion> {
         self.versions.get(usize::try_from(number.checked_sub(1)?).ok()?)
     }

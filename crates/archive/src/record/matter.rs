@@ -142,6 +142,16 @@ impl MatterRow {
         }
     }
 
+    /// The row in a note that takes the creation of a matter back. No other one has an empty reason.
+    pub fn withdrawn(wall: Timestamp) -> MatterRow {
+        let row = MatterRow::new(String::new(), Actor::System("store".into()), None, wall);
+        MatterRow { closed: Some(wall), ..row }
+    }
+
+    pub fn is_withdrawn(&self) -> bool {
+        self.reason.is_empty()
+    }
+
     /// Versions name it, and no note of it was found.
     pub fn found_by_rebuild(wall: Timestamp) -> MatterRow {
         let reason = "a rebuild of the catalog found versions under this matter, and no record of it".into();

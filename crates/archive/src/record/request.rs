@@ -5,13 +5,15 @@ use minicbor::{Decode, Encode};
 use crate::model::act::{Act, People};
 use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
+use crate::model::version::Retention;
 
 /// The effect of an approval.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) enum Asked {
-    /// The time for which the store was closed counts, up to this many milliseconds.
+    /// The time for which the store was closed counts, up to this many milliseconds. The clock's alarm with these words
+    /// is accepted with it.
     #[n(0)]
-    CreditClock(#[n(0)] u64),
+    CreditClock(#[n(0)] u64, #[n(1)] Option<String>),
     /// The access key with this id becomes a retention officer's.
     #[n(1)]
     Officer(#[n(0)] String),
@@ -21,21 +23,30 @@ pub(crate) enum Asked {
     /// The matter of this name is closed, and everything under it is released.
     #[n(3)]
     CloseMatter(#[n(0)] String),
-    /// The event of a version is taken back: bucket, key and version id.
+    /// The event of a version is taken back: bucket, key, version id, and the event.
     #[n(4)]
-    RevokeEvent(#[n(0)] String, #[n(1)] String, #[n(2)] String),
+    RevokeEvent(#[n(0)] String, #[n(1)] String, #[n(2)] String, #[n(3)] Option<EventTimes>),
     /// The clock's alarm with these words is accepted.
     #[n(5)]
     AcceptClock(#[n(0)] String),
     /// The master key is exported once.
     #[n(6)]
     ExportKey,
-    /// A version is deleted before its GOVERNANCE retention ends: bucket, key and version id.
+    /// A version is deleted before its GOVERNANCE retention ends: bucket, key, version id, and the retention as asked.
     #[n(7)]
-    Delete(#[n(0)] String, #[n(1)] String, #[n(2)] String),
+    Delete(#[n(0)] String, #[n(1)] String, #[n(2)] String, #[n(3)] Option<Retention>),
     /// The rule of an act becomes stricter, for good.
     #[n(8)]
     Restrict(#[n(0)] Act, #[n(1)] People),
+}
+
+/// The date of an event, and when it was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct EventTimes {
+    #[n(0)]
+    pub at: Timestamp,
+    #[n(1)]
+    pub told: Timestamp,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use minicbor::{Decode, Encode};
 
 use crate::model::act::{Act, People};
+use crate::model::head::SignedHead;
 use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
 
@@ -122,12 +123,23 @@ pub(crate) struct Gap {
     pub last: Option<u64>,
     #[n(2)]
     pub rebuilt: Timestamp,
+    /// No lost head was signed later, as a head states it. The system clock of the rebuild may have been ahead. None: the
+    /// rebuild kept no such time.
+    #[n(3)]
+    pub signed: Option<String>,
 }
 
 impl Gap {
     /// Whether the rebuild lost this record.
     pub fn covers(&self, record: u64) -> bool {
         self.first <= record && self.last.is_none_or(|last| record <= last)
+    }
+
+    /// Whether the rebuild lost the log of this head. Later heads are of the rebuilt log, which uses the numbers again.
+    /// Times are written so that they sort.
+    pub fn explains(&self, head: &SignedHead) -> bool {
+        let signed = self.signed.as_ref().is_none_or(|last| head.time <= *last);
+        self.covers(head.records) && signed && head.time <= self.rebuilt.to_string()
     }
 }
 
@@ -167,4 +179,7 @@ pub(crate) struct ClockRow {
     /// Milliseconds for which the store was closed and that were not made up since.
     #[n(4)]
     pub closed: Option<u64>,
+    /// Reasons for the freeze beyond those in `frozen`.
+    #[n(5)]
+    pub more: Option<u64>,
 }

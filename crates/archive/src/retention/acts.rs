@@ -13,6 +13,7 @@ use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::matter::{REASON_MAX, VersionName};
 use crate::model::principal::{Caller, Role};
+use crate::model::version::Retention;
 use crate::record::request::{Asked, RequestRow};
 use crate::record::settings::{IDENTITY, IdentityRow};
 use crate::record::version::VersionRow;
@@ -164,7 +165,7 @@ impl Archive {
             "`{}/{}` version {id} is deleted{until}, and cannot be brought back; the reason: {reason}",
             name.bucket, name.key
         );
-        let asked = Asked::Delete(name.bucket.clone(), name.key.clone(), id);
+        let asked = Asked::Delete(name.bucket.clone(), name.key.clone(), id, kept);
         self.ask(caller, Action::DeleteObject, asked, says, found.map(drop)).await
     }
 
@@ -182,12 +183,13 @@ impl Archive {
         Ok(found)
     }
 
-    /// Two officers delete a version. `over` ends the request.
+    /// Two officers delete a version, if nothing keeps it longer than the retention that they were shown. `over` ends the
+    /// request.
     pub(crate) async fn delete_approved(
         &self,
         caller: &Caller,
         row: &RequestRow,
-        name: &VersionName,
+        (name, shown): (&VersionName, Option<Retention>),
         over: Transaction,
         approved: Event,
     ) -> Result<()> {
@@ -195,7 +197,14 @@ impl Archive {
         let bucket = store.buckets().by_name(&name.bucket)?;
         let lock = store.lock(bucket.number, &name.key).await?;
         let found = self.deletable(caller, name)?;
-        let bypassed = found.row.retention.is_some_and(|retention| retention.until > store.compliance_now());
+        let stands = found.row.retention.filter(|retention| retention.until > store.compliance_now());
+        if let Some(retention) = stands.filter(|stands| shown.is_none_or(|shown| stands.until > shown.until)) {
+            return Err(ArchiveError::InvalidState(format!(
+                "its {} retention ends {} now, later than the request says: ask again",
+                retention.mode, retention.until
+            )));
+        }
+        let bypassed = stands.is_some();
         let cause = Cause::Approved;
         let (transaction, removed) = store.remove(over, caller, &bucket, &name.key, &found, cause).await?;
         let size = |row: &VersionRow| -(row.size as i64);
@@ -221,7 +230,7 @@ impl Archive {
                 "the clock has another alarm now, or none: ask again with what it says".into(),
             ));
         }
-        store.change_clock(over, event, |clock| clock.accept()).await
+        store.change_clock(over, event, |clock| clock.accept(reason)).await
     }
 
     /// Two officers make a rule stricter.

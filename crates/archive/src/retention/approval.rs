@@ -6,8 +6,6 @@
 //!
 //! Failure model: a request takes effect with the commit that removes it, so once or not at all.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 use stele_catalog::{Direction, KeyRange, Transaction};
 
@@ -22,10 +20,10 @@ use crate::model::time::Timestamp;
 use crate::model::version::VersionId;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::request::{Asked, RequestRow};
-use crate::record::settings::{CLOCK, OFFICERS};
+use crate::record::settings::OFFICERS;
 use crate::record::{ACCESS_KEYS, REQUESTS, REVOKED, SETTINGS, decode, encode};
+use crate::retention::events::event_times;
 use crate::state::clock::{ComplianceClock, Credit};
-use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store};
 
 /// Days until a request is void, and days until a new officer needs no approval after a loss of officers.
@@ -98,11 +96,17 @@ impl Archive {
             )),
         });
         store.audited(asked, event).await?;
+        // The alarm stays where its acceptance is switched off.
+        let accepts = store.frozen().filter(|_| store.require_not_off(Act::ClockAccept).is_ok());
+        let and =
+            accepts.as_ref().map_or_else(String::new, |reason| format!("; the clock's alarm is accepted: {reason}"));
         let says = format!(
-            "{}, for time in which the store was closed; versions whose retention ends by then can be deleted from then on",
+            "{}, for time in which the store was closed; versions whose retention ends by then can be deleted from then \
+             on{and}",
             moved(credit)
         );
-        let (id, row) = store.new_request(caller, Asked::CreditClock(credit.to.0 - credit.from.0), says, false);
+        let asked = Asked::CreditClock(credit.to.0 - credit.from.0, accepts);
+        let (id, row) = store.new_request(caller, asked, says, false);
         store.audited(store.room_for_request(), event).await?;
         let event = event().detail(format!("asks with request {id}: {}", row.says));
         store.record(store.with_request(Transaction::new(), &id, &row), event).await?;
@@ -147,7 +151,7 @@ impl Archive {
              again",
             name.bucket, name.key
         );
-        let asked = Asked::RevokeEvent(name.bucket.clone(), name.key.clone(), version);
+        let asked = Asked::RevokeEvent(name.bucket.clone(), name.key.clone(), version, event_times(&found.row));
         let (id, row) = store.new_request(caller, asked, says, false);
         store.audited(store.room_for_request(), event).await?;
         let event = event().detail(format!("asks with request {id}: {}", row.says));
@@ -189,18 +193,27 @@ impl Archive {
         let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
         let row = store.audited(judged, event).await?;
         let event = event().detail(format!("request {id}, asked by {}{}: {}", row.by, of_peer(row.peer), row.says));
+        let event = match &row.asked {
+            // A certificate of disposal lists the approval by these names. The words could quote another object.
+            Asked::Delete(bucket, key, version, _) | Asked::RevokeEvent(bucket, key, version, _) => {
+                event.object(bucket, key).named_version(version)
+            }
+            _ => event,
+        };
         let over = store.audited(store.end_of_request(id, &row), || event.clone()).await?;
         match &row.asked {
-            Asked::CreditClock(most) => self.credit_clock(id, &row, *most, over, event).await,
+            Asked::CreditClock(most, accepts) => {
+                self.credit_clock(id, &row, (*most, accepts.as_deref()), over, event).await
+            }
             Asked::Officer(key) => self.admit_officer(&row, key, over, event).await,
             Asked::Release(since) => {
                 self.end_rebuild_matter(caller, &row, *since, over, event).await?;
                 Ok(row.says)
             }
-            Asked::RevokeEvent(bucket, key, version) => {
+            Asked::RevokeEvent(bucket, key, version, named) => {
                 let version = Some(VersionId::parse(version)?);
                 let name = VersionName { bucket: bucket.clone(), key: key.clone(), version };
-                let revoked = self.revoke_event(caller, id, &name, over, event).await;
+                let revoked = self.revoke_event(caller, id, (&name, *named), over, event).await;
                 let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
                 store.audited(revoked, event).await?;
                 Ok(row.says)
@@ -213,10 +226,10 @@ impl Archive {
                 let approved = store.note_approval(caller, id, &row, over, event).await;
                 self.approved(caller, id, row.says.clone(), approved).await
             }
-            Asked::Delete(bucket, key, version) => {
+            Asked::Delete(bucket, key, version, shown) => {
                 let version = Some(VersionId::parse(version)?);
                 let name = VersionName { bucket: bucket.clone(), key: key.clone(), version };
-                let deleted = self.delete_approved(caller, &row, &name, over, event).await;
+                let deleted = self.delete_approved(caller, &row, (&name, *shown), over, event).await;
                 self.approved(caller, id, row.says.clone(), deleted).await
             }
             Asked::Restrict(act, people) => {
@@ -310,21 +323,31 @@ impl Archive {
         &self,
         id: &str,
         row: &RequestRow,
-        most: u64,
+        (most, accepts): (u64, Option<&str>),
         over: Transaction,
         event: Event,
     ) -> Result<String> {
         let store = &self.store();
         store.require_not_off(Act::ClockCredit)?;
+        let accepts = accepts.filter(|_| store.require_not_off(Act::ClockAccept).is_ok());
         store.compliance_now();
         // The requested credit is an upper limit. The slew may have made up some of it since.
         let credit = {
             let credit = store.clock().look(ComplianceClock::creditable);
             Credit { to: credit.to.min(Timestamp(credit.from.0.saturating_add(most))), ..credit }
         };
-        let done = moved(credit);
+        let accepts = accepts.filter(|reason| store.frozen().as_deref() == Some(*reason));
+        let done = match (accepts, store.frozen()) {
+            (Some(_), _) => format!("{}, and the clock's alarm is accepted", moved(credit)),
+            (None, Some(reason)) => format!("{}; expiration stays frozen: {reason}", moved(credit)),
+            (None, None) => moved(credit),
+        };
         let event = event.detail(format!("request {id}, asked by {}{}: {done}", row.by, of_peer(row.peer)));
-        store.credit_clock(over, event, credit).await?;
+        let change = |clock: &mut ComplianceClock| {
+            clock.credit(credit);
+            accepts.into_iter().for_each(|reason| clock.accept(reason));
+        };
+        store.change_clock(over, event, change).await?;
         Ok(done)
     }
 
@@ -347,7 +370,7 @@ impl Archive {
             transaction = transaction.put(SETTINGS, OFFICERS, encode(&(officers + 1)));
         }
         let answer = store.write_access_key(key, found, transaction, Some(event), lock).await?;
-        store.compensated(NoteSubject::AccessKey(key.into()), answer).await?;
+        store.compensated(answer).await?;
         Ok(row.says.clone())
     }
 }
@@ -491,18 +514,6 @@ impl Store {
                 self.record(transaction, event).await?;
             }
         }
-        Ok(())
-    }
-
-    /// Commits a credit with its record. The clock moves only once that is durable.
-    async fn credit_clock(self: &Arc<Store>, transaction: Transaction, event: Event, credit: Credit) -> Result<()> {
-        let row = {
-            let mut after = self.clock().look(Clone::clone);
-            after.credit(credit);
-            after.row()
-        };
-        self.record(transaction.put(SETTINGS, CLOCK, encode(&row)), event).await?;
-        self.clock().step(|clock| clock.credit(credit));
         Ok(())
     }
 

@@ -21,7 +21,6 @@ use crate::record::{CLASSES, decode, encode, fetch};
 use crate::retention::rules::{at_bucket_level, require_lock};
 use crate::space::superblock::FORMAT;
 use crate::state::buckets::Bucket;
-use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store};
 
 /// The tag by which a request names a class.
@@ -178,7 +177,7 @@ impl Archive {
         };
         let event = Event::new(caller, Action::Class).detail(detail.into());
         let answer = store.write_class(name, row, unchanged, Some(event), lock).await?;
-        store.compensated(NoteSubject::Class(name.into()), answer).await?;
+        store.compensated(answer).await?;
         Ok(store.class_row(name)?.infos(name))
     }
 
@@ -264,7 +263,7 @@ impl Archive {
         let detail = format!("activates version {number} of the class `{name}`: {terms}");
         let event = Event::new(caller, Action::Class).detail(detail);
         let answer = store.write_class(name, row, unchanged, Some(event), lock).await?;
-        store.compensated(NoteSubject::Class(name.into()), answer).await?;
+        store.compensated(answer).await?;
         Ok((number, lines))
     }
 }

@@ -38,34 +38,35 @@ impl Archive {
         let allowed = allowed.and_then(|()| self.store().require_one(Act::ClockAccept, instead));
         self.store().audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
         let event = Event::new(caller, Action::ClockAccept).detail("expiration continues".into());
-        self.store().change_clock(Transaction::new(), event, |clock| clock.accept()).await
+        let reason = self.store().frozen().unwrap_or_default();
+        self.store().change_clock(Transaction::new(), event, |clock| clock.accept(&reason)).await
     }
 }
 
 impl Store {
-    /// Changes the clock together with a transaction and its record.
+    /// Changes the clock together with a transaction and its record. The clock changes only once that is durable. An
+    /// alarm that comes meanwhile stands, in the clock and in its row.
     pub(crate) async fn change_clock(
         &self,
         transaction: Transaction,
         event: Event,
-        change: impl FnOnce(&mut ComplianceClock),
+        change: impl Fn(&mut ComplianceClock),
     ) -> Result<()> {
-        let (row, frozen) = self.clock().step(|clock| {
-            let frozen = clock.frozen().map(str::to_string);
-            change(clock);
-            (clock.row(), frozen)
-        });
+        let _turn = self.clock_turn().await;
+        let row = {
+            let mut after = self.clock().look(Clone::clone);
+            change(&mut after);
+            after.row()
+        };
         let transaction = transaction.with_reserve().put(SETTINGS, CLOCK, encode(&row));
-        let recorded = self.record(transaction, event).await.map(drop);
-        if let (Err(_), Some(reason)) = (&recorded, frozen) {
-            // A freeze is not lifted without its record.
-            self.clock().step(|clock| clock.freeze(reason));
-        }
-        recorded
+        self.record(transaction, event).await?;
+        self.clock().step(change);
+        Ok(())
     }
 
     /// Records a clock alarm that has not been reported, and returns it.
     pub(crate) async fn alarm_clock(&self) -> Result<Option<Alarm>> {
+        let _turn = self.clock_turn().await;
         let alarm = self.clock().step(ComplianceClock::take_alarm);
         if let Some(alarm) = &alarm {
             tracing::warn!("compliance clock: {alarm}; expiration is frozen until a retention officer accepts it");
@@ -73,6 +74,7 @@ impl Store {
             let row = self.clock_row();
             let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
             self.record(transaction, event).await?;
+            self.note_identity().await?;
         }
         Ok(alarm.map(|reason| Alarm::new(AlarmKind::Clock, reason)))
     }

@@ -27,7 +27,6 @@ use crate::record::request::RequestRow;
 use crate::record::settings::Doubt;
 use crate::record::{ACCESS_KEYS, REVOKED, fetch};
 use crate::state::buckets::Bucket;
-use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store};
 
 impl Store {
@@ -106,6 +105,6 @@ impl Archive {
         let event = Event::new(caller, Action::RevokeAccessKey)
             .detail(format!("{id}: its revocation may be in a place that the rebuild could not read"));
         let answer = store.write_access_key(id, row, unchanged, Some(event), lock).await?;
-        store.compensated(NoteSubject::AccessKey(id.into()), answer).await
+        store.compensated(answer).await
     }
 }

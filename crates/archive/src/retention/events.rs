@@ -16,10 +16,12 @@ use crate::model::matter::{Selection, VersionName};
 use crate::model::principal::{Caller, Role};
 use crate::model::time::Timestamp;
 use crate::model::version::{Retention, VersionId};
+use crate::record::request::EventTimes;
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{RETAINED, class, decode, keys};
 use crate::retention::holding::selects;
-use crate::retention::rules::retained;
+use crate::retention::rules::{at_bucket_level, retained};
+use crate::state::buckets::Bucket;
 use crate::store::lookup::Found;
 use crate::store::{Archive, Store, lookup};
 
@@ -67,17 +69,22 @@ fn awaiting(row: &VersionRow) -> Result<&class::ClassMark> {
     }
 }
 
-/// The row with the event, or without it. Its retention follows.
-fn with_event(row: &mut VersionRow, event: Option<class::Event>) {
+/// The event of a version, for a request to take it back.
+pub(crate) fn event_times(row: &VersionRow) -> Option<EventTimes> {
+    let event = row.class.as_ref()?.event.as_ref()?;
+    Some(EventTimes { at: event.at, told: event.told })
+}
+
+/// The row with the event, or without it. Its retention follows, also where a bypass had lifted it.
+fn with_event(bucket: &Bucket, row: &mut VersionRow, event: Option<class::Event>) {
     if let Some(mark) = &mut row.class {
         // A client may have extended the retention beyond the class. That stays, whatever becomes of the event.
         if let Some(retention) = row.retention.filter(|retention| retention.until > mark.until()) {
             mark.least = mark.least.max(Some(retention.until));
         }
         mark.event = event;
-        if let Some(retention) = row.retention {
-            row.retention = Some(Retention { until: mark.until(), ..retention });
-        }
+        let mode = row.retention.map_or(mark.terms.mode, |retention| retention.mode);
+        row.retention = Some(at_bucket_level(bucket, Retention { mode, until: mark.until() }));
     }
     row.notified = None;
 }
@@ -127,7 +134,7 @@ impl Archive {
         }
         let told = class::Event { at, by: caller.actor.clone(), told: store.wall() };
         let mut after = found.row.clone();
-        with_event(&mut after, Some(told));
+        with_event(&bucket, &mut after, Some(told));
         let until = after.retention.map_or(Timestamp::LATEST, |retention| retention.until);
         let mode = after.retention.map_or(String::new(), |retention| retention.mode.to_string());
         // Verifiers of proofs read the date of such a record.
@@ -217,7 +224,7 @@ impl Archive {
         &self,
         caller: &Caller,
         id: &str,
-        name: &VersionName,
+        (name, named): (&VersionName, Option<EventTimes>),
         over: Transaction,
         approved: Event,
     ) -> Result<()> {
@@ -225,8 +232,11 @@ impl Archive {
         let bucket = store.buckets().by_name(&name.bucket)?;
         let lock = store.lock(bucket.number, &name.key).await?;
         let (bucket, found) = self.revocable(name)?;
+        if named.is_some_and(|named| event_times(&found.row) != Some(named)) {
+            return Err(ArchiveError::InvalidState("another event was told since: ask again".into()));
+        }
         let mut after = found.row.clone();
-        with_event(&mut after, None);
+        with_event(&bucket, &mut after, None);
         let retention =
             after.retention.map_or(String::new(), |retention| format!("{} until {}", retention.mode, retention.until));
         // Verifiers of proofs read the date of such a record.

@@ -15,7 +15,7 @@ use crate::model::action::Action;
 use crate::model::checksum::from_hex;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::matter::{Counted, Listed, MatterInfo, MatterState, REBUILD, S3, Selection, VersionName};
-use crate::model::principal::{Caller, Role};
+use crate::model::principal::{Actor, Caller, Role};
 use crate::record::matter::{Counts, Job, JobKind, MatterRow};
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{MATTER_PROGRESS, MATTERS, VERSIONS, encode, keys};
@@ -23,7 +23,6 @@ use crate::retention::matters::{missing, s3_row};
 use crate::retention::rules::require_lock;
 use crate::space::superblock::FORMAT;
 use crate::state::buckets::Bucket;
-use crate::state::compensations::NoteSubject;
 use crate::store::lookup::Found;
 use crate::store::{Archive, Store, lookup};
 
@@ -36,6 +35,15 @@ const ATTEMPTS: usize = 8;
 /// Versions that one page of a count looks at, and versions that it names.
 const COUNT_PAGE: usize = 10_000;
 const EXAMPLES: usize = 10;
+
+/// The officer for whom a version is put under a matter or released.
+#[derive(Clone, Copy)]
+pub(crate) struct OnBehalf<'a> {
+    /// Has to be an officer still when the change commits. None: the change is for good, whoever asked.
+    pub officer: Option<&'a Actor>,
+    /// For the record.
+    pub says: &'a str,
+}
 /// Versions in one list.
 pub const LISTED_MAX: usize = 1000;
 
@@ -184,7 +192,7 @@ impl Archive {
         });
         let event = Event::new(caller, Action::Matter).bucket(bucket.name()).detail(format!("begins the {detail}"));
         let answer = store.write_matter(name, row, transaction, Some(event), lock).await?;
-        store.compensated(NoteSubject::Matter(name.into()), answer).await?;
+        store.compensated(answer).await?;
         store.upkeep().holds_are_due();
         Ok(store.existing_matter(name)?.info(name, None))
     }
@@ -268,10 +276,12 @@ impl Store {
         }
         let found = lookup::readable(&*self.snapshot()?, &bucket, &name.key, name.version)?;
         let at = VersionRef { bucket: bucket.number, key: name.key.clone(), number: found.number };
-        self.hold_version(caller, &bucket, matter, &at, on, "").await
+        let officer = Some(&caller.actor).filter(|_| !on);
+        self.hold_version(caller, &bucket, matter, &at, on, OnBehalf { officer, says: "" }).await
     }
 
-    /// Puts one version under the matter, or releases it. Returns whether that changed it.
+    /// Puts one version under the matter, or releases it. Returns whether that changed it. Refused once the officer is one
+    /// no more.
     pub(crate) async fn hold_version(
         self: &Arc<Store>,
         caller: &Caller,
@@ -279,8 +289,9 @@ impl Store {
         matter: &str,
         at: &VersionRef,
         on: bool,
-        asked: &str,
+        behalf: OnBehalf<'_>,
     ) -> Result<bool> {
+        let asked = behalf.says;
         let mut attempts = 0;
         loop {
             // Until the commit: the matter is not closed in between.
@@ -300,7 +311,12 @@ impl Store {
                 _ => (Action::Matter, format!("the matter `{matter}` {word}{asked}")),
             };
             let event = Event::new(caller, action).object(bucket.name(), &at.key).version(found.id()).detail(detail);
-            let changed = self.change_version(bucket, &at.key, &found, lock, event, |row| row.put_under(matter, on));
+            let required = match behalf.officer {
+                Some(officer) => self.while_officer(Transaction::new(), officer)?,
+                None => Transaction::new(),
+            };
+            let change = |row: &mut VersionRow| row.put_under(matter, on);
+            let changed = self.change_version_if(required, bucket, &at.key, &found, lock, event, change);
             attempts += 1;
             match changed.await {
                 Err(ArchiveError::Conflict(_)) if attempts < ATTEMPTS => {}

@@ -21,7 +21,6 @@ use crate::record::request::RequestRow;
 use crate::record::version::VersionRef;
 use crate::record::{HOLDS, MATTER_HOLDS, MATTER_PROGRESS, MATTERS, decode, encode, fetch, keys};
 use crate::space::superblock::FORMAT;
-use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store, lookup};
 
 /// Versions that are counted for one matter.
@@ -107,7 +106,7 @@ impl Archive {
         let absent = Transaction::new().absent(MATTERS, name.to_string());
         let event = Event::new(caller, Action::Matter).detail(format!("opens the matter `{name}`: {reason}"));
         let answer = store.write_matter(name, row, absent, Some(event), lock).await?;
-        store.compensated(NoteSubject::Matter(name.into()), answer).await?;
+        store.compensated(answer).await?;
         store.matter_info(name, &store.existing_matter(name)?)
     }
 
@@ -239,7 +238,7 @@ impl Archive {
             counts: Counts::default(),
         });
         let answer = store.write_matter(name, row, unchanged, Some(event), lock).await?;
-        store.compensated(NoteSubject::Matter(name.into()), answer).await?;
+        store.compensated(answer).await?;
         store.upkeep().holds_are_due();
         Ok(())
     }

@@ -28,6 +28,7 @@ use crate::space::numbers::Numbers;
 use crate::space::order::{self, Completion, Written};
 use crate::space::segments::{Segments, Writing};
 use crate::space::{BLOCK, align_up};
+use crate::state::compensations::Compensations;
 
 /// Groups under way at most: small ones, and those of at least `LARGE` bytes.
 const SMALL_DEPTH: usize = 2;
@@ -56,6 +57,7 @@ pub(crate) struct Appender {
     catalog: Arc<dyn Catalog>,
     segments: Arc<Segments>,
     numbers: Arc<Numbers>,
+    compensations: Arc<Compensations>,
     store: [u8; 16],
     state: Mutex<State>,
     /// Held while a caller prepares the next segment.
@@ -158,10 +160,11 @@ impl Appender {
         catalog: Arc<dyn Catalog>,
         segments: Arc<Segments>,
         numbers: Arc<Numbers>,
+        compensations: Arc<Compensations>,
         store: [u8; 16],
     ) -> Arc<Appender> {
-        let state = Mutex::default();
-        Arc::new(Appender { volume, catalog, segments, numbers, store, state, preparing: AsyncMutex::new(()) })
+        let (state, preparing) = (Mutex::default(), AsyncMutex::new(()));
+        Arc::new(Appender { volume, catalog, segments, numbers, compensations, store, state, preparing })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -482,8 +485,12 @@ impl Appender {
         let row = SegmentRow { usage: SegmentUse::Open, incarnation, used: BLOCK, live: 0 };
         let transaction = Transaction::new().put(SEGMENTS, keys::short(number), encode(&row)).with_reserve();
         let filled = self.state().filled.clone();
+        // The full segments are sealed with it, and an opening looks for unsettled notes in open ones only.
+        let due = self.compensations.rows().await;
+        let transaction = due.apply(transaction);
         // Durable before the first record: an opening looks for records only in segments that the catalog names.
         self.catalog.commit(self.seal_filled(transaction, &filled)).await?;
+        self.compensations.wrote(due);
         self.state().filled.retain(|segment| !filled.contains(segment));
         self.segments.put(number, row);
         self.write_footers();

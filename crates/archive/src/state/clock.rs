@@ -33,6 +33,8 @@ pub(crate) struct ComplianceClock {
     /// The wall clock is compared with the time elapsed from here on, so that many small jumps add up.
     base: Reading,
     frozen: Option<String>,
+    /// Reasons for the freeze beyond those kept in words.
+    more: u64,
     alarm: Option<String>,
     /// The reading at the opening. With real elapsed time it gives the last moment at which the store was open.
     opened: Reading,
@@ -60,6 +62,7 @@ impl ComplianceClock {
             last: now,
             base: now,
             frozen: None,
+            more: 0,
             alarm: None,
             opened: now,
             seen,
@@ -78,6 +81,7 @@ impl ComplianceClock {
             last: now,
             base: now,
             frozen: row.frozen.clone(),
+            more: row.more.unwrap_or(0),
             alarm: None,
             opened: now,
             seen: seen.max(now.wall),
@@ -105,6 +109,7 @@ impl ComplianceClock {
             frozen: self.frozen.clone(),
             seen: Some(self.seen()),
             closed: Some(self.closed / MILLISECOND),
+            more: Some(self.more),
         }
     }
 
@@ -114,7 +119,8 @@ impl ComplianceClock {
         self.seen.max(Timestamp(self.opened.wall.0.saturating_add(open)))
     }
 
-    /// Freezes expiration. Each reason is an alarm of its own, also during a freeze; the first few are kept.
+    /// Freezes expiration. Each reason is an alarm of its own, also during a freeze; the first few are kept, and the
+    /// others are counted.
     pub fn freeze(&mut self, reason: String) {
         self.alarm = Some(reason.clone());
         match &mut self.frozen {
@@ -122,7 +128,7 @@ impl ComplianceClock {
                 before.push_str("; then ");
                 before.push_str(&reason);
             }
-            Some(_) => {}
+            Some(_) => self.more += 1,
             None => self.frozen = Some(reason),
         }
     }
@@ -149,8 +155,13 @@ impl ComplianceClock {
         Timestamp(self.shown / MILLISECOND)
     }
 
-    pub fn frozen(&self) -> Option<&str> {
-        self.frozen.as_deref()
+    /// Why expiration is frozen: the first reasons, and the number of the others. Each alarm makes it another text.
+    pub fn frozen(&self) -> Option<String> {
+        let reasons = self.frozen.as_ref()?;
+        Some(match self.more {
+            0 => reasons.clone(),
+            more => format!("{reasons}; and {more} more, in the audit log"),
+        })
     }
 
     /// A freeze that has not been reported.
@@ -158,9 +169,12 @@ impl ComplianceClock {
         self.alarm.take()
     }
 
-    /// A retention officer accepts the clock. Expiration continues; the clock does not step.
-    pub fn accept(&mut self) {
-        self.frozen = None;
+    /// A retention officer accepts the alarms with these words. Expiration continues, unless another alarm came since;
+    /// the clock does not step.
+    pub fn accept(&mut self, reason: &str) {
+        if self.frozen().as_deref() == Some(reason) {
+            (self.frozen, self.more) = (None, 0);
+        }
     }
 
     /// The credit that two officers can agree to: the time closed and not made up, never past the wall clock. The
@@ -171,13 +185,12 @@ impl ComplianceClock {
         Credit { from: self.shown(), to: Timestamp(to / MILLISECOND) }
     }
 
-    /// Credits the time for which the store was closed, up to the agreed limit.
+    /// Credits the time for which the store was closed, up to the agreed limit. An alarm stays.
     pub fn credit(&mut self, agreed: Credit) {
         let to = agreed.to.min(self.creditable().to);
         let before = self.shown;
         self.shown = self.shown.max(nanos(to));
         self.closed = self.closed.saturating_sub(self.shown - before);
-        self.frozen = None;
     }
 }
 

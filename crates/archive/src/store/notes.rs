@@ -5,12 +5,13 @@ use std::sync::Arc;
 use crate::model::error::{ArchiveError, Result};
 use crate::record;
 use crate::record::content::Place;
-use crate::record::settings::IdentityNote;
+use crate::record::settings::{IdentityNote, IdentityRow};
 use crate::seal::{Secret, derive, seal_note};
 use crate::space::appender::Record;
 use crate::space::header::{Kind, RecordHeader};
 use crate::space::segments::Writing;
 use crate::state::buckets::Bucket;
+use crate::state::compensations::{NoteSubject, Noting};
 use crate::store::Store;
 
 /// Segments tried for a note.
@@ -30,11 +31,31 @@ impl Store {
         object: u64,
         note: &T,
     ) -> Result<Place> {
-        self.note_within(None, true, kind, scope, object, note).await
+        self.append_note(None, true, kind, scope, object, note, || ()).await
     }
 
-    /// As `note`, for a note whose change is to be committed. `reserve`: it may use the last segments.
-    pub async fn note_within<T: minicbor::Encode<()>>(
+    /// Appends the note of a change that is to be committed, and waits until it is durable. Unless the caller settles the
+    /// change, a compensating note is due from here on. `reserve`: the note may use the last segments.
+    #[allow(clippy::too_many_arguments)]
+    pub async fn note_change<T: minicbor::Encode<()>>(
+        &self,
+        subject: NoteSubject,
+        writing: &Arc<Writing>,
+        reserve: bool,
+        kind: Kind,
+        scope: Option<&Bucket>,
+        object: u64,
+        note: &T,
+    ) -> Result<(Place, Noting)> {
+        let mut noting = self.compensations().begin(subject)?;
+        let placed = || noting.placed();
+        let place = self.append_note(Some(writing), reserve, kind, scope, object, note, placed).await?;
+        Ok((place, noting))
+    }
+
+    /// `placed`: called once the note may be on the data volume, whatever its append ends with.
+    #[allow(clippy::too_many_arguments)]
+    async fn append_note<T: minicbor::Encode<()>>(
         &self,
         writing: Option<&Arc<Writing>>,
         reserve: bool,
@@ -42,13 +63,17 @@ impl Store {
         scope: Option<&Bucket>,
         object: u64,
         note: &T,
+        mut placed: impl FnMut() + Send,
     ) -> Result<Place> {
         let mut attempts = 0;
         loop {
             let mut record = self.note_record(kind, scope, object, note).await?;
             record.writing = writing.cloned();
             let noted = match self.appender().append(record, reserve).await {
-                Ok(appended) => appended.await,
+                Ok(appended) => {
+                    placed();
+                    appended.await
+                }
                 Err(error) => Err(error),
             };
             attempts += 1;
@@ -91,7 +116,16 @@ impl Store {
 
     /// Notes identity and clock on the data volume, for a rebuild.
     pub(crate) async fn note_identity(&self) -> Result<()> {
-        let identity = self.identity().look(Clone::clone);
+        self.note_identity_as(false).await
+    }
+
+    /// Notes the same as the last of a session: the clock has no alarm behind this note.
+    pub(crate) async fn note_close(&self) -> Result<()> {
+        self.note_identity_as(true).await
+    }
+
+    async fn note_identity_as(&self, clean: bool) -> Result<()> {
+        let identity = IdentityRow { clean, ..self.identity().look(Clone::clone) };
         let clock = self.clock_row();
         match self.note(Kind::Identity, None, 0, &IdentityNote { identity, clock }).await {
             // The catalog has it. Only a rebuild needs the note, which is written again in some hours.

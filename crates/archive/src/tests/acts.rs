@@ -164,6 +164,42 @@ async fn two_officers_delete_what_one_may_not() {
 }
 
 #[tokio::test]
+async fn an_approval_deletes_nothing_that_is_kept_longer_since() {
+    let world = World::new(8);
+    let archive = store(&world).await;
+    let anna = officer("anna", 1);
+    let later =
+        |days| Some(Retention { mode: RetentionMode::Governance, until: world.stage.now().wall.plus_days(days) });
+    for (what, before, after, deleted) in [
+        ("a longer retention", later(5), later(3650), false),
+        ("a first retention", None, later(3650), false),
+        ("the same retention", later(5), later(5), true),
+        ("a shorter retention", later(5), later(2), true),
+        ("no retention", None, None, true),
+    ] {
+        let request =
+            PutRequest { bucket: "records".into(), key: what.into(), retention: before, ..PutRequest::default() };
+        let info = put_as(&archive, &admin(), request, b"record").await.unwrap();
+        let asked = archive.request_deletion(&anna, &of(&info), "an error").await;
+        if before != after {
+            archive.set_retention(&admin(), "records", what, Some(info.version), after, true).await.unwrap();
+        }
+        match by_two(&archive, asked).await {
+            Ok(_) => assert!(deleted, "{what}"),
+            Err(ArchiveError::InvalidState(message)) => {
+                assert!(!deleted && message.contains("ask again"), "{what}: {message}");
+            }
+            Err(other) => panic!("{what}: {other}"),
+        }
+        assert_eq!(get(&archive, "records", what).await.is_err(), deleted, "{what}");
+        if !deleted {
+            // Asked anew, with the date that stands.
+            by_two(&archive, archive.request_deletion(&anna, &of(&info), "an error").await).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_export_of_the_master_key_uses_up_an_approval() {
     let world = World::new(4);
     let archive = store(&world).await;
@@ -262,4 +298,32 @@ async fn a_pause_keeps_and_the_rate_delays_expiration() {
     for rate in [0, u32::MAX] {
         assert!(archive.limit_expiration(&admin(), Some(rate)).await.is_err());
     }
+}
+
+/// The system clock jumps while a page of expiration is under way.
+#[tokio::test]
+async fn a_freeze_stops_a_page_of_expiration() {
+    let (world, gate) = World::gated(9, 24 << 20, 256 << 10);
+    let archive = store(&world).await;
+    for n in 0..20 {
+        put_retained(&archive, &format!("key {n}"), RetentionMode::Compliance, 2).await;
+    }
+    world.stage.pass(3 * DAY);
+    let left = || {
+        let all = archive.store().snapshot().unwrap();
+        all.range(crate::record::RETAINED, &stele_catalog::KeyRange::all(), 100, stele_catalog::Direction::Forward)
+            .unwrap()
+            .len()
+    };
+    gate.close();
+    let mut step = Box::pin(archive.step());
+    while left() == 20 {
+        assert!(futures_util::poll!(&mut step).is_pending());
+        assert!(gate.step(), "it waits for the gate");
+    }
+    world.stage.set_wall(Timestamp(world.stage.now().wall.0 + DAY));
+    archive.clock();
+    gate.open();
+    assert_eq!(step.await.unwrap().expired, 1);
+    assert_eq!(left(), 19);
 }

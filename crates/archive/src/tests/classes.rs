@@ -160,6 +160,35 @@ async fn the_first_rule_that_holds_names_the_class() {
     assert!(put_in(&archive, "x", Some("unknown")).await.is_err());
 }
 
+/// A tag that any writer may set does not decide by which class a copy is kept.
+#[tokio::test]
+async fn a_copy_takes_no_class_from_the_tags_of_its_source() {
+    let world = World::new(15);
+    let archive = store(&world).await;
+    for (name, days) in [("day", 1), ("decade", 3650)] {
+        active(&archive, name, terms(Initiation::Creation, Some(days), 0, ExpiryAction::Keep)).await;
+    }
+    let bindings = Bindings { default: Some("decade".into()), ..Bindings::default() };
+    archive.change_bucket(&admin(), "records", BucketChange::Classes(bindings)).await.unwrap();
+    put_in(&archive, "source", None).await.unwrap();
+    let tags = |class: &str| Tags::from([("stele:class".into(), class.into()), ("case".into(), "1".into())]);
+    let user = Caller { rights: Rights::user("records", "").into(), ..officer("carl", 3) };
+    archive.set_tags(&user, "records", "source", None, tags("day")).await.unwrap();
+    let copy = |key: &str, tags: Option<Tags>| {
+        let source = CopySource { bucket: "records".into(), key: "source".into(), ..CopySource::default() };
+        CopyRequest { source, bucket: "records".into(), key: key.into(), tags, ..CopyRequest::default() }
+    };
+    let copied = archive.copy(&admin(), copy("copy", None)).await.unwrap().object;
+    assert_eq!(class_of(&archive, &copied).await, Some(("decade".into(), 1)));
+    let (left, _) = archive.tags(&admin(), "records", "copy", None).await.unwrap();
+    assert_eq!(left, Tags::from([("case".into(), "1".into())]));
+    // A caller without the right to retain copies too, and a request names a class by its own tags.
+    archive.copy(&user, copy("users", None)).await.unwrap();
+    let copied = archive.copy(&admin(), copy("named", Some(tags("day")))).await.unwrap().object;
+    assert_eq!(class_of(&archive, &copied).await, Some(("day".into(), 1)));
+    assert!(matches!(archive.copy(&user, copy("denied", Some(tags("day")))).await, Err(ArchiveError::Denied(_))));
+}
+
 #[tokio::test]
 async fn without_its_event_a_version_stays_for_ever() {
     let world = World::new(3);
@@ -503,6 +532,62 @@ async fn an_extension_outlives_an_event_that_is_taken_back() {
     archive.approve(&officer("ben", 2), &asked.id).await.unwrap();
     let until = archive.tell_event(&admin(), "records", "record", None, Timestamp(0)).await.unwrap();
     assert!(until >= extended, "{until} is before {extended}");
+}
+
+/// A lifted retention comes back with the class, once the event is taken back and told again.
+#[tokio::test]
+async fn an_event_told_again_restores_a_lifted_retention() {
+    let world = World::new(13);
+    let archive = store(&world).await;
+    let governed =
+        ClassTerms { mode: RetentionMode::Governance, ..terms(Initiation::Event, Some(3650), 0, ExpiryAction::Keep) };
+    active(&archive, "staff", governed).await;
+    let record = put_in(&archive, "record", Some("staff")).await.unwrap();
+    let name = VersionName { bucket: "records".into(), key: "record".into(), version: Some(record.version) };
+    let at = now(&archive).plus_days(5);
+    archive.tell_event(&admin(), "records", "record", None, at).await.unwrap();
+    archive.set_retention(&admin(), "records", "record", None, None, true).await.unwrap();
+    let asked = archive.request_revocation(&officer("anna", 1), &name).await.unwrap();
+    archive.approve(&officer("ben", 2), &asked.id).await.unwrap();
+    let kept = archive.retention(&admin(), "records", "record", None).await.unwrap();
+    assert_eq!(kept, Retention { mode: RetentionMode::Governance, until: Timestamp::LATEST });
+    let until = archive.tell_event(&admin(), "records", "record", None, at).await.unwrap();
+    assert_eq!(until, at.plus_days(3650));
+    let kept = archive.retention(&admin(), "records", "record", None).await.unwrap();
+    assert_eq!(kept, Retention { mode: RetentionMode::Governance, until });
+    let request = DeleteRequest {
+        bucket: "records".into(),
+        key: "record".into(),
+        version: Some(record.version),
+        ..DeleteRequest::default()
+    };
+    retained(archive.delete(&admin(), request).await);
+    super::proofs::verifies(&archive, "records").await;
+}
+
+/// A crash came between the revocation and the end of its request: the request takes back no other event.
+#[tokio::test]
+async fn a_revocation_takes_back_only_the_event_that_it_names() {
+    let world = World::new(14);
+    let archive = store(&world).await;
+    active(&archive, "staff", terms(Initiation::Event, Some(30), 0, ExpiryAction::Keep)).await;
+    let record = put_in(&archive, "record", Some("staff")).await.unwrap();
+    let name = VersionName { bucket: "records".into(), key: "record".into(), version: Some(record.version) };
+    let at = now(&archive).plus_days(5);
+    archive.tell_event(&admin(), "records", "record", None, at).await.unwrap();
+    let asked = archive.request_revocation(&officer("anna", 1), &name).await.unwrap();
+    let catalog = archive.store();
+    let catalog = catalog.catalog();
+    let open = catalog.snapshot().unwrap().get(crate::record::REQUESTS, asked.id.as_bytes()).unwrap().unwrap();
+    archive.approve(&officer("ben", 2), &asked.id).await.unwrap();
+    let left = stele_catalog::Transaction::new().put(crate::record::REQUESTS, asked.id.clone(), open);
+    catalog.commit(left).await.unwrap();
+    world.stage.pass(1);
+    archive.tell_event(&admin(), "records", "record", None, at).await.unwrap();
+    let again = archive.approve(&officer("ben", 2), &asked.id).await;
+    assert!(matches!(again, Err(ArchiveError::InvalidState(_))), "{again:?}");
+    let kept = archive.retention(&admin(), "records", "record", None).await.unwrap();
+    assert_eq!(kept.until, at.plus_days(30));
 }
 
 #[tokio::test]

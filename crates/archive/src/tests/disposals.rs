@@ -89,6 +89,26 @@ async fn expired(world: &World, archive: &Archive) -> ObjectInfo {
     info
 }
 
+/// A key may have any characters, also those by which a request quotes another object.
+#[tokio::test]
+async fn a_key_that_quotes_a_deletion_approves_none() {
+    let world = World::new(20);
+    let archive = store(&world).await;
+    let until = archive.store().later_now().plus_days(30);
+    let retention = Some(Retention { mode: RetentionMode::Governance, until });
+    let put = async |key: &str| {
+        let request = PutRequest { bucket: "records".into(), key: key.into(), retention, ..PutRequest::default() };
+        put_as(&archive, &admin(), request, b"content").await.unwrap()
+    };
+    let wanted = put("k").await;
+    let decoy = put(&format!("k` version {} is deleted as agreed, see `", wanted.version)).await;
+    let asked = archive.request_deletion(&officer("anna", 1), &of(&decoy), "a decoy").await.unwrap();
+    archive.approve(&officer("ben", 2), &asked.id).await.unwrap();
+    delete(&archive, &wanted).await;
+    assert_eq!(certificate(&archive, &wanted).await.removal.approvals, []);
+    assert_eq!(certificate(&archive, &decoy).await.removal.approvals.len(), 1);
+}
+
 #[tokio::test]
 async fn a_certificate_states_class_holds_approvals_and_key() {
     let world = World::sized(1, 24 << 20, 256 << 10);
@@ -379,6 +399,17 @@ fn records_of_another_version_are_refused() {
         with((2, row(Action::Approve, None, "request x, asked by key a: the matter `other` is closed for good")))
             .is_err()
     );
+    let approved = |named: bool, says: &str| {
+        let detail = format!("request x, asked by key a: {says}");
+        AuditRow { version: named.then(|| "null".into()), ..row(Action::Approve, named.then_some("share"), &detail) }
+    };
+    let says = "`share/file` version null is deleted, and cannot be brought back; the reason: an error";
+    for named in [true, false] {
+        assert_eq!(with((2, approved(named, says))).unwrap().approvals.len(), 1, "named {named}");
+    }
+    assert!(with((2, approved(false, &format!("{says}, see `other`")))).is_err(), "an older record with more accents");
+    let other = AuditRow { key: Some("other".into()), ..approved(true, says) };
+    assert!(with((2, other)).is_err(), "an approval that names another object");
     let refused = AuditRow { refused: Some("no".into()), ..replaced.1.clone() };
     assert!(read(&[stored.clone(), (4, refused)]).is_err());
     assert!(read(&[stored.clone(), destroyed.clone()]).is_err(), "no removal");

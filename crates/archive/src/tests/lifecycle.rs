@@ -231,3 +231,58 @@ async fn a_disabled_rule_does_nothing_and_rules_survive_a_rebuild() {
     let (archive, _) = filled.adopt(world.foundation(), world.options.clone()).await.unwrap();
     assert_eq!(archive.lifecycle(&admin(), "aging").await.unwrap(), Some(vec![disabled]));
 }
+
+/// A machine starts with a system clock of two months ago. What is stored then is new all the same.
+#[tokio::test]
+async fn a_clock_that_is_behind_at_storing_ages_nothing() {
+    let world = World::new(20);
+    let ends = LifecycleRule { expiration: Some(Expiration::Days(30)), ..rule("old") };
+    let noncurrent = NoncurrentExpiration { days: 30, newer: None };
+    let former = LifecycleRule { noncurrent: Some(noncurrent), abort_days: Some(30), ..rule("former") };
+    let archive = bucket(&world, versioned(false), vec![former]).await;
+    archive.create_bucket(&admin(), "plain", NewBucket::default()).await.unwrap();
+    archive.change_bucket(&admin(), "plain", BucketChange::Lifecycle(Some(vec![ends]))).await.unwrap();
+    put(&archive, "aging", "record", b"first").await.unwrap();
+    let wall = world.stage.now().wall;
+    world.stage.set_wall(Timestamp(wall.0 - 60 * DAY));
+    put(&archive, "aging", "record", b"second").await.unwrap();
+    put(&archive, "aging", "removed", b"record").await.unwrap();
+    let request = DeleteRequest { bucket: "aging".into(), key: "removed".into(), ..DeleteRequest::default() };
+    archive.delete(&admin(), request).await.unwrap();
+    let upload = NewUpload { bucket: "aging".into(), key: "big".into(), ..NewUpload::default() };
+    archive.create_upload(&admin(), upload).await.unwrap();
+    put(&archive, "plain", "record", b"record").await.unwrap();
+    let before = versions(&archive).await;
+    world.stage.set_wall(wall);
+    let _ = archive.step().await.unwrap();
+    archive.accept_clock(&admin()).await.unwrap();
+    world.stage.pass(2 * 3_600_000);
+    assert_eq!(settle(&archive).await, 0);
+    assert_eq!(versions(&archive).await, before);
+    assert_eq!(get(&archive, "plain", "record").await.unwrap(), b"record");
+    // After their days they go.
+    world.stage.pass(40 * DAY);
+    assert!(settle(&archive).await >= 3);
+}
+
+/// Earlier versions of Stele stored by a system clock that was years behind.
+#[tokio::test]
+async fn a_version_older_than_its_bucket_has_no_age() {
+    use crate::record::version::VersionRow;
+    use crate::record::{VERSIONS, decode, encode};
+    let world = World::new(21);
+    let ends = LifecycleRule { expiration: Some(Expiration::Days(30)), ..rule("old") };
+    let archive = bucket(&world, NewBucket::default(), vec![ends]).await;
+    put(&archive, "aging", "odd", b"record").await.unwrap();
+    put(&archive, "aging", "plain", b"record").await.unwrap();
+    let store = archive.store();
+    let forward = stele_catalog::Direction::Forward;
+    let rows = store.snapshot().unwrap().range(VERSIONS, &stele_catalog::KeyRange::all(), 1, forward).unwrap();
+    let (key, raw) = rows[0].clone();
+    let row: VersionRow = decode(VERSIONS, &key, &raw).unwrap();
+    let row = VersionRow { modified: Timestamp(0), ..row };
+    store.catalog().commit(stele_catalog::Transaction::new().put(VERSIONS, key, encode(&row))).await.unwrap();
+    world.stage.pass(40 * DAY);
+    assert_eq!(settle(&archive).await, 1);
+    assert_eq!(names(&versions(&archive).await), ["odd"]);
+}

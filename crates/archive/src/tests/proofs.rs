@@ -40,6 +40,12 @@ fn verify(files: &Files) -> std::result::Result<ProofVerdict, String> {
     verify_bundle(files, None)
 }
 
+/// A proof of the whole bucket verifies.
+pub(super) async fn verifies(archive: &Archive, bucket: &str) {
+    let files = export(archive, ProofSelection { bucket: bucket.into(), ..ProofSelection::default() }).await;
+    verify(&files).unwrap();
+}
+
 fn below(prefix: &str) -> ProofSelection {
     ProofSelection { bucket: "records".into(), prefix: prefix.into(), matter: None }
 }

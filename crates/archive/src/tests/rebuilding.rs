@@ -338,3 +338,103 @@ async fn of_two_buckets_of_one_name_the_newer_has_it() {
     assert!(archive.bucket(&admin(), "again").await.unwrap().object_lock.is_some());
     assert_eq!(archive.list_buckets(&admin()).await.unwrap().len(), 1);
 }
+
+/// The clock's alarm of a session is known to a rebuild only through an orderly close.
+#[tokio::test]
+async fn a_rebuild_never_lifts_a_freeze_of_the_clock() {
+    const DAY: u64 = 86_400_000;
+    // (how the session ends, the clock jumps and is set right again, the rebuilt clock is frozen)
+    for (what, jumps, in_order, frozen) in [
+        ("an orderly close", false, true, false),
+        ("a freeze, then an orderly close", true, true, true),
+        ("a freeze, then a crash", true, false, true),
+        ("a crash", false, false, true),
+    ] {
+        let world = World::sized(43, 16 * MIB, SEGMENT);
+        let archive = world.create().await;
+        archive.create_bucket(&admin(), "locked", locked_bucket()).await.unwrap();
+        archive.close().await.unwrap();
+        drop(archive);
+        let archive = world.open().await;
+        if jumps {
+            let wall = world.stage.now().wall;
+            world.stage.set_wall(Timestamp(wall.0 + DAY));
+            archive.step().await.unwrap();
+            world.stage.set_wall(wall);
+            archive.step().await.unwrap();
+            assert!(archive.clock().frozen.is_some());
+        }
+        if in_order {
+            archive.close().await.unwrap();
+        }
+        drop(archive);
+        let world = anew(world);
+        let (archive, report) = rebuild(&world, Rebuild::default()).await.unwrap();
+        assert_eq!(archive.clock().frozen.is_some(), frozen, "{what}: {:?}", archive.clock());
+        assert_eq!(archive.standing_alarms().iter().any(|alarm| alarm.kind() == "clock"), frozen, "{what}");
+        assert_eq!(report.frozen.is_some(), frozen, "{what}: {report:?}");
+        // An officer accepts it, and the next orderly close is proof of that.
+        archive.accept_clock(&admin()).await.unwrap();
+        archive.close().await.unwrap();
+        drop(archive);
+        let (archive, _) = rebuild(&anew(world), Rebuild::default()).await.unwrap();
+        assert_eq!(archive.clock().frozen, None, "{what}");
+    }
+}
+
+/// A close that the next opening follows proves nothing about that opening.
+#[tokio::test]
+async fn only_the_last_close_proves_the_clock_well() {
+    let world = World::sized(44, 16 * MIB, SEGMENT);
+    let archive = world.create().await;
+    archive.close().await.unwrap();
+    drop(archive);
+    // The opening's own note of the identity finds no room.
+    world.bench.set_no_new(true);
+    let archive = world.open().await;
+    drop(archive);
+    world.bench.set_no_new(false);
+    let (archive, _) = rebuild(&anew(world), Rebuild::default()).await.unwrap();
+    assert!(archive.clock().frozen.is_some(), "{:?}", archive.clock());
+}
+
+/// The system clock is a year ahead at a rebuild. A head of the rebuilt log still shows that the pool was set back.
+#[tokio::test]
+async fn a_rebuild_explains_no_head_of_its_own_log() {
+    let world = World::sized(45, 16 * MIB, SEGMENT);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "locked", locked_bucket()).await.unwrap();
+    for number in 0..30 {
+        put(&archive, "locked", &format!("before {number}"), b"record").await.unwrap();
+    }
+    world.stage.pass(60_000);
+    archive.step().await.unwrap();
+    let lost = archive.audit_head_to_send().await.unwrap();
+    drop(archive);
+    let now = world.stage.now().wall;
+    world.stage.set_wall(now.plus_days(365));
+    let world = anew(world);
+    let (archive, _) = rebuild(&world, Rebuild { heads: vec![lost.clone()], ..Rebuild::default() }).await.unwrap();
+    archive.close().await.unwrap();
+    drop(archive);
+    let old = (copied(&*world.catalog), copy_of(&world).await);
+    world.stage.set_wall(now.plus_days(30));
+    let archive = world.open().await;
+    for number in 0..10 {
+        put(&archive, "locked", &format!("after {number}"), b"record").await.unwrap();
+    }
+    let since = archive.audit_head_to_send().await.unwrap();
+    assert!(since.records < lost.records, "of a number that the rebuild lost: {since:?}");
+    assert_eq!(archive.compare_head(&since).unwrap(), HeadVerdict::Contained);
+    assert_eq!(archive.compare_head(&lost).unwrap(), HeadVerdict::Lost);
+    drop(archive);
+    // The whole store is set back to just behind the rebuild.
+    for (at, bytes) in &old.1 {
+        world.bench.handle().write(*at, vec![stele_media::Buffer::copy_of(bytes).freeze()], true).await.unwrap();
+    }
+    let world = World { catalog: put_back(&old.0).await, ..world };
+    let options = Options { read_only: true, ..world.options.clone() };
+    let archive = Archive::open(world.foundation(), options).await.unwrap();
+    assert!(matches!(archive.compare_head(&since).unwrap(), HeadVerdict::Newer { .. }));
+    assert_eq!(archive.compare_head(&lost).unwrap(), HeadVerdict::Lost);
+}

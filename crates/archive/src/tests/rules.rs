@@ -96,6 +96,8 @@ async fn a_bucket_is_only_made_stronger() {
     let info = put(&archive, "locked", "by default", b"x").await.unwrap();
     let until = archive.store().compliance_now().plus_days(2);
     assert_eq!(info.retention, Some(Retention { mode: RetentionMode::Compliance, until }));
+    let locked = change(BucketChange::Lock).await.unwrap();
+    assert_eq!(locked.object_lock, Some(ObjectLock { default: Some(default) }), "the default stays as it is");
     change(BucketChange::ObjectLock(ObjectLock { default: None })).await.unwrap();
     let still = archive.retention(&admin(), "locked", "by default", None).await.unwrap();
     assert_eq!(Some(still), info.retention, "changing a default touches nothing stored");

@@ -261,3 +261,60 @@ async fn a_request_ends_with_the_officer_who_made_it() {
     denied("the author's key is revoked", archive.approve(ben, &asked.id).await);
     assert!(archive.clock().frozen.is_some(), "the clock did not move");
 }
+
+#[tokio::test]
+async fn a_credit_accepts_only_the_alarm_that_it_names() {
+    let (anna, ben) = (officer("anna", 1), officer("ben", 2));
+    for (what, switched_off, jumps) in [
+        ("the acceptance is switched off", true, false),
+        ("the system clock jumps between request and approval", false, true),
+        ("both", true, true),
+    ] {
+        let world = World::new(10);
+        let archive = store(&world).await;
+        if switched_off {
+            let asked = archive.request_restriction(&anna, crate::Act::ClockAccept, crate::People::Off).await.unwrap();
+            archive.approve(&ben, &asked.id).await.unwrap();
+        }
+        let archive = closed_for(archive, &world, 40).await;
+        let asked = archive.request_credit(&anna).await.unwrap();
+        assert_eq!(asked.says.contains("alarm is accepted"), !switched_off, "{what}: {}", asked.says);
+        if jumps {
+            world.stage.set_wall(Timestamp(world.stage.now().wall.0 + DAY));
+        }
+        let before = archive.clock().compliance_time;
+        archive.approve(&ben, &asked.id).await.unwrap();
+        let clock = archive.clock();
+        assert!(clock.frozen.is_some() && clock.compliance_time > before, "{what}: {clock:?}");
+        // The row says so too.
+        drop(archive);
+        let archive = world.open().await;
+        assert!(archive.clock().frozen.is_some(), "{what}: after an opening");
+    }
+}
+
+/// The system clock jumps while the commit of a credit or of an acceptance is under way.
+#[tokio::test]
+async fn an_alarm_beside_an_acceptance_stands() {
+    for credit in [true, false] {
+        let (world, gate) = World::gated(11, 24 << 20, 256 << 10);
+        let archive = closed_for(store(&world).await, &world, 40).await;
+        let asked = archive.request_credit(&officer("anna", 1)).await.unwrap();
+        gate.close();
+        let (caller, root) = (officer("ben", 2), admin());
+        let mut done: std::pin::Pin<Box<dyn Future<Output = Result<()>>>> = match credit {
+            true => Box::pin(async { archive.approve(&caller, &asked.id).await.map(drop) }),
+            false => Box::pin(archive.accept_clock(&root)),
+        };
+        assert!(futures_util::poll!(&mut done).is_pending(), "it waits for its commit");
+        world.stage.set_wall(Timestamp(world.stage.now().wall.0 + DAY));
+        archive.clock();
+        gate.open();
+        done.as_mut().await.unwrap();
+        drop(done);
+        assert!(archive.clock().frozen.is_some(), "credit {credit}");
+        archive.step().await.unwrap();
+        drop(archive);
+        assert!(world.open().await.clock().frozen.is_some(), "credit {credit}, after an opening");
+    }
+}

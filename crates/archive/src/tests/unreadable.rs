@@ -86,3 +86,30 @@ async fn a_lost_segment_is_one_finding_and_ends_with_its_cause() {
         assert_eq!(archive.scrub_again(place).await.unwrap(), None, "{place:?} can be read again");
     }
 }
+
+#[tokio::test]
+async fn a_segment_that_cannot_be_moved_for_a_time_is_moved_after_it() {
+    for damaged in [false, true] {
+        let world = World::sized(3, 16 * MIB, SEGMENT);
+        let archive = filled(&world).await;
+        let (at, length) = places(&archive, "03")[0];
+        let (segment, block) = (at / SEGMENT, u64::from(crate::space::BLOCK));
+        let store = archive.store();
+        // Either what a power cut left of a write, behind the last record; or damage to the header of a record.
+        let junk = if damaged { at } else { (at + length).next_multiple_of(block) };
+        let aligned = junk / block * block;
+        let mut bytes = store.volume().read(aligned, block as usize).await.unwrap();
+        bytes[(junk - aligned) as usize..][..64].fill(0xA5);
+        store.volume().write(aligned, vec![bytes.freeze()], false).await.unwrap();
+        world.bench.lose(segment * SEGMENT + block..aligned);
+        let reclaimed = store.reclaim(segment as u32).await.unwrap();
+        assert!(!reclaimed.retired && store.upkeep().is_unmovable(segment as u32));
+        archive.look_again().await.unwrap();
+        assert!(store.upkeep().is_unmovable(segment as u32), "it cannot be read still");
+        world.bench.lose(0..0);
+        archive.look_again().await.unwrap();
+        assert_eq!(store.upkeep().is_unmovable(segment as u32), damaged, "the drives are back");
+        let again = archive.scrub_again(&ScrubPlace::Segment(segment as u32)).await.unwrap();
+        assert_eq!(again.is_some_and(|finding| finding.contains("a part of it is no record")), damaged);
+    }
+}

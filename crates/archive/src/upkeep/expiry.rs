@@ -49,8 +49,8 @@ impl Store {
         self.upkeep().spend_expiry(page.len());
         for (key, value) in &page {
             let at: VersionRef = decode(RETAINED, key, value)?;
-            // A pause that was acknowledged meanwhile holds for the rest of the page.
-            if self.is_expiration_paused() {
+            // A pause that was acknowledged meanwhile holds for the rest of the page, and so does a freeze.
+            if self.is_expiration_held() {
                 return Ok(());
             }
             match self.expire_version(&at, now).await {

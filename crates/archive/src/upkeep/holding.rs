@@ -17,8 +17,7 @@ use crate::model::principal::Caller;
 use crate::record::matter::{Counts, Job, JobKind, MatterRow, ProgressRow};
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{MATTER_HOLDS, MATTER_PROGRESS, MATTERS, VERSIONS, decode, encode, fetch, keys};
-use crate::retention::holding::{HOLDING, selects};
-use crate::state::compensations::NoteSubject;
+use crate::retention::holding::{HOLDING, OnBehalf, selects};
 use crate::store::Store;
 use crate::upkeep::background::StepReport;
 
@@ -63,7 +62,7 @@ impl Store {
             (progress.cursor.map(|cursor| Bytes::from(Vec::from(cursor))), progress.counts)
         });
         if job.kind == JobKind::Release
-            && let Err(error) = self.revoked(&job.by)
+            && let Err(error) = self.while_officer(Transaction::new(), &job.by)
         {
             counts.failure.get_or_insert(error.to_string());
             return self.end_job(name, row, counts).await;
@@ -74,11 +73,12 @@ impl Store {
         };
         let caller = Caller::system("matters");
         let asked = format!(", asked for by {}", job.by);
+        let officer = Some(&job.by).filter(|_| job.kind == JobKind::Release);
         let changes = versions.into_iter().map(|at| {
-            let (caller, asked) = (&caller, &asked);
+            let (caller, behalf) = (&caller, OnBehalf { officer, says: &asked });
             async move {
                 let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(false) };
-                self.hold_version(caller, &bucket, name, &at, on, asked).await
+                self.hold_version(caller, &bucket, name, &at, on, behalf).await
             }
         });
         let mut changes = futures_util::stream::iter(changes).buffer_unordered(HOLDING);
@@ -167,6 +167,6 @@ impl Store {
         }
         let event = Event::new(&Caller::system("matters"), Action::Matter).detail(done);
         let answer = self.write_matter(name, row, transaction, Some(event), lock).await?;
-        self.compensated(NoteSubject::Matter(name.into()), answer).await
+        self.compensated(answer).await
     }
 }

@@ -114,7 +114,9 @@ impl Store {
             let (_, key, number) = keys::split(record_key)?;
             let upload = Upload { number, row: decode(UPLOADS, record_key, raw)?, raw: raw.clone() };
             let due = |rule: &&LifecycleRule| rule.aborts(&key, upload.row.initiated).is_some_and(|end| end <= now);
-            if let Some(rule) = rules(bucket).find(due) {
+            if has_age(bucket, upload.row.initiated)
+                && let Some(rule) = rules(bucket).find(due)
+            {
                 let done = self.abort_aged(bucket, &key, &upload, rule).await;
                 note(report, &key, done)?;
             }
@@ -149,7 +151,7 @@ impl Store {
         // A delete marker above a version removes nothing. Every other end is refused at the removal too, at the price
         // of the key's lock.
         let only_gets_marker = above.is_none() && !row.marker && bucket.row.versioning == Versioning::Enabled;
-        if is_protected && !only_gets_marker {
+        if is_protected && !only_gets_marker || !has_age(bucket, above.map_or(row.modified, |above| above.stored)) {
             return Ok(None);
         }
         let is_due = |end: Option<Timestamp>| end.is_some_and(|end| end <= now);
@@ -175,8 +177,8 @@ impl Store {
 
     /// Ends a version, unless it changed since it was seen. Says whether it did.
     async fn end_version(self: &Arc<Store>, bucket: &Arc<Bucket>, key: &str, rule: &str, ended: Ended) -> Result<bool> {
-        // A pause that was acknowledged meanwhile holds for the rest of the page.
-        if self.is_expiration_paused() {
+        // A pause that was acknowledged meanwhile holds for the rest of the page, and so does a freeze.
+        if self.is_expiration_held() {
             return Ok(false);
         }
         let caller = Caller::system("lifecycle");
@@ -226,6 +228,9 @@ impl Store {
         upload: &Upload,
         rule: &LifecycleRule,
     ) -> Result<bool> {
+        if self.is_expiration_held() {
+            return Ok(false);
+        }
         let caller = Caller::system("lifecycle");
         let lock = self.lock(bucket.number, key).await?;
         let there = self.snapshot()?.get(UPLOADS, &keys::upload(bucket.number, key, upload.number))?;
@@ -236,6 +241,12 @@ impl Store {
         self.remove_upload(&caller, bucket, key, upload, &said, lock).await?;
         Ok(true)
     }
+}
+
+/// Whether an age can count from this moment. Earlier versions of Stele stored by the system clock alone: one that was
+/// years behind made a version older than its bucket, and its age is not known.
+fn has_age(bucket: &Bucket, from: Timestamp) -> bool {
+    from >= bucket.row.created
 }
 
 /// Whether at least so many noncurrent versions of the key are newer than this one.

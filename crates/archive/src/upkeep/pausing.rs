@@ -97,6 +97,12 @@ impl Store {
         }
     }
 
+    /// Whether a pause, or a freeze of the clock, holds for the next version of a page that is under way.
+    pub(crate) fn is_expiration_held(&self) -> bool {
+        self.compliance_now();
+        self.is_expiration_paused() || self.frozen().is_some()
+    }
+
     pub(crate) fn is_expiration_paused(&self) -> bool {
         self.identity().look(|identity| identity.expiration.as_ref().is_some_and(|row| row.paused.is_some()))
     }

@@ -5,7 +5,7 @@
 //! place stays as it is. An emptied segment is freed when no reader can be in it; readers at a client's pace delay
 //! that by at most ten minutes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -155,7 +155,7 @@ impl Store {
         self.appender().append(record, true).await?.await
     }
 
-    fn note_of(&self, header: &RecordHeader, payload: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn note_of(&self, header: &RecordHeader, payload: &[u8]) -> Option<Vec<u8>> {
         let sealed = payload.get(payload.len() - header.note as usize..)?;
         let bound = header.sequence.to_be_bytes();
         match header.scope {
@@ -345,7 +345,12 @@ impl Store {
     async fn keep_bucket(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
         let lock = self.lock(0, "").await?;
         let number = u32::try_from(header.object).unwrap_or_default();
-        let Some(bucket) = self.buckets().by_number(number) else { return Ok(false) };
+        let Some(bucket) = self.buckets().by_number(number) else {
+            let payload = self.payload(here, header).await?;
+            let note = self.note_of(header, &payload);
+            let row = note.and_then(|note| decode::<BucketRow>(BUCKETS, &[], &note).ok());
+            return self.keep_withdrawn(header, &payload, row.is_some_and(|row| row.is_withdrawn())).await;
+        };
         if (bucket.row.note.segment, bucket.row.note.at) != (here.segment, here.at) {
             return Ok(false);
         }
@@ -367,15 +372,26 @@ impl Store {
         Ok(true)
     }
 
+    /// A note of a thing that the catalog does not have. If it takes the creation back, the creation's note may still lie
+    /// in another segment, so this one stays.
+    async fn keep_withdrawn(&self, header: &RecordHeader, payload: &Buffer, withdrawn: bool) -> Result<bool> {
+        if withdrawn {
+            self.appender().append(Record::note(header.clone(), payload), true).await?.await?;
+        }
+        Ok(withdrawn)
+    }
+
     async fn keep_access_key(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
         let payload = self.payload(here, header).await?;
         let note = self
             .note_of(header, &payload)
             .ok_or_else(|| ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"))?;
-        let AccessKeyNote { id, .. } = decode(ACCESS_KEYS, &[], &note)?;
+        let AccessKeyNote { id, row } = decode(ACCESS_KEYS, &[], &note)?;
         let _lock = self.lock(0, &id).await?;
         let snapshot = self.snapshot()?;
-        let Some(raw) = snapshot.get(ACCESS_KEYS, id.as_bytes())? else { return Ok(false) };
+        let Some(raw) = snapshot.get(ACCESS_KEYS, id.as_bytes())? else {
+            return self.keep_withdrawn(header, &payload, row.is_withdrawn()).await;
+        };
         let mut row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;
         if (row.note.segment, row.note.at) != (here.segment, here.at) {
             return Ok(false);
@@ -393,9 +409,11 @@ impl Store {
         let note = self
             .note_of(header, &payload)
             .ok_or_else(|| ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"))?;
-        let MatterNote { name, .. } = decode(MATTERS, &[], &note)?;
+        let MatterNote { name, row } = decode(MATTERS, &[], &note)?;
         let _lock = self.lock_matter(&name).await?;
-        let Some(raw) = self.snapshot()?.get(MATTERS, name.as_bytes())? else { return Ok(false) };
+        let Some(raw) = self.snapshot()?.get(MATTERS, name.as_bytes())? else {
+            return self.keep_withdrawn(header, &payload, row.is_withdrawn()).await;
+        };
         let mut row: MatterRow = decode(MATTERS, name.as_bytes(), &raw)?;
         if (row.note.segment, row.note.at) != (here.segment, here.at) {
             return Ok(false);
@@ -413,9 +431,11 @@ impl Store {
         let note = self
             .note_of(header, &payload)
             .ok_or_else(|| ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"))?;
-        let ClassNote { name, .. } = decode(CLASSES, &[], &note)?;
+        let ClassNote { name, row } = decode(CLASSES, &[], &note)?;
         let _lock = self.lock_class(&name).await?;
-        let Some(raw) = self.snapshot()?.get(CLASSES, name.as_bytes())? else { return Ok(false) };
+        let Some(raw) = self.snapshot()?.get(CLASSES, name.as_bytes())? else {
+            return self.keep_withdrawn(header, &payload, row.is_withdrawn()).await;
+        };
         let mut row: ClassRow = decode(CLASSES, name.as_bytes(), &raw)?;
         if (row.note.segment, row.note.at) != (here.segment, here.at) {
             return Ok(false);
@@ -433,13 +453,25 @@ impl Store {
         Ok(self.live_by_segment()?.contains_key(&segment))
     }
 
+    /// Whether the catalog refers to a place in the segment at which none of these records begins. Slow, as above.
+    pub(crate) fn refers_beside(&self, segment: u32, records: &BTreeSet<u32>) -> Result<bool> {
+        let mut beside = false;
+        self.each_reference(|place| beside |= place.segment == segment && !records.contains(&place.at))?;
+        Ok(beside)
+    }
+
     /// Bytes in each segment to which the catalog refers. Walks the whole catalog.
     pub(crate) fn live_by_segment(&self) -> Result<BTreeMap<u32, u64>> {
-        let live = std::cell::RefCell::new(BTreeMap::new());
+        let mut live = BTreeMap::new();
+        self.each_reference(|place| *live.entry(place.segment).or_insert(0) += u64::from(place.length))?;
+        Ok(live)
+    }
+
+    /// Every place on the data volume to which the catalog refers.
+    fn each_reference(&self, each: impl FnMut(&Place)) -> Result<()> {
+        let each = std::cell::RefCell::new(each);
         let add = |note: &Place, extents: &[Extent]| {
-            for place in places(note, extents) {
-                *live.borrow_mut().entry(place.segment).or_insert(0) += u64::from(place.length);
-            }
+            places(note, extents).iter().for_each(|place| (each.borrow_mut())(place))
         };
         scan(self.catalog(), VERSIONS, |key, value| {
             let row: VersionRow = decode(VERSIONS, key, value)?;
@@ -479,7 +511,7 @@ impl Store {
             add(&row.note, &[]);
             Ok(())
         })?;
-        Ok(live.into_inner())
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Scrub cannot open content under a customer's key. There it verifies only the records' checksums.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -144,7 +144,9 @@ impl Archive {
         let start = store.segments().start(number);
         let mut walk = Walk::new(store.volume().clone(), start, store.segments().size, row.incarnation);
         let (mut bad, mut first) = (0, None);
+        let mut records = BTreeSet::new();
         while let Some((at, header)) = walk.next().await? {
+            records.insert(at);
             let payload = walk.payload(at, &header).await?;
             report.records += 1;
             report.record_bytes += u64::from(header.length());
@@ -163,8 +165,10 @@ impl Archive {
             let bytes = stele_ground::Bytes(u64::from(BLOCK) * walk.unreadable.len() as u64);
             what.push(format!("{bytes} in {} ranges cannot be read, the first at byte {at}", ranges.len()));
         }
-        // The walk does not find a record with a damaged header. The catalog shows whether there is one.
-        if what.is_empty() && walk.doubtful && store.upkeep().is_unmovable(number) && store.refers_to(number)? {
+        // The walk does not find a record with a damaged header. The catalog shows whether there is one. Other doubtful
+        // bytes are what a power cut left of a write.
+        let unmovable = store.upkeep().is_unmovable(number);
+        if what.is_empty() && walk.doubtful && unmovable && store.refers_beside(number, &records)? {
             what.push("a part of it is no record".to_owned());
         }
         if !what.is_empty() {

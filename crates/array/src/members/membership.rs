@@ -94,6 +94,7 @@ impl Engine {
             }
         });
         self.membership.note_change();
+        self.verify_lost();
         self.log.replenish().await
     }
 

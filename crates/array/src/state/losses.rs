@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use stele_ground::VolumeId;
+use stele_ground::{Duration, VolumeId};
 
 use crate::model::place::{RowId, SlotId, StripeKey};
 
@@ -12,6 +12,9 @@ pub struct Losses {
     /// Listed as lost, and not told of yet.
     news: RefCell<BTreeMap<VolumeId, BTreeSet<u64>>>,
     telling: Cell<bool>,
+    /// Looks at the listed stripes so far, while more are to come; and whether stripes were listed since they began.
+    looks: Cell<Option<usize>>,
+    listed_since: Cell<bool>,
     /// Stripes that too many drives are away of, as of the last look.
     unreadable: RefCell<BTreeMap<SlotId, StripeKey>>,
     /// That look is over, and no drive came or went since it began.
@@ -25,6 +28,25 @@ impl Losses {
     pub fn note(&self, volume: VolumeId, stripe: u64) -> bool {
         self.news.borrow_mut().entry(volume).or_default().insert(stripe);
         !self.telling.replace(true)
+    }
+
+    /// Listed stripes are to be looked at again. True where that has to be begun.
+    pub fn begin_looks(&self) -> bool {
+        let is_under_way = self.looks.get().is_some();
+        self.listed_since.set(is_under_way);
+        self.looks.set(self.looks.get().or(Some(0)));
+        !is_under_way
+    }
+
+    /// How long to wait for the next look. None: it was the last.
+    pub fn next_look(&self, waits: &[Duration]) -> Option<Duration> {
+        let mut next = self.looks.get()?;
+        if next == waits.len() && self.listed_since.take() {
+            next = 0;
+        }
+        let wait = waits.get(next).copied();
+        self.looks.set(wait.map(|_| next + 1));
+        wait
     }
 
     /// What no alarm has told yet.

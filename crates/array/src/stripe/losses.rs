@@ -23,6 +23,15 @@ use crate::volumes::Volume;
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// From one alarm to the next.
 const TELL_EVERY: Duration = Duration::from_secs(60);
+/// From one look at the stripes that are listed as lost to the next. Errors of drives that are pulled, and soon given
+/// back, look like damage; what is whole then leaves the list. Later than that it leaves it in a scrub.
+const LOOKS: [Duration; 5] = [
+    Duration::from_secs(15),
+    Duration::from_secs(30),
+    Duration::from_secs(60),
+    Duration::from_secs(180),
+    Duration::from_secs(600),
+];
 
 /// Runs of stripes that follow each other, as offset and length in bytes.
 pub fn ranges(stripes: impl IntoIterator<Item = u64>, length: u64) -> Vec<(u64, u64)> {
@@ -40,6 +49,7 @@ pub fn ranges(stripes: impl IntoIterator<Item = u64>, length: u64) -> Vec<(u64, 
 impl Engine {
     /// The stripe was listed as lost just now.
     pub fn note_lost(&self, volume: &Volume, stripe: u64) {
+        self.look_at_lost_again();
         if !self.losses_seen.note(volume.id, stripe) {
             return;
         }
@@ -51,6 +61,26 @@ impl Engine {
             }
             engine.losses_seen.stop_telling();
         });
+    }
+
+    /// Has the listed stripes verified again a few times.
+    pub fn look_at_lost_again(&self) {
+        if !self.losses_seen.begin_looks() {
+            return;
+        }
+        let Some(engine) = self.weak.upgrade() else { return };
+        self.io.spawn(async move {
+            while let Some(wait) = engine.losses_seen.next_look(&LOOKS) {
+                engine.io.sleep(wait).await;
+                engine.verify_lost();
+            }
+        });
+    }
+
+    /// Asks for all listed stripes to be verified: what is whole leaves the list.
+    pub fn verify_lost(&self) {
+        let listed: Vec<StripeKey> = self.look(|core| core.lost.stripes().collect());
+        listed.into_iter().for_each(|key| self.ask_repair(key));
     }
 
     /// False where there was nothing to tell.
@@ -86,6 +116,9 @@ impl Engine {
 
     /// Runs for the pool's life: knows which stripes cannot be read while drives are away.
     pub async fn losses_flow(self: Rc<Self>) {
+        if self.look(|core| core.lost.stripes().next().is_some()) {
+            self.look_at_lost_again();
+        }
         loop {
             let changed = self.membership.changed();
             self.losses_seen.begin_look();

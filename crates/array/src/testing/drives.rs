@@ -25,6 +25,8 @@ pub struct TestDrive {
     /// Answers writes of data with errors, and every second read of it.
     pub fails_writes: bool,
     pub fails_reads: bool,
+    /// Its connector is loose: every read of data fails.
+    pub is_loose: bool,
     /// Answers writes to these places with errors.
     pub fails_at: std::ops::Range<u64>,
     reads: u64,
@@ -331,6 +333,9 @@ impl TestDrive {
             if self.reads.is_multiple_of(2) {
                 return Err(MediaError::new(MediaFault::Damaged, "the drive cannot read this"));
             }
+        }
+        if self.is_loose && matches!(op, Op::Read { at, .. } if *at >= 12 << 20) {
+            return Err(MediaError::new(MediaFault::Damaged, "the drive does not answer"));
         }
         match op {
             Op::Read { at, buffer } => get(&self.current, *at, buffer),

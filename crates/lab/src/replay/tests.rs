@@ -90,10 +90,26 @@ fn accesses_that_are_no_whole_blocks_are_refused_or_made_longer() {
     assert_eq!(place(1 << 20, 512).0, None, "beyond the end");
 }
 
-fn trace_file(name: &str, text: &str) -> PathBuf {
+/// A file with a trace, for as long as a test needs it.
+struct TraceFile(PathBuf);
+
+impl std::ops::Deref for TraceFile {
+    type Target = std::path::Path;
+    fn deref(&self) -> &std::path::Path {
+        &self.0
+    }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn trace_file(name: &str, text: &str) -> TraceFile {
     let path = std::env::temp_dir().join(format!("stele-replay-{}-{name}", std::process::id()));
     std::fs::write(&path, text).unwrap();
-    path
+    TraceFile(path)
 }
 
 fn replayed(path: &std::path::Path, more: &str) -> Result<crate::record::CellRecord, LabError> {
@@ -129,7 +145,6 @@ fn a_trace_is_carried_out_whole_by_its_own_clock_or_faster() {
     assert!(beyond.contains("--map wrap"), "{beyond}");
     let cell = replayed(&trace_file("beyond", "0,5000,512,r,0\n"), "map = 'wrap'").unwrap();
     assert_eq!(cell.runs[0].replay.as_ref().unwrap().moved, 1);
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

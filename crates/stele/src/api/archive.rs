@@ -204,9 +204,11 @@ impl BucketSet {
             return Err(Failure::usage(format!("bucket '{}' has no Object Lock, which a retention needs", now.name))
                 .next("add --lock, which is for good"));
         }
-        if self.lock || default.is_some() {
-            let kept = now.object_lock.and_then(|lock| lock.default);
-            changes.push(BucketChange::ObjectLock(ObjectLock { default: default.unwrap_or(kept) }));
+        match default {
+            Some(default) => changes.push(BucketChange::ObjectLock(ObjectLock { default })),
+            // Another officer may set a default meanwhile: it stays.
+            None if self.lock => changes.push(BucketChange::Lock),
+            None => {}
         }
         if let Some(word) = &self.protection {
             changes.push(BucketChange::Protection(named(&PROTECTIONS, "a protection level", word)?));
@@ -402,3 +404,6 @@ impl Call for Verify {
         Ok(VerifyView { cursor: self.cursor, report })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -123,8 +123,8 @@ Examples:
   stele key set STELEK7Q2M4XJ9TB3HWD --expires 12h
 
 A key that has expired stays so: make another key. A retention officer's key gets no later end, since a new officer
-takes another officer's approval. Ends count by the later of the system clock and the compliance clock, so a system
-clock that is set back revives no key.")]
+takes another officer's approval. Ends count by the later of the system clock and the compliance clock: a
+system clock that is set back behind a moment at which the store was open revives no key.")]
 pub struct Set {
     pub id: String,
     /// The key is void from then on: a date or moment in UTC, a duration from now on (30m, 12h, 90d, 8w, 1y), or

@@ -64,6 +64,10 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
                 report.unclaimed_keys
             );
         }
+        if let Some(why) = &report.frozen {
+            println!("Expiration is frozen: {}.", Shown(why));
+            println!("Check the system clock, start the server, and accept the alarm: `stele clock accept`.");
+        }
         for finding in &report.findings {
             println!("  {}", Shown(finding));
         }

@@ -7,7 +7,6 @@ use stele_catalog::{Snapshot, Transaction};
 
 use super::PART_SIZE_MIN;
 use crate::audit::Event;
-use crate::changes::compensation::Noting;
 use crate::model::action::Action;
 use crate::model::bucket::check_key;
 use crate::model::checksum::{Algorithm, Checksum, ChecksumKind, composite, composite_blake3, composite_etag, joined};
@@ -155,8 +154,9 @@ impl Archive {
             alongside: placement.as_ref().map(|placement| Arc::clone(&placement.alongside)),
         };
         let upload = VersionRef { bucket: bucket.number, key: request.key.clone(), number: upload.number };
-        let noting = Noting::new(store, NoteSubject::Upload(upload));
-        noting.ended(install.plain(store, row, Some(&layout), lease, transaction).await).await
+        let mut noting = store.compensations().begin(NoteSubject::Upload(upload))?;
+        noting.placed();
+        store.noted(noting, install.plain(store, row, Some(&layout), lease, transaction).await).await
     }
 }
 
@@ -200,7 +200,7 @@ impl Assembled {
             marker: false,
             size: self.size,
             etag: composite_etag(parts.iter().map(|(_, row)| &row.md5)),
-            modified: store.wall(),
+            modified: store.later_now(),
             owner: upload.row.owner.clone(),
             slot: upload.row.slot,
             metadata: upload.row.metadata.clone(),

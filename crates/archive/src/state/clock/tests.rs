@@ -33,7 +33,14 @@ fn it_follows_real_time_and_freezes_on_jumps() {
 
 #[test]
 fn time_spent_closed_is_made_up_slowly_or_by_agreement() {
-    let row = ClockRow { shown: Timestamp(START), wall: Timestamp(START), frozen: None, seen: None, closed: None };
+    let row = ClockRow {
+        shown: Timestamp(START),
+        wall: Timestamp(START),
+        frozen: None,
+        seen: None,
+        closed: None,
+        more: None,
+    };
     let mut clock = ComplianceClock::resume(&row, at(0, START + HOUR));
     assert_eq!((clock.shown().0, clock.frozen()), (START, None));
     clock.advance(at(52 * HOUR, START + 53 * HOUR));
@@ -43,9 +50,13 @@ fn time_spent_closed_is_made_up_slowly_or_by_agreement() {
 
     let mut clock = ComplianceClock::resume(&row, at(0, START + 400 * 24 * HOUR));
     assert!(clock.frozen().is_some() && clock.take_alarm().is_some());
-    clock.accept();
-    assert_eq!((clock.shown().0, clock.frozen()), (START, None));
+    let reason = clock.frozen().unwrap();
+    clock.accept("another alarm");
+    assert!(clock.frozen().is_some());
     clock.credit(clock.creditable());
+    assert!(clock.frozen().is_some());
+    clock.accept(&reason);
+    assert_eq!(clock.frozen(), None);
     assert_eq!(clock.shown().0, START + 400 * 24 * HOUR);
 
     let clock = ComplianceClock::resume(&row, at(0, START - HOUR));
@@ -159,4 +170,29 @@ fn what_the_slew_has_made_up_is_not_credited_again() {
     assert_eq!(clock.shown().0, START + 54 * HOUR, "made up");
     clock.advance(at(53 * HOUR, START + 900 * DAYS));
     assert_eq!(creditable(&clock), 0);
+}
+
+/// Also far behind the reasons that are kept, an alarm changes what an officer accepts.
+#[test]
+fn every_alarm_changes_what_is_accepted() {
+    let mut clock = ComplianceClock::start(at(0, START));
+    let mut seen = Vec::new();
+    for n in 1..=60 {
+        clock.advance(at(n * 1000, START + n * DAYS));
+        let reason = clock.frozen().unwrap();
+        assert!(!seen.contains(&reason), "alarm {n}: {reason}");
+        assert!(reason.len() < 2 * REASONS_MAX, "alarm {n}: {} bytes", reason.len());
+        // Also over an opening.
+        let row = clock.row();
+        clock = ComplianceClock::resume(&row, at(n * 1000, START + n * DAYS));
+        assert_eq!(clock.frozen().as_ref(), Some(&reason), "alarm {n}");
+        seen.push(reason);
+    }
+    assert!(seen.last().unwrap().ends_with(" more, in the audit log"), "{:?}", seen.last());
+    clock.accept(&seen[58]);
+    assert!(clock.frozen().is_some());
+    clock.accept(&seen[59]);
+    assert_eq!(clock.frozen(), None);
+    clock.advance(at(61_000, START + 90 * DAYS));
+    assert!(!clock.frozen().unwrap().contains("more"));
 }

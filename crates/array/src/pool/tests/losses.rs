@@ -145,6 +145,35 @@ fn a_drive_that_returns_while_others_keep_what_it_needs_does_not_spin() {
 }
 
 #[test]
+fn what_seemed_lost_while_drives_were_pulled_is_so_no_more_soon_after() {
+    let (mut fixture, volume) = made(12, 1);
+    let stripe = 128 << 10;
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened, with nothing in the cache");
+    let drives: Vec<usize> = {
+        let engine = &fixture.pool.serving().expect("it is open").engine;
+        let layout = engine.layout.read();
+        let mut rows = layout.rows().filter(|row| row.class.code.width() == 10);
+        let row = rows.find(|row| engine.look(|core| core.space.used(row.id)) > 0).expect("a row with data");
+        row.members.iter().take(3).map(|member| usize::from(member.cell.drive.0)).collect()
+    };
+    let errors = |fixture: &mut Fixture, fail: bool| {
+        drives.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = fail);
+    };
+    // Connectors that come loose, and sit again before the pool lets the drives go.
+    errors(&mut fixture, true);
+    let mut stripes = (0..SIZE).step_by(stripe);
+    assert!(stripes.any(|at| fixture.read(volume, at, stripe).is_err()), "one stripe at least is in that row");
+    fixture.pass(Duration::from_secs(2));
+    errors(&mut fixture, false);
+    assert_eq!((fixture.status().lost_stripes, fixture.status().unreadable_stripes), (1, 1));
+    fixture.pass(Duration::from_secs(120));
+    let status = fixture.status();
+    assert_eq!((status.lost_stripes, status.unreadable_stripes), (0, 0));
+    assert_eq!(unreadable(&mut fixture, volume, stripe), 0);
+}
+
+#[test]
 fn three_drives_with_errors_leave_the_pool_in_peace_under_writes() {
     let (mut fixture, volume) = made(12, 3);
     for drive in [1, 4, 7] {

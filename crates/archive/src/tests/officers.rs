@@ -1,0 +1,144 @@
+//! What a retention officer began ends with the officer's key, its rights and its time.
+
+use std::sync::Arc;
+
+use stele_catalog::{Direction, KeyRange, MemoryCatalog};
+
+use super::*;
+use crate::model::time::DAY;
+use crate::record::MATTER_HOLDS;
+use crate::testing::{Gate, MIB, officer};
+
+const VERSIONS: usize = 60;
+const ALL: usize = 1_000_000;
+
+async fn store(world: &World) -> Archive {
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "records", NewBucket::default()).await.unwrap();
+    archive.open_matter(&admin(), "smith", "Smith v. Jones").await.unwrap();
+    for n in 0..VERSIONS {
+        put(&archive, "records", &format!("record {n}"), b"record").await.unwrap();
+    }
+    archive.hold_selected(&admin(), "smith", everything(), true).await.unwrap();
+    while archive.step().await.unwrap().more {}
+    assert_eq!(held(world), VERSIONS);
+    archive
+}
+
+fn everything() -> Selection {
+    Selection { bucket: "records".into(), ..Selection::default() }
+}
+
+fn held(world: &World) -> usize {
+    let snapshot = world.catalog.snapshot().unwrap();
+    snapshot.range(MATTER_HOLDS, &KeyRange::all(), 10_000, Direction::Forward).unwrap().len()
+}
+
+/// A new officer's key, and its caller.
+async fn anna(archive: &Archive) -> (String, Caller) {
+    let life = KeyLife::For(DAY);
+    let id = archive.create_expiring_access_key(&admin(), "anna", Rights::officer(), life).await.unwrap().id;
+    let caller = archive.officer_credentials(&id).await.unwrap().caller.at(1);
+    (id, caller)
+}
+
+/// What ends an officer.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Revoked,
+    Narrowed,
+    Expired,
+}
+
+async fn end(world: &World, archive: &Archive, id: &str, end: End) {
+    match end {
+        End::Revoked => archive.revoke_access_key(&admin(), id).await.unwrap(),
+        End::Narrowed => drop(archive.narrow_access_key(&admin(), id, Rights::default()).await.unwrap()),
+        End::Expired => world.stage.pass(2 * DAY),
+    }
+}
+
+#[tokio::test]
+async fn a_release_ends_with_the_officer_who_asked() {
+    for how in [End::Revoked, End::Narrowed, End::Expired] {
+        let world = World::new(1);
+        let archive = store(&world).await;
+        let (id, caller) = anna(&archive).await;
+        archive.hold_selected(&caller, "smith", everything(), false).await.unwrap();
+        end(&world, &archive, &id, how).await;
+        while archive.step().await.unwrap().more {}
+        assert_eq!(held(&world), VERSIONS, "{how:?}");
+        let job = archive.matter(&admin(), "smith").await.unwrap().job.unwrap();
+        assert!(job.ended.is_some() && job.failure.is_some(), "{how:?}: {job:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_release_does_not_begin_anew_after_a_rebuild() {
+    for how in [End::Revoked, End::Narrowed, End::Expired] {
+        let world = World::new(2);
+        let archive = store(&world).await;
+        let (id, caller) = anna(&archive).await;
+        archive.hold_selected(&caller, "smith", everything(), false).await.unwrap();
+        end(&world, &archive, &id, how).await;
+        archive.close().await.unwrap();
+        drop(archive);
+        let world = World { catalog: Arc::new(MemoryCatalog::new()), ..world };
+        let (archive, _) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
+        while archive.step().await.unwrap().more {}
+        assert_eq!(held(&world), VERSIONS, "{how:?}");
+        assert!(archive.credentials(&id).await.is_err() || matches!(how, End::Narrowed));
+    }
+}
+
+/// The page of a release, or a list, is under way while the officer's key ends: no release commits behind that.
+#[test]
+fn no_release_commits_behind_the_end_of_the_officer() {
+    for (how, action) in [(End::Revoked, "RevokeAccessKey"), (End::Narrowed, "NarrowAccessKey")] {
+        for listed in [false, true] {
+            let (world, gate): (World, Gate) = World::gated(7, 64 * MIB, MIB);
+            gate.close();
+            let archive = gate.drive(store(&world), ALL).unwrap();
+            let (id, caller) = gate.drive(anna(&archive), ALL).unwrap();
+            let releases = async {
+                if listed {
+                    let name = |n| VersionName { bucket: "records".into(), key: format!("record {n}"), version: None };
+                    drop(archive.hold_listed(&caller, "smith", (0..VERSIONS).map(name).collect(), false).await);
+                } else {
+                    archive.hold_selected(&caller, "smith", everything(), false).await.unwrap();
+                    while archive.step().await.unwrap().more {}
+                }
+            };
+            let ends = async {
+                while held(&world) == VERSIONS {
+                    tokio::task::yield_now().await;
+                }
+                end(&world, &archive, &id, how).await;
+            };
+            gate.drive(async { tokio::join!(releases, ends) }, ALL).unwrap();
+            let log = gate.drive(archive.audit_records(&admin(), 1, 10_000), ALL).unwrap().unwrap();
+            let at = log.iter().position(|record| record.action == action).unwrap();
+            let released = |record: &&AuditRecord| {
+                record.action == "Matter"
+                    && record.version.is_some()
+                    && record.refused.is_none()
+                    && record.detail.as_ref().is_some_and(|detail| detail.contains("`smith` off"))
+            };
+            assert!(log[..at].iter().filter(released).count() > 0, "some were released before");
+            assert_eq!(log[at..].iter().filter(released).count(), 0, "{how:?}, listed: {listed}");
+            assert!(held(&world) > 0);
+        }
+    }
+}
+
+/// A local administrator and an officer that the store has no row of go on.
+#[tokio::test]
+async fn a_release_of_a_valid_officer_goes_on() {
+    for caller in [admin(), officer("ben", 2)] {
+        let world = World::new(3);
+        let archive = store(&world).await;
+        archive.hold_selected(&caller, "smith", everything(), false).await.unwrap();
+        while archive.step().await.unwrap().more {}
+        assert_eq!(held(&world), 0);
+    }
+}

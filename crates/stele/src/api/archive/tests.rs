@@ -1,0 +1,36 @@
+use stele_archive::{Bindings, Tags, Timestamp};
+
+use super::*;
+
+fn bucket(default: Option<DefaultRetention>) -> BucketInfo {
+    BucketInfo {
+        name: "records".into(),
+        created: Timestamp(0),
+        owner: String::new(),
+        region: String::new(),
+        versioning: Versioning::Enabled,
+        object_lock: Some(ObjectLock { default }),
+        protection: Protection::Governance,
+        expiry: ExpiryAction::Keep,
+        quota: Quota::default(),
+        anonymous: AnonymousAccess::None,
+        tags: Tags::new(),
+        classes: Bindings::default(),
+        share: false,
+    }
+}
+
+/// Between the reading of a bucket and its change, another officer may set a default retention.
+#[test]
+fn a_lock_states_no_default_that_it_was_not_told() {
+    let year = DefaultRetention { mode: RetentionMode::Compliance, period: Period::Years(1) };
+    for default in [None, Some(year)] {
+        let set = BucketSet { name: "records".into(), lock: true, ..BucketSet::default() };
+        assert_eq!(set.changes(&bucket(default)).unwrap(), [BucketChange::Lock], "{default:?}");
+        for (text, expected) in [("none", None), ("compliance:1y", Some(year))] {
+            let set = BucketSet { retention: Some(text.into()), ..set.clone() };
+            let change = BucketChange::ObjectLock(ObjectLock { default: expected });
+            assert_eq!(set.changes(&bucket(default)).unwrap(), [change], "{default:?}, {text}");
+        }
+    }
+}
