@@ -18,7 +18,7 @@ use crate::Inode;
 pub struct Limits {
     /// Locks and share reservations in all.
     pub locks_max: usize,
-    /// Of one client.
+    /// Of one client; of all clients of NLM at one address, since they choose their names.
     pub client_max: usize,
     /// On one file: each call looks at all of them.
     pub file_max: usize,
@@ -48,8 +48,20 @@ pub enum LockProtocol {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LockClient {
     pub protocol: LockProtocol,
-    /// The protocol's name of it.
+    /// The protocol's name of it. For NLM the address, a slash, and the name that the client gives itself.
     pub name: Bytes,
+}
+
+impl LockClient {
+    /// The clients that share a limit have the same one.
+    fn host(&self) -> LockClient {
+        let whole = self.name.len();
+        let end = match self.protocol {
+            LockProtocol::Nlm => self.name.iter().position(|byte| *byte == b'/').unwrap_or(whole),
+            LockProtocol::Nfs4 | LockProtocol::Fuse => whole,
+        };
+        LockClient { protocol: self.protocol, name: self.name.slice(..end) }
+    }
 }
 
 /// A process of a client, as the protocol names it.
@@ -87,7 +99,7 @@ impl LockRange {
         (self.last - self.first).wrapping_add(1) * u64::from(self.last != u64::MAX)
     }
 
-    fn overlaps(self, other: LockRange) -> bool {
+    pub fn overlaps(self, other: LockRange) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
@@ -151,7 +163,9 @@ struct OnFile {
 #[derive(Default)]
 struct Table {
     files: BTreeMap<LockedFile, OnFile>,
-    /// How many locks and reservations each client has, and in all.
+    /// How many locks and reservations each client has on each of its files.
+    clients: BTreeMap<LockClient, BTreeMap<LockedFile, usize>>,
+    /// How many the clients have that share a limit, and how many there are in all.
     counts: BTreeMap<LockClient, usize>,
     total: usize,
 }
@@ -240,7 +254,7 @@ impl Locks {
         let next: Vec<Reservation> = others.into_iter().cloned().chain([reservation]).collect();
         self.admit(&table, &client, next.len(), 1, replaced)?;
         table.files.entry(file).or_default().reserved = next;
-        table.recount(&client, 1, replaced);
+        table.recount(&client, file, 1, replaced);
         Ok(())
     }
 
@@ -257,27 +271,37 @@ impl Locks {
         let before = on_file.reserved.len();
         on_file.reserved.retain(|reservation| reservation.owner != *owner);
         let gone = before - on_file.reserved.len();
-        table.recount(&owner.client, 0, gone);
+        table.recount(&owner.client, file, 0, gone);
         table.forget_if_free(file);
     }
 
-    /// Releases everything that the client holds.
-    pub fn release(&self, client: &LockClient) {
+    /// Releases everything that the client holds. Answers how many locks and reservations it looked at.
+    pub fn release(&self, client: &LockClient) -> usize {
+        self.release_all(&BTreeSet::from([client.clone()]))
+    }
+
+    /// The same for many clients. Each file that one of them has something on is looked at once.
+    pub fn release_all(&self, clients: &BTreeSet<LockClient>) -> usize {
         let mut table = self.table();
-        if table.counts.remove(client).is_none() {
-            return;
+        let mut files = BTreeSet::new();
+        for client in clients {
+            let Some(on_files) = table.clients.remove(client) else { continue };
+            table.count(client, 0, on_files.values().sum());
+            files.extend(on_files.into_keys());
         }
-        let mut gone = 0;
-        table.files.retain(|_, on_file| {
-            let before = on_file.held.len() + on_file.reserved.len();
-            on_file.held.retain(|held| held.owner.client != *client);
-            on_file.reserved.retain(|reservation| reservation.owner.client != *client);
-            gone += before - on_file.held.len() - on_file.reserved.len();
-            !on_file.is_free()
-        });
-        table.total -= gone;
+        let mut looked = 0;
+        for file in &files {
+            let Some(on_file) = table.files.get_mut(file) else { continue };
+            looked += on_file.held.len() + on_file.reserved.len();
+            on_file.held.retain(|held| !clients.contains(&held.owner.client));
+            on_file.reserved.retain(|reservation| !clients.contains(&reservation.owner.client));
+            table.forget_if_free(*file);
+        }
         drop(table);
-        self.released.notify_waiters();
+        if !files.is_empty() {
+            self.released.notify_waiters();
+        }
+        looked
     }
 
     /// Forgets the locks of a share that is served no more.
@@ -288,7 +312,7 @@ impl Locks {
             let Some(on_file) = table.files.remove(&file) else { continue };
             let owners = on_file.held.into_iter().map(|held| held.owner);
             for owner in owners.chain(on_file.reserved.into_iter().map(|reservation| reservation.owner)) {
-                table.recount(&owner.client, 0, 1);
+                table.recount(&owner.client, file, 0, 1);
             }
         }
         drop(table);
@@ -297,7 +321,7 @@ impl Locks {
 
     /// All clients that hold something.
     pub fn clients(&self) -> Vec<LockClient> {
-        self.table().counts.keys().cloned().collect()
+        self.table().clients.keys().cloned().collect()
     }
 
     /// Locks and reservations in all.
@@ -322,7 +346,7 @@ impl Locks {
         let before = table.files.get(&file).map_or(0, |on_file| on_file.held.len());
         // Other clients' locks are in both numbers.
         self.admit(table, client, next.len(), next.len(), before)?;
-        table.recount(client, next.len(), before);
+        table.recount(client, file, next.len(), before);
         table.files.entry(file).or_default().held = next;
         table.forget_if_free(file);
         Ok(())
@@ -336,7 +360,7 @@ impl Locks {
         added: usize,
         removed: usize,
     ) -> Result<(), LockError> {
-        let own = table.counts.get(client).copied().unwrap_or_default();
+        let own = table.counts.get(&client.host()).copied().unwrap_or_default();
         let full = on_file > self.limits.file_max
             || own + added > self.limits.client_max + removed
             || table.total + added > self.limits.locks_max + removed;
@@ -352,12 +376,26 @@ impl Locks {
 }
 
 impl Table {
-    fn recount(&mut self, client: &LockClient, added: usize, removed: usize) {
-        self.total = self.total + added - removed;
-        let count = self.counts.entry(client.clone()).or_default();
+    fn recount(&mut self, client: &LockClient, file: LockedFile, added: usize, removed: usize) {
+        self.count(client, added, removed);
+        let files = self.clients.entry(client.clone()).or_default();
+        let count = files.entry(file).or_default();
         *count = *count + added - removed;
         if *count == 0 {
-            self.counts.remove(client);
+            files.remove(&file);
+        }
+        if files.is_empty() {
+            self.clients.remove(client);
+        }
+    }
+
+    fn count(&mut self, client: &LockClient, added: usize, removed: usize) {
+        self.total = self.total + added - removed;
+        let host = client.host();
+        let count = self.counts.entry(host.clone()).or_default();
+        *count = *count + added - removed;
+        if *count == 0 {
+            self.counts.remove(&host);
         }
     }
 
@@ -405,11 +443,13 @@ fn after_lock(held: &[Held], mut new: Held) -> Vec<Held> {
     next
 }
 
-/// Clients of a protocol, without repetition.
 impl Locks {
-    pub fn clients_of(&self, protocol: LockProtocol) -> BTreeSet<Bytes> {
+    /// The clients of a protocol whose names begin so.
+    pub fn clients_of_host(&self, protocol: LockProtocol, prefix: &[u8]) -> Vec<LockClient> {
+        let first = LockClient { protocol, name: Bytes::copy_from_slice(prefix) };
         let table = self.table();
-        table.counts.keys().filter(|client| client.protocol == protocol).map(|client| client.name.clone()).collect()
+        let from = table.clients.range(first..).map(|(client, _)| client);
+        from.take_while(|client| client.protocol == protocol && client.name.starts_with(prefix)).cloned().collect()
     }
 }
 

@@ -3,9 +3,9 @@
 //!
 //! A byte stream comes in ([`serve_connection`]); no socket is opened here. One task serves a connection. It reads as
 //! many calls as have arrived, starts all of them, and sends every answer that is ready with one vectored write.
-//! Content is never copied: a read goes out as the pieces that [`crate::Files::read`] answered, and a write
-//! comes in as slices of the receive buffer. A gateway that keeps such a slice for long copies it, because the
-//! slice keeps its whole receive buffer in memory.
+//! Content is not copied, except where a short piece would keep a long buffer in memory: a read goes out as the
+//! pieces that [`crate::Files::read`] answered, and a write comes in as slices of the receive buffer. A gateway that
+//! keeps such a slice for long copies it, because the slice keeps its whole receive buffer in memory.
 //!
 //! XDR is read and written by [`xdr`]. The crate `nfs3_types` was considered and not used. It copies opaque data out of a
 //! reader into a new vector, allocates what a length on the wire says before the bytes are there, and packs answers
@@ -23,6 +23,7 @@ mod mount;
 mod nlm;
 pub mod notify;
 mod outbox;
+pub mod places;
 pub mod portmap;
 mod procedures;
 pub mod record;

@@ -288,3 +288,31 @@ fn nfs_speaks_tls_where_a_certificate_is_configured() {
     good("python3", &["-c", TLS_CLIENT, &port]);
     server.stop();
 }
+
+#[test]
+fn an_authority_of_clients_keeps_out_clients_without_a_certificate() {
+    let place = Place::new("share-authority");
+    place.pool(5);
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(place.path("nfs.pem"), made.cert.pem()).unwrap();
+    std::fs::write(place.path("nfs.key"), made.signing_key.serialize_pem()).unwrap();
+    let keys = "[nfs]\nlisten = \"127.0.0.1:0\"\nclient_authority = \"nfs.pem\"\n";
+    place.edit_config(|text| text.replace("[nfs]\n", keys));
+    place.listen_anywhere();
+    let said = Server::start(&place, &["serve"]).err().expect("a server without a certificate starts");
+    assert!(said.contains("client_authority needs both"), "{said}");
+    place.edit_config(|text| text.replace("[nfs]\n", "[nfs]\ntls_certificate = \"nfs.pem\"\ntls_key = \"nfs.key\"\n"));
+    let server = place.serve();
+    let port = server.ready["nfs"].as_str().unwrap().rsplit(':').next().unwrap().parse::<u16>().unwrap();
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    // GETATTR in the clear, without credentials and without a handle.
+    let words = [0x8000_0028, 7, 0, 2, 100_003, 3, 1, 0, 0, 0, 0_u32];
+    let call: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    std::io::Write::write_all(&mut stream, &call).unwrap();
+    let mut answer = [0; 24];
+    std::io::Read::read_exact(&mut stream, &mut answer).unwrap();
+    // A reply that is denied for its credentials: they are too weak.
+    let denied: Vec<u8> = [0x8000_0014, 7, 1, 1, 1, 5_u32].iter().flat_map(|word| word.to_be_bytes()).collect();
+    assert_eq!(answer[..], denied[..]);
+    server.stop();
+}

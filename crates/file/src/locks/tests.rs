@@ -214,3 +214,43 @@ async fn a_waiter_goes_on_when_the_lock_is_released() {
     assert_eq!(waiting.await.unwrap(), Ok(()));
     assert_eq!(held(&locks), [(2, 5, 10, true)]);
 }
+
+fn named(name: &str) -> LockOwner {
+    let client = LockClient { protocol: LockProtocol::Nlm, name: Bytes::copy_from_slice(name.as_bytes()) };
+    LockOwner { client, handle: Bytes::new() }
+}
+
+/// Locks of many names of one host, spread over a few files.
+fn crowded(names: u64) -> (Locks, Vec<LockOwner>) {
+    let locks = Locks::default();
+    let owners: Vec<LockOwner> = (0..names).map(|number| named(&format!("host/a.{number}"))).collect();
+    for (number, owner) in (0..).zip(&owners) {
+        let file = LockedFile { inode: Inode(number % 16), ..FILE };
+        locks.lock(file, owner, range(number, 1), true).unwrap();
+    }
+    (locks, owners)
+}
+
+#[test]
+fn releasing_looks_only_at_the_files_of_those_who_go() {
+    let (locks, owners) = crowded(20_000);
+    assert_eq!(locks.release(&owners[5].client), 20_000 / 16);
+    let others: BTreeSet<LockClient> = owners[6..].iter().map(|owner| owner.client.clone()).collect();
+    let looked = locks.release_all(&others);
+    assert!(looked < 20_000, "{looked}");
+    assert_eq!((locks.count(), locks.clients().len()), (5, 5));
+    assert_eq!(locks.clients_of_host(LockProtocol::Nlm, b"host/").len(), 5);
+    assert!(locks.clients_of_host(LockProtocol::Nlm, b"hos/").is_empty());
+}
+
+#[test]
+fn the_names_of_a_host_share_its_limit() {
+    let locks = Locks::new(Limits { client_max: 10, ..Limits::default() });
+    for number in 0..10 {
+        locks.lock(FILE, &named(&format!("host/{number}")), range(number, 1), true).unwrap();
+    }
+    assert_eq!(locks.lock(FILE, &named("host/x"), range(50, 1), true), Err(LockError::Full));
+    locks.lock(FILE, &named("other/x"), range(50, 1), true).unwrap();
+    locks.release(&named("host/3").client);
+    locks.lock(FILE, &named("host/x"), range(60, 1), true).unwrap();
+}

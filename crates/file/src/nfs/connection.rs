@@ -173,7 +173,7 @@ where
             self.take_records(context);
             let mut moved = self.poll_write(context);
             if self.running.is_empty()
-                && self.out.waiting() == 0
+                && self.out.is_done()
                 && let Some(end) = self.end.take()
             {
                 return Poll::Ready(end);
@@ -212,11 +212,7 @@ where
 
     fn start(&mut self, record: Bytes, context: &mut Context<'_>) {
         self.watch.calls += 1;
-        let generation = self.server.generation();
-        if generation != self.generation {
-            self.generation = generation;
-            self.exports = self.server.exports();
-        }
+        self.look_at_exports();
         match dispatch::start(&self.server, &self.exports, self.peer, record) {
             Started::Silent => {}
             Started::Ready(reply) => self.out.push(reply),
@@ -236,8 +232,19 @@ where
         }
     }
 
+    fn look_at_exports(&mut self) {
+        let generation = self.server.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.exports = self.server.exports();
+        }
+    }
+
     /// Says whether something happened.
     fn poll_write(&mut self, context: &mut Context<'_>) -> bool {
+        if self.out.needs_flush() {
+            return self.poll_flush(context);
+        }
         if self.out.waiting() == 0 {
             return false;
         }
@@ -248,6 +255,19 @@ where
                 self.server.counters().bytes_sent.fetch_add(count as u64, Ordering::Relaxed);
                 true
             }
+            Poll::Ready(Err(error)) => {
+                self.out.clear();
+                self.end = Some(End::Failed(error));
+                true
+            }
+        }
+    }
+
+    /// Says whether something happened.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> bool {
+        match self.out.poll_flush(&mut self.stream, context) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(())) => true,
             Poll::Ready(Err(error)) => {
                 self.out.clear();
                 self.end = Some(End::Failed(error));
@@ -293,12 +313,17 @@ where
     }
 
     fn look(&mut self, now: Instant) -> bool {
+        self.look_at_exports();
         let options = &self.server.options;
+        let idle_patience = match self.exports.admits(self.peer.address.ip()) {
+            true => options.idle_patience,
+            false => options.stranger_patience.min(options.idle_patience),
+        };
         let (waits, progress, patience) = match () {
-            () if self.out.waiting() > 0 => (Some(Stuck::Write), self.watch.sent, options.write_patience),
+            () if !self.out.is_done() => (Some(Stuck::Write), self.watch.sent, options.write_patience),
             () if self.end.is_some() || !self.running.is_empty() => (None, 0, Duration::MAX),
             () if self.records.is_partial() => (Some(Stuck::Record), self.watch.calls, options.record_patience),
-            () => (Some(Stuck::Idle), self.watch.calls, options.idle_patience),
+            () => (Some(Stuck::Idle), self.watch.calls, idle_patience),
         };
         if self.watch.seen != (waits, progress) {
             self.watch.seen = (waits, progress);

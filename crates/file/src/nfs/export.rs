@@ -207,6 +207,12 @@ impl<F> Exports<F> {
         removed.is_some()
     }
 
+    /// Whether a client may use any export. While there is none, this says nothing against a client.
+    pub fn admits(&self, client: IpAddr) -> bool {
+        let mut exports = self.iter().peekable();
+        exports.peek().is_none() || exports.any(|export| export.rule(client).is_some())
+    }
+
     pub fn get(&self, share: u32) -> Option<&Arc<Export<F>>> {
         self.by_share.get(&share)
     }

@@ -6,6 +6,8 @@
 //!
 //! During the grace period after a start, only locks are taken that a client had before and claims again.
 
+mod pending;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -21,6 +23,9 @@ use super::procedures::dispatch::Started;
 use super::rpc::{Accepted, Call, Reply};
 use super::server::{Peer, Server};
 use super::xdr::{Malformed, Reader, Writer};
+
+pub use pending::Pending;
+use pending::Subject;
 
 const TEST: u32 = 1;
 const LOCK: u32 = 2;
@@ -107,7 +112,9 @@ pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer
     };
     if procedure == FREE_ALL {
         let Ok(name) = arguments.borrowed(NAME_MAX) else { return garbage() };
-        server.locks.release(&client(host, name));
+        let client = client(host, name);
+        server.pending.cancel_clients(|other| *other == client);
+        server.locks.release(&client);
         return Started::Ready(Reply::of(Reply::success(xid)));
     }
     if !matches!(procedure, TEST | LOCK | CANCEL | UNLOCK | SHARE | UNSHARE | NM_LOCK) {
@@ -118,20 +125,29 @@ pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer
     let Some((export, handle)) = found else { return answered(server, xid, procedure, &wanted, STALE_HANDLE) };
     let Some(rule) = export.rule(host) else { return answered(server, xid, procedure, &wanted, FAILED) };
     let file = LockedFile { share: handle.share, inode: handle.inode };
+    let owner = wanted.owner(host);
+    let range = match procedure {
+        SHARE | UNSHARE => Some(LockRange::ALL),
+        _ => LockRange::new(wanted.offset, wanted.length),
+    };
+    let Some(range) = range else { return answered(server, xid, procedure, &wanted, TOO_BIG) };
+    let subject = Subject { file, reserves: matches!(procedure, SHARE | UNSHARE), range };
     match procedure {
-        CANCEL => return answered(server, xid, procedure, &wanted, GRANTED),
+        CANCEL => {
+            server.pending.cancel(&owner, subject);
+            return answered(server, xid, procedure, &wanted, GRANTED);
+        }
         UNLOCK => {
-            let status = match LockRange::new(wanted.offset, wanted.length) {
-                None => TOO_BIG,
-                Some(range) => match server.locks.unlock(file, &wanted.owner(host), range) {
-                    Ok(()) => GRANTED,
-                    Err(_) => DENIED_NO_LOCKS,
-                },
+            server.pending.cancel(&owner, subject);
+            let status = match server.locks.unlock(file, &owner, range) {
+                Ok(()) => GRANTED,
+                Err(_) => DENIED_NO_LOCKS,
             };
             return answered(server, xid, procedure, &wanted, status);
         }
         UNSHARE => {
-            server.locks.unreserve(file, &wanted.owner(host));
+            server.pending.cancel(&owner, subject);
+            server.locks.unreserve(file, &owner);
             return answered(server, xid, procedure, &wanted, GRANTED);
         }
         _ => {}
@@ -145,6 +161,7 @@ pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer
     }
     let caller = rule.caller(credentials);
     let (server, export, bytes) = (server.clone(), export.clone(), wanted.name.len() + wanted.owner.len());
+    let waiting = server.pending.enter(owner, subject);
     let future = async move {
         // Locks of silent clients of version 4.1 are in the same table.
         server.expire().await;
@@ -153,7 +170,11 @@ pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer
         let allowed = allowed(&export, &caller, file).await;
         let status = match allowed {
             Err(status) => status,
-            Ok(()) => perform(&server, procedure, file, &wanted, host, &mut out),
+            Ok(()) => {
+                let mut act = || perform(&server, procedure, file, range, &wanted, host, &mut out);
+                // TEST changes nothing.
+                if procedure == TEST { act() } else { waiting.perform(act).unwrap_or(DENIED) }
+            }
         };
         if status != GRANTED {
             server.counters().failed(Program::Lock, procedure);
@@ -169,6 +190,7 @@ fn perform<F: Files>(
     server: &Server<F>,
     procedure: u32,
     file: LockedFile,
+    range: LockRange,
     wanted: &Wanted,
     host: IpAddr,
     out: &mut Vec<u8>,
@@ -184,7 +206,6 @@ fn perform<F: Files>(
             Err(_) => DENIED,
         };
     }
-    let Some(range) = LockRange::new(wanted.offset, wanted.length) else { return TOO_BIG };
     if procedure == TEST {
         let Some(held) = server.locks.test(file, &owner, range, wanted.exclusive) else { return GRANTED };
         let (process, handle) = held.owner.handle.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));

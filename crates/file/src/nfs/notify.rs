@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 
 use crate::Files;
-use crate::locks::LockProtocol;
+use crate::locks::{LockClient, LockProtocol};
 
 use super::counters::Program;
 use super::nlm;
@@ -109,14 +109,13 @@ pub(super) fn answer<F: Files>(server: &Server<F>, peer: Peer, call: Call) -> Re
 
 /// Some hosts give their name with their domain here and without it when they lock.
 fn started_again<F: Files>(server: &Server<F>, host: IpAddr, name: &[u8]) {
-    let short = |name: &[u8]| name.split(|byte| *byte == b'.').next().unwrap_or_default().to_vec();
+    let short = |name: &[u8]| -> Vec<u8> { name.split(|byte| *byte == b'.').next().unwrap_or_default().to_vec() };
     let prefix = nlm::client(host, b"").name;
-    for client in server.locks.clients_of(LockProtocol::Nlm) {
-        let own = client.strip_prefix(&prefix[..]);
-        if let Some(own) = own.filter(|own| short(own) == short(name)) {
-            server.locks.release(&nlm::client(host, own));
-        }
-    }
+    let name = short(name);
+    let is_it = |client: &LockClient| client.name.strip_prefix(&prefix[..]).is_some_and(|own| short(own) == name);
+    server.pending.cancel_clients(is_it);
+    let clients = server.locks.clients_of_host(LockProtocol::Nlm, &prefix);
+    server.locks.release_all(&clients.into_iter().filter(is_it).collect());
 }
 
 #[cfg(test)]

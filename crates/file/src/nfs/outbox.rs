@@ -1,4 +1,7 @@
 //! Answers that wait to be sent, in pieces for vectored writes.
+//!
+//! A stream with TLS takes bytes into its own memory and may not send them before the next write. So a write is followed by a
+//! flush once nothing waits here.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -14,6 +17,9 @@ use super::rpc::Reply;
 const PIECES_MAX: usize = 128;
 /// Heads of answers are gathered in blocks of about this size.
 const BLOCK: usize = 8 << 10;
+/// Content below this length is copied. A piece keeps all of the memory that it was cut from until it is sent, and a client may
+/// ask for many small pieces and take none.
+const COPIED_BELOW: usize = 4 << 10;
 
 enum Piece {
     /// Heads of answers, with room for more.
@@ -36,12 +42,35 @@ pub struct Outbox {
     /// Bytes of the first piece that are sent.
     sent: usize,
     waiting: usize,
+    /// The stream took bytes since the last flush that ended.
+    unflushed: bool,
 }
 
 impl Outbox {
     /// Bytes that are not sent yet.
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// The stream has every byte, and may not have sent all of them.
+    pub fn needs_flush(&self) -> bool {
+        self.waiting == 0 && self.unflushed
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.waiting == 0 && !self.unflushed
+    }
+
+    pub fn poll_flush<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(stream).poll_flush(context);
+        if flushed.is_ready() {
+            self.unflushed = false;
+        }
+        flushed
     }
 
     pub fn push(&mut self, reply: Reply) {
@@ -52,8 +81,19 @@ impl Outbox {
             }
             _ => self.pieces.push_back(Piece::Heads(reply.head)),
         }
-        for content in reply.content.into_iter().filter(|content| !content.is_empty()) {
-            self.pieces.push_back(Piece::Content(content));
+        for content in reply.content {
+            match content.len() {
+                0 => {}
+                length if length < COPIED_BELOW => self.copy(&content),
+                _ => self.pieces.push_back(Piece::Content(content)),
+            }
+        }
+    }
+
+    fn copy(&mut self, content: &[u8]) {
+        match self.pieces.back_mut() {
+            Some(Piece::Heads(heads)) if heads.len() + content.len() <= BLOCK => heads.extend_from_slice(content),
+            _ => self.pieces.push_back(Piece::Heads(content.to_vec())),
         }
     }
 
@@ -82,6 +122,7 @@ impl Outbox {
             Poll::Ready(Ok(written)) => written,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
         };
+        self.unflushed = true;
         self.advance(written);
         Poll::Ready(Ok(written))
     }

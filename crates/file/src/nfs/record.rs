@@ -1,7 +1,8 @@
 //! Record marking (RFC 5531, section 11): cuts the received bytes into records.
 //!
-//! A record of one fragment, which is what clients send, is a slice of the receive buffer. Several fragments are joined in a
-//! copy. The buffer begins small and grows with its use. Buffers whose slices are gone are used again.
+//! A record of one fragment, which is what clients send, is a slice of the receive buffer. It keeps the whole buffer in memory as
+//! long as its call is under way, so a record that is short beside its buffer is copied. Several fragments are joined in a copy
+//! too. The buffer begins small and grows with its use. Buffers whose slices are gone are used again.
 
 use std::collections::VecDeque;
 
@@ -19,6 +20,8 @@ const BUFFER_MIN: usize = 16 << 10;
 const BUFFER_MAX: usize = 512 << 10;
 /// Below this room at the end of a buffer, reading goes on in another one.
 const ROOM_MIN: usize = 4 << 10;
+/// A record keeps at most this many times its own length in memory, or the smallest buffer.
+const KEPT_RATIO: usize = 4;
 /// Used buffers that wait for their slices to go.
 const RETIRED_MAX: usize = 3;
 
@@ -106,7 +109,8 @@ impl Records {
             let fragment = self.buffer.split_to(length);
             let last = mark & LAST_FRAGMENT != 0;
             if last && self.fragments == 0 {
-                return Ok(Some(fragment.freeze()));
+                let short = self.held > BUFFER_MIN && length < self.held / KEPT_RATIO;
+                return Ok(Some(if short { Bytes::copy_from_slice(&fragment) } else { fragment.freeze() }));
             }
             self.fragments += 1;
             if self.fragments > FRAGMENTS_MAX {

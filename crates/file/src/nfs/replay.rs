@@ -5,11 +5,16 @@
 //! whole call. The port counts because simple clients begin every connection with the same xid; the kernel's
 //! clients repeat calls from the port that they had.
 //!
-//! Bounded: [`PEERS_MAX`] addresses with [`ANSWERS_MAX`] answers each. The oldest goes first. An answer is used for
-//! [`AGE_MAX`], after which a client may reuse the number of a call.
+//! A call under way is known as well, however long it takes: its repetition waits for it and is not performed beside it. That
+//! holds for WRITE too, whose answer is not kept. A copy of a WRITE that is performed late would otherwise overwrite what the
+//! client wrote after the other copy was answered.
+//!
+//! Bounded: [`PEERS_MAX`] addresses with [`ANSWERS_MAX`] answers each. The oldest answer of an address goes first, and the
+//! quietest address of the machine that has the most of them. An answer is used for [`AGE_MAX`], after which a client may reuse
+//! the number of a call. Calls under way are bounded by the limits of connections.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +28,9 @@ pub const AGE_MAX: Duration = Duration::from_secs(120);
 
 type Key = [u8; 16];
 
+/// Of a WRITE, whose content the digest leaves out but for its beginning.
+const DIGESTED: usize = 512;
+
 /// None while the call is under way.
 type Answer = watch::Receiver<Option<Bytes>>;
 
@@ -31,9 +39,16 @@ pub struct Replays(Arc<Mutex<Peers>>);
 
 #[derive(Default)]
 struct Peers {
+    under_way: HashMap<(SocketAddr, Key), UnderWay>,
     answers: HashMap<SocketAddr, Answers>,
     /// Rises with every call; says which peer was quiet the longest.
     calls: u64,
+}
+
+struct UnderWay {
+    answer: Answer,
+    /// The whole call, where the key is of a part of it.
+    record: Option<Bytes>,
 }
 
 #[derive(Default)]
@@ -49,66 +64,126 @@ pub enum Repeated {
     No(Ticket),
     /// It is answered, or will be once it is performed.
     Yes(Answer),
+    /// Another call with the same number and beginning is under way: wait for its end, and let the client ask again.
+    Other(Answer),
 }
 
-/// A call under way. Dropped without an answer, it is forgotten.
+/// A call under way. Dropped without an answer, it is forgotten; so is one whose answer is only shared.
 pub struct Ticket {
     replays: Arc<Mutex<Peers>>,
-    peer: SocketAddr,
-    key: Key,
+    place: (SocketAddr, Key),
     answer: watch::Sender<Option<Bytes>>,
+    kept: bool,
 }
 
 impl Replays {
     /// The call as it came, with its xid.
     pub fn begin(&self, peer: SocketAddr, record: &[u8]) -> Repeated {
-        let key: Key = blake3::hash(record).as_bytes().first_chunk().copied().unwrap_or_default();
+        let key = key(&blake3::hash(record));
         let now = Instant::now();
         let mut peers = lock(&self.0);
+        if let Some(under_way) = peers.under_way.get(&(peer, key)) {
+            return Repeated::Yes(under_way.answer.clone());
+        }
         peers.calls += 1;
         let calls = peers.calls;
-        if peers.answers.len() >= PEERS_MAX && !peers.answers.contains_key(&peer) {
-            let quiet = peers.answers.iter().min_by_key(|(_, answers)| answers.used).map(|(peer, _)| *peer);
-            quiet.and_then(|quiet| peers.answers.remove(&quiet));
+        if let Some(answers) = peers.answers.get_mut(&peer) {
+            answers.used = calls;
+            match answers.by_key.get(&key) {
+                Some((at, answer)) if now.duration_since(*at) < AGE_MAX => return Repeated::Yes(answer.clone()),
+                Some(_) => answers.forget(&key),
+                None => {}
+            }
         }
-        let answers = peers.answers.entry(peer).or_default();
+        Repeated::No(self.ticket(&mut peers, (peer, key), None))
+    }
+
+    /// A WRITE, as it came. Only one that is under way is found again.
+    pub fn begin_write(&self, peer: SocketAddr, record: &Bytes) -> Repeated {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&(record.len() as u64).to_be_bytes());
+        hasher.update(record.get(..DIGESTED).unwrap_or(record));
+        let key = key(&hasher.finalize());
+        let mut peers = lock(&self.0);
+        match peers.under_way.get(&(peer, key)) {
+            Some(UnderWay { answer, record: Some(other) }) if other == record => Repeated::Yes(answer.clone()),
+            Some(other) => Repeated::Other(other.answer.clone()),
+            // The request holds these bytes as well, as long as it is under way.
+            None => Repeated::No(self.ticket(&mut peers, (peer, key), Some(record.clone()))),
+        }
+    }
+
+    fn ticket(&self, peers: &mut Peers, place: (SocketAddr, Key), record: Option<Bytes>) -> Ticket {
+        let (sender, answer) = watch::channel(None);
+        peers.under_way.insert(place, UnderWay { answer, record });
+        Ticket { replays: self.0.clone(), place, answer: sender, kept: false }
+    }
+}
+
+fn key(digest: &blake3::Hash) -> Key {
+    digest.as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
+impl Peers {
+    fn keep(&mut self, (peer, key): (SocketAddr, Key), answer: Answer) {
+        if self.answers.len() >= PEERS_MAX && !self.answers.contains_key(&peer) {
+            self.forget_one();
+        }
+        self.calls += 1;
+        let calls = self.calls;
+        let answers = self.answers.entry(peer).or_default();
         answers.used = calls;
-        match answers.by_key.get(&key) {
-            Some((at, answer)) if now.duration_since(*at) < AGE_MAX => return Repeated::Yes(answer.clone()),
-            Some(_) => answers.order.retain(|other| *other != key),
-            None => {}
-        }
         if answers.order.len() >= ANSWERS_MAX {
             answers.order.pop_front().and_then(|oldest| answers.by_key.remove(&oldest));
         }
-        let (sender, receiver) = watch::channel(None);
-        answers.by_key.insert(key, (now, receiver));
+        answers.by_key.insert(key, (Instant::now(), answer));
         answers.order.push_back(key);
-        Repeated::No(Ticket { replays: self.0.clone(), peer, key, answer: sender })
+    }
+
+    /// Forgets the quietest port of the machine that has the most ports, so that no machine drives out the others.
+    fn forget_one(&mut self) {
+        let mut ports: HashMap<IpAddr, usize> = HashMap::new();
+        for peer in self.answers.keys() {
+            *ports.entry(peer.ip()).or_default() += 1;
+        }
+        let most = ports.values().copied().max();
+        let of_most = self.answers.iter().filter(|(peer, _)| ports.get(&peer.ip()).copied() == most);
+        let quiet = of_most.min_by_key(|(_, answers)| answers.used).map(|(peer, _)| *peer);
+        quiet.and_then(|quiet| self.answers.remove(&quiet));
+    }
+}
+
+impl Answers {
+    fn forget(&mut self, key: &Key) {
+        self.by_key.remove(key);
+        self.order.retain(|other| other != key);
     }
 }
 
 impl Ticket {
-    /// The whole record that answers the call.
-    pub fn answered(self, record: &[u8]) {
+    /// The whole record that answers the call; it is kept.
+    pub fn answered(mut self, record: &[u8]) {
         self.answer.send_replace(Some(Bytes::copy_from_slice(record)));
+        let mut peers = lock(&self.replays);
+        if let Some(under_way) = peers.under_way.remove(&self.place) {
+            self.kept = true;
+            peers.keep(self.place, under_way.answer);
+        }
+    }
+
+    /// The whole record that answers the call, for repetitions that wait for it; it is not kept.
+    pub fn shared(self, record: &[u8]) {
+        // One receiver is that of the table.
+        if self.answer.receiver_count() > 1 {
+            self.answer.send_replace(Some(Bytes::copy_from_slice(record)));
+        }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.answer.borrow().is_some() {
-            return;
-        }
-        let mut peers = lock(&self.replays);
-        if let Some(answers) = peers.answers.get_mut(&self.peer) {
-            // A later call may have the key by now.
-            let own =
-                answers.by_key.get(&self.key).is_some_and(|(_, answer)| self.answer.subscribe().same_channel(answer));
-            if own {
-                answers.by_key.remove(&self.key);
-                answers.order.retain(|key| *key != self.key);
-            }
+        if !self.kept {
+            lock(&self.replays).under_way.remove(&self.place);
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::locks::Locks;
 use super::counters::Counters;
 use super::export::{Export, ExportError, Exports};
 use super::handle::HandleKey;
+use super::nlm::Pending;
 use super::notify::Reboots;
 use super::replay::Replays;
 use super::v4::Clients;
@@ -43,6 +44,8 @@ pub struct Options {
     pub write_patience: Duration,
     /// How long a connection may stay without a call.
     pub idle_patience: Duration,
+    /// The same, for an address that no export admits.
+    pub stranger_patience: Duration,
     /// How long after the start only earlier locks are taken, by clients that had them. Zero after a first start.
     pub grace: Duration,
     pub tls: Tls,
@@ -58,6 +61,7 @@ impl Default for Options {
             record_patience: Duration::from_secs(30),
             write_patience: Duration::from_secs(60),
             idle_patience: Duration::from_secs(15 * 60),
+            stranger_patience: Duration::from_secs(30),
             grace: Duration::from_secs(45),
             tls: Tls::Off,
             instance: 0,
@@ -80,6 +84,8 @@ pub struct Server<F> {
     pub(super) locks: Arc<Locks>,
     pub(super) replays: Replays,
     pub(super) reboots: Reboots,
+    /// LOCKs of NLM under way.
+    pub(super) pending: Arc<Pending>,
     pub(super) clients: Clients,
     pub(super) mounts: Mutex<VecDeque<(String, String)>>,
     counters: Counters,
@@ -101,6 +107,7 @@ impl<F> Server<F> {
             locks,
             replays: Replays::default(),
             reboots: Reboots::new(state),
+            pending: Arc::default(),
             mounts: Mutex::default(),
             counters: Counters::default(),
             exports: RwLock::default(),
@@ -115,8 +122,11 @@ impl<F> Server<F> {
 
     /// Says whether there was such a share. Requests under way finish; later ones find their handles stale.
     pub fn remove(&self, share: u32) -> bool {
+        let known = self.change(|exports| exports.remove(share));
+        // After that, no call makes a new open or lock of the share.
         self.clients.forget_share(share);
-        self.change(|exports| exports.remove(share))
+        self.locks.forget_share(share);
+        known
     }
 
     /// Replaces the export of the same share, or adds it.
@@ -152,6 +162,11 @@ impl<F> Server<F> {
 
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// Rises with every change of the exports, also over restarts.
+    pub(super) fn exports_change(&self) -> u64 {
+        u64::from(self.options.instance) << 32 | self.generation() & u64::from(u32::MAX)
     }
 
     pub(super) fn in_grace(&self) -> bool {

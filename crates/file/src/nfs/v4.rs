@@ -40,6 +40,8 @@ pub const OPERATIONS_MAX: u32 = 64;
 pub const RESULTS_MAX: usize = 64 << 10;
 /// Clients that the server knows at once.
 pub const CLIENTS_MAX: usize = 4096;
+/// Of those, clients of one address. At either bound, the oldest client that has made no session goes first.
+pub const CLIENTS_PER_ADDRESS: usize = 512;
 /// Sessions of one client.
 pub const SESSIONS_MAX: usize = 16;
 /// Requests under way in one session.
@@ -50,8 +52,12 @@ pub const KEPT_MAX: u32 = 4 << 10;
 pub const KEPT_MIN: usize = 128;
 /// Bytes that all sessions may keep. A new session gets fewer slots near this bound, and none at it.
 pub const KEPT_TOTAL: usize = 64 << 20;
+/// Of those, bytes of the sessions of one address.
+pub const KEPT_PER_ADDRESS: usize = KEPT_TOTAL / 4;
 /// Opens and lock owners of one client.
 pub const STATES_MAX: usize = 1 << 16;
+/// Opens and lock owners of all clients. A lock owner counts until it is freed, also while it holds no lock.
+pub const STATES_TOTAL: usize = 1 << 18;
 /// The longest name of a client, an open owner or a lock owner (NFS4_OPAQUE_LIMIT).
 pub const OPAQUE_MAX: usize = 1024;
 

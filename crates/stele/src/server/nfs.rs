@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use stele_file::nfs::places::Places;
 use stele_file::nfs::server::Peer;
 use stele_file::nfs::{Ended, Server, portmap, serve_connection};
 use stele_file::share::Share;
@@ -22,7 +23,8 @@ use super::block::pause;
 use crate::failure::Outcome;
 use crate::node::Node;
 
-/// Connections beyond this wait in the listener's backlog.
+/// Connections beyond this wait in the listener's backlog. One address has at most
+/// [`stele_file::nfs::places::CONNECTIONS_PER_ADDRESS`] of them; a further one is closed.
 const CONNECTIONS_MAX: usize = 1024;
 /// Between two rounds of background work of a share that has nothing urgent to do.
 const WORK_EVERY: Duration = Duration::from_millis(200);
@@ -49,17 +51,22 @@ pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Out
 /// Accepts until the task is dropped; connections end with it.
 pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>, tls: Option<TlsAcceptor>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let peers = Arc::new(Places::default());
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, address)) => {
+                let Some(own) = peers.enter(address.ip()) else {
+                    tracing::debug!("{address} has all connections that one address may have");
+                    continue;
+                };
                 let _ = stream.set_nodelay(true);
                 let (server, tls) = (Arc::clone(&server), tls.clone());
                 connections.spawn(async move {
                     serve_stream(stream, address, server, tls).await;
-                    drop(place);
+                    drop((own, place));
                 });
             }
             Err(error) => pause(&error).await,

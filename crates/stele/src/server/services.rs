@@ -267,7 +267,9 @@ impl Services {
         if node.config.smb.listen.is_some() {
             smb::check()?;
         }
-        node.shares.set_tls(match (&tls, node.config.nfs.tls_required) {
+        // Where an authority signs the clients' certificates, a connection in the clear would need none.
+        let required = node.config.nfs.tls_required || node.config.nfs.client_authority.is_some();
+        node.shares.set_tls(match (&tls, required) {
             (None, _) => Tls::Off,
             (Some(_), false) => Tls::Offered,
             (Some(_), true) => Tls::Required,
@@ -298,8 +300,10 @@ impl Services {
                 let authority = config.client_authority.as_ref().map(|authority| self.site.path(authority));
                 nfs::acceptor(&self.site.path(certificate), &self.site.path(key), authority.as_deref()).map(Some)
             }
-            (None, None) if !config.tls_required => Ok(None),
-            _ => Err(Failure::usage("[nfs] tls_certificate and tls_key belong together, and tls_required needs both")),
+            (None, None) if !config.tls_required && config.client_authority.is_none() => Ok(None),
+            _ => Err(Failure::usage(
+                "[nfs] tls_certificate and tls_key belong together; tls_required or client_authority needs both",
+            )),
         }
     }
 

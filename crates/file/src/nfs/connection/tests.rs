@@ -7,7 +7,7 @@ use crate::nfs::testing::gate::Gate;
 use crate::nfs::testing::*;
 use crate::nfs::xdr::{Reader, Writer};
 use stele_ground::Dice;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::time::timeout;
 
 fn read_call(handle: &[u8], count: u32) -> Vec<u8> {
@@ -310,5 +310,152 @@ async fn random_records_do_no_harm() {
         let mut rest = Vec::new();
         client.stream.read_to_end(&mut rest).await.unwrap();
         assert!(matches!(client.task.await.unwrap(), Ended::Closed));
+    }
+}
+
+/// Takes bytes into its own memory although the stream below takes none, as TLS does. Only a later write or a flush sends them.
+struct Sealed {
+    below: DuplexStream,
+    held: Vec<u8>,
+}
+
+const SEALED_MAX: usize = 64 << 10;
+
+impl Sealed {
+    fn drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.held.is_empty() {
+            match Pin::new(&mut self.below).poll_write(context, &self.held) {
+                Poll::Ready(Ok(count)) => drop(self.held.drain(..count)),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Sealed {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.below).poll_read(context, to)
+    }
+}
+
+impl AsyncWrite for Sealed {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Err(error)) = self.drain(context) {
+            return Poll::Ready(Err(error));
+        }
+        let room = SEALED_MAX - self.held.len();
+        if room == 0 {
+            return Poll::Pending;
+        }
+        let taken = &bytes[..room.min(bytes.len())];
+        self.held.extend_from_slice(taken);
+        let _ = self.drain(context);
+        Poll::Ready(Ok(taken.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.drain(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.below).poll_shutdown(context)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_does_not_stay_in_the_memory_of_tls() {
+    let server = server();
+    let mut client = Client::new(&server);
+    let root = client.mount().await;
+    let file = client.create(&root, "a").await;
+    client.done(WRITE, args().opaque(&file).u64(0).u32(200_000).u32(2).opaque(&vec![1; 200_000])).await;
+    let serve = |server: &Arc<Server<MemoryFiles>>| {
+        let (ours, below) = duplex(1024);
+        let peer = Peer { address: "10.1.2.3:701".parse().unwrap(), secure: true };
+        (ours, tokio::spawn(serve_connection(Sealed { below, held: Vec::new() }, peer, server.clone())))
+    };
+    let (ours, task) = serve(&server);
+    client.stream = ours;
+    for _ in 0..3 {
+        client.send(Program::Nfs, READ, &read_call(&file, 200_000)).await;
+        let answer = timeout(Duration::from_secs(5), client.receive()).await;
+        assert!(answer.expect("the end of the answer does not come").len() > 200_000);
+    }
+    // Nor when the client ends its side first.
+    client.send(Program::Nfs, READ, &read_call(&file, 200_000)).await;
+    client.stream.shutdown().await.unwrap();
+    let answer = timeout(Duration::from_secs(5), client.receive()).await;
+    assert!(answer.expect("the end of the last answer does not come").len() > 200_000);
+    assert!(matches!(task.await.unwrap(), Ended::Closed));
+    // A client that does not take it is given up.
+    let (ours, task) = serve(&server);
+    client.stream = ours;
+    client.send(Program::Nfs, READ, &read_call(&file, 30_000)).await;
+    let begun = Instant::now();
+    assert!(matches!(task.await.unwrap(), Ended::Stuck(Stuck::Write)));
+    assert!(begun.elapsed() < Duration::from_secs(80), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_under_way_is_not_performed_beside_its_repetition() {
+    let server = server_with(Gate::new(MemoryFiles::new(clock)), rule(), no_grace());
+    let mut client = Client::new(&server);
+    let root = client.mount().await;
+    let file = client.create(&root, "a").await;
+    gate(&server).writes_wait.store(true, Ordering::Relaxed);
+    let put = |content: &[u8]| args().opaque(&file).u64(0).u32(4).u32(2).opaque(content).0;
+    client.send(Program::Nfs, WRITE, &put(b"aaaa")).await;
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    let record = client.record(Program::Nfs, WRITE, &put(b"aaaa"));
+    drop(client.stream);
+    let mut again = Client::new(&server);
+    again.stream.write_all(&record).await.unwrap();
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(gate(&server).writes.load(Ordering::Relaxed), 1, "the repetition is performed beside the first call");
+    gate(&server).passes.add_permits(1);
+    let mut results = rpc::results(again.receive().await, client.xid).unwrap();
+    assert_eq!(results.u32(), Ok(0));
+    // Once it is answered, the same bytes are a new call: content is not kept.
+    gate(&server).passes.add_permits(1);
+    again.stream.write_all(&record).await.unwrap();
+    again.receive().await;
+    assert_eq!(gate(&server).writes.load(Ordering::Relaxed), 2);
+    // Another content under the same number is another call, and waits for the first one.
+    again.send(Program::Nfs, WRITE, &args().opaque(&file).u64(0).u32(2000).u32(2).opaque(&[1; 2000]).0).await;
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    let mut other = Client::new(&server);
+    other.xid = again.xid;
+    let content = [&[1; 1999][..], &[2]].concat();
+    let call = args().opaque(&file).u64(0).u32(2000).u32(2).opaque(&content);
+    let record = other.record(Program::Nfs, WRITE, &call.0);
+    other.stream.write_all(&record).await.unwrap();
+    assert!(is_ready(other.receive()).await.is_none());
+    gate(&server).passes.add_permits(1);
+    let mut results = rpc::results(other.receive().await, other.xid).unwrap();
+    assert_eq!(results.u32(), Ok(crate::nfs::status::JUKEBOX));
+    assert_eq!(gate(&server).writes.load(Ordering::Relaxed), 3);
+}
+
+fn no_grace() -> Options {
+    Options { grace: Duration::ZERO, ..Options::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_no_export_admits_may_not_idle() {
+    let server = server();
+    for (address, least, most) in [("192.168.0.1:700", 30, 60), ("10.1.2.3:700", 900, 930)] {
+        let mut client = Client::from(&server, address.parse().unwrap(), false);
+        client.call(Program::Nfs, 0, &[]).await;
+        let begun = Instant::now();
+        assert!(matches!(client.task.await.unwrap(), Ended::Stuck(Stuck::Idle)));
+        assert!((least..most).contains(&begun.elapsed().as_secs()), "{address}: {:?}", begun.elapsed());
     }
 }

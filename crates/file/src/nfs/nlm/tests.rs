@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::MemoryFiles;
 use crate::nfs::server::Options;
+use crate::nfs::testing::gate::Gate;
 use crate::nfs::testing::{self, *};
 
 /// `nlm4_lock` behind the cookie and the flags that the procedure has.
@@ -156,4 +157,33 @@ async fn a_host_that_starts_again_loses_its_locks() {
         client.call(Program::Status, 6, &args().opaque(name.as_bytes()).u32(5).0).await;
         assert_eq!(server.locks.count(), left, "{name}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_under_way_does_not_outlive_its_cancellation() {
+    let options = Options { grace: Duration::ZERO, ..Options::default() };
+    let server = server_with(Gate::new(MemoryFiles::new(clock)), rule(), options);
+    let mut client = Client::new(&server);
+    let root = client.mount().await;
+    let file = client.create(&root, "a").await;
+    let gate = server.exports().get(testing::SHARE).unwrap().files.clone();
+    gate.access_waits.store(true, std::sync::atomic::Ordering::Relaxed);
+    let free = args().opaque(b"host").u32(3);
+    for (name, procedure, call, expected) in [
+        ("an unlock", UNLOCK, lock(&[], &file, 1, 5, 1), DENIED),
+        ("a cancellation", CANCEL, lock(&[true, true], &file, 1, 0, 10), DENIED),
+        ("the end of all locks", FREE_ALL, free, DENIED),
+        ("an unlock of other bytes", UNLOCK, lock(&[], &file, 1, 50, 0), GRANTED),
+        ("an unlock of another process", UNLOCK, lock(&[], &file, 2, 0, 0), GRANTED),
+    ] {
+        let take = lock(&[true, true], &file, 1, 0, 10).u32(0).u32(1);
+        let waiting = client.send(Program::Lock, LOCK, &take.0).await;
+        client.call(Program::Lock, procedure, &call.0).await;
+        gate.passes.add_permits(1);
+        let mut results = crate::nfs::rpc::results(client.receive().await, waiting).unwrap();
+        results.opaque(9).unwrap();
+        assert_eq!(results.u32(), Ok(expected), "{name}");
+        assert_eq!(server.locks.count(), usize::from(expected == GRANTED), "{name}");
+    }
+    assert_eq!(server.pending.count(), 0);
 }

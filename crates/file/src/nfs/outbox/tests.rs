@@ -78,3 +78,17 @@ fn content_is_sent_from_where_it_lies() {
     outbox.push(Reply { head: vec![0; 100], content: vec![content.clone()] });
     assert!(outbox.pieces.iter().any(|piece| piece.bytes().as_ptr() == content.as_ptr()));
 }
+
+#[test]
+fn a_small_piece_does_not_keep_what_it_was_cut_from() {
+    for (length, kept) in [(1, false), (COPIED_BELOW - 1, false), (COPIED_BELOW, true)] {
+        let whole = Bytes::from(vec![7; 1 << 20]);
+        let mut outbox = Outbox::default();
+        outbox
+            .push(Reply { head: vec![0; 100], content: vec![whole.slice(5..5 + length), Bytes::from_static(&[0; 3])] });
+        assert_eq!(!whole.is_unique(), kept, "{length} bytes");
+        assert_eq!(outbox.waiting(), 100 + length + 3);
+        let sent: Vec<u8> = outbox.pieces.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
+        assert_eq!(sent, [vec![0; 100], vec![7; length], vec![0; 3]].concat());
+    }
+}

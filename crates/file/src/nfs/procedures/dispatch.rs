@@ -102,9 +102,20 @@ fn nfs<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer, call
         return failed(status::ROFS);
     }
     let size = arguments.record().len();
-    let ticket = match is_once(procedure).then(|| server.replays.begin(peer.address, arguments.record())) {
+    let repeated = match procedure {
+        WRITE => Some(server.replays.begin_write(peer.address, arguments.record())),
+        _ => is_once(procedure).then(|| server.replays.begin(peer.address, arguments.record())),
+    };
+    let ticket = match repeated {
         None => None,
         Some(Repeated::No(ticket)) => Some(ticket),
+        Some(Repeated::Other(answer)) => {
+            let future = async move {
+                replay::answer(answer).await;
+                refuse(xid, procedure, status::JUKEBOX)
+            };
+            return Started::Running { future: Box::pin(future), bytes: size };
+        }
         Some(Repeated::Yes(answer)) => {
             server.counters().repeated.fetch_add(1, Ordering::Relaxed);
             let future = async move {
@@ -129,10 +140,17 @@ fn nfs<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer, call
     let answer = request.arguments.peek(8).min(TRANSFER_MAX) as usize;
     match (procedure, ticket) {
         (READ, _) => Started::Running { future: Box::pin(read(request)), bytes: size + answer },
-        (WRITE, _) => Started::Running { future: Box::pin(write(request)), bytes: size },
+        (WRITE, Some(ticket)) => Started::Running { future: Box::pin(write_once(request, ticket)), bytes: size },
         (_, Some(ticket)) => Started::Running { future: Box::pin(once(request, ticket)), bytes: size },
         _ => Started::Running { future: Box::pin(perform(request)), bytes: size },
     }
+}
+
+/// A repetition that came meanwhile gets the same answer. It is not kept: writing the same content again does no harm.
+async fn write_once<F: Files>(request: Request<F>, ticket: Ticket) -> Reply {
+    let reply = write(request).await;
+    ticket.shared(&reply.head);
+    reply
 }
 
 /// Keeps the answer for a client that repeats the call. An answer that asks for another try is not kept.

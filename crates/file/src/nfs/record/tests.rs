@@ -106,3 +106,15 @@ fn slices_that_are_kept_stay_as_they_are() {
     assert_eq!(kept.len(), 600);
     assert!(kept.iter().all(|(number, record)| record.len() == 5000 && record.iter().all(|byte| byte == number)));
 }
+
+#[test]
+fn a_small_record_does_not_keep_a_large_buffer() {
+    let mut records = Records::default();
+    let large = fragment(&vec![1; 400_000], true);
+    let mut small = Vec::new();
+    for _ in 0..20 {
+        let wire = [large.clone(), fragment(&[7; 100], true)].concat();
+        small.extend(feed(&mut records, &wire, || 1 << 20).unwrap().pop());
+    }
+    assert!(small.iter().all(|record| record.len() == 100 && record.is_unique()));
+}

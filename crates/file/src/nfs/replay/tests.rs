@@ -7,7 +7,7 @@ fn peer(port: u16) -> SocketAddr {
 fn fresh(replays: &Replays, port: u16, record: &[u8]) -> Ticket {
     match replays.begin(peer(port), record) {
         Repeated::No(ticket) => ticket,
-        Repeated::Yes(_) => panic!("the call is taken for a repeated one"),
+        Repeated::Yes(_) | Repeated::Other(_) => panic!("the call is taken for a repeated one"),
     }
 }
 
@@ -79,4 +79,34 @@ async fn peers_and_answers_are_bounded() {
     for answers in peers.answers.values() {
         assert_eq!(answers.order.len(), answers.by_key.len());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_under_way_does_not_grow_old() {
+    let replays = Replays::default();
+    let ticket = fresh(&replays, 1, b"slow");
+    tokio::time::advance(AGE_MAX + Duration::from_secs(10)).await;
+    for number in 0..2 * ANSWERS_MAX {
+        fresh(&replays, 1, &number.to_be_bytes()).answered(b"answer");
+    }
+    for port in 2..2 + 2 * PEERS_MAX as u16 {
+        fresh(&replays, port, b"call").answered(b"answer");
+    }
+    assert!(is_repeated(&replays, 1, b"slow"));
+    ticket.answered(b"answer");
+    // Its answer is as fresh as that of a quick call.
+    tokio::time::advance(AGE_MAX - Duration::from_secs(1)).await;
+    assert!(is_repeated(&replays, 1, b"slow"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_machine_drives_out_no_answers_of_another() {
+    let replays = Replays::default();
+    let other = SocketAddr::from(([10, 9, 9, 9], 700));
+    let Repeated::No(ticket) = replays.begin(other, b"call") else { panic!("the call is taken for a repeated one") };
+    ticket.answered(b"answer");
+    for port in 1..=2 * PEERS_MAX as u16 {
+        fresh(&replays, port, b"call").answered(b"answer");
+    }
+    assert!(matches!(replays.begin(other, b"call"), Repeated::Yes(_)));
 }

@@ -1,22 +1,40 @@
-//! A gateway whose reads and removals wait until the test lets them pass.
+//! A gateway whose reads and removals wait until the test lets them pass; writes and looks at rights too, if it says so.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use crate::{
-    Access, Attributes, Caller, Changed, Changes, Creation, Data, Entry, Files, Inode, Listing, MemoryFiles, Moment,
-    Node, Removal, Result, Space, Stability,
+    Access, Attributes, Caller, Changed, Changes, Creation, Data, Entry, FileError, Files, Inode, Listing, MemoryFiles,
+    Moment, Node, Removal, Result, Space, Stability,
 };
 
 pub struct Gate {
     pub files: MemoryFiles,
     /// One permit for each read, and for each removal, that may pass.
     pub passes: Semaphore,
+    pub writes_wait: AtomicBool,
+    pub access_waits: AtomicBool,
+    /// Writes that began.
+    pub writes: AtomicUsize,
+    /// Calls that set a size fail.
+    pub no_size: AtomicBool,
+    /// Openings less closings.
+    pub users: AtomicUsize,
 }
 
 impl Gate {
     pub fn new(files: MemoryFiles) -> Gate {
-        Gate { files, passes: Semaphore::new(0) }
+        Gate {
+            files,
+            passes: Semaphore::new(0),
+            writes_wait: AtomicBool::new(false),
+            access_waits: AtomicBool::new(false),
+            writes: AtomicUsize::new(0),
+            no_size: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
+        }
     }
 
     async fn pass(&self) {
@@ -44,6 +62,9 @@ impl Files for Gate {
         changes: Changes,
         guard: Option<Moment>,
     ) -> Result<Changed> {
+        if changes.size.is_some() && self.no_size.load(Ordering::Relaxed) {
+            return Err(FileError::NoSpace);
+        }
         self.files.set_attributes(caller, inode, changes, guard).await
     }
 
@@ -52,6 +73,9 @@ impl Files for Gate {
     }
 
     async fn access(&self, caller: &Caller, inode: Inode, wanted: Access) -> Result<Access> {
+        if self.access_waits.load(Ordering::Relaxed) {
+            self.pass().await;
+        }
         self.files.access(caller, inode, wanted).await
     }
 
@@ -72,6 +96,10 @@ impl Files for Gate {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> Result<(Changed, Stability)> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        if self.writes_wait.load(Ordering::Relaxed) {
+            self.pass().await;
+        }
         self.files.write(caller, inode, offset, data, stability).await
     }
 
@@ -135,10 +163,13 @@ impl Files for Gate {
     }
 
     async fn opened(&self, inode: Inode, writes: bool) -> Result<()> {
-        self.files.opened(inode, writes).await
+        self.files.opened(inode, writes).await?;
+        self.users.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     async fn closed(&self, inode: Inode, writes: bool) {
+        self.users.fetch_sub(1, Ordering::Relaxed);
         self.files.closed(inode, writes).await;
     }
 }

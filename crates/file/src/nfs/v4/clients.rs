@@ -4,7 +4,8 @@
 //! ([`crate::Files::opened`]), which is an asynchronous call. So a change that ends opens answers them as [`Ended`]
 //! values, and the caller tells the share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use super::opens::{LockState, Open};
 use super::sessions::{CreateAnswer, Session, SessionId};
-use super::{CLIENTS_MAX, LEASE, status};
+use super::{CLIENTS_MAX, CLIENTS_PER_ADDRESS, LEASE, STATES_TOTAL, status};
 use crate::locks::{LockClient, LockProtocol, LockedFile, Locks};
 use crate::nfs::rpc::Credentials;
 
@@ -54,6 +55,8 @@ pub struct Exchanged {
 
 pub(super) struct Client {
     pub owner: Bytes,
+    /// Where its record was made.
+    pub address: IpAddr,
     pub verifier: [u8; 8],
     pub principal: Principal,
     pub confirmed: bool,
@@ -93,7 +96,11 @@ pub(super) struct Table {
     pub next_session: u64,
     /// Bytes that the slots of all sessions may keep.
     pub kept: usize,
-    next_client: u32,
+    pub kept_of: HashMap<IpAddr, usize>,
+    /// Opens and lock owners of all clients, and their bound.
+    pub states: usize,
+    pub states_max: usize,
+    next_client: u64,
     next_look: Instant,
 }
 
@@ -119,6 +126,9 @@ impl Clients {
             sessions: HashMap::new(),
             next_session: 0,
             kept: 0,
+            kept_of: HashMap::new(),
+            states: 0,
+            states_max: STATES_TOTAL,
             next_client: 0,
             next_look: Instant::now(),
         };
@@ -149,7 +159,7 @@ impl Clients {
         &self,
         owner: Bytes,
         verifier: [u8; 8],
-        principal: Principal,
+        (principal, address): (Principal, IpAddr),
         update: bool,
         now: Instant,
     ) -> (Result<Exchanged, u32>, Vec<Ended>) {
@@ -176,21 +186,23 @@ impl Clients {
                 if client.has_state() && now.duration_since(client.renewed) < LEASE {
                     return (Err(status::CLID_INUSE), ended);
                 }
-                ended = self.forget(&mut table, number);
+                ended = self.forget(&mut table, &[number]);
             }
             // The client has begun anew: CREATE_SESSION ends what it had.
             Some(_) | None => {}
         }
         if let Some(number) = unconfirmed {
-            ended.extend(self.forget(&mut table, number));
+            ended.extend(self.forget(&mut table, &[number]));
         }
-        if table.clients.len() >= CLIENTS_MAX {
-            return (Err(status::DELAY), ended);
+        let address = address.to_canonical();
+        match self.make_room(&mut table, address) {
+            Ok(more) => ended.extend(more),
+            Err(status) => return (Err(status), ended),
         }
-        table.next_client += 1;
-        let number = u64::from(self.instance) << 32 | u64::from(table.next_client);
+        let number = self.number(&mut table);
         let client = Client {
             owner: owner.clone(),
+            address,
             verifier,
             principal,
             confirmed: false,
@@ -212,6 +224,35 @@ impl Clients {
         (Ok(answer), ended)
     }
 
+    /// A number that no other machine guesses from its own: to know it is half of taking part in the client's sessions.
+    fn number(&self, table: &mut Table) -> u64 {
+        loop {
+            table.next_client += 1;
+            let digest =
+                blake3::keyed_hash(&self.secret, &domain(b"client", u64::from(self.instance), table.next_client));
+            let low = digest.as_bytes().first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+            let number = u64::from(self.instance) << 32 | u64::from(low);
+            // 0 stands for no client, and the largest for none as well.
+            if low != 0 && low != u32::MAX && !table.clients.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
+    /// Room for one more record. A record that was never confirmed holds nothing: the oldest one goes, and its client asks again.
+    fn make_room(&self, table: &mut Table, address: IpAddr) -> Result<Vec<Ended>, u32> {
+        let of_address = table.clients.values().filter(|client| client.address == address).count();
+        let own = of_address >= CLIENTS_PER_ADDRESS;
+        if !own && table.clients.len() < CLIENTS_MAX {
+            return Ok(Vec::new());
+        }
+        let idle = table.clients.iter().filter(|(_, client)| {
+            !client.confirmed && client.sessions.is_empty() && (!own || client.address == address)
+        });
+        let oldest = idle.min_by_key(|(_, client)| client.renewed).map(|(number, _)| *number);
+        Ok(self.forget(table, &[oldest.ok_or(status::DELAY)?]))
+    }
+
     /// A first CREATE_SESSION confirms the record, and ends the one that the owner had before.
     pub(super) fn confirm(&self, table: &mut Table, number: u64) -> Vec<Ended> {
         let Some(client) = table.clients.get_mut(&number) else { return Vec::new() };
@@ -220,19 +261,20 @@ impl Clients {
         let records = table.owners.entry(owner).or_default();
         records.unconfirmed = None;
         match records.confirmed.replace(number) {
-            Some(former) if former != number => self.forget(table, former),
+            Some(former) if former != number => self.forget(table, &[former]),
             _ => Vec::new(),
         }
     }
 
     /// DESTROY_CLIENTID.
-    pub fn destroy_client(&self, number: u64) -> Result<(), u32> {
+    pub fn destroy_client(&self, number: u64, principal: Principal) -> Result<(), u32> {
         let mut table = self.table();
         match table.clients.get(&number) {
             None => Err(status::STALE_CLIENTID),
+            Some(client) if client.principal != principal => Err(status::WRONG_CRED),
             Some(client) if client.has_state() || !client.sessions.is_empty() => Err(status::CLIENTID_BUSY),
             Some(_) => {
-                self.forget(&mut table, number);
+                self.forget(&mut table, &[number]);
                 Ok(())
             }
         }
@@ -258,34 +300,54 @@ impl Clients {
         let silent = |client: &Client| client.busy == 0 && now.duration_since(client.renewed) >= LEASE;
         let gone: Vec<u64> =
             table.clients.iter().filter(|(_, client)| silent(client)).map(|(number, _)| *number).collect();
-        gone.into_iter().flat_map(|number| self.forget(&mut table, number)).collect()
+        self.forget(&mut table, &gone)
     }
 
     /// Forgets the opens of a share that is served no more. Its locks are forgotten by the table of locks.
     pub fn forget_share(&self, share: u32) {
-        for client in self.table().clients.values_mut() {
+        let mut table = self.table();
+        let mut gone = 0;
+        for client in table.clients.values_mut() {
+            let before = client.states();
             client.opens.retain(|_, open| open.file.share != share);
             client.open_of.retain(|(file, _), _| file.share != share);
             client.locks.retain(|_, lock| lock.file.share != share);
             client.lock_of.retain(|(file, _), _| file.share != share);
+            gone += before - client.states();
         }
+        table.states -= gone;
     }
 
-    fn forget(&self, table: &mut Table, number: u64) -> Vec<Ended> {
-        let Some(client) = table.clients.remove(&number) else { return Vec::new() };
+    /// Releases the locks of all of them in one pass over the table of locks.
+    fn forget(&self, table: &mut Table, numbers: &[u64]) -> Vec<Ended> {
+        let gone: Vec<Client> = numbers.iter().filter_map(|number| table.remove(*number)).collect();
+        let holders: BTreeSet<LockClient> = numbers.iter().map(|number| lock_client(*number)).collect();
+        self.locks.release_all(&holders);
+        gone.iter().flat_map(|client| client.opens.values().map(Open::ended)).collect()
+    }
+}
+
+impl Table {
+    fn remove(&mut self, number: u64) -> Option<Client> {
+        let client = self.clients.remove(&number)?;
         for session in &client.sessions {
-            table.drop_session(session);
+            self.drop_session(session);
         }
-        if let Some(records) = table.owners.get_mut(&client.owner) {
+        self.states -= client.states();
+        if let Some(records) = self.owners.get_mut(&client.owner) {
             records.confirmed = records.confirmed.filter(|other| *other != number);
             records.unconfirmed = records.unconfirmed.filter(|other| *other != number);
             if records.confirmed.is_none() && records.unconfirmed.is_none() {
-                table.owners.remove(&client.owner);
+                self.owners.remove(&client.owner);
             }
         }
-        self.locks.release(&lock_client(number));
-        client.opens.values().map(Open::ended).collect()
+        Some(client)
     }
+}
+
+/// What a keyed digest is of: the secret signs handles too, so each use has a word and a length of its own.
+pub(super) fn domain(word: &[u8], first: u64, second: u64) -> Vec<u8> {
+    [word, &first.to_be_bytes(), &second.to_be_bytes()].concat()
 }
 
 fn exchanged(number: u64, client: &Client) -> Exchanged {

@@ -35,7 +35,11 @@ const DIGESTED: usize = 512;
 const RESULT_MAX: usize = 256;
 /// SEQUENCE and PUTFH on the wire, as they begin the usual READ.
 const SEQUENCE_LENGTH: usize = 36;
+/// SEQUENCE's result: its number, the status, the session, and five words.
+const SEQUENCE_RESULT: usize = 8 + 16 + 5 * 4;
 const PUTFH_LENGTH: usize = 4 + opaque_length(LENGTH);
+/// A DENIED lock on the wire, without the bytes of the owner.
+const DENIED_LENGTH: usize = 8 + 8 + 8 + 4 + 8 + 4;
 /// From the operation's number of a READ to its count.
 const READ_COUNT: usize = 4 + 16 + 8;
 
@@ -206,9 +210,16 @@ async fn answer<F: Files>(
         done = 1;
         first = 1;
         match compound.sequence(digest, record, &mut keep) {
-            Ok(Begun::New(place)) => {
+            Ok(Begun::New(place)) if compound.has_room(&place, keep, tag.len()) => {
                 hold.place = Some(place);
                 compound.enter(place, keep, tag.len());
+            }
+            // Its tag alone is too long. The slot is as it was.
+            Ok(Begun::New(place)) => {
+                server.clients.abandon(&place, Instant::now());
+                let (_, refused) = limit(&place, keep);
+                status = compound.refuse(number::SEQUENCE, refused);
+                first = operations;
             }
             Ok(Begun::Kept(answer)) => {
                 server.counters().repeated.fetch_add(1, Ordering::Relaxed);
@@ -250,12 +261,35 @@ async fn answer<F: Files>(
     let reply = assemble(Reply::success(xid), status, &tag, done, compound.pieces, compound.out);
     if let Some(place) = hold.place.take() {
         // A lone SEQUENCE is kept too: its repetition costs nothing.
-        let answer = reply.head.get(HEAD..).unwrap_or_default();
-        let kept = keep || operations == 1 && answer.len() <= KEPT_MIN;
-        let answer = (kept && reply.content.is_empty()).then(|| Bytes::copy_from_slice(answer));
+        let length = reply.length().saturating_sub(HEAD);
+        let kept = (keep || operations == 1) && length <= reserved(&place);
+        let answer = kept.then(|| {
+            let mut whole = reply.head.get(HEAD..).unwrap_or_default().to_vec();
+            reply.content.iter().for_each(|piece| whole.extend_from_slice(piece));
+            Bytes::from(whole)
+        });
         server.clients.finish(&place, answer, Instant::now());
     }
     reply
+}
+
+/// Bytes that a session has for the answer of each slot.
+fn reserved(place: &Place) -> usize {
+    (place.channel.kept_max as usize).max(KEPT_MIN)
+}
+
+/// The most bytes of an answer as RPC sends it, and the status if it would have more.
+fn limit(place: &Place, keep: bool) -> (usize, u32) {
+    let response_max = place.channel.response_max as usize;
+    match keep && reserved(place) < response_max {
+        true => (reserved(place), status::REP_TOO_BIG_TO_CACHE),
+        false => (response_max, status::REP_TOO_BIG),
+    }
+}
+
+/// Bytes of an answer around its results.
+fn around(tag: usize) -> usize {
+    HEAD + 4 + opaque_length(tag) + 4
 }
 
 /// Tells calls apart: of the same user, with the same beginning behind the tag, and the same length.
@@ -347,15 +381,16 @@ impl<F: Files> Compound<F> {
         self.server.clients.begin(&wanted, Instant::now())
     }
 
+    /// There is room for the result of SEQUENCE, and for that of an operation which fails.
+    fn has_room(&self, place: &Place, keep: bool, tag: usize) -> bool {
+        limit(place, keep).0 >= around(tag) + SEQUENCE_RESULT
+    }
+
     /// The call is a new one of its session.
     fn enter(&mut self, place: Place, keep: bool, tag: usize) {
         self.place = Some(place);
-        let around = HEAD + 4 + opaque_length(tag) + 4;
-        let (most, status) = match keep && place.channel.kept_max < place.channel.response_max {
-            true => (place.channel.kept_max, status::REP_TOO_BIG_TO_CACHE),
-            false => (place.channel.response_max, status::REP_TOO_BIG),
-        };
-        let most = (most as usize).saturating_sub(around);
+        let (most, status) = limit(&place, keep);
+        let most = most.saturating_sub(around(tag));
         if most < self.room {
             (self.room, self.room_status) = (most, status);
         }
@@ -421,8 +456,12 @@ impl<F: Files> Compound<F> {
                 status
             }
             Err(Failure::Denied(held)) => {
+                // Numbers, status, range, kind and client; the owner is cut to what there is room for.
+                let Some(owner) = self.left().checked_sub(DENIED_LENGTH) else {
+                    return self.refuse(asked, self.room_status);
+                };
                 let status = self.refuse(asked, status::DENIED);
-                self.put_denied(&held);
+                self.put_denied(&held, owner / 4 * 4);
                 status
             }
         }

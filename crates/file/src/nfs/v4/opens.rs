@@ -39,6 +39,15 @@ pub struct LockState {
     sequence: u32,
 }
 
+/// A file that was opened.
+pub struct Opened {
+    pub stateid: Stateid,
+    /// The use that the caller must take back from the share: one is counted for each open, the strongest one.
+    pub extra: Option<Ended>,
+    /// Access, denials and sequence that the owner had before.
+    pub before: Option<(u32, u32, u32)>,
+}
+
 /// Which locks a request is about.
 pub enum Locker {
     /// The first lock of an owner, with an open.
@@ -76,14 +85,23 @@ pub fn lock_owner_parts(owner: &LockOwner) -> (u64, &[u8]) {
 }
 
 impl Table {
+    fn is_full(&self) -> bool {
+        self.states >= self.states_max
+    }
+
     fn client(&mut self, number: u64) -> Outcome<&mut Client> {
         self.clients.get_mut(&number).ok_or(Failure::Status(status::DEADSESSION))
     }
 }
 
 impl Client {
-    fn number(&mut self) -> Outcome<u32> {
-        if self.opens.len() + self.locks.len() >= STATES_MAX {
+    pub(super) fn states(&self) -> usize {
+        self.opens.len() + self.locks.len()
+    }
+
+    /// `full`: the server has no room for one more state.
+    fn number(&mut self, full: bool) -> Outcome<u32> {
+        if full || self.states() >= STATES_MAX {
             return Err(Failure::Status(status::NOSPC));
         }
         loop {
@@ -140,23 +158,18 @@ impl Clients {
 
     /// Opens a file, or adds to what its owner has open. The caller has told the share of a use with this access;
     /// the answer has the use that it must take back.
-    pub fn open(
-        &self,
-        client: u64,
-        file: LockedFile,
-        owner: &Bytes,
-        access: u32,
-        deny: u32,
-    ) -> Outcome<(Stateid, Option<Ended>)> {
+    pub fn open(&self, client: u64, file: LockedFile, owner: &Bytes, access: u32, deny: u32) -> Outcome<Opened> {
         let mut table = self.table();
+        let full = table.is_full();
         let known = table.client(client)?;
         let key = (file, owner.clone());
         let number = known.open_of.get(&key).copied();
-        let before = number.and_then(|number| known.opens.get(&number)).map(|open| (open.access, open.deny));
-        let (had, denied) = before.unwrap_or_default();
+        let before =
+            number.and_then(|number| known.opens.get(&number)).map(|open| (open.access, open.deny, open.sequence));
+        let (had, denied, _) = before.unwrap_or_default();
         let number = match number {
             Some(number) => number,
-            None => known.number()?,
+            None => known.number(full)?,
         };
         let reservation =
             Reservation { owner: open_owner(client, owner), access: uses(had | access), deny: uses(denied | deny) };
@@ -171,9 +184,22 @@ impl Clients {
         open.sequence = next(open.sequence);
         let stateid = Stateid::new(client, number, open.sequence);
         known.open_of.insert(key, number);
-        // One use is counted for each open, the strongest one.
-        let extra = before.map(|(had, _)| Ended { file, writes: had & access & WRITE != 0 });
-        Ok((stateid, extra))
+        table.states += usize::from(before.is_none());
+        let extra = before.map(|(had, ..)| Ended { file, writes: had & access & WRITE != 0 });
+        Ok(Opened { stateid, extra, before })
+    }
+
+    /// Takes back an open whose client learns of no success: `before` is what [`Clients::open`] found.
+    pub fn undo_open(&self, client: u64, file: LockedFile, stateid: Stateid, before: Option<(u32, u32, u32)>) {
+        // Another call of the client may have changed or ended the open meanwhile: then there is nothing to take back.
+        let Some((access, deny, sequence)) = before else { return drop(self.close(client, file, stateid)) };
+        let mut table = self.table();
+        let Ok(known) = table.client(client) else { return };
+        let Ok((_, open)) = known.open_mut(client, stateid, file) else { return };
+        let owner = open_owner(client, &open.owner);
+        // Less than it has is never in the way of others.
+        let _ = self.locks.reserve(file, Reservation { owner, access: uses(access), deny: uses(deny) });
+        (open.access, open.deny, open.sequence) = (access, deny, sequence);
     }
 
     /// OPEN_DOWNGRADE. `Some`: the open writes no more, and the share is to be told.
@@ -204,6 +230,7 @@ impl Clients {
     pub fn close(&self, client: u64, file: LockedFile, stateid: Stateid) -> Outcome<Ended> {
         let mut table = self.table();
         let known = table.client(client)?;
+        let states = known.states();
         let (number, open) = known.open_mut(client, stateid, file)?;
         let (ended, owner) = (open.ended(), open.owner.clone());
         known.opens.remove(&number);
@@ -215,6 +242,8 @@ impl Clients {
             known.lock_of.remove(&(file, lock.owner.clone()));
         }
         known.locks.retain(|_, lock| !with_it(lock));
+        let gone = states - known.states();
+        table.states -= gone;
         self.locks.unreserve(file, &open_owner(client, &owner));
         Ok(ended)
     }
@@ -243,6 +272,7 @@ impl Clients {
 
     pub fn lock(&self, client: u64, file: LockedFile, locker: Locker, wanted: Range) -> Outcome<Stateid> {
         let mut table = self.table();
+        let full = table.is_full();
         let known = table.client(client)?;
         let (open, owner, state) = match locker {
             Locker::New { open, owner } => {
@@ -261,7 +291,7 @@ impl Clients {
         }
         let number = match state {
             Some(number) => number,
-            None => known.number()?,
+            None => known.number(full)?,
         };
         self.locks.lock(file, &lock_owner(client, &owner), wanted.range, wanted.exclusive).map_err(
             |error| match error {
@@ -272,7 +302,9 @@ impl Clients {
         known.lock_of.insert((file, owner.clone()), number);
         let lock = known.locks.entry(number).or_insert(LockState { file, owner, open, sequence: 0 });
         lock.sequence = next(lock.sequence);
-        Ok(Stateid::new(client, number, lock.sequence))
+        let stateid = Stateid::new(client, number, lock.sequence);
+        table.states += usize::from(state.is_none());
+        Ok(stateid)
     }
 
     pub fn unlock(&self, client: u64, file: LockedFile, stateid: Stateid, range: LockRange) -> Outcome<Stateid> {
@@ -307,6 +339,7 @@ impl Clients {
         let key = (lock.file, lock.owner.clone());
         known.lock_of.remove(&key);
         known.locks.remove(&number);
+        table.states -= 1;
         Ok(())
     }
 

@@ -81,7 +81,7 @@ impl<F: Files> Compound<F> {
 
     fn show_pseudo(&self, directory: u64) -> Shown {
         Shown {
-            file: pseudo::attributes(directory, self.server.generation()),
+            file: pseudo::attributes(directory, self.server.exports_change()),
             handle: self.server.handles.encode(Handle { share: pseudo::SHARE, inode: Inode(directory) }),
             file_system: (0, 0),
             mounted_on: directory,

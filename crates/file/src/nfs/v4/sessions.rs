@@ -2,13 +2,15 @@
 //!
 //! A client numbers the calls of each slot. The next number is a new call; the last number again is a repetition, which gets
 //! the kept answer. Bounded: a session reserves its slots times the largest kept answer at its creation, from
-//! [`KEPT_TOTAL`] for all sessions.
+//! [`KEPT_TOTAL`] for all sessions, and [`KEPT_PER_ADDRESS`] for those of one address.
+
+use std::net::IpAddr;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::clients::{Clients, Ended, Principal, Table};
-use super::{KEPT_MAX, KEPT_MIN, KEPT_TOTAL, OPERATIONS_MAX, SESSIONS_MAX, SLOTS_MAX, status};
+use super::clients::{Clients, Ended, Principal, Table, domain};
+use super::{KEPT_MAX, KEPT_MIN, KEPT_PER_ADDRESS, KEPT_TOTAL, OPERATIONS_MAX, SESSIONS_MAX, SLOTS_MAX, status};
 use crate::nfs::record::RECORD_MAX;
 
 pub type SessionId = [u8; 16];
@@ -63,6 +65,8 @@ pub struct Session {
     channel: Channel,
     slots: Vec<Slot>,
     reserved: usize,
+    /// The address that the reserved bytes count for.
+    address: IpAddr,
 }
 
 /// A call in its slot.
@@ -101,6 +105,12 @@ impl Table {
     pub(super) fn drop_session(&mut self, session: &SessionId) {
         if let Some(session) = self.sessions.remove(session) {
             self.kept -= session.reserved;
+            if let Some(kept) = self.kept_of.get_mut(&session.address) {
+                *kept -= session.reserved;
+                if *kept == 0 {
+                    self.kept_of.remove(&session.address);
+                }
+            }
         }
     }
 }
@@ -111,14 +121,15 @@ impl Clients {
         let Some(client) = table.clients.get_mut(&wanted.client) else {
             return (Err(status::STALE_CLIENTID), Vec::new());
         };
+        // Before anything else, since the answer to a repeated call names a session.
+        if client.principal != principal {
+            return (Err(status::CLID_INUSE), Vec::new());
+        }
         if wanted.sequence == client.create_sequence {
             return (client.created.unwrap_or(Err(status::SEQ_MISORDERED)), Vec::new());
         }
         if wanted.sequence != client.create_sequence.wrapping_add(1) {
             return (Err(status::SEQ_MISORDERED), Vec::new());
-        }
-        if !client.confirmed && client.principal != principal {
-            return (Err(status::CLID_INUSE), Vec::new());
         }
         client.create_sequence = wanted.sequence;
         client.renewed = now;
@@ -148,7 +159,11 @@ impl Clients {
         }
         let kept_max = kept_max.min(KEPT_MAX);
         let each = (kept_max as usize).max(KEPT_MIN);
-        let room = (KEPT_TOTAL - table.kept) / each;
+        let Some(address) = table.clients.get(&wanted.client).map(|client| client.address) else {
+            return Err(status::STALE_CLIENTID);
+        };
+        let own = table.kept_of.get(&address).copied().unwrap_or_default();
+        let room = (KEPT_TOTAL - table.kept).min(KEPT_PER_ADDRESS - own) / each;
         let slots = slots.min(SLOTS_MAX).min(u32::try_from(room).unwrap_or(SLOTS_MAX));
         if slots == 0 {
             return Err(status::NOSPC);
@@ -162,16 +177,15 @@ impl Clients {
         };
         // A number that nobody guesses, since it is all that a call needs to take part in a session.
         table.next_session += 1;
-        let mut bytes = [0; 16];
-        let (client, number) = bytes.split_at_mut(8);
-        client.copy_from_slice(&wanted.client.to_be_bytes());
-        number.copy_from_slice(&table.next_session.to_be_bytes());
-        let digest = blake3::keyed_hash(&self.secret, &bytes);
+        let digest = blake3::keyed_hash(&self.secret, &domain(b"session", wanted.client, table.next_session));
         let session: SessionId = digest.as_bytes().first_chunk().copied().unwrap_or_default();
         let reserved = slots as usize * each;
         table.kept += reserved;
+        *table.kept_of.entry(address).or_default() += reserved;
         let empty = (0..slots).map(|_| Slot::default()).collect();
-        table.sessions.insert(session, Session { client: wanted.client, channel: fore, slots: empty, reserved });
+        table
+            .sessions
+            .insert(session, Session { client: wanted.client, channel: fore, slots: empty, reserved, address });
         Ok(Created { session, sequence: wanted.sequence, fore, back: wanted.back })
     }
 

@@ -65,6 +65,7 @@ pub const CLIENTID_BUSY: u32 = 10_074;
 pub const SEQ_FALSE_RETRY: u32 = 10_076;
 pub const DEADSESSION: u32 = 10_078;
 pub const NOT_ONLY_OP: u32 = 10_081;
+pub const WRONG_CRED: u32 = 10_082;
 pub const WRONG_TYPE: u32 = 10_083;
 
 pub fn of(error: &FileError) -> u32 {

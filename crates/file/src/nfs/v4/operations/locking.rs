@@ -93,10 +93,15 @@ impl<F: Files> Compound<F> {
         }
     }
 
-    /// `LOCK4denied`. The owner of another protocol's lock is shown as its bytes there.
-    pub(in crate::nfs::v4) fn put_denied(&mut self, held: &Held) {
+    /// `LOCK4denied`. The owner of another protocol's lock is shown as its bytes there. The number of another client is not
+    /// shown: a machine that knows it could speak in that client's name.
+    pub(in crate::nfs::v4) fn put_denied(&mut self, held: &Held, owner_max: usize) {
+        let asking = self.client().ok();
         let (client, owner) = match held.owner.client.protocol {
-            LockProtocol::Nfs4 => lock_owner_parts(&held.owner),
+            LockProtocol::Nfs4 => {
+                let (client, owner) = lock_owner_parts(&held.owner);
+                (Some(client).filter(|client| asking == Some(*client)).unwrap_or_default(), owner)
+            }
             _ => (0, held.owner.handle.get(..OPAQUE_MAX).unwrap_or(&held.owner.handle)),
         };
         self.out.put_u64(held.range.offset());
@@ -106,7 +111,7 @@ impl<F: Files> Compound<F> {
         });
         self.out.put_u32(if held.exclusive { WRITE } else { READ });
         self.out.put_u64(client);
-        self.out.put_opaque(owner);
+        self.out.put_opaque(owner.get(..owner_max).unwrap_or(owner));
     }
 
     pub(super) fn unlock(&mut self) -> Outcome {

@@ -6,11 +6,11 @@ use super::objects::kind_failure;
 use crate::nfs::v4::bitmap::Bitmap;
 use crate::nfs::v4::clients::Ended;
 use crate::nfs::v4::compound::{At, Compound, Target};
-use crate::nfs::v4::opens::{BOTH, READ, WRITE};
+use crate::nfs::v4::opens::{BOTH, Opened, READ, WRITE};
 use crate::nfs::v4::stateid::Stateid;
 use crate::nfs::v4::{Failure, OPAQUE_MAX, Outcome, attributes, names, status};
 use crate::nfs::xdr::{Reader, Writer};
-use crate::permission::granted;
+use crate::permission::{granted, may_read_content, may_write_content};
 use crate::{Access, Attributes, Changed, Changes, Creation, FileError, Files};
 
 const WANT_MASK: u32 = 0xff00;
@@ -134,13 +134,15 @@ impl<F: Files> Compound<F> {
         };
         kind_failure(found.file.kind)?;
         let target = target.to(found.file.inode);
-        if !found.made && !reclaim {
+        if reclaim {
+            may_use(&target, &found.file, access)?;
+        } else if !found.made {
             allowed(&target, &found.file, access | if found.cut.is_some() { WRITE } else { 0 }).await?;
         }
         let writes = access & WRITE != 0;
         target.files().opened(target.inode, writes).await?;
         let opened = self.server.clients.open(client, target.locked(), &owner, access, deny);
-        let (stateid, extra) = match opened {
+        let Opened { stateid, extra, before } = match opened {
             Ok(opened) => opened,
             Err(failure) => {
                 target.files().closed(target.inode, writes).await;
@@ -150,12 +152,18 @@ impl<F: Files> Compound<F> {
                 });
             }
         };
-        if let Some(Ended { writes, .. }) = extra {
-            target.files().closed(target.inode, writes).await;
-        }
         if let Some(size) = found.cut {
             let changes = Changes { size: Some(size), ..Changes::default() };
-            target.files().set_attributes(&target.caller, target.inode, changes, None).await?;
+            let cut = target.files().set_attributes(&target.caller, target.inode, changes, None).await;
+            if let Err(failure) = cut {
+                // The client gets no stateid, so nothing of this open may stay.
+                self.server.clients.undo_open(client, target.locked(), stateid, before);
+                target.files().closed(target.inode, writes).await;
+                return Err(failure.into());
+            }
+        }
+        if let Some(Ended { writes, .. }) = extra {
+            target.files().closed(target.inode, writes).await;
         }
         stateid.put(&mut self.out);
         self.put_change(&found.directory);
@@ -282,6 +290,17 @@ async fn existing<F: Files>(target: &Target<F>, name: &[u8], cut: Option<u64>) -
         set.add(attributes::SIZE);
     }
     Ok(Found { file, directory: Changed { before: directory.clone(), after: directory }, made: false, set, cut })
+}
+
+/// What a claim needs: the mode may have changed since the opening, so the owner passes, as READ and WRITE let it.
+fn may_use<F: Files>(target: &Target<F>, file: &Attributes, access: u32) -> Outcome {
+    if access & READ != 0 {
+        may_read_content(&target.caller, file)?;
+    }
+    if access & WRITE != 0 {
+        may_write_content(&target.caller, file)?;
+    }
+    Ok(())
 }
 
 /// What the mode allows. The right to execute is enough to read. A file that the mode lets the caller change and

@@ -107,9 +107,14 @@ impl<F: Files> Compound<F> {
         if flags & !EXCHANGE_FLAGS != 0 {
             return Err(status::INVAL.into());
         }
-        let principal = Principal::from(&self.credentials);
+        let address = self.peer.address.ip();
+        if !self.exports.admits(address) {
+            // It could use nothing here, and its record would take the place of another client's.
+            return Err(status::PERM.into());
+        }
+        let from = (Principal::from(&self.credentials), address);
         let update = flags & UPDATE != 0;
-        let (answer, ended) = self.server.clients.exchange_id(owner, verifier, principal, update, Instant::now());
+        let (answer, ended) = self.server.clients.exchange_id(owner, verifier, from, update, Instant::now());
         self.server.tell(ended).await;
         let known = answer?;
         let identity = blake3::keyed_hash(&self.server.clients.secret, b"server of NFS version 4.1").to_hex();
@@ -178,7 +183,7 @@ impl<F: Files> Compound<F> {
 
     pub(super) fn destroy_client(&mut self) -> Outcome {
         let client = self.arguments.u64()?;
-        Ok(self.server.clients.destroy_client(client)?)
+        Ok(self.server.clients.destroy_client(client, Principal::from(&self.credentials))?)
     }
 
     pub(super) fn reclaim_complete(&mut self) -> Outcome {

@@ -3,7 +3,10 @@
 use crate::nfs::testing::{Client, Program, args, server};
 use crate::nfs::v4::number::*;
 use crate::nfs::v4::testing::*;
-use crate::nfs::v4::{CLIENTS_MAX, KEPT_MAX, LEASE, OPERATIONS_MAX, SESSIONS_MAX, SLOTS_MAX, status};
+use crate::nfs::v4::{
+    CLIENTS_MAX, CLIENTS_PER_ADDRESS, KEPT_MAX, KEPT_PER_ADDRESS, KEPT_TOTAL, LEASE, OPERATIONS_MAX, SESSIONS_MAX,
+    SLOTS_MAX, status,
+};
 
 const UPDATE: u32 = 0x4000_0000;
 const CONFIRMED: u32 = 0x8000_0000;
@@ -116,15 +119,49 @@ async fn bad_arguments_of_exchange_id_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_are_bounded_and_unconfirmed_ones_expire() {
+async fn records_that_were_not_confirmed_keep_no_client_out() {
     let server = server();
+    let mut first = None;
+    for machine in 0..CLIENTS_MAX / CLIENTS_PER_ADDRESS {
+        let mut wire = machine_at(&server, machine);
+        for number in 0..CLIENTS_PER_ADDRESS {
+            let (client, ..) = wire.exchange(&format!("client {machine} {number}"), 1, 0).await.unwrap();
+            if first.is_none() {
+                first = Some(client);
+                tokio::time::advance(std::time::Duration::from_secs(1)).await;
+            }
+        }
+    }
     let mut wire = Client::new(&server);
-    for number in 0..CLIENTS_MAX {
-        wire.exchange(&format!("client {number}"), 1, 0).await.unwrap();
+    let (client, next, _) = wire.exchange("one more", 1, 0).await.unwrap();
+    wire.session(client, next, CHANNEL).await.unwrap();
+    assert_eq!(wire.session(first.unwrap(), 1, CHANNEL).await, Err(status::STALE_CLIENTID), "the oldest record stays");
+}
+
+fn machine_at(server: &std::sync::Arc<crate::nfs::Server<crate::MemoryFiles>>, number: usize) -> Client {
+    Client::from(server, format!("10.7.{number}.1:700").parse().unwrap(), false)
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_machine_has_a_bounded_number_of_clients() {
+    let server = server();
+    let mut wire = machine_at(&server, 1);
+    let small = [1 << 20, 1 << 20, 0, 8, 1];
+    for number in 0..CLIENTS_PER_ADDRESS {
+        let (client, next, _) = wire.exchange(&format!("client {number}"), 1, 0).await.unwrap();
+        wire.session(client, next, small).await.unwrap();
     }
     assert_eq!(wire.exchange("one more", 1, 0).await, Err(status::DELAY));
+    machine_at(&server, 2).exchange("one more", 1, 0).await.unwrap();
     tokio::time::advance(LEASE).await;
-    wire.exchange("one more", 1, 0).await.unwrap();
+    wire.exchange("another", 1, 0).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_no_export_admits_is_no_client() {
+    let server = server();
+    let mut wire = Client::from(&server, "192.168.0.1:700".parse().unwrap(), false);
+    assert_eq!(wire.exchange("stranger", 1, 0).await, Err(status::PERM));
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,13 +211,24 @@ async fn create_session_happens_once_for_each_number() {
 #[tokio::test(start_paused = true)]
 async fn sessions_beyond_the_memory_get_fewer_slots() {
     let server = server();
+    let whole = KEPT_TOTAL / (SLOTS_MAX * KEPT_MAX) as usize;
+    let of_one = KEPT_PER_ADDRESS / (SLOTS_MAX * KEPT_MAX) as usize;
+    // One machine takes its part, and leaves the rest to others.
+    for machine in 0..whole / of_one {
+        fill(&mut machine_at(&server, machine), machine, of_one).await;
+    }
     let mut wire = Client::new(&server);
+    let (client, next, _) = wire.exchange("late", 1, 0).await.unwrap();
+    assert_eq!(wire.session(client, next, CHANNEL).await, Err(status::NOSPC));
+}
+
+/// Makes sessions until there is no memory for one more.
+async fn fill(wire: &mut Client, machine: usize, whole: usize) {
     let big = [1 << 20, 1 << 20, KEPT_MAX, 8, SLOTS_MAX];
-    let whole = crate::nfs::v4::KEPT_TOTAL / (SLOTS_MAX * KEPT_MAX) as usize;
     let mut made = 0;
     let mut last = (0, 0);
     'clients: for number in 0.. {
-        let (client, next, _) = wire.exchange(&format!("client {number}"), 1, 0).await.unwrap();
+        let (client, next, _) = wire.exchange(&format!("client {machine} {number}"), 1, 0).await.unwrap();
         for more in 0..SESSIONS_MAX as u32 {
             last = (client, next + more);
             match wire.session(client, next + more, big).await {
@@ -253,4 +301,35 @@ async fn counters_name_the_operations() {
     assert_eq!(count("getfh"), Some((2, 1)));
     assert_eq!(count("exchange_id"), Some((1, 0)));
     assert_eq!(count("compound"), Some((5, 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_numbers_of_clients_cannot_be_guessed() {
+    let server = server();
+    let mut wire = Client::new(&server);
+    let mut low = Vec::new();
+    for name in ["one", "two", "three", "four"] {
+        low.push(wire.exchange(name, 1, 0).await.unwrap().0 as u32);
+    }
+    assert!(low.iter().any(|number| *number > 1 << 20), "{low:?}");
+    let steps: Vec<u32> = low.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    assert!(steps[0] != steps[1] && steps[1] != steps[2], "{low:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_user_gets_no_session_of_a_client() {
+    let (server, mut session, _) = begin().await;
+    let mut thief = Client::new(&server);
+    thief.uid = 5;
+    // The call that made the session, again, and the next one.
+    for number in [1, 2] {
+        assert_eq!(thief.session(session.client, number, CHANNEL).await, Err(status::CLID_INUSE), "{number}");
+    }
+    assert_eq!(server.clients().sessions(), 1);
+    let id = session.id;
+    assert_eq!(session.status(call().op(DESTROY_SESSION, args().fixed(&id))).await, status::OK);
+    let destroy = call().op(DESTROY_CLIENTID, args().u64(session.client));
+    assert_eq!(thief.compound(&destroy).await.status, status::WRONG_CRED);
+    let mut own = Client::new(&server);
+    assert_eq!(own.compound(&destroy).await.status, status::OK);
 }

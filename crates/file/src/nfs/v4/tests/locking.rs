@@ -24,7 +24,7 @@ async fn ranges_conflict_where_they_overlap() {
     let mut other = Session::new(&server, "other").await;
     let (_, others) = other.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
     session.lock(&file, open, "l", true, (100, 50)).await.unwrap();
-    let (client, owner) = (session.client, bytes::Bytes::from("l"));
+    let owner = bytes::Bytes::from("l");
     for (exclusive, range, conflict) in [
         (true, (0, 100), false),
         (true, (0, 101), true),
@@ -38,7 +38,8 @@ async fn ranges_conflict_where_they_overlap() {
         assert_eq!(test.is_err(), conflict, "{range:?}");
         match conflict {
             true => {
-                assert_eq!(lock, Err((status::DENIED, Some((100, 50, client, owner.clone())))), "{range:?}");
+                // A stranger does not learn the number of the client.
+                assert_eq!(lock, Err((status::DENIED, Some((100, 50, 0, owner.clone())))), "{range:?}");
                 assert_eq!(denied(test), (100, 50, owner.clone()));
             }
             false => {
@@ -48,7 +49,8 @@ async fn ranges_conflict_where_they_overlap() {
         }
     }
     // The same client with another owner is another owner; the same owner is not in its own way.
-    assert!(session.lock_test(&file, "m", false, (100, 1)).await.is_err());
+    let own = session.lock_test(&file, "m", false, (100, 1)).await;
+    assert_eq!(own, Err((status::DENIED, Some((100, 50, session.client, owner)))));
     assert!(session.lock_test(&file, "l", true, (100, 1)).await.is_ok());
 }
 
@@ -194,4 +196,45 @@ async fn reservations_of_nlm_deny_opens() {
         status::SHARE_DENIED
     );
     session.open(&root, "a", "owner", READ_ACCESS, 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lock_owners_of_all_clients_are_bounded() {
+    let (server, mut session, root) = begin().await;
+    let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
+    let mut other = Session::new(&server, "other").await;
+    let (_, others) = other.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
+    server.clients.table().states_max = 20;
+    // A lock owner stays known when it has unlocked everything.
+    for number in 0..9 {
+        let lock = session.lock(&file, open, &format!("l{number}"), true, (0, 1)).await.unwrap();
+        session.unlock(&file, lock, (0, 1)).await.unwrap();
+        let lock = other.lock(&file, others, &format!("l{number}"), true, (0, 1)).await.unwrap();
+        other.unlock(&file, lock, (0, 1)).await.unwrap();
+    }
+    assert_eq!(other.lock(&file, others, "one more", true, (0, 1)).await, Err((status::NOSPC, None)));
+    assert_eq!(other.try_open(&root, "a", "another", READ_ACCESS, 0).await.unwrap_err(), status::NOSPC);
+    assert_eq!(session.close(&file, open).await, status::OK);
+    let lock = other.lock(&file, others, "one more", true, (0, 1)).await.unwrap();
+    other.unlock(&file, lock, (0, 1)).await.unwrap();
+    assert_eq!(
+        other.status(call().op(FREE_STATEID, args().stateid(Stateid { sequence: 0, ..lock }))).await,
+        status::OK
+    );
+    assert_eq!(server.clients.table().states, 10);
+    tokio::time::advance(crate::nfs::v4::LEASE * 2).await;
+    server.expire().await;
+    assert_eq!(server.clients.table().states, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_that_goes_takes_its_locks_along() {
+    let (server, mut session, root) = begin().await;
+    let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, BOTH_ACCESS).await;
+    session.lock(&file, open, "l", true, (0, 10)).await.unwrap();
+    let mut older = Client::new(&server);
+    assert_eq!(nlm(&mut older, &file, 2, 50, 10).await, 0);
+    assert_eq!(server.locks.count(), 3);
+    server.remove(crate::nfs::testing::SHARE);
+    assert_eq!((server.locks.count(), server.clients().opens(), server.clients.table().states), (0, 0, 0));
 }

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
+use crate::nfs::Options;
 use crate::nfs::export::Export;
-use crate::nfs::testing::{SHARE, args, clock, rule};
+use crate::nfs::testing::{SHARE, args, clock, rule, server_with};
 use crate::nfs::v4::number::*;
 use crate::nfs::v4::testing::*;
 use crate::nfs::v4::{attributes, status};
@@ -297,4 +298,20 @@ async fn secinfo_names_the_flavors_and_takes_the_handle() {
     assert_eq!(session.status(call().at(&root).op(SECINFO, args().opaque(b"b"))).await, status::NOENT);
     assert_eq!(session.status(call().at(&root).op(SECINFO_NO_NAME, args().u32(2))).await, status::BADXDR);
     assert_eq!(session.status(call().then(PUTROOTFH).op(SECINFO_NO_NAME, args().u32(1))).await, status::NOENT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn directories_above_the_shares_differ_after_a_restart() {
+    let mut seen = Vec::new();
+    for instance in [7, 8] {
+        let options = Options { grace: std::time::Duration::ZERO, instance, ..Options::default() };
+        let server = server_with(MemoryFiles::new(clock), rule(), options);
+        let mut session = Session::new(&server, "client").await;
+        for _ in 0..2 {
+            let mut answer = session.run(call().then(PUTROOTFH).get(&[attributes::CHANGE])).await;
+            answer.done(PUTROOTFH);
+            seen.push(answer.attributes(&[attributes::CHANGE]).u64().unwrap());
+        }
+    }
+    assert!(seen[0] == seen[1] && seen[1] < seen[2] && seen[2] == seen[3], "{seen:?}");
 }

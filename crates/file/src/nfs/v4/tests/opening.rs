@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::nfs::testing::{Arguments, args};
+use crate::MemoryFiles;
+use crate::nfs::Options;
+use crate::nfs::testing::gate::Gate;
+use crate::nfs::testing::{Arguments, SHARE, args, clock, rule, server_with};
 use crate::nfs::v4::attributes::{MODE, SIZE, TIME_MODIFY_SET};
 use crate::nfs::v4::number::*;
 use crate::nfs::v4::stateid::Stateid;
@@ -296,4 +299,30 @@ async fn states_are_counted() {
     tokio::time::advance(crate::nfs::v4::LEASE).await;
     server.expire().await;
     assert_eq!((clients.opens(), clients.count(), clients.sessions(), server.locks.count()), (0, 0, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_whose_truncation_fails_is_undone() {
+    let options = Options { grace: std::time::Duration::ZERO, ..Options::default() };
+    let server = server_with(Gate::new(MemoryFiles::new(clock)), rule(), options);
+    let gate = server.exports().get(SHARE).unwrap().files.clone();
+    let users = || gate.users.load(std::sync::atomic::Ordering::Relaxed);
+    let mut session = Session::new(&server, "client").await;
+    let root = session.root().await;
+    let (file, open) = session.open(&root, "a", "reader", READ_ACCESS, 0).await;
+    gate.no_size.store(true, std::sync::atomic::Ordering::Relaxed);
+    let cut = |owner: &str, deny: u32| {
+        let how = args().open(WRITE_ACCESS, deny, owner).u32(1).u32(0);
+        named(how.set(&[SIZE], args().u64(0)), "a")
+    };
+    assert_eq!(session.status(call().at(&root).op(OPEN, cut("writer", 0))).await, status::NOSPC);
+    assert_eq!((server.clients().opens(), users()), (1, 1));
+    // An open that there was before is as it was: it reads, and denies nothing.
+    assert_eq!(session.status(call().at(&root).op(OPEN, cut("reader", BOTH_ACCESS))).await, status::NOSPC);
+    assert_eq!((server.clients().opens(), users()), (1, 1));
+    assert_eq!(session.write(&file, Stateid { sequence: 0, ..open }, 0, b"x").await, status::OPENMODE);
+    let mut other = Session::new(&server, "other").await;
+    other.open(&root, "a", "o", BOTH_ACCESS, 0).await;
+    assert_eq!(session.close(&file, Stateid { sequence: 0, ..open }).await, status::OK);
+    assert_eq!((server.clients().opens(), users()), (1, 1));
 }

@@ -119,3 +119,22 @@ async fn names_of_an_earlier_start_are_unknown() {
     assert_eq!(session.repeat(0, 1, false, call()).await.status, status::BADSESSION);
     assert_ne!(own, former.id);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_needs_the_right_to_use_the_content() {
+    let server = after_a_start();
+    let mut session = Session::before_reclaim(&server, "client").await;
+    let file = file_of(&server, &mut session, "a").await;
+    let files = server.exports().get(crate::nfs::testing::SHARE).unwrap().files.clone();
+    let inode = server.handles.decode(&file).unwrap().inode;
+    let own = crate::Changes { mode: Some(0o400), uid: Some(7), ..Default::default() };
+    crate::Files::set_attributes(&*files, &crate::Caller::ROOT, inode, own, None).await.unwrap();
+    session.wire.uid = 8;
+    for access in [READ_ACCESS, WRITE_ACCESS, BOTH_ACCESS] {
+        assert_eq!(session.status(claim(&file, access, BOTH_ACCESS)).await, status::ACCESS, "access {access}");
+    }
+    assert_eq!(server.clients().opens(), 0);
+    // The owner may have opened it before its mode was changed.
+    session.wire.uid = 7;
+    assert_eq!(session.status(claim(&file, BOTH_ACCESS, 0)).await, status::OK);
+}

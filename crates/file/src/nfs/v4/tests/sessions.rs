@@ -158,3 +158,51 @@ async fn a_call_under_way_holds_its_slot() {
     session.wire.receive().await;
     assert_eq!(session.repeat(2, 2, false, read()).await.status, status::OK);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_answer_fits_what_its_session_reserved() {
+    let (server, mut holder, root) = begin().await;
+    let mut wire = Client::new(&server);
+    let (client, next, _) = wire.exchange("nothing kept", 1, 0).await.unwrap();
+    let id = wire.session(client, next, [1 << 20, 1 << 20, 0, 8, 4]).await.unwrap();
+    let lone = |tag: usize, keep: bool| {
+        let call = sequence(&id, 1, 0, keep);
+        args().opaque(&vec![b't'; tag]).u32(1).u32(call.count).fixed(&call.bytes.0).0
+    };
+    for (tag, keep, expected) in [
+        (1000, true, status::REP_TOO_BIG_TO_CACHE),
+        // The call above did not take the slot.
+        (4, true, status::OK),
+        (4, true, status::OK),
+    ] {
+        let mut results = wire.call(Program::Nfs4, 1, &lone(tag, keep)).await;
+        assert_eq!(results.u32(), Ok(expected), "a tag of {tag} bytes");
+    }
+    // The owner of a lock in the way is cut to what there is room for.
+    let (file, open) = holder.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
+    holder.lock(&file, open, &"l".repeat(1000), true, (0, 10)).await.unwrap();
+    let (client, next, _) = wire.exchange("little kept", 1, 0).await.unwrap();
+    let id = wire.session(client, next, [1 << 20, 1 << 20, 300, 8, 4]).await.unwrap();
+    let mut session = Session { wire, id, client, sequences: [0; 64] };
+    session.run(call().op(RECLAIM_COMPLETE, args().u32(0))).await;
+    let (status, held) = session.lock_test(&file, "x", true, (0, 1)).await.unwrap_err();
+    let owner = held.unwrap().3;
+    assert_eq!(status, status::DENIED);
+    assert!((10..300).contains(&owner.len()), "{} bytes", owner.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_with_content_is_kept_too() {
+    let (server, mut session, root) = begin().await;
+    let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
+    session.write(&file, open, 0, &[7; 101]).await;
+    let read = args().stateid(open).u64(0).u32(101);
+    let whole = call().at(&file).op(READ, read).op(CLOSE, args().u32(0).stateid(open));
+    let next = session.sequences[0] + 1;
+    let first = session.repeat(0, next, true, whole.clone()).await;
+    assert_eq!((first.status, first.count), (status::OK, 4));
+    session.wire = Client::new(&server);
+    let again = session.repeat(0, next, true, whole).await;
+    assert_eq!((again.status, again.count), (status::OK, 4));
+    assert_eq!(first.reader.rest(), again.reader.rest());
+}
