@@ -263,9 +263,13 @@ impl Share {
         })
     }
 
-    /// One step on the share's state. It does not wait, so that nothing comes in between.
+    /// One step on the share's state. It does not wait, so that nothing comes in between. A closed share refuses each.
     fn step<R>(&self, act: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {
-        act(&mut self.locked())
+        let mut core = self.locked();
+        match core.closed {
+            true => Err(FileError::Stale),
+            false => act(&mut core),
+        }
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, Core> {
@@ -448,9 +452,27 @@ impl Share {
         })
     }
 
-    /// Whether the share has no file and no directory but its root, and nothing left to clear away.
-    pub fn is_empty(&self) -> Result<bool> {
-        self.step(|core| Ok(core.view.row(ROOT)?.entries == 0 && core.orphans.is_empty()))
+    /// Whether the share has no file and no directory but its root.
+    pub fn has_no_names(&self) -> Result<bool> {
+        self.step(|core| Ok(core.view.row(ROOT)?.entries == 0))
+    }
+
+    /// Closes the share for its removal, if it has no file and no directory but its root, and nothing left to clear away.
+    /// From the same moment on every call answers `Stale`, whoever holds the share: no write can come after the look.
+    /// Answers whether it is closed.
+    pub fn close_if_empty(&self) -> Result<bool> {
+        self.step(|core| {
+            let removed = core.view.range(ORPHANS, &KeyRange::prefix(share_key(core.view.share)), 1)?;
+            // A transaction under way may fail, and what it removes may come back.
+            let empty = core.view.row(ROOT)?.entries == 0 && removed.is_empty() && core.orphans.is_empty();
+            core.closed = empty && core.view.is_settled();
+            Ok(core.closed)
+        })
+    }
+
+    /// Takes calls again, after a removal that did not come about.
+    pub fn open_again(&self) {
+        self.locked().closed = false;
     }
 }
 

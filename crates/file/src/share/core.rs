@@ -42,6 +42,8 @@ pub struct Core {
     pub clock_hand: VecDeque<u64>,
     /// Why the archive took no file, since the last one that it took.
     pub refusal: Option<FileError>,
+    /// The share is being removed: it takes no calls.
+    pub closed: bool,
     last: Moment,
     epochs: u64,
 }
@@ -256,6 +258,7 @@ impl Core {
             pass: Pass::default(),
             clock_hand: VecDeque::new(),
             refusal: None,
+            closed: false,
             last: Moment::default(),
         }
     }

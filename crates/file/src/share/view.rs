@@ -176,6 +176,11 @@ impl View {
         self.stale
     }
 
+    /// No transaction is under way.
+    pub fn is_settled(&self) -> bool {
+        !self.stale && self.pending.is_empty()
+    }
+
     pub fn reset(&mut self) {
         self.generation += 1;
         self.stale = false;

@@ -66,6 +66,8 @@ impl Share {
         let forced = stability != Stability::Unstable;
         let (mut waited, mut first) = (0, None);
         for _ in 0..ATTEMPTS {
+            // Where a caller went away, a row may look open whose transaction failed.
+            self.refresh().await?;
             let (found, open, gate) = self.step(|core| {
                 let found = self.writable(core, caller, inode, offset)?;
                 let (row, content) = core.content(inode.0)?;
@@ -78,7 +80,16 @@ impl Share {
                 return Ok((Changed { before: before.clone(), after: before }, Stability::File));
             }
             if !open {
-                self.reopen(inode.0).await?;
+                // Alone: others see the row as open before it is durable, and write once they have the gate.
+                let _held = gate.write_owned().await;
+                let still = self.step(|core| {
+                    self.writable(core, caller, inode, offset)?;
+                    Ok(!core.content(inode.0)?.0.open)
+                })?;
+                if still {
+                    self.reopen(inode.0).await?;
+                }
+                continue;
             }
             let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
             // A file whose end is within a block that is not written over grows past bytes that may be no zeros.
@@ -90,7 +101,7 @@ impl Share {
             // Looked at again under the gate: it may have been archived, truncated or committed meanwhile.
             let place = self.step(|core| {
                 let size_now = self.writable(core, caller, inode, offset)?.size;
-                let still = core.content(inode.0)?.0.open;
+                let still = core.content(inode.0)?.0.open && !core.view.is_stale();
                 if !still || (size_now != size && matches!(held, Held::Shared(_)) && size_now < offset) {
                     return Ok(Place::Other);
                 }
@@ -152,11 +163,14 @@ impl Share {
         Ok(attributes)
     }
 
-    /// Marks an archived file as open, durably, before its content changes.
+    /// Marks an archived file as open, durably, before its content changes. By a caller that has the file's gate alone.
     pub(super) async fn reopen(&self, inode: u64) -> Result<()> {
         self.locked().end_slack(inode);
         self.change(|change, _| {
             let mut row = change.row(inode)?;
+            if row.committed.is_some() && !self.grows(&row) {
+                return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
+            }
             row.open = true;
             row.lags = None;
             change.put_bytes(ACTIVE, inode_key(change.share(), inode), Bytes::new());
