@@ -166,11 +166,22 @@ fn add_entry(
     name: &[u8],
     inode: u64,
 ) -> Result<NameRow> {
+    let cookie = numbers.take(change);
+    add_entry_at(change, parent, name, inode, cookie)
+}
+
+/// As `add_entry`, at a place in the order of the listing.
+fn add_entry_at(
+    change: &mut Change<'_>,
+    parent: (u64, &mut InodeRow),
+    name: &[u8],
+    inode: u64,
+    cookie: u64,
+) -> Result<NameRow> {
     let (number, row) = parent;
     if row.entries >= ENTRIES_MAX {
         return Err(FileError::NoSpace);
     }
-    let cookie = numbers.take(change);
     change.put(ENTRIES, entry_key(change.share(), number, name), &EntryRow { inode, cookie });
     change.put(COOKIES, numbered_key(change.share(), number, cookie), &CookieRow { inode, name: name.to_vec() });
     row.entries += 1;
@@ -452,8 +463,10 @@ pub fn rename(
     if moved.row.committed.is_some() {
         return Err(FileError::ReadOnly("a committed file keeps its name also when its retention has ended".into()));
     }
-    let mut orphan = None;
+    let (mut orphan, mut place) = (None, None);
     if let Some(replaced) = replaced {
+        // The name stays where it is in the listing: one that exists all the time is listed once.
+        place = Some(replaced.entry.cookie);
         unretained(&replaced.row, clock, "replaced")?;
         orphan = Some(replaced.entry.inode);
         let entry = replaced.entry.clone();
@@ -472,7 +485,8 @@ pub fn rename(
         return Err(FileError::TooManyLinks);
     }
     row.links += u32::from(is_directory);
-    let name = add_entry(change, numbers, (target, &mut row), to.1, inode)?;
+    let cookie = place.unwrap_or_else(|| numbers.take(change));
+    let name = add_entry_at(change, (target, &mut row), to.1, inode, cookie)?;
     change.put_row(target, row);
     let mut row = change.row(inode)?;
     row.names.retain(|name| *name != NameRow { directory: source, cookie: moved.entry.cookie });

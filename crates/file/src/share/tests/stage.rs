@@ -111,6 +111,14 @@ impl Held {
         self.locked().queue.len()
     }
 
+    /// The first transaction that waits takes effect.
+    pub async fn release_one(&self) {
+        let first = self.locked().queue.pop_front();
+        if let Some((transaction, answerer)) = first {
+            drop(answerer.send(self.catalog.commit(transaction).await));
+        }
+    }
+
     /// Transactions that wait take effect in their order, and later ones at once.
     pub async fn release(&self) {
         let queue = {
