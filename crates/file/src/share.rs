@@ -8,6 +8,7 @@
 //! as long as it likes: content stays in the cache, and writers are held back when that is full.
 
 mod archiving;
+mod around;
 mod autocommit;
 mod calls;
 mod core;
@@ -43,6 +44,7 @@ pub use archiving::{ARCHIVE_AFTER, Worked};
 pub use objects::ObjectView;
 pub use retention::RetentionRules;
 
+use self::around::Around;
 use self::core::{Core, Part, Source, zeros};
 use self::records::{
     ACTIVE, BLOCK, BLOCKS, Group, INODES, NUMBERS, ORPHANS, PINS, ROOT, SLOT, decode, last_number, share_key,
@@ -95,7 +97,13 @@ pub struct Share {
     core: Mutex<Core>,
     /// For the one who finds out what became of abandoned transactions.
     refreshing: Turn<()>,
-    working: Turn<()>,
+    /// The parts of background work, each of which goes on once at a time.
+    archiving: Turn<()>,
+    committing: Turn<()>,
+    tidying: Turn<()>,
+    /// Uploads in parts begin in turn; files that have one under way.
+    beginning: Turn<()>,
+    uploads: Mutex<Vec<u64>>,
     /// S3 requests that give a name to a file take turns, path by path.
     naming: objects::Naming,
     /// Background work has been done: there may be room in the cache.
@@ -196,7 +204,11 @@ impl Share {
             settings: Mutex::new(settings),
             core: Mutex::new(Core::new(view, Numbers::new(None), Slots::new(slots))),
             refreshing: Turn::default(),
-            working: Turn::default(),
+            archiving: Turn::default(),
+            committing: Turn::default(),
+            tidying: Turn::default(),
+            beginning: Turn::default(),
+            uploads: Mutex::default(),
             naming: objects::Naming::default(),
             room: Notify::new(),
             wants_room: AtomicBool::new(false),
@@ -206,6 +218,7 @@ impl Share {
             counters: Counters::default(),
         };
         share.load()?;
+        share.catch_up().await?;
         if let Some(count) = share.make_tree(root).await? {
             tracing::warn!(share = %share.name, count, "the tree was made anew from archived versions");
         }
@@ -221,12 +234,15 @@ impl Share {
             core.numbers = Numbers::new(core.view.get(NUMBERS, &share_key(share))?.as_deref());
             for (table, orphans) in [(ACTIVE, false), (ORPHANS, true)] {
                 each(core, table, &prefix, |core, key, _| {
+                    let inode = last_number(key);
                     match orphans {
-                        true => drop(core.orphans.insert(last_number(key))),
-                        false => {
-                            core.active.insert(last_number(key), now);
-                            core.catch_up(last_number(key))?;
-                        }
+                        true => drop(core.orphans.insert(inode)),
+                        // Without an inode it means nothing.
+                        false => match core.view.row(inode) {
+                            Ok(_) => drop(core.active.insert(inode, now)),
+                            Err(FileError::Stale) => {}
+                            Err(error) => return Err(error),
+                        },
                     }
                     Ok(())
                 })?;
@@ -263,9 +279,13 @@ impl Share {
         })
     }
 
-    /// One step on the share's state. It does not wait, so that nothing comes in between.
+    /// One step on the share's state. It does not wait, so that nothing comes in between. A closed share refuses each.
     fn step<R>(&self, act: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {
-        act(&mut self.locked())
+        let mut core = self.locked();
+        match core.closed {
+            true => Err(FileError::Stale),
+            false => act(&mut core),
+        }
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, Core> {
@@ -303,23 +323,57 @@ impl Share {
     /// As `change`, with another way to commit.
     async fn change_by<T>(
         &self,
+        act: impl FnMut(&mut Change<'_>, &mut Numbers) -> Result<T>,
+        commit: impl Fn(Transaction) -> Pending<Receipt>,
+    ) -> Result<T> {
+        self.change_in(&mut (), act, commit).await
+    }
+
+    /// As `change`, with what goes with it in the same steps.
+    async fn change_around<T, A: Around>(
+        &self,
+        around: &mut A,
+        act: impl FnMut(&mut Change<'_>, &mut Numbers) -> Result<T>,
+    ) -> Result<T> {
+        let records = self.archive.records();
+        self.change_in(around, act, |transaction| records.commit(transaction)).await
+    }
+
+    async fn change_in<T, A: Around>(
+        &self,
+        around: &mut A,
         mut act: impl FnMut(&mut Change<'_>, &mut Numbers) -> Result<T>,
         commit: impl Fn(Transaction) -> Pending<Receipt>,
     ) -> Result<T> {
         for _ in 0..ATTEMPTS {
             self.refresh().await?;
             let (value, submitted) = self.step(|core| {
+                around.before(core)?;
                 let now = core.now(self.wall());
                 let Core { view, numbers, .. } = core;
                 let mut change = view.change(now);
                 let value = act(&mut change, numbers)?;
-                Ok((value, (!change.is_empty()).then(|| change.submit(&commit))))
+                if change.is_empty() && change.rests_on_pending() {
+                    // What was found is not durable yet, and the answer says that it is: a record that changes nothing
+                    // is answered after it, or fails with it.
+                    let key = share_key(change.share());
+                    change.with_reserve();
+                    change.put_bytes(NUMBERS, key, numbers.stored());
+                }
+                let submitted = match change.is_empty() {
+                    true => None,
+                    false => Some(change.submit(&commit)),
+                };
+                around.submitted(core)?;
+                Ok((value, submitted))
             })?;
             let Some(submitted) = submitted else { return Ok(value) };
             let mut waiting = Waiting { share: self, ticket: Some(submitted.ticket) };
             let answer = submitted.answer.await;
             if let Some(ticket) = waiting.ticket.take() {
-                self.locked().view.settle(ticket, answer.is_ok());
+                let mut core = self.locked();
+                core.view.settle(ticket, answer.is_ok());
+                around.settled(&mut core, answer.is_ok());
             }
             match answer {
                 Ok(_) => return Ok(value),
@@ -370,6 +424,11 @@ impl Share {
     /// Whether a writer waits for room; asking takes the wish back.
     fn wanted(&self) -> bool {
         self.wants_room.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether the cache has so little room that files are archived at once.
+    pub fn is_nearly_full(&self) -> bool {
+        self.locked().is_nearly_full()
     }
 
     /// Whether there is work that should not wait for the next round.
@@ -448,9 +507,27 @@ impl Share {
         })
     }
 
-    /// Whether the share has no file and no directory but its root, and nothing left to clear away.
-    pub fn is_empty(&self) -> Result<bool> {
-        self.step(|core| Ok(core.view.row(ROOT)?.entries == 0 && core.orphans.is_empty()))
+    /// Whether the share has no file and no directory but its root.
+    pub fn has_no_names(&self) -> Result<bool> {
+        self.step(|core| Ok(core.view.row(ROOT)?.entries == 0))
+    }
+
+    /// Closes the share for its removal, if it has no file and no directory but its root, and nothing left to clear away.
+    /// From the same moment on every call answers `Stale`, whoever holds the share: no write can come after the look.
+    /// Answers whether it is closed.
+    pub fn close_if_empty(&self) -> Result<bool> {
+        self.step(|core| {
+            let removed = core.view.range(ORPHANS, &KeyRange::prefix(share_key(core.view.share)), 1)?;
+            // A transaction under way may fail, and what it removes may come back.
+            let empty = core.view.row(ROOT)?.entries == 0 && removed.is_empty() && core.orphans.is_empty();
+            core.closed = empty && core.view.is_settled();
+            Ok(core.closed)
+        })
+    }
+
+    /// Takes calls again, after a removal that did not come about.
+    pub fn open_again(&self) {
+        self.locked().closed = false;
     }
 }
 

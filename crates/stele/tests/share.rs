@@ -157,7 +157,13 @@ fn a_committed_file_stays_whatever_an_operator_or_a_client_tries() {
     let rofs = Err(30);
     assert_eq!(support::nfs::set_mode(port, "/records", "ledger", 1000, 0o644), rofs);
     assert_eq!(support::nfs::remove(port, "/records", "ledger", 1000), rofs);
+    let mut client = support::nfs::Client::new(port, 1000);
+    let root = client.mount("/records");
+    let file = client.lookup(&root, "ledger").unwrap();
+    let verifier = client.verifier(&file);
     place.refused(3, &["not empty"], &["share", "remove", "records", "--yes"]);
+    // A share that was opened a second time would have another verifier, and its clients the files of the first.
+    assert!(client.verifier(&file) == verifier, "the refused removal opened the share anew");
     server.kill();
     let server = serve(&place);
     let share = place.json(&["share", "status", "records"]);

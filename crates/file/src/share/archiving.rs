@@ -7,7 +7,7 @@
 //! 1. before the version is committed: the file is open, and is archived again;
 //! 2. before the file's row names the version: the same; the version is one more, or replaces itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -33,7 +33,7 @@ const EVICTED_AT_ONCE: usize = 256;
 /// Bytes of a file that archiving reads at once.
 const PIECE: u32 = 1 << 20;
 /// Shares of the cache, in percent, at which eviction begins, and down to which it goes on.
-const HIGH: u64 = 90;
+pub(super) const HIGH: u64 = 90;
 const LOW: u64 = 80;
 /// Contents known in memory, above which those that nothing needs are forgotten.
 const CONTENTS_MAX: usize = 50_000;
@@ -58,6 +58,17 @@ pub struct Worked {
     pub more: bool,
 }
 
+impl Worked {
+    fn add(&mut self, other: Worked) {
+        self.archived += other.archived;
+        self.archived_bytes += other.archived_bytes;
+        self.committed += other.committed;
+        self.cleared += other.cleared;
+        self.evicted += other.evicted;
+        self.more |= other.more;
+    }
+}
+
 /// Who stores a file.
 #[derive(Clone, Copy)]
 pub(super) enum Storing {
@@ -76,80 +87,129 @@ pub(super) enum Stored {
 }
 
 impl Share {
-    /// Does a bounded amount of background work: archives files that are idle, clears away removed ones, makes room.
+    /// One round of all background work. A server lets the three parts go on beside one another: archiving and committing a
+    /// large file take as long as its upload.
     pub async fn work(&self) -> Result<Worked> {
-        let _turn = self.working.lock().await;
         let mut worked = Worked::default();
-        self.clear_orphans(&mut worked).await?;
-        self.archive_idle(&mut worked).await?;
-        self.commit_idle(&mut worked).await?;
+        {
+            let _turn = self.tidying.lock().await;
+            self.clear_orphans(&mut worked).await?;
+        }
+        worked.add(self.archive_round().await?);
+        worked.add(self.commit_round().await?);
+        worked.add(self.room_round().await?);
+        Ok(worked)
+    }
+
+    /// Clears away removed files, and makes room in the cache.
+    pub async fn room_round(&self) -> Result<Worked> {
+        let _turn = self.tidying.lock().await;
+        let mut worked = Worked::default();
+        let cleared = self.clear_orphans(&mut worked).await;
         self.evict(&mut worked).await?;
         self.step(|core| {
             core.trim(CONTENTS_MAX);
             Ok(())
         })?;
         self.room.notify_waiters();
+        cleared.map(|()| worked)
+    }
+
+    /// Commits files that were left alone.
+    pub async fn commit_round(&self) -> Result<Worked> {
+        let _turn = self.committing.lock().await;
+        let mut worked = Worked::default();
+        self.commit_idle(&mut worked).await?;
         Ok(worked)
     }
 
-    async fn archive_idle(&self, worked: &mut Worked) -> Result<()> {
+    /// Archives files that are idle, those that become so meanwhile too, until those of the begin are through.
+    pub async fn archive_round(&self) -> Result<Worked> {
+        let _turn = self.archiving.lock().await;
+        let mut worked = Worked::default();
+        let first = self.due(&BTreeSet::new())?;
+        worked.more = first.len() == STORED_AT_ONCE;
+        let mut begun: BTreeSet<u64> = first.iter().copied().collect();
+        let mut storing = begun.clone();
+        let store = |inode| async move { (inode, self.store_file(inode, Storing::Beside).await) };
+        let mut under_way: FuturesUnordered<_> = first.into_iter().map(store).collect();
+        while !begun.is_empty() {
+            let ended = tokio::select! {
+                biased;
+                ended = under_way.next() => ended,
+                () = self.room.notified() => None,
+            };
+            if let Some((inode, result)) = ended {
+                begun.remove(&inode);
+                storing.remove(&inode);
+                self.note_stored(inode, result, &mut worked)?;
+            }
+            // A long upload keeps its own place alone.
+            if !begun.is_empty() && storing.len() < STORED_AT_ONCE {
+                for inode in self.due(&storing)? {
+                    storing.insert(inode);
+                    under_way.push(store(inode));
+                }
+            }
+        }
+        while let Some((inode, result)) = under_way.next().await {
+            self.note_stored(inode, result, &mut worked)?;
+        }
+        Ok(worked)
+    }
+
+    /// Files that are to be archived now, besides those that are being stored; no more than there are places.
+    fn due(&self, storing: &BTreeSet<u64>) -> Result<Vec<u64>> {
         let now = self.surroundings.now().monotonic;
         let patience = self.settings().archive_after;
-        let due: Vec<u64> = self.step(|core| {
+        let places = STORED_AT_ONCE - storing.len();
+        self.step(|core| {
             // A full cache has no time for patience.
-            let full = core.slots.used() * 100 >= core.slots.count() * HIGH;
+            let full = core.is_nearly_full();
             let again = if full { AGAIN_WHEN_FULL } else { patience.max(AGAIN_WHEN_FULL) };
             let idle = |at: Instant| full || now.since(at) >= patience;
             let untried = |inode: &u64| core.tried.get(inode).is_none_or(|at| now.since(*at) >= again);
             let mut due: Vec<(Instant, u64)> = core
                 .active
                 .iter()
-                .filter(|(inode, at)| idle(**at) && untried(inode))
+                .filter(|(inode, at)| idle(**at) && untried(inode) && !storing.contains(inode))
                 .map(|(n, at)| (*at, *n))
                 .collect();
             // Those that have waited longest.
-            if due.len() > STORED_AT_ONCE {
-                due.select_nth_unstable(STORED_AT_ONCE);
-                due.truncate(STORED_AT_ONCE + 1);
+            if due.len() > places {
+                due.select_nth_unstable(places);
+                due.truncate(places);
             }
             Ok(due.into_iter().map(|(_, inode)| inode).collect())
-        })?;
-        worked.more |= due.len() > STORED_AT_ONCE;
-        let mut under_way: FuturesUnordered<_> = due
-            .into_iter()
-            .take(STORED_AT_ONCE)
-            .map(|inode| async move { (inode, self.store_file(inode, Storing::Beside).await) })
-            .collect();
-        while let Some((inode, result)) = under_way.next().await {
+        })
+    }
+
+    fn note_stored(&self, inode: u64, result: Result<Stored>, worked: &mut Worked) -> Result<()> {
+        let now = self.surroundings.now().monotonic;
+        // Content that is archived can leave the cache.
+        self.room.notify_waiters();
+        if let Err(error) = &result
+            && *error != FileError::Stale
+        {
+            tracing::warn!(share = %self.name, inode, %error, "a file could not be archived; it is tried again");
+        }
+        self.step(|core| {
             match result {
                 Ok(Stored::Done(bytes)) => {
                     worked.archived += 1;
                     worked.archived_bytes += bytes;
-                    self.step(|core| {
-                        core.refusal = None;
-                        Ok(())
-                    })?;
+                    core.refusal = None;
                 }
                 // In a while, so that a file in use does not keep others back.
-                Ok(Stored::Later) => self.step(|core| {
-                    core.tried.insert(inode, now);
-                    Ok(())
-                })?,
-                Err(FileError::Stale) => self.step(|core| {
-                    core.active.remove(&inode);
-                    Ok(())
-                })?,
+                Ok(Stored::Later) => drop(core.tried.insert(inode, now)),
+                Err(FileError::Stale) => drop(core.active.remove(&inode)),
                 Err(error) => {
-                    tracing::warn!(share = %self.name, inode, %error, "a file could not be archived; it is tried again");
-                    self.step(|core| {
-                        core.refusal = Some(error);
-                        core.tried.insert(inode, now);
-                        Ok(())
-                    })?;
+                    core.refusal = Some(error);
+                    core.tried.insert(inode, now);
                 }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Archives a file now. Answers once it is archived.
@@ -166,12 +226,14 @@ impl Share {
     /// Stores a file's content as a version, if it is not stored.
     pub(super) async fn store_file(&self, inode: u64, storing: Storing) -> Result<Stored> {
         let held_by_caller = matches!(storing, Storing::Held(_));
-        let (gate, generation, writers, links) = self.step(|core| {
-            let writers = core.writers(inode);
+        let (gate, generation, writers, links, full) = self.step(|core| {
+            let (writers, full) = (core.writers(inode), core.is_nearly_full());
             let (row, content) = core.content(inode)?;
-            Ok((Arc::clone(&content.gate), content.generation, writers, row.links))
+            Ok((Arc::clone(&content.gate), content.generation, writers, row.links, full))
         })?;
-        if writers > 0 || links == 0 {
+        // A file may be larger than the cache, and its writer waits for room: then it is archived as it is now.
+        let waits_for_writers = held_by_caller || !full;
+        if writers > 0 && waits_for_writers || links == 0 {
             return Ok(Stored::Later);
         }
         self.save(inode).await?;
@@ -232,7 +294,8 @@ impl Share {
             // A commit may have stored it meanwhile, under its retention: this version would be one without. An extension
             // may have come: this version would end before its file.
             let same = row.open && row.committed == committed;
-            Ok(same && content.generation == generation && writers == 0 && size_now == size && row.links > 0)
+            let unused = writers == 0 || !waits_for_writers;
+            Ok(same && content.generation == generation && unused && size_now == size && row.links > 0)
         })?;
         if !unchanged {
             upload.abandon().await?;
@@ -282,14 +345,16 @@ impl Share {
     async fn clear_orphans(&self, worked: &mut Worked) -> Result<()> {
         let due: Vec<u64> = self.step(|core| {
             let unused = |inode: &&u64| !core.users.contains_key(inode);
-            Ok(core.orphans.iter().filter(unused).take(CLEARED_AT_ONCE + 1).copied().collect())
+            // Those that cannot go keep no others back.
+            let rest = core.orphans.range(core.next_orphan..).chain(core.orphans.range(..core.next_orphan));
+            let due: Vec<u64> = rest.filter(unused).take(CLEARED_AT_ONCE).copied().collect();
+            core.next_orphan = due.last().map_or(0, |last| last + 1);
+            Ok(due)
         })?;
-        worked.more |= due.len() > CLEARED_AT_ONCE;
-        let mut under_way: FuturesUnordered<_> = due
-            .into_iter()
-            .take(CLEARED_AT_ONCE)
-            .map(|inode| async move { (inode, self.clear(inode).await) })
-            .collect();
+        let taken = due.len();
+        let mut under_way: FuturesUnordered<_> =
+            due.into_iter().map(|inode| async move { (inode, self.clear(inode).await) }).collect();
+        let before = worked.cleared;
         while let Some((inode, result)) = under_way.next().await {
             match result {
                 Ok(()) => worked.cleared += 1,
@@ -298,6 +363,8 @@ impl Share {
                 }
             }
         }
+        // Where none goes, the next round is soon enough.
+        worked.more |= taken == CLEARED_AT_ONCE && worked.cleared > before;
         Ok(())
     }
 
@@ -315,7 +382,11 @@ impl Share {
         };
         let _held = gate.write_owned().await;
         let _turn = saving.lock_owned().await;
-        if archived {
+        let keys = [key_of(inode)];
+        let newest =
+            self.archive.newest(&self.caller("removing"), &self.name, &keys).map_err(|error| refused(&error))?;
+        // Also one that a crash left before the row named it.
+        if archived || newest.iter().any(Option::is_some) {
             // A versioned bucket keeps its versions behind a marker; the archive refuses where retention forbids it.
             let request = DeleteRequest { bucket: self.name.clone(), key: key_of(inode), ..DeleteRequest::default() };
             self.archive.delete(&self.caller("removing"), request).await.map_err(|error| refused(&error))?;
@@ -333,7 +404,7 @@ impl Share {
                 break;
             }
             let part: Vec<(u64, Group)> = groups.into_iter().take(GROUPS_MAX as usize).collect();
-            self.drop_groups(inode, &part).await?;
+            self.drop_groups(inode, &part, false).await?;
         }
         self.forget_orphan(inode).await
     }
@@ -358,9 +429,16 @@ impl Share {
         })
     }
 
-    /// Drops groups of a file, and gives their slots back once that is durable. Under the gate and in turn.
-    pub(super) async fn drop_groups(&self, inode: u64, groups: &[(u64, Group)]) -> Result<()> {
+    /// Drops groups of a file, and gives their slots back once that is durable. Under the gate and in turn. `archived`: the
+    /// archive has their content. The transaction itself sees to it: what the row shows may be of one that fails.
+    pub(super) async fn drop_groups(&self, inode: u64, groups: &[(u64, Group)], archived: bool) -> Result<()> {
         self.change(|change, _| {
+            if archived {
+                let row = change.row(inode)?;
+                if row.open || row.links == 0 {
+                    return Err(FileError::Retry("the file has changed meanwhile; try again".into()));
+                }
+            }
             change.with_reserve();
             for (group, _) in groups {
                 let key = numbered_key(change.share(), inode, *group);
@@ -405,7 +483,7 @@ impl Share {
     }
 
     /// Whether slots came free.
-    async fn evict_file(&self, inode: u64) -> Result<bool> {
+    pub(super) async fn evict_file(&self, inode: u64) -> Result<bool> {
         let Ok((gate, saving)) = self.step(|core| {
             let content = core.content(inode)?.1;
             Ok((Arc::clone(&content.gate), Arc::clone(&content.saving)))
@@ -424,14 +502,17 @@ impl Share {
             let content = core.content(inode)?.1;
             groups.extend(content.groups().map(|(number, group)| (number, group.clone())));
             // The rest of a large file goes with the next look.
-            content.queued = groups.len() > GROUPS_MAX as usize;
+            core.evicted(inode, groups.len() > GROUPS_MAX as usize);
             Ok(groups.into_iter().take(GROUPS_MAX as usize).collect::<Vec<_>>())
         })?;
         if groups.is_empty() {
             return Ok(false);
         }
-        self.drop_groups(inode, &groups).await?;
-        Ok(true)
+        match self.drop_groups(inode, &groups, true).await {
+            Ok(()) => Ok(true),
+            Err(FileError::Retry(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits until the cache may have room. `waited` counts the calls of one write.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::around::{Watched, guarded};
 use super::records::{self, ROOT};
 use super::tree::{self, Created};
 use super::{ATTRIBUTES_MAX, Share, releasing};
@@ -32,10 +33,8 @@ impl Files for Share {
         guard: Option<Moment>,
     ) -> Result<Changed> {
         let before = self.step(|core| core.living(inode))?;
-        if guard.is_some_and(|guard| guard != before.changed) {
-            return Err(FileError::NotSynchronized);
-        }
-        self.set_checked(caller, inode, before, changes).await
+        guarded(guard, &before)?;
+        self.set_checked(caller, inode, before, changes, guard).await
     }
 
     async fn lookup(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<Attributes> {
@@ -229,12 +228,12 @@ impl Files for Share {
         value: Option<Bytes>,
         must_exist: Option<bool>,
     ) -> Result<Changed> {
-        let before = self.step(|core| core.living(inode))?;
+        self.step(|core| core.living(inode))?;
         rules::check_extended_name(name)?;
         if name.starts_with(b"user.stele.") {
             return Err(FileError::NotSupported);
         }
-        self.change(|change, _| {
+        self.change_watched(Watched::new(inode, None), |change, _| {
             let mut row = change.row(inode.0)?;
             rules::may_extend(caller, &row.attributes(inode.0))?;
             if row.committed.is_some() {
@@ -255,14 +254,15 @@ impl Files for Share {
             change.put_row(inode.0, row);
             Ok(())
         })
-        .await?;
-        let after = self.step(|core| core.attributes(inode.0))?;
-        Ok(Changed { before, after })
+        .await
     }
 
     async fn opened(&self, inode: Inode, writes: bool) -> Result<()> {
         self.step(|core| {
             core.living(inode)?;
+            if writes && core.committing.contains(&inode.0) {
+                return Err(FileError::Retry("the file is being committed; try again".into()));
+            }
             let users = core.users.entry(inode.0).or_default();
             users.all += 1;
             users.writers += u32::from(writes);

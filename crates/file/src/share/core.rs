@@ -11,6 +11,7 @@ use stele_catalog::KeyRange;
 use stele_ground::Instant;
 use tokio::sync::{Mutex as Turn, RwLock};
 
+use super::archiving::HIGH;
 use super::records::{
     BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, SlotRow, decode, inode_key, last_number, numbered_key,
 };
@@ -30,10 +31,13 @@ pub struct Core {
     pub active: BTreeMap<u64, Instant>,
     /// When archiving one of them was tried last, where it did not come about.
     pub tried: BTreeMap<u64, Instant>,
+    /// Files that are being committed: no one opens them for writing.
+    pub committing: BTreeSet<u64>,
     /// Files that protocols have open.
     pub users: BTreeMap<u64, Users>,
-    /// Files without names, to be cleared away.
+    /// Files without names, to be cleared away; and the one that clearing tries next.
     pub orphans: BTreeSet<u64>,
+    pub next_orphan: u64,
     /// Files whose content stays in the cache.
     pub pinned: BTreeSet<u64>,
     /// The pass over all files that looks for those to commit.
@@ -42,12 +46,11 @@ pub struct Core {
     pub clock_hand: VecDeque<u64>,
     /// Why the archive took no file, since the last one that it took.
     pub refusal: Option<FileError>,
+    /// The share is being removed: it takes no calls.
+    pub closed: bool,
     last: Moment,
     epochs: u64,
 }
-
-/// More writes than a file can have had while its times lagged.
-const LAGGING_WRITES: u64 = 1 << 32;
 
 /// The content of a regular file, as far as it is known in memory.
 pub struct Content {
@@ -60,6 +63,8 @@ pub struct Content {
     pub unsaved: BTreeSet<u64>,
     /// What writes changed and no record shows yet.
     pub grown: Option<Grown>,
+    /// What of that the row shows by now, while its transaction is under way.
+    pub shown: Option<Shown>,
     /// The row says, durably, that its times may lag up to here.
     pub slack: Option<Moment>,
     /// Rises with each change of content.
@@ -104,6 +109,16 @@ pub struct Grown {
     pub without_set_id: bool,
 }
 
+/// What a save under way has put into the row of what writes changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    pub writes: u64,
+    pub stored: u64,
+    /// The row's change counter with it, and the view that shows that row. Another view may show an earlier one.
+    pub change: u64,
+    pub generation: u64,
+}
+
 /// A part of a file, and where its content is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
@@ -137,6 +152,7 @@ impl Content {
             groups: BTreeMap::new(),
             unsaved: BTreeSet::new(),
             grown: None,
+            shown: None,
             slack: None,
             generation: 0,
             touched: false,
@@ -151,6 +167,16 @@ impl Content {
             && self.grown.is_none()
             && Arc::strong_count(&self.gate) == 1
             && Arc::strong_count(&self.saving) == 1
+    }
+
+    /// The row has this much of what writes changed.
+    pub fn written(&mut self, writes: u64, stored: u64) {
+        let Some(grown) = &mut self.grown else { return };
+        grown.writes = grown.writes.saturating_sub(writes);
+        grown.stored = grown.stored.saturating_sub(stored);
+        if grown.writes == 0 {
+            self.grown = None;
+        }
     }
 
     pub fn group(&self, group: u64) -> Option<&Group> {
@@ -250,12 +276,15 @@ impl Core {
             active: BTreeMap::new(),
             tried: BTreeMap::new(),
             epochs: 0,
+            committing: BTreeSet::new(),
             users: BTreeMap::new(),
             orphans: BTreeSet::new(),
+            next_orphan: 0,
             pinned: BTreeSet::new(),
             pass: Pass::default(),
             clock_hand: VecDeque::new(),
             refusal: None,
+            closed: false,
             last: Moment::default(),
         }
     }
@@ -348,8 +377,30 @@ impl Core {
         let mut attributes = row.attributes(inode);
         if let Some(grown) = self.contents.get(&inode).and_then(|content| content.grown.as_ref()) {
             grown.show(&mut attributes);
+            let (writes, stored) = self.counted(inode, row.change);
+            attributes.change = attributes.change.saturating_sub(writes);
+            attributes.used = attributes.used.saturating_sub(stored);
         }
         Ok(attributes)
+    }
+
+    /// Writes, and bytes that came to be stored, which both the row and `grown` count.
+    fn counted(&self, inode: u64, change: u64) -> (u64, u64) {
+        let generation = self.view.generation();
+        let shown = self.contents.get(&inode).and_then(|content| content.shown);
+        let shown = shown.filter(|shown| shown.generation == generation || change >= shown.change);
+        shown.map_or((0, 0), |shown| (shown.writes, shown.stored))
+    }
+
+    /// A save of which no one waited for the answer: what the row has of it is no longer counted on top. In the file's turn,
+    /// with a view that is not stale.
+    pub fn take_shown(&mut self, inode: u64) -> Result<()> {
+        let change = self.view.row(inode)?.change;
+        let (writes, stored) = self.counted(inode, change);
+        let content = self.content(inode)?.1;
+        content.shown = None;
+        content.written(writes, stored);
+        Ok(())
     }
 
     /// As `attributes`, of a file that a handle names: one without names and users is gone.
@@ -358,6 +409,21 @@ impl Core {
         match attributes.links == 0 && !self.users.contains_key(&inode.0) {
             true => Err(FileError::Stale),
             false => Ok(attributes),
+        }
+    }
+
+    /// Eviction has taken the file's slots, or is to come back for the rest.
+    pub fn evicted(&mut self, inode: u64, rest: bool) {
+        if let Some(content) = self.contents.get_mut(&inode) {
+            content.queued = rest;
+        }
+        if rest {
+            return;
+        }
+        // It was put behind all others when it was picked.
+        match self.clock_hand.back() == Some(&inode) {
+            true => drop(self.clock_hand.pop_back()),
+            false => self.clock_hand.retain(|other| *other != inode),
         }
     }
 
@@ -401,6 +467,8 @@ impl Core {
                     && grown.stored == 0
                     && !grown.without_set_id
                     && content.slack.is_some_and(|slack| grown.modified <= slack)
+                    // A row that was stored behind the one that left room may leave none.
+                    && row.lags.map(Moment::from) == content.slack
             }
         };
         Ok(known && within && content.unsaved.is_empty())
@@ -413,15 +481,9 @@ impl Core {
         }
     }
 
-    /// After a start: the times of a file that may lag are the latest that they can be, and its change counter is one
-    /// that no client has seen.
-    pub fn catch_up(&mut self, inode: u64) -> Result<()> {
-        let row = self.view.row(inode)?;
-        let Some(lags) = row.lags.filter(|_| row.is_file()) else { return Ok(()) };
-        let modified = Moment::from(lags).max(row.modified.into());
-        let grown = Grown { size: row.size, modified, writes: LAGGING_WRITES, stored: 0, without_set_id: false };
-        self.content(inode)?.1.grown = Some(grown);
-        Ok(())
+    /// Whether the cache has so little room that files are archived at once.
+    pub fn is_nearly_full(&self) -> bool {
+        self.slots.used() * 100 >= self.slots.count() * HIGH
     }
 
     /// How often a file is open for writing.

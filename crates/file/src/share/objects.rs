@@ -102,7 +102,8 @@ impl ObjectView {
             There::File(inode, row) if !path.directory => {
                 let present = version.is_none() || version == Some(VersionId::Null);
                 if present && row.open {
-                    self.archive_now(inode).await?;
+                    let view = self.clone();
+                    to_its_end(async move { view.archive_now(inode).await }).await?;
                 }
                 // A hold that is acknowledged keeps the name: the file loses none until it is set.
                 let held = match access {

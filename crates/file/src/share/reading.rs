@@ -19,6 +19,8 @@ use crate::{FileError, Inode, Result};
 
 /// Bytes that a miss fetches from the archive at once: one group.
 pub const READ_AHEAD: u64 = SLOT * GROUP;
+/// A piece that is less than this part of its buffer is copied out of it.
+const COPIED_BELOW: u64 = 4;
 /// Times that a read looks anew, because content was evicted in between, before it asks its client to.
 const ATTEMPTS: usize = 16;
 
@@ -93,7 +95,7 @@ impl Share {
                 (Source::Cache(at), _) => self.read_cache(at, part.end - part.start).await,
                 (Source::Archive, Some(fetched)) => {
                     let (from, to) = (part.start - fetched.start, part.end - fetched.start);
-                    Ok(vec![fetched.bytes.slice(from as usize..to as usize)])
+                    Ok(vec![frugal(fetched.bytes.slice(from as usize..to as usize), READ_AHEAD)])
                 }
                 _ => Ok(vec![zeros(part.end - part.start)]),
             }
@@ -108,7 +110,7 @@ impl Share {
         let end = (at + length).next_multiple_of(BLOCK);
         let mut pieces = self.cache.view(first, end - first).await.map_err(|error| broken(&error))?;
         cut(&mut pieces, at - first, length);
-        Ok(pieces)
+        Ok(pieces.into_iter().map(|piece| frugal(piece, BLOCK)).collect())
     }
 
     /// Fetches whole slots around a range, and keeps them in the cache where there is room.
@@ -203,6 +205,15 @@ impl InodeRow {
     /// Bytes from the start that the archived version serves.
     pub(super) fn served(&self) -> u64 {
         self.archived.as_ref().map_or(0, |archived| archived.used)
+    }
+}
+
+/// A piece that keeps alive at most `COPIED_BELOW` times its own length, out of a buffer of `whole` bytes: a protocol may keep
+/// it for as long as its client takes to read the answer.
+fn frugal(piece: Bytes, whole: u64) -> Bytes {
+    match (piece.len() as u64) * COPIED_BELOW < whole {
+        true => Bytes::copy_from_slice(&piece),
+        false => piece,
     }
 }
 

@@ -15,6 +15,7 @@ use stele_archive::{Retention, RetentionMode, Timestamp};
 use stele_ground::Duration;
 use tokio::sync::OwnedRwLockWriteGuard;
 
+use super::around::Watched;
 use super::reading::{key_of, refused};
 use super::records::InodeRow;
 use super::{Share, tree};
@@ -76,6 +77,18 @@ pub(super) fn shown(until: Timestamp) -> Moment {
     Moment::from_nanoseconds(i128::from(until.0) * 1_000_000)
 }
 
+/// A file is being committed, under its gate.
+pub(super) struct Closing<'a> {
+    share: &'a Share,
+    inode: u64,
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.share.locked().committing.remove(&self.inode);
+    }
+}
+
 impl Share {
     pub(super) async fn set_checked(
         &self,
@@ -83,10 +96,11 @@ impl Share {
         inode: Inode,
         before: Attributes,
         changes: Changes,
+        guard: Option<Moment>,
     ) -> Result<Changed> {
         let row = self.step(|core| core.view.row(inode.0))?;
         if row.committed.is_some() {
-            return self.change_committed(caller, inode, before, changes).await;
+            return self.change_committed(caller, inode, before, changes, guard).await;
         }
         if changes.is_empty() {
             return Ok(Changed { before: before.clone(), after: before });
@@ -95,13 +109,15 @@ impl Share {
         let now = self.step(|core| Ok(core.now(self.wall())))?;
         rules::changed(caller, &before, &changes, now)?;
         if let Some(size) = changes.size {
-            return self.resize(caller, inode, size, &changes).await;
+            return self.resize(caller, inode, size, &changes, guard).await;
         }
         let closes = changes.mode.is_some_and(|mode| mode & WRITE == 0) && before.mode & WRITE != 0;
         if closes && row.is_file() {
             let accessed = match changes.accessed {
                 Some(SetTime::At(time)) => time,
-                _ => before.accessed,
+                // The present time names no date to come, whatever the file had before.
+                Some(SetTime::Now) => now,
+                None => before.accessed,
             };
             let base = self.archive.retention_base();
             // An empty file is committed only where a date asks for it.
@@ -115,7 +131,7 @@ impl Share {
             self.save(inode.0).await?;
         }
         self.locked().end_slack(inode.0);
-        self.change(|change, _| {
+        self.change_watched(Watched::new(inode, guard), |change, _| {
             let row = change.row(inode.0)?;
             if row.committed.is_some() {
                 return Err(FileError::ReadOnly("the file is committed; its attributes cannot change".into()));
@@ -124,9 +140,7 @@ impl Share {
             change.put_row(inode.0, new);
             Ok(())
         })
-        .await?;
-        let after = self.step(|core| core.attributes(inode.0))?;
-        Ok(Changed { before, after })
+        .await
     }
 
     /// How a file is committed now. The bucket is asked anew for each commit, so that no copy of its settings outlives a
@@ -189,7 +203,7 @@ impl Share {
     async fn close_file(&self, caller: &Caller, inode: Inode, before: Attributes, changes: Changes) -> Result<Changed> {
         owns(caller, &before)?;
         let _held = self.gate_of(inode.0).await?;
-        let row = self.step(|core| core.view.row(inode.0))?;
+        let (row, before) = self.step(|core| Ok((core.view.row(inode.0)?, core.attributes(inode.0)?)))?;
         let Some(until) = row.committed.map(Timestamp).filter(|_| row.appends()) else {
             return Err(changed_meanwhile());
         };
@@ -197,7 +211,9 @@ impl Share {
         self.close_held(caller, inode, before, changes, until, retention).await
     }
 
-    /// Archives the file under its retention, and marks it as committed. Under the gate.
+    /// Archives the file under its retention, and marks it as committed. Under the gate. Attributes change without it: where
+    /// they are others than `before` by the time that the row is marked, the caller looks at the file anew, so that no date
+    /// and no mode that a client has set meanwhile is undone.
     async fn close_held(
         &self,
         caller: &Caller,
@@ -207,14 +223,11 @@ impl Share {
         until: Timestamp,
         retention: Option<Retention>,
     ) -> Result<Changed> {
-        let (open, writers) = self.step(|core| {
-            let writers = core.writers(inode.0);
+        let _closing = self.begin_closing(inode.0)?;
+        let open = self.step(|core| {
             let (row, content) = core.content(inode.0)?;
-            Ok((row.open || content.grown.is_some(), writers))
+            Ok(row.open || content.grown.is_some())
         })?;
-        if writers > 0 {
-            return Err(FileError::Retry("the file is open for writing; close it before it is committed".into()));
-        }
         match (open, retention) {
             (true, retention) => self.store_held(inode.0, retention).await?,
             (false, Some(retention)) => self.retain(inode.0, retention).await?,
@@ -223,6 +236,10 @@ impl Share {
         let changes = Changes { accessed: Some(SetTime::At(shown(until))), ..changes };
         self.change(|change, _| {
             let row = change.row(inode.0)?;
+            let now = row.attributes(inode.0);
+            if (now.accessed, now.mode, now.uid, now.gid) != (before.accessed, before.mode, before.uid, before.gid) {
+                return Err(changed_meanwhile());
+            }
             let mut new = tree::set_attributes(&row, caller, &changes, change.now)?;
             let first = new.committed.is_none();
             new.committed = new.committed.max(Some(until.0));
@@ -237,6 +254,17 @@ impl Share {
         .await?;
         let after = self.step(|core| core.attributes(inode.0))?;
         Ok(Changed { before, after })
+    }
+
+    /// From here on no one opens the file for writing, until the answer is dropped. Refused while someone has it open so.
+    pub(super) fn begin_closing(&self, inode: u64) -> Result<Closing<'_>> {
+        self.step(|core| match core.writers(inode) {
+            0 => {
+                core.committing.insert(inode);
+                Ok(Closing { share: self, inode })
+            }
+            _ => Err(FileError::Retry("the file is open for writing; close it before it is committed".into())),
+        })
     }
 
     /// Whether a committed file may grow: until the end of its retention, by the compliance clock.
@@ -277,6 +305,7 @@ impl Share {
         inode: Inode,
         before: Attributes,
         changes: Changes,
+        guard: Option<Moment>,
     ) -> Result<Changed> {
         let row = self.step(|core| core.view.row(inode.0))?;
         let only_mode = Changes { mode: None, ..changes.clone() }.is_empty();
@@ -302,7 +331,7 @@ impl Share {
                 let size = changes.size.unwrap_or(before.size);
                 let only_size = Changes { size: None, ..changes.clone() }.is_empty();
                 match only_size {
-                    true => self.resize(caller, inode, size, &changes).await,
+                    true => self.resize(caller, inode, size, &changes, guard).await,
                     false => Err(FileError::ReadOnly("the file is committed; its attributes cannot change".into())),
                 }
             }
@@ -348,6 +377,9 @@ impl Share {
         let most = self.settings().retention.days_max.map_or(Timestamp::LATEST, |days| now.plus_days(days));
         let until = until.min(most).max(current).min(Timestamp::LATEST);
         if until > current {
+            if until <= now {
+                return refuse("the file is committed; its retention can only be extended, to a later access time");
+            }
             let mode = self.mode_of(inode.0).await?;
             self.retain(inode.0, Retention { mode, until }).await?;
             self.change(|change, _| {

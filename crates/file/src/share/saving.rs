@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use super::Share;
-use super::core::Grown;
+use super::around::{Around, Watched, guarded};
+use super::core::{Core, Grown, Shown};
 use super::reading::broken;
 use super::records::{BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, numbered_key};
 use super::tree;
@@ -23,7 +24,60 @@ const SLACK: Duration = Duration::from_secs(1);
 /// Groups in one transaction: 4 GiB of a file, far below the catalog's limits.
 const GROUPS_MAX: usize = 4096;
 
+/// More writes than a file can have had since its row was stored last.
+const LAGGING_WRITES: u64 = 1 << 32;
+/// Rows in one transaction of a start.
+const ROWS_MAX: usize = 256;
+
+/// A save under way. From the step in which the row shows what writes changed, that is not counted on top of the row.
+struct Saving<'a> {
+    inode: u64,
+    grown: Option<&'a Grown>,
+}
+
+impl Around for Saving<'_> {
+    fn submitted(&mut self, core: &mut Core) -> Result<()> {
+        let Some(grown) = self.grown else { return Ok(()) };
+        let generation = core.view.generation();
+        let (row, content) = core.content(self.inode)?;
+        content.shown = Some(Shown { writes: grown.writes, stored: grown.stored, change: row.change, generation });
+        Ok(())
+    }
+
+    fn settled(&mut self, core: &mut Core, took_place: bool) {
+        let Some(content) = core.contents.get_mut(&self.inode) else { return };
+        content.shown = None;
+        if let Some(grown) = self.grown.filter(|_| took_place) {
+            content.written(grown.writes, grown.stored);
+        }
+    }
+}
+
 impl Share {
+    /// After a start: the times of files that may lag are the latest that they can be, and the change counter of every file
+    /// that may have had writes which are gone is one that no client has seen. Durably, since the next start would
+    /// otherwise come to the same counter again.
+    pub(super) async fn catch_up(&self) -> Result<()> {
+        let files: Vec<u64> = self.step(|core| Ok(core.active.keys().copied().collect()))?;
+        for part in files.chunks(ROWS_MAX) {
+            self.change(|change, _| {
+                change.with_reserve();
+                for inode in part {
+                    let mut row = change.row(*inode)?;
+                    if let Some(lags) = row.lags.take().filter(|_| row.is_file()) {
+                        row.modified = Moment::from(lags).max(row.modified.into()).into();
+                        row.changed = Moment::from(row.changed).max(row.modified.into()).into();
+                    }
+                    row.change += LAGGING_WRITES;
+                    change.put_row(*inode, row);
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
     /// Makes what was written durable. Concurrent calls for one file take turns; those that find nothing left to do answer.
     pub(super) async fn save(&self, inode: u64) -> Result<()> {
         let saving = self.step(|core| Ok(Arc::clone(&core.content(inode)?.1.saving)))?;
@@ -55,6 +109,8 @@ impl Share {
     /// Leaves times to lag for so long from now on.
     async fn save_leaving(&self, inode: u64, slack: Option<Duration>) -> Result<()> {
         self.locked().end_slack(inode);
+        self.refresh().await?;
+        self.step(|core| core.take_shown(inode))?;
         loop {
             let (groups, grown, size, lags) = self.step(|core| {
                 let (row, content) = core.content(inode)?;
@@ -79,8 +135,14 @@ impl Share {
             if !self.ordered {
                 self.cache.flush().await.map_err(|error| broken(&error))?;
             }
-            let lags = self.change(|change, _| {
+            let mut saving = Saving { inode, grown: grown.as_ref() };
+            let lags = self.change_around(&mut saving, |change, _| {
                 let mut row = change.row(inode)?;
+                if grown.is_some() && !row.open {
+                    return Err(FileError::Damaged(format!(
+                        "inode {inode} has writes, and its row says that it has none"
+                    )));
+                }
                 for (group, value) in &groups {
                     put_group(change, inode, *group, value);
                 }
@@ -102,13 +164,6 @@ impl Share {
                         content.unsaved.remove(group);
                     }
                 }
-                if let (Some(saved), Some(now)) = (&grown, &mut content.grown) {
-                    now.writes -= saved.writes;
-                    now.stored -= saved.stored;
-                    if now.writes == 0 {
-                        content.grown = None;
-                    }
-                }
                 Ok(())
             })?;
             if grown.is_some() || groups.is_empty() {
@@ -118,18 +173,27 @@ impl Share {
     }
 
     /// Sets the size, and other attributes with it. Answers before and after.
-    pub(super) async fn resize(&self, caller: &Caller, inode: Inode, size: u64, changes: &Changes) -> Result<Changed> {
+    /// `guard`: the change time that the file must have.
+    pub(super) async fn resize(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        size: u64,
+        changes: &Changes,
+        mut guard: Option<Moment>,
+    ) -> Result<Changed> {
         if size > SIZE_MAX {
             return Err(FileError::TooLarge);
         }
-        let before = self.step(|core| core.living(inode))?;
         let (gate, saving) = self.step(|core| {
+            core.living(inode)?;
             let content = core.content(inode.0)?.1;
             Ok((Arc::clone(&content.gate), Arc::clone(&content.saving)))
         })?;
         let held = Arc::new(gate.write_owned().await);
         let _turn = saving.lock_owned().await;
-        let open = self.step(|core| Ok(core.content(inode.0)?.0.open))?;
+        let (before, open) = self.step(|core| Ok((core.attributes(inode.0)?, core.content(inode.0)?.0.open)))?;
+        guarded(guard, &before)?;
         if !open {
             self.reopen(inode.0).await?;
         }
@@ -152,6 +216,7 @@ impl Share {
             }
         }
         self.save_in_turn(inode.0).await?;
+        let mut shrunk = None;
         // A large file shrinks in steps, from its end, each of which is a truncation of its own.
         loop {
             let groups = self.step(|core| core.groups_behind(inode.0, size))?;
@@ -160,20 +225,28 @@ impl Share {
             };
             let next = first.0 * GROUP * SLOT;
             let step = Changes { size: Some(next), ..Changes::default() };
-            self.cut(caller, inode.0, next, &step).await?;
+            let changed = self.cut(caller, inode, next, &step, guard.take()).await?;
+            shrunk.get_or_insert(changed.before);
         }
-        self.cut(caller, inode.0, size, changes).await?;
+        let changed = self.cut(caller, inode, size, changes, guard).await?;
         drop(held);
         self.note_active(inode.0)?;
-        let after = self.step(|core| core.attributes(inode.0))?;
-        Ok(Changed { before, after })
+        Ok(Changed { before: shrunk.unwrap_or(changed.before), after: changed.after })
     }
 
     /// One transaction: the new size, and records without what lies behind it. Under the gate and in turn, with nothing
     /// unsaved.
-    async fn cut(&self, caller: &Caller, inode: u64, size: u64, changes: &Changes) -> Result<()> {
+    async fn cut(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        size: u64,
+        changes: &Changes,
+        guard: Option<Moment>,
+    ) -> Result<Changed> {
+        let (watched, inode) = (Watched::new(inode, guard), inode.0);
         let groups = self.step(|core| core.groups_behind(inode, size))?;
-        self.change(|change, _| {
+        let cut = self.change_watched(watched, |change, _| {
             let row = change.row(inode)?;
             if row.committed.is_some() && !(self.grows(&row) && size >= row.size) {
                 return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
@@ -189,8 +262,8 @@ impl Share {
             }
             change.put_row(inode, new);
             Ok(())
-        })
-        .await?;
+        });
+        let changed = cut.await?;
         self.step(|core| {
             for (group, value) in &groups {
                 let kept = kept(*group, value, size);
@@ -207,7 +280,8 @@ impl Share {
             let content = core.content(inode)?.1;
             content.generation += 1;
             Ok(())
-        })
+        })?;
+        Ok(changed)
     }
 }
 

@@ -5,11 +5,13 @@ mod append_only;
 mod archiving;
 mod bucket_rules;
 mod crashes;
+mod held;
 mod holds;
 mod keeping;
 mod nfs4;
 mod objects;
 mod rebuilt;
+mod removal;
 mod retention;
 mod stage;
 

@@ -158,10 +158,10 @@ pub fn list(view: &mut View, parent: Inode, cookie: u64, limit: usize) -> Result
     Ok(listing)
 }
 
-/// Adds a name to a directory whose row the caller puts afterwards.
+/// Adds a name to a directory whose row the caller puts afterwards. `cookie`: its place in the order of the listing.
 fn add_entry(
     change: &mut Change<'_>,
-    numbers: &mut Numbers,
+    cookie: u64,
     parent: (u64, &mut InodeRow),
     name: &[u8],
     inode: u64,
@@ -170,7 +170,6 @@ fn add_entry(
     if row.entries >= ENTRIES_MAX {
         return Err(FileError::NoSpace);
     }
-    let cookie = numbers.take(change);
     change.put(ENTRIES, entry_key(change.share(), number, name), &EntryRow { inode, cookie });
     change.put(COOKIES, numbered_key(change.share(), number, cookie), &CookieRow { inode, name: name.to_vec() });
     row.entries += 1;
@@ -255,7 +254,8 @@ fn add_new(
     made.size = new.target.as_ref().map_or(changes.size.unwrap_or(0), |target| target.len() as u64);
     made.target = new.target;
     made.verifier = new.verifier;
-    made.names.push(add_entry(change, numbers, (directory.0, &mut row), name, inode)?);
+    let cookie = numbers.take(change);
+    made.names.push(add_entry(change, cookie, (directory.0, &mut row), name, inode)?);
     row.links += u32::from(is_directory);
     let after = row.attributes(directory.0);
     change.put_row(directory.0, row);
@@ -452,8 +452,10 @@ pub fn rename(
     if moved.row.committed.is_some() {
         return Err(FileError::ReadOnly("a committed file keeps its name also when its retention has ended".into()));
     }
-    let mut orphan = None;
+    let (mut orphan, mut place) = (None, None);
     if let Some(replaced) = replaced {
+        // The name stays where it is in the listing: one that exists all the time is listed once.
+        place = Some(replaced.entry.cookie);
         unretained(&replaced.row, clock, "replaced")?;
         orphan = Some(replaced.entry.inode);
         let entry = replaced.entry.clone();
@@ -472,7 +474,8 @@ pub fn rename(
         return Err(FileError::TooManyLinks);
     }
     row.links += u32::from(is_directory);
-    let name = add_entry(change, numbers, (target, &mut row), to.1, inode)?;
+    let cookie = place.unwrap_or_else(|| numbers.take(change));
+    let name = add_entry(change, cookie, (target, &mut row), to.1, inode)?;
     change.put_row(target, row);
     let mut row = change.row(inode)?;
     row.names.retain(|name| *name != NameRow { directory: source, cookie: moved.entry.cookie });
@@ -508,7 +511,8 @@ pub fn link(
     if file.committed.is_some() {
         return Err(FileError::ReadOnly("a committed file gets no further name".into()));
     }
-    let name = add_entry(change, numbers, (parent.0, &mut row), name, inode.0)?;
+    let cookie = numbers.take(change);
+    let name = add_entry(change, cookie, (parent.0, &mut row), name, inode.0)?;
     let after = row.attributes(parent.0);
     change.put_row(parent.0, row);
     file.links += 1;
@@ -566,7 +570,8 @@ pub fn restore(
         return Err(FileError::Exists);
     }
     let mut above = change.row(directory)?;
-    row.names = vec![add_entry(change, numbers, (directory, &mut above), name, inode)?];
+    let cookie = numbers.take(change);
+    row.names = vec![add_entry(change, cookie, (directory, &mut above), name, inode)?];
     above.links += u32::from(row.is_directory());
     change.put_row(directory, above);
     let committed = row.committed.is_some();

@@ -1,7 +1,10 @@
 //! A file's content on its way into one version: one body, or the parts of a multipart upload where it is longer than a
 //! body may be.
 //!
-//! Crash point: an upload that was begun and not ended. The next attempt to store the file aborts it.
+//! Crash point: an upload that was begun and not ended. The next attempt to store the file aborts it, unless another attempt
+//! is under way in this process: it aborts none then.
+
+use std::sync::{MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use stele_archive::multipart::{PART_NUMBER_MAX, PART_SIZE_MAX};
@@ -30,8 +33,30 @@ pub enum Upload<'a> {
     Parts(Parts<'a>),
 }
 
-pub struct Parts<'a> {
+/// An upload in parts under way: attempts beside it leave it alone.
+struct Live<'a> {
     share: &'a Share,
+    inode: u64,
+}
+
+impl Live<'_> {
+    fn new(share: &Share, inode: u64) -> Live<'_> {
+        share.uploads().push(inode);
+        Live { share, inode }
+    }
+}
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        let mut uploads = self.share.uploads();
+        if let Some(at) = uploads.iter().position(|inode| *inode == self.inode) {
+            uploads.swap_remove(at);
+        }
+    }
+}
+
+pub struct Parts<'a> {
+    live: Live<'a>,
     key: String,
     upload: String,
     size: u64,
@@ -55,11 +80,21 @@ impl Share {
         if part > PART_SIZE_MAX {
             return Err(FileError::TooLarge);
         }
-        self.abort_uploads(&key).await?;
+        // One begins at a time, so that none takes another's for one that was left behind.
+        let _turn = self.beginning.lock().await;
+        if !self.uploads().contains(&inode) {
+            self.abort_uploads(&key).await?;
+        }
         let request = NewUpload { bucket, key: key.clone(), metadata, retention, ..NewUpload::default() };
         let created = self.archive.create_upload(&self.caller("archiving"), request).await;
         let upload = created.map_err(|error| refused(&error))?.upload;
-        Ok(Upload::Parts(Parts { share: self, key, upload, size, part, done: Vec::new(), written: 0, current: None }))
+        let live = Live::new(self, inode);
+        Ok(Upload::Parts(Parts { live, key, upload, size, part, done: Vec::new(), written: 0, current: None }))
+    }
+
+    /// Files with uploads in parts under way, one entry for each upload.
+    fn uploads(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends uploads that an earlier attempt left behind.
@@ -105,9 +140,9 @@ impl Upload<'_> {
         match self {
             Upload::Whole(_) => Ok(()),
             Upload::Parts(parts) => {
-                let caller = parts.share.caller("archiving");
-                let Parts { share, key, upload, current, .. } = parts;
+                let Parts { live, key, upload, current, .. } = parts;
                 drop(current);
+                let (share, caller) = (live.share, live.share.caller("archiving"));
                 let aborted = share.archive.abort_upload(&caller, &share.name, &key, &upload).await;
                 aborted.map_err(|error| refused(&error))
             }
@@ -137,14 +172,14 @@ impl Parts<'_> {
     async fn next_part(&self) -> Result<(ObjectWriter, u64)> {
         let length = self.part.min(self.size - self.written);
         let request = PartRequest {
-            bucket: self.share.name.clone(),
+            bucket: self.live.share.name.clone(),
             key: self.key.clone(),
             upload: self.upload.clone(),
             number: self.done.len() as u32 + 1,
             length: Some(length),
             ..PartRequest::default()
         };
-        let writer = self.share.archive.put_part(&self.share.caller("archiving"), request).await;
+        let writer = self.live.share.archive.put_part(&self.live.share.caller("archiving"), request).await;
         Ok((writer.map_err(|error| refused(&error))?, length))
     }
 
@@ -159,14 +194,14 @@ impl Parts<'_> {
     async fn finish(mut self) -> Result<ObjectInfo> {
         self.end_part().await?;
         let request = CompleteRequest {
-            bucket: self.share.name.clone(),
+            bucket: self.live.share.name.clone(),
             key: self.key.clone(),
             upload: self.upload.clone(),
             parts: std::mem::take(&mut self.done),
             size: Some(self.size),
             ..CompleteRequest::default()
         };
-        let info = self.share.archive.complete_upload(&self.share.caller("archiving"), request).await;
+        let info = self.live.share.archive.complete_upload(&self.live.share.caller("archiving"), request).await;
         info.map_err(|error| refused(&error))
     }
 }

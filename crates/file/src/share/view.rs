@@ -176,6 +176,16 @@ impl View {
         self.stale
     }
 
+    /// Another one after each reset.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// No transaction is under way.
+    pub fn is_settled(&self) -> bool {
+        !self.stale && self.pending.is_empty()
+    }
+
     pub fn reset(&mut self) {
         self.generation += 1;
         self.stale = false;
@@ -271,6 +281,11 @@ impl Change<'_> {
     /// Nothing has been written.
     pub fn is_empty(&self) -> bool {
         self.written.is_empty()
+    }
+
+    /// It has read what another transaction, which is not answered yet, is to write.
+    pub fn rests_on_pending(&self) -> bool {
+        self.read.keys().any(|key| self.view.pending.contains_key(key))
     }
 
     /// Submits the transaction by `commit`, and shows what it changes to the next change.

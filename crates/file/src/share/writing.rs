@@ -64,8 +64,10 @@ impl Share {
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX);
         let forced = stability != Stability::Unstable;
-        let (mut waited, mut first) = (0, None);
+        let mut waited = 0;
         for _ in 0..ATTEMPTS {
+            // Where a caller went away, a row may look open whose transaction failed.
+            self.refresh().await?;
             let (found, open, gate) = self.step(|core| {
                 let found = self.writable(core, caller, inode, offset)?;
                 let (row, content) = core.content(inode.0)?;
@@ -73,12 +75,20 @@ impl Share {
             })?;
             let end = end.ok_or(FileError::TooLarge)?;
             let size = found.size;
-            let before = first.get_or_insert(found).clone();
             if length == 0 {
-                return Ok((Changed { before: before.clone(), after: before }, Stability::File));
+                return Ok((Changed { before: found.clone(), after: found }, Stability::File));
             }
             if !open {
-                self.reopen(inode.0).await?;
+                // Alone: others see the row as open before it is durable, and write once they have the gate.
+                let _held = gate.write_owned().await;
+                let still = self.step(|core| {
+                    self.writable(core, caller, inode, offset)?;
+                    Ok(!core.content(inode.0)?.0.open)
+                })?;
+                if still {
+                    self.reopen(inode.0).await?;
+                }
+                continue;
             }
             let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
             // A file whose end is within a block that is not written over grows past bytes that may be no zeros.
@@ -90,7 +100,7 @@ impl Share {
             // Looked at again under the gate: it may have been archived, truncated or committed meanwhile.
             let place = self.step(|core| {
                 let size_now = self.writable(core, caller, inode, offset)?.size;
-                let still = core.content(inode.0)?.0.open;
+                let still = core.content(inode.0)?.0.open && !core.view.is_stale();
                 if !still || (size_now != size && matches!(held, Held::Shared(_)) && size_now < offset) {
                     return Ok(Place::Other);
                 }
@@ -98,7 +108,14 @@ impl Share {
                 let pads = size_now < offset && !size_now.is_multiple_of(BLOCK) && first / BLOCK != offset / BLOCK;
                 let room = (!pads || core.allocate(inode.0, first, first + BLOCK)?)
                     && core.allocate(inode.0, offset / BLOCK * BLOCK, end.next_multiple_of(BLOCK))?;
-                Ok(if room { Place::Here { size_now, pads } } else { Place::Full })
+                if !room {
+                    return Ok(Place::Full);
+                }
+                // Blocks may change from here on, also where the write fails: what archiving has read is not the content.
+                core.content(inode.0)?.1.generation += 1;
+                let at = self.surroundings.now().monotonic;
+                core.active.insert(inode.0, at);
+                Ok(Place::Here { size_now, pads })
             })?;
             let (size_now, pads) = match place {
                 Place::Here { size_now, pads } => (size_now, pads),
@@ -120,17 +137,19 @@ impl Share {
                 }
             };
             // One step, so that no block behind the end is recorded before the end is.
-            let after = self.step(|core| {
+            // And both answers are of it: a client that sees its own changes alone between them keeps what it has cached.
+            let changed = self.step(|core| {
+                let before = core.attributes(inode.0)?;
                 let stored = core.content(inode.0)?.1.validate(start, start + blocks);
-                self.grow(core, caller, inode, end, stored)
+                let after = self.grow(core, caller, inode, end, stored)?;
+                Ok(Changed { before, after })
             })?;
             drop(held);
             if !forced {
-                return Ok((Changed { before, after }, Stability::Unstable));
+                return Ok((changed, Stability::Unstable));
             }
             self.settle(inode.0, true).await?;
-            let after = self.step(|core| core.attributes(inode.0))?;
-            return Ok((Changed { before, after }, Stability::File));
+            return Ok((changed, Stability::File));
         }
         Err(FileError::Retry("the file is archived again and again while it is written; try again".into()))
     }
@@ -152,11 +171,14 @@ impl Share {
         Ok(attributes)
     }
 
-    /// Marks an archived file as open, durably, before its content changes.
+    /// Marks an archived file as open, durably, before its content changes. By a caller that has the file's gate alone.
     pub(super) async fn reopen(&self, inode: u64) -> Result<()> {
         self.locked().end_slack(inode);
         self.change(|change, _| {
             let mut row = change.row(inode)?;
+            if row.committed.is_some() && !self.grows(&row) {
+                return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
+            }
             row.open = true;
             row.lags = None;
             change.put_bytes(ACTIVE, inode_key(change.share(), inode), Bytes::new());

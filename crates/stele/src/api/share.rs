@@ -370,21 +370,16 @@ impl Call for Remove {
         }
         let present = archive.bucket(&node.own_caller(), &self.name).await.is_ok();
         let act = async {
-            // From here on no client reaches it, so that what is found empty stays empty.
-            let share = node.withdraw(&self.name, row.number);
-            if let Err(failure) = emptied(share.as_deref(), present, &self.name).await {
-                node.open_share(&self.name, &row).await?;
-                return Err(failure);
-            }
+            // Clients keep the share until it is found empty. It is closed in the same step, so that it stays empty.
+            closed(node.shares.get(&self.name).as_deref(), present, &self.name).await?;
+            let withdrawn = node.withdraw(&self.name, &row);
             // Refused while the bucket holds a version: retained ones stay, and so does the share.
             match archive.delete_bucket(&stele_archive::Caller::gateway("removing the share"), &self.name).await {
                 Ok(()) | Err(stele_archive::ArchiveError::NoSuchBucket(_)) => {}
-                Err(error) => {
-                    node.open_share(&self.name, &row).await?;
-                    return Err(Failure::from(error));
-                }
+                Err(error) => return Err(Failure::from(error)),
             }
             node.registry()?.remove(&self.name, &row).await.map_err(failed)?;
+            withdrawn.for_good();
             if node.cache_volume(&row.volume).await?.is_some() {
                 node.pool.command(Command::DeleteVolume { name: row.volume.clone() }).await?;
             }
@@ -395,8 +390,9 @@ impl Call for Remove {
     }
 }
 
-/// Refuses unless nothing is in the share. One whose bucket is gone was found empty by a removal that was cut short.
-async fn emptied(share: Option<&Share>, present: bool, name: &str) -> Outcome<()> {
+/// Closes the share, or refuses because something is in it. One whose bucket is gone was found empty by a removal that was
+/// cut short.
+async fn closed(share: Option<&Share>, present: bool, name: &str) -> Outcome<()> {
     let Some(share) = share else {
         return match present {
             false => Ok(()),
@@ -404,12 +400,18 @@ async fn emptied(share: Option<&Share>, present: bool, name: &str) -> Outcome<()
                 .next("`stele pool status` shows the alarm that says why")),
         };
     };
+    let refusal = || {
+        Failure::new(Kind::Refused, format!("the share '{name}' is not empty"))
+            .next("remove its files through a mount first; committed files stay until their retention ends")
+    };
+    if !share.has_no_names().map_err(failed)? {
+        return Err(refusal());
+    }
     // What was removed just now is cleared away first.
-    while share.work().await.map_err(failed)?.cleared > 0 {}
-    match share.is_empty().map_err(failed)? {
+    while share.room_round().await.map_err(failed)?.cleared > 0 {}
+    match share.close_if_empty().map_err(failed)? {
         true => Ok(()),
-        false => Err(Failure::new(Kind::Refused, format!("the share '{name}' is not empty"))
-            .next("remove its files through a mount first; committed files stay until their retention ends")),
+        false => Err(refusal()),
     }
 }
 

@@ -143,6 +143,34 @@ impl stele_archive::Shares for S3View {
     }
 }
 
+/// A share that its clients do not reach while it is removed. Where the removal fails, or its caller goes away, the same
+/// share is offered again: a second one opened over its tree and its cache volume would hand out slots that the first, which
+/// mounts and requests under way still hold, has given to other files.
+pub struct Withdrawn<'a> {
+    node: &'a Node,
+    row: &'a ShareRow,
+    share: Option<Arc<Share>>,
+}
+
+impl Withdrawn<'_> {
+    /// The share is gone.
+    pub fn for_good(mut self) {
+        self.share = None;
+    }
+}
+
+impl Drop for Withdrawn<'_> {
+    fn drop(&mut self) {
+        let Some(share) = self.share.take() else { return };
+        share.open_again();
+        if let Err(failure) = self.node.offer(&share, self.row) {
+            let message = format!("the share '{}' is not served over NFS: {}", share.name(), failure.error);
+            self.node.note_alarm("share", &message);
+        }
+        self.node.shares.insert(share);
+    }
+}
+
 impl Node {
     pub fn registry(&self) -> Outcome<Registry> {
         Ok(Registry::new(self.archive()?.records()))
@@ -194,12 +222,12 @@ impl Node {
         server.replace(export).map_err(|error| Failure::failed(error.to_string()))
     }
 
-    /// Takes the share away from clients, and lets go of it.
-    pub fn withdraw(&self, name: &str, number: u32) -> Option<Arc<Share>> {
+    /// Takes a closed share away from clients, for as long as the answer lives, or for good.
+    pub fn withdraw<'a>(&'a self, name: &str, row: &'a ShareRow) -> Withdrawn<'a> {
         if let Ok(archive) = self.archive() {
-            self.shares.server(archive, super::wall_clock() as u32, || self.random_number()).remove(number);
+            self.shares.server(archive, super::wall_clock() as u32, || self.random_number()).remove(row.number);
         }
-        self.shares.take(name)
+        Withdrawn { node: self, row, share: self.shares.take(name) }
     }
 
     /// A volume for the cache of a share.

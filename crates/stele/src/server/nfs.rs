@@ -27,6 +27,8 @@ use crate::node::Node;
 /// [`stele_file::nfs::places::CONNECTIONS_PER_ADDRESS`] of them; a further one is closed.
 const CONNECTIONS_MAX: usize = 1024;
 /// Between two rounds of background work of a share that has nothing urgent to do.
+/// Between two rounds while the cache is nearly full.
+const WORK_WHEN_FULL: Duration = Duration::from_millis(20);
 const WORK_EVERY: Duration = Duration::from_millis(200);
 /// After work that failed.
 const WORK_AGAIN: Duration = Duration::from_secs(5);
@@ -139,11 +141,33 @@ pub async fn work(node: Arc<Node>) {
     }
 }
 
-/// Background work of one share, until it is withdrawn.
+/// Background work of one share, until it is withdrawn. A long upload keeps neither room nor commits back.
 async fn work_on(node: Arc<Node>, share: Arc<Share>) {
-    while node.shares.get(share.name()).is_some_and(|open| Arc::ptr_eq(&open, &share)) {
-        let wait = match share.work().await {
+    tokio::join!(
+        repeat(&node, &share, Part::Archive),
+        repeat(&node, &share, Part::Commit),
+        repeat(&node, &share, Part::Room),
+    );
+}
+
+/// A part of background work.
+#[derive(Clone, Copy)]
+enum Part {
+    Archive,
+    Commit,
+    Room,
+}
+
+async fn repeat(node: &Node, share: &Arc<Share>, part: Part) {
+    while node.shares.get(share.name()).is_some_and(|open| Arc::ptr_eq(&open, share)) {
+        let worked = match part {
+            Part::Archive => share.archive_round().await,
+            Part::Commit => share.commit_round().await,
+            Part::Room => share.room_round().await,
+        };
+        let wait = match worked {
             Ok(worked) if worked.more || share.is_pressed() => Duration::from_millis(1),
+            Ok(_) if share.is_nearly_full() => WORK_WHEN_FULL,
             Ok(_) => WORK_EVERY,
             Err(error) => {
                 tracing::warn!("background work of share '{}': {error}", share.name());

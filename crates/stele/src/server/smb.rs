@@ -18,6 +18,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use stele_file::fuse::{MountOptions, Mounted, mount};
 use stele_file::samba::{DIRECTORIES, SambaConfig, SambaShare, smb_conf};
+use stele_file::share::Share;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -38,8 +39,27 @@ struct Samba {
     directory: PathBuf,
     listen: SocketAddr,
     config: Smb,
-    mounts: BTreeMap<String, (Mounted, bool)>,
+    mounts: BTreeMap<String, Served>,
     smbd: Option<Child>,
+}
+
+/// A share as smbd serves it.
+struct Served {
+    mounted: Mounted,
+    offer: Offer,
+}
+
+/// What a mount was made of. A share that was removed and made anew has the name of the former one and is another.
+#[derive(Clone)]
+struct Offer {
+    share: Arc<Share>,
+    read_only: bool,
+}
+
+impl PartialEq for Offer {
+    fn eq(&self, other: &Offer) -> bool {
+        Arc::ptr_eq(&self.share, &other.share) && self.read_only == other.read_only
+    }
 }
 
 /// Refuses what SMB cannot be served without, before anything is offered.
@@ -95,17 +115,19 @@ pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr,
 impl Samba {
     /// Brings mounts, configuration and smbd to the present shares. Answers whether something changed.
     fn keep(&mut self) -> Outcome<bool> {
-        let present: BTreeMap<String, bool> = self
+        let present: BTreeMap<String, Offer> = self
             .node
             .registry()?
             .list()
             .map_err(crate::node::shares::failed)?
             .into_iter()
-            .filter(|(name, _)| self.node.shares.get(name).is_some())
-            .map(|(name, row)| (name, row.read_only))
+            .filter_map(|(name, row)| {
+                let share = self.node.shares.get(&name)?;
+                Some((name, Offer { share, read_only: row.read_only }))
+            })
             .collect();
-        let mounted: BTreeMap<String, bool> =
-            self.mounts.iter().map(|(name, (_, read_only))| (name.clone(), *read_only)).collect();
+        let mounted: BTreeMap<String, Offer> =
+            self.mounts.iter().map(|(name, served)| (name.clone(), served.offer.clone())).collect();
         let ended = match self.smbd.as_mut().map(Child::try_wait) {
             None => true,
             Some(Ok(None)) => false,
@@ -117,11 +139,11 @@ impl Samba {
         if present == mounted && !ended {
             return Ok(false);
         }
-        self.mounts.retain(|name, (_, read_only)| present.get(name) == Some(read_only));
-        for (name, read_only) in present {
+        self.mounts.retain(|name, served| present.get(name) == Some(&served.offer));
+        for (name, offer) in present {
             if !self.mounts.contains_key(&name) {
-                let mounted = self.mount(&name, read_only)?;
-                self.mounts.insert(name, (mounted, read_only));
+                let mounted = self.mount(&name, &offer)?;
+                self.mounts.insert(name, Served { mounted, offer });
             }
         }
         self.write()?;
@@ -132,13 +154,16 @@ impl Samba {
         Ok(true)
     }
 
-    fn mount(&self, name: &str, read_only: bool) -> Outcome<Mounted> {
-        let share = self.node.shares.get(name).ok_or_else(|| Failure::missing(format!("share '{name}' is gone")))?;
+    fn mount(&self, name: &str, offer: &Offer) -> Outcome<Mounted> {
         let directory = self.directory.join("mounts").join(name);
         fs::create_dir_all(&directory).map_err(|error| io_failure("make", &directory, &error))?;
-        let options =
-            MountOptions { name: name.to_owned(), read_only, dos_attributes: true, ..MountOptions::default() };
-        mount(share, &directory, &options, tokio::runtime::Handle::current())
+        let options = MountOptions {
+            name: name.to_owned(),
+            read_only: offer.read_only,
+            dos_attributes: true,
+            ..MountOptions::default()
+        };
+        mount(Arc::clone(&offer.share), &directory, &options, tokio::runtime::Handle::current())
             .map_err(|error| Failure::failed(error.to_string()))
     }
 
@@ -146,10 +171,10 @@ impl Samba {
         for below in DIRECTORIES {
             private(&self.directory.join(below))?;
         }
-        let shares = self.mounts.iter().map(|(name, (mounted, read_only))| SambaShare {
+        let shares = self.mounts.iter().map(|(name, served)| SambaShare {
             name: name.clone(),
-            path: mounted.directory().to_owned(),
-            read_only: *read_only,
+            path: served.mounted.directory().to_owned(),
+            read_only: served.offer.read_only,
             valid_users: Vec::new(),
         });
         let everywhere = self.listen.ip().is_unspecified();

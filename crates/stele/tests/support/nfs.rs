@@ -81,6 +81,12 @@ impl Client {
         self.patient(21, &[opaque(file), vec![0; 12]].concat()).map(drop)
     }
 
+    /// The write verifier: another one tells that unstable writes may be lost.
+    pub fn verifier(&mut self, file: &[u8]) -> Vec<u8> {
+        let answer = self.patient(21, &[opaque(file), vec![0; 12]].concat()).unwrap();
+        answer[answer.len() - 8..].to_vec()
+    }
+
     pub fn read_all(&mut self, file: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();
         loop {

@@ -23,21 +23,21 @@ impl ObjectView {
             // A directory with names in it has no key, as a prefix has none.
             There::Directory(_, row) if path.directory && row.entries == 0 && is_null(request.version) => {}
             There::File(inode, row) if !path.directory => {
-                let unstored = row.open && request.version == Some(VersionId::Null);
-                let row = match unstored {
-                    true => {
-                        self.archive_now(inode).await?;
-                        self.share.step(|core| core.view.row(inode)).map_err(refusal)?
+                if row.open && request.version == Some(VersionId::Null) {
+                    self.archive_now(inode).await?;
+                }
+                if let Some(version) = request.version {
+                    // Under the gate: no version becomes the present content between the look and the deletion.
+                    let Some(_held) = self.hold_named(&path, inode).await? else {
+                        return Err(ArchiveError::Busy("the path changed meanwhile; try again".into()));
+                    };
+                    let row = self.share.step(|core| core.view.row(inode)).map_err(refusal)?;
+                    if !self.is_whole(&caller, inode, &row, version)? {
+                        let request = DeleteRequest { key: key_of(inode), ..request };
+                        let deleted = self.share.archive.delete(&caller, request.clone()).await;
+                        let deleted = deleted.map_err(|error| error.with_key(&request.key, &nothing.key))?;
+                        return Ok(Deleted { key: nothing.key, ..deleted });
                     }
-                    false => row,
-                };
-                if let Some(version) = request.version
-                    && !self.is_whole(&caller, inode, &row, version)?
-                {
-                    let request = DeleteRequest { key: key_of(inode), ..request };
-                    let deleted = self.share.archive.delete(&caller, request.clone()).await;
-                    let deleted = deleted.map_err(|error| error.with_key(&request.key, &nothing.key))?;
-                    return Ok(Deleted { key: nothing.key, ..deleted });
                 }
             }
             _ => return Ok(nothing),

@@ -44,19 +44,20 @@ impl ObjectView {
             }
             let file = key_of(inode);
             let set = |version| share.archive.set_retention(&caller, &share.name, &file, version, retention, bypass);
-            if version.is_some_and(|version| !holds(&row, version)) {
-                // Under the gate: the file loses no name meanwhile.
-                let Some(_held) = self.hold_named(&path, inode).await? else { continue };
-                return set(version).await.map(drop).map_err(|error| error.with_key(&file, key));
-            }
-            if row.open {
+            let former = |row: &InodeRow| version.is_some_and(|version| !holds(row, version));
+            if row.open && !former(&row) {
                 self.archive_now(inode).await?;
             }
+            // Under the gate: the file loses no name meanwhile, and no other version becomes its content.
             let Some(_held) = self.hold_named(&path, inode).await? else { continue };
+            let row = share.step(|core| core.view.row(inode)).map_err(refusal)?;
+            if former(&row) {
+                return set(version).await.map(drop).map_err(|error| error.with_key(&file, key));
+            }
+            let Ok(_closing) = share.begin_closing(inode) else { continue };
             let ready = share.step(|core| {
-                let writers = core.writers(inode);
                 let (row, content) = core.content(inode)?;
-                Ok(!row.open && content.grown.is_none() && writers == 0 && row.links > 0)
+                Ok(!row.open && content.grown.is_none() && row.links > 0)
             });
             if !ready.map_err(refusal)? {
                 continue;

@@ -21,6 +21,7 @@ use super::{ATTEMPTS, Core, EMPTY, ObjectView, There, look, refusal, to_its_end}
 use crate::files::Node;
 use crate::model::{Attributes, Changes, Inode, Kind, Moment};
 use crate::share::archiving::{PATH_MAX, percent};
+use crate::share::core::Grown;
 use crate::share::reading::key_of;
 use crate::share::records::{
     ACTIVE, ArchivedRow, BLOCKS, Group, InodeRow, NUMBERS, ROOT, inode_key, numbered_key, share_key,
@@ -50,7 +51,14 @@ struct NewContent {
     names: Vec<Vec<u8>>,
     inode: u64,
     existing: bool,
-    under_way: Mutex<Option<(Ticket, BTreeMap<u64, Group>)>>,
+    under_way: Mutex<Option<UnderWay>>,
+}
+
+/// The transaction of a new content, and what counts again if it fails.
+struct UnderWay {
+    ticket: Ticket,
+    groups: BTreeMap<u64, Group>,
+    grown: Option<Grown>,
 }
 
 impl ObjectView {
@@ -288,7 +296,7 @@ impl Share {
         }
         let groups: Vec<(u64, Group)> = groups.into_iter().collect();
         for part in groups.chunks(GROUPS_MAX) {
-            self.drop_groups(inode, part).await.map_err(refusal)?;
+            self.drop_groups(inode, part, true).await.map_err(refusal)?;
         }
         Ok(())
     }
@@ -316,15 +324,25 @@ impl Alongside for NewContent {
             let groups = if self.existing { cached(core, self.inode)? } else { BTreeMap::new() };
             let writers = core.writers(self.inode);
             let now = core.now(self.share.wall());
+            // Clients have seen the change counter of writes that no row shows.
+            if self.existing {
+                core.take_shown(self.inode)?;
+            }
+            let grown = core.contents.get(&self.inode).and_then(|content| content.grown.clone());
+            let writes = grown.as_ref().map_or(0, |grown| grown.writes);
             let Core { view, numbers, .. } = core;
             let mut change = view.change(now);
-            self.compute(&mut change, numbers, version, writers)?;
+            self.compute(&mut change, numbers, version, (writers, writes))?;
             for group in groups.keys() {
                 let key = numbered_key(change.share(), self.inode, *group);
                 change.delete(BLOCKS, key);
             }
             let submitted = change.submit(both);
-            let before = self.locked().replace((submitted.ticket, groups));
+            // The row has them from here on.
+            if let Some(content) = core.contents.get_mut(&self.inode) {
+                content.grown = None;
+            }
+            let before = self.locked().replace(UnderWay { ticket: submitted.ticket, groups, grown });
             assert!(before.is_none(), "a change of the tree was submitted before the last one was settled");
             Ok(submitted.answer)
         });
@@ -332,9 +350,12 @@ impl Alongside for NewContent {
     }
 
     fn settle(&self, took_place: bool) {
-        let Some((ticket, groups)) = self.locked().take() else { return };
+        let Some(UnderWay { ticket, groups, grown }) = self.locked().take() else { return };
         let mut core = self.share.locked();
         core.view.settle(ticket, took_place);
+        if let Some(content) = core.contents.get_mut(&self.inode).filter(|_| !took_place) {
+            content.grown = grown;
+        }
         if took_place && self.existing {
             self.forget_former(&mut core, groups);
         }
@@ -344,14 +365,18 @@ impl Alongside for NewContent {
 impl Drop for NewContent {
     fn drop(&mut self) {
         let under_way = self.under_way.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some((ticket, _)) = under_way.take() {
-            self.share.locked().view.abandon(&ticket);
+        if let Some(UnderWay { ticket, grown, .. }) = under_way.take() {
+            let mut core = self.share.locked();
+            core.view.abandon(&ticket);
+            if let Some(content) = core.contents.get_mut(&self.inode) {
+                content.grown = grown;
+            }
         }
     }
 }
 
 impl NewContent {
-    fn locked(&self) -> std::sync::MutexGuard<'_, Option<(Ticket, BTreeMap<u64, Group>)>> {
+    fn locked(&self) -> std::sync::MutexGuard<'_, Option<UnderWay>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -361,7 +386,7 @@ impl NewContent {
         change: &mut Change<'_>,
         numbers: &mut Numbers,
         version: &ObjectInfo,
-        writers: u32,
+        (writers, writes): (u32, u64),
     ) -> crate::Result<()> {
         let Some((name, above)) = self.names.split_last() else { return Err(FileError::NotFound) };
         let above: Vec<&[u8]> = above.iter().map(Vec::as_slice).collect();
@@ -387,6 +412,7 @@ impl NewContent {
         (row.open, row.size, row.used) = (false, version.size, version.size);
         row.mode = rules::without_set_ids(row.mode);
         row.lags = None;
+        row.change += writes;
         row.touch(now);
         let first = version.retention.is_some_and(|retention| commit(&mut row, retention.until.0, false));
         if new {
@@ -408,7 +434,7 @@ impl NewContent {
         core.new_epoch(self.inode);
         let Some(content) = core.contents.get_mut(&self.inode) else { return };
         content.generation += 1;
-        (content.grown, content.slack) = (None, None);
+        (content.grown, content.shown, content.slack) = (None, None, None);
         let mut places = BTreeSet::new();
         for (number, group) in groups {
             content.set_group(number, Group::default());

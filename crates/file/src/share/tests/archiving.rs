@@ -89,8 +89,12 @@ async fn a_full_cache_of_unarchived_content_refuses_writers_and_loses_nothing() 
     let stage = Stage::new(7).with_cache(16 << 20);
     let share = stage.share().await;
     let data = content(1, 15 << 20);
+    let quota = async |bytes| {
+        let quota = stele_archive::BucketChange::Quota(stele_archive::Quota { bytes, versions: None });
+        stage.archive().await.change_bucket(&stele_archive::Caller::local(0), NAME, quota).await.unwrap();
+    };
+    quota(Some(1 << 20)).await;
     let inode = file(&share, "a", &data).await;
-    share.opened(inode, true).await.unwrap();
     let create = crate::Creation::Unchecked(Changes::default());
     let other = share.create(&Caller::ROOT, share.root(), b"b", create).await.unwrap().file.inode;
     let root = Caller::ROOT;
@@ -103,9 +107,9 @@ async fn a_full_cache_of_unarchived_content_refuses_writers_and_loses_nothing() 
         }
     };
     let result = tokio::select! { result = writing => result, () = working => unreachable!() };
-    assert!(matches!(result, Err(FileError::Retry(_) | FileError::NoSpace)), "{result:?}");
+    assert!(matches!(result, Err(FileError::OverQuota)), "{result:?}");
     assert!(read(&share, inode).await == data);
-    share.closed(inode, true).await;
+    quota(None).await;
     settle(&stage, &share).await;
     write(&share, other, 0, &content(2, 2 << 20)).await;
     assert!(read(&share, inode).await == data && read(&share, other).await == content(2, 2 << 20));
@@ -194,4 +198,88 @@ async fn what_was_fetched_of_a_former_version_is_never_shown() {
         tokio::join!(reading, changing);
         assert!(read(&share, inode).await == new, "round {round} shows bytes of a former version");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_larger_than_the_cache_is_written_while_it_is_open() {
+    let stage = Stage::new(11).with_cache(16 << 20);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(0, 0)).await;
+    share.opened(inode, true).await.unwrap();
+    let (root, data) = (Caller::ROOT, content(1, 40 << 20));
+    let writing = async {
+        for (number, piece) in data.chunks(1 << 20).enumerate() {
+            let piece = vec![data.slice_ref(piece)];
+            let offset = (number << 20) as u64;
+            share.write(&root, inode, offset, piece, crate::Stability::Unstable).await.expect("a write");
+        }
+    };
+    let working = async {
+        loop {
+            stage.pass(1);
+            share.work().await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! { () = writing => {}, () = working => unreachable!() };
+    share.closed(inode, true).await;
+    settle(&stage, &share).await;
+    assert!(read(&share, inode).await == data);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_uploads_in_parts_of_one_file_leave_each_other_alone() {
+    use crate::share::archiving::{Stored, Storing};
+    let stage = Stage::new(12);
+    let mut share = stage.share().await;
+    share.body_max = 6 << 20;
+    let data = content(1, 20 << 20);
+    let inode = file(&share, "long", &data).await;
+    // Both come to their ends before either may end.
+    let gate = share.step(|core| Ok(std::sync::Arc::clone(&core.content(inode.0)?.1.gate))).unwrap();
+    let held = gate.read_owned().await;
+    let mut first = Box::pin(share.store_file(inode.0, Storing::Beside));
+    let mut second = Box::pin(share.store_file(inode.0, Storing::Beside));
+    for _ in 0..2000 {
+        assert!(futures_util::poll!(first.as_mut()).is_pending());
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    let answers = tokio::join!(first, second);
+    assert!(matches!(answers, (Ok(_), Ok(_))), "an upload was aborted by another");
+    assert!(matches!(answers, (Ok(Stored::Done(_)), _) | (_, Ok(Stored::Done(_)))));
+    settle(&stage, &share).await;
+    assert!(read(&share, inode).await == data);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_counts_as_a_change_for_archiving() {
+    let stage = Stage::new(13);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 200_000)).await;
+    let generation = || share.step(|core| Ok(core.content(inode.0)?.1.generation)).unwrap();
+    let before = generation();
+    stage.cache.cut_after(0);
+    let data = vec![content(2, 4096)];
+    share.write(&Caller::ROOT, inode, 0, data, crate::Stability::Unstable).await.expect_err("no power");
+    assert!(generation() > before, "what archiving has read before would count as the content");
+}
+
+#[tokio::test(start_paused = true)]
+async fn removed_files_that_cannot_be_cleared_away_keep_no_others_back() {
+    let stage = Stage::new(14);
+    let share = stage.share().await;
+    let mut gates = Vec::new();
+    for number in 0..80 {
+        let name = format!("f{number}");
+        let inode = file(&share, &name, &content(number, 10)).await;
+        share.remove(&Caller::ROOT, share.root(), name.as_bytes(), Removal::File).await.unwrap();
+        gates.push(inode);
+    }
+    let order = |core: &mut crate::share::Core| Ok(core.next_orphan);
+    share.room_round().await.unwrap();
+    assert_eq!(share.step(order).unwrap(), gates[63].0 + 1, "the next round goes on behind those of this one");
+    share.room_round().await.unwrap();
+    assert_eq!(share.status().unwrap().removing, 0);
 }

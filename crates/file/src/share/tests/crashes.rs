@@ -195,3 +195,20 @@ async fn a_caller_that_goes_away_leaves_a_share_that_works() {
         assert!((2..=3).contains(&names.entries.len()), "{names:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_change_counter_comes_again_after_a_crash_that_took_writes() {
+    let stage = Stage::new(3);
+    let mut share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 40_000)).await;
+    let mut seen = vec![share.attributes(inode).await.unwrap().change];
+    for seed in 0..4 {
+        super::stage::write(&share, inode, 0, &content(seed, 4096)).await;
+        seen.push(share.attributes(inode).await.unwrap().change);
+        drop(share);
+        stage.cache.power_on();
+        share = stage.share().await;
+        seen.push(share.attributes(inode).await.unwrap().change);
+    }
+    assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");
+}

@@ -59,6 +59,10 @@ async fn a_file_that_is_left_alone_is_committed() {
     let empty = file(&share, "empty", &content(1, 0)).await;
     let used = file(&share, "used", &data).await;
     let changed = file(&share, "changed", &data).await;
+    let dated = file(&share, "dated", &data).await;
+    let ahead = SetTime::At(Moment { seconds: 7_000_000_000, nanoseconds: 0 });
+    let changes = Changes { modified: Some(ahead), ..Changes::default() };
+    share.set_attributes(&Caller::ROOT, dated, changes, None).await.expect("a modification time to come");
     share.opened(used, true).await.expect("opened");
     stage.pass(50);
     write(&share, changed, 0, &content(2, 100)).await;
@@ -72,7 +76,7 @@ async fn a_file_that_is_left_alone_is_committed() {
     assert!(!committed(left), "before its time");
     stage.pass(11);
     rounds().await;
-    assert!(committed(left));
+    assert!(committed(left) && committed(dated));
     assert_eq!(share.attributes(left).await.expect("attributes").mode & 0o222, 0);
     refused(append(&share, left, 0, &data).await);
     for inode in [empty, used, changed] {

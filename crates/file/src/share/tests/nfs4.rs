@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::stage::{Stage, content};
+use super::stage::{Stage, content, file};
 use crate::Share;
 use crate::files::Files;
 use crate::nfs::testing::{Arguments, args, rule, server_with};
@@ -121,4 +121,24 @@ async fn committed_content_survives_a_restart() {
     let mut answer = session.run(call().at(&file).op(COMMIT, args().u64(0).u32(0))).await;
     answer.done(PUTFH);
     assert_eq!(answer.done(COMMIT).fixed::<8>(), Ok(verifier));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_replaced_keeps_its_place_in_a_listing() {
+    let stage = Stage::new(9);
+    let share = stage.share().await;
+    let root = share.root();
+    for name in ["b", "a", "c"] {
+        file(&share, name, &content(1, 10)).await;
+    }
+    let names = async |cookie, limit| {
+        let listing = share.read_directory(&crate::Caller::ROOT, root, cookie, limit).await.unwrap();
+        let last = listing.entries.last().map_or(cookie, |entry| entry.cookie);
+        (listing.entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>(), last)
+    };
+    let (first, cookie) = names(0, 1).await;
+    assert_eq!(first, ["b"]);
+    share.rename(&crate::Caller::ROOT, (root, b"a"), (root, b"b")).await.unwrap();
+    assert_eq!(names(cookie, 10).await.0, ["c"]);
+    assert_eq!(names(0, 10).await.0, ["b", "c"]);
 }

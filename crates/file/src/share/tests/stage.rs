@@ -83,6 +83,83 @@ impl Port for Volume {
 
 type Queue = VecDeque<(Transaction, oneshot::Sender<Result<Receipt, CatalogError>>)>;
 
+/// A catalog that holds transactions back while it is told to, and refuses those of a kind once.
+#[derive(Clone)]
+pub struct Held {
+    catalog: Arc<MemoryCatalog>,
+    state: Arc<Mutex<HeldState>>,
+}
+
+#[derive(Default)]
+struct HeldState {
+    holding: bool,
+    queue: Queue,
+}
+
+impl Held {
+    fn locked(&self) -> std::sync::MutexGuard<'_, HeldState> {
+        self.state.lock().expect("no test panics with the queue")
+    }
+
+    /// From here on transactions wait.
+    pub fn hold(&self) {
+        self.locked().holding = true;
+    }
+
+    /// Transactions that wait.
+    pub fn waiting(&self) -> usize {
+        self.locked().queue.len()
+    }
+
+    /// The first transaction that waits takes effect.
+    pub async fn release_one(&self) {
+        let first = self.locked().queue.pop_front();
+        if let Some((transaction, answerer)) = first {
+            drop(answerer.send(self.catalog.commit(transaction).await));
+        }
+    }
+
+    /// Transactions that wait take effect in their order, and later ones at once.
+    pub async fn release(&self) {
+        let queue = {
+            let mut state = self.locked();
+            state.holding = false;
+            std::mem::take(&mut state.queue)
+        };
+        for (transaction, answerer) in queue {
+            drop(answerer.send(self.catalog.commit(transaction).await));
+        }
+    }
+
+    /// Transactions that wait are answered as refused for want of space, and later ones take effect at once.
+    pub fn refuse(&self) {
+        let mut state = self.locked();
+        state.holding = false;
+        for (_, answerer) in std::mem::take(&mut state.queue) {
+            drop(answerer.send(Err(CatalogError::Full("the test says so".into()))));
+        }
+    }
+}
+
+impl Catalog for Held {
+    fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
+        let mut state = self.locked();
+        if !state.holding {
+            drop(state);
+            return self.catalog.commit(transaction);
+        }
+        let (answerer, answer) = oneshot::channel();
+        state.queue.push_back((transaction, answerer));
+        Pending::future(async move {
+            answer.await.unwrap_or_else(|_| Err(CatalogError::Stopped("the test has ended".into())))
+        })
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {
+        self.catalog.snapshot()
+    }
+}
+
 /// A catalog whose transactions take effect a moment after they were handed over, in order.
 struct Late {
     catalog: Arc<MemoryCatalog>,
@@ -121,6 +198,7 @@ pub struct Stage {
     master: Arc<std::sync::OnceLock<MasterKey>>,
     catalog: Arc<MemoryCatalog>,
     late: bool,
+    pub held: Held,
     archive: Arc<tokio::sync::OnceCell<Archive>>,
     pub settings: Settings,
     pub bucket: NewBucket,
@@ -128,13 +206,15 @@ pub struct Stage {
 
 impl Stage {
     pub fn new(seed: u64) -> Stage {
+        let catalog = Arc::new(MemoryCatalog::new());
         let reading = Reading { monotonic: Instant(0), wall: Timestamp::from_secs(1_800_000_000) };
         Stage {
             clock: Arc::new(Clock { state: Mutex::new((Dice::new(seed), reading)) }),
             cache: Volume::new(CACHE),
             data: Volume::new(DATA),
             master: Arc::default(),
-            catalog: Arc::new(MemoryCatalog::new()),
+            held: Held { catalog: Arc::clone(&catalog), state: Arc::default() },
+            catalog,
             late: false,
             archive: Arc::default(),
             settings: Settings::default(),
@@ -180,7 +260,7 @@ impl Stage {
         Foundation {
             catalog: match self.late {
                 true => Arc::new(Late { catalog: Arc::clone(&self.catalog), queue: Arc::default() }),
-                false => Arc::clone(&self.catalog) as Arc<dyn Catalog>,
+                false => Arc::new(self.held.clone()),
             },
             data: Handle::new(self.data.clone()),
             surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
