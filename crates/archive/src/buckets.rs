@@ -3,6 +3,7 @@
 //! All buckets are in memory, as their rows are in the catalog. A transaction that depends on a bucket requires its
 //! row to be unchanged, so a concurrent change makes it fail.
 
+mod reports;
 pub(crate) mod settings;
 
 use stele_catalog::transaction::counter;
@@ -16,8 +17,9 @@ use crate::model::bucket::{
     check_bucket_name,
 };
 use crate::model::error::{ArchiveError, Result};
+use crate::model::logging::AccessLog;
 use crate::model::principal::{Caller, Role};
-use crate::model::{cors, lifecycle};
+use crate::model::{cors, lifecycle, notification};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
 use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, keys};
@@ -80,6 +82,8 @@ impl Archive {
             policy: None,
             access_block: None,
             classes: None,
+            notifications: None,
+            logging: None,
         };
         let event = Event::new(caller, Action::CreateBucket).bucket(name);
         let absent = Transaction::new().absent(BUCKETS, keys::short(number));
@@ -205,6 +209,9 @@ impl Archive {
         if let BucketChange::Policy(Some(policy)) = &change {
             self.check_policy(&bucket, policy)?;
         }
+        if let BucketChange::Logging(Some(log)) = &change {
+            self.check_report_target(caller, &bucket, &log.bucket, &log.prefix).await?;
+        }
         if let BucketChange::Classes(classes) = &change {
             store.check_bindings(classes)?;
         }
@@ -230,6 +237,9 @@ impl Archive {
                 }
                 unchanged = unchanged.empty(table, inside.clone());
             }
+        }
+        if let Some(rules) = row.notifications.as_ref().filter(|_| row.notifications != bucket.row.notifications) {
+            unchanged = store.with_test_events(unchanged, &bucket, rules, caller.actor.to_string());
         }
         self.write_bucket(bucket.number, row, unchanged, event, buckets_lock).await
     }
@@ -320,6 +330,18 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         }
         BucketChange::Share if row.expiry == ExpiryAction::Delete => return Err(nameless(row)),
         BucketChange::Share if row.lifecycle.is_some() => return Err(nameless(row)),
+        BucketChange::Share if row.notifications.is_some() => {
+            return Err(ArchiveError::InvalidState(format!(
+                "bucket `{}` has notifications, and files of a share change without events",
+                row.name
+            )));
+        }
+        BucketChange::Share if row.logging.is_some() => {
+            return Err(ArchiveError::InvalidState(format!(
+                "bucket `{}` has an access log, and no share has",
+                row.name
+            )));
+        }
         BucketChange::Share => row.share = Some(true),
         BucketChange::Lifecycle(Some(_)) if row.is_share() => return Err(nameless(row)),
         BucketChange::Lifecycle(rules) => {
@@ -329,6 +351,23 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         BucketChange::Cors(rules) => {
             rules.as_deref().map_or(Ok(()), cors::check_rules)?;
             row.cors = rules;
+        }
+        BucketChange::Notifications(Some(_)) if row.is_share() => {
+            return Err(ArchiveError::InvalidState(format!(
+                "bucket `{}` is a share: its files change without events",
+                row.name
+            )));
+        }
+        BucketChange::Notifications(rules) => {
+            rules.as_deref().map_or(Ok(()), notification::check_rules)?;
+            row.notifications = rules;
+        }
+        BucketChange::Logging(Some(_)) if row.is_share() => {
+            return Err(ArchiveError::InvalidState(format!("bucket `{}` is a share and has no access log", row.name)));
+        }
+        BucketChange::Logging(log) => {
+            log.as_ref().map_or(Ok(()), AccessLog::check)?;
+            row.logging = log;
         }
         BucketChange::Policy(policy) => row.policy = policy,
         BucketChange::AccessBlock(block) => row.access_block = block,

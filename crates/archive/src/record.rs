@@ -77,6 +77,12 @@ pub(crate) const MATTER_PROGRESS: Table = Table(25);
 /// Name of a management class: [`class::ClassRow`].
 pub(crate) const CLASSES: Table = Table(26);
 
+/// Name of a target of notifications, number: an event that waits for it, a
+/// [`crate::model::notification::ObjectEvent`].
+pub(crate) const EVENTS: Table = Table(27);
+/// `h` and a target: the head of its events. `d` and a target: a counter of those dropped.
+pub(crate) const EVENT_ENDS: Table = Table(28);
+
 pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {
     minicbor::to_vec(record).expect("encoding into memory cannot fail, and no record type refuses a value").into()
 }

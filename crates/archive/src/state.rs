@@ -8,6 +8,7 @@ pub(crate) mod caches;
 pub(crate) mod clock;
 pub(crate) mod compensations;
 pub(crate) mod disposals;
+pub(crate) mod event_lag;
 pub(crate) mod holding;
 pub(crate) mod key_locks;
 pub(crate) mod log_tree;

@@ -20,6 +20,7 @@ mod listing;
 mod matters;
 mod model;
 mod moving;
+mod notifications;
 mod parts;
 mod policies;
 mod proofs;

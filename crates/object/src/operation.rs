@@ -81,6 +81,8 @@ operations! {
     PutBucketCors,
     PutBucketEncryption,
     PutBucketLifecycleConfiguration,
+    PutBucketLogging,
+    PutBucketNotificationConfiguration,
     PutBucketOwnershipControls,
     PutBucketPolicy,
     PutBucketTagging,

@@ -2,6 +2,7 @@
 
 mod size;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +44,21 @@ pub struct Config {
     pub memory: Memory,
     #[serde(default, skip_serializing_if = "Messages::is_none")]
     pub messages: Messages,
+    /// The targets of notifications by name. Clients of S3 name them, and nothing else.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notifications: BTreeMap<String, NotificationTarget>,
+}
+
+/// A target of notifications: one of both.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NotificationTarget {
+    /// URL that gets the events as JSON, by POST.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+    /// File that gets a line of JSON for each event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -78,6 +94,8 @@ pub struct S3 {
     pub connections_max: u32,
     /// Connections of one host. Behind a proxy all clients are one host: set it to connections_max there.
     pub connections_per_peer: u32,
+    /// Seconds after which lines of a bucket's access log are stored.
+    pub access_log_every: u64,
 }
 
 impl Default for S3 {
@@ -91,6 +109,7 @@ impl Default for S3 {
             tls_key: None,
             connections_max: 1024,
             connections_per_peer: 256,
+            access_log_every: 300,
         }
     }
 }
@@ -348,6 +367,7 @@ impl Config {
             archive: Archive::default(),
             memory: Memory::default(),
             messages: Messages::default(),
+            notifications: BTreeMap::new(),
         }
     }
 

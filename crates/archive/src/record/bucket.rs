@@ -8,6 +8,8 @@ use crate::model::bucket::{
 use crate::model::class::Bindings;
 use crate::model::cors::CorsRule;
 use crate::model::lifecycle::LifecycleRule;
+use crate::model::logging::AccessLog;
+use crate::model::notification::NotificationRule;
 use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
 use crate::model::version::Tags;
@@ -63,6 +65,12 @@ pub(crate) struct BucketRow {
     /// The classes of versions that are stored from now on.
     #[n(20)]
     pub classes: Option<Bindings>,
+    /// The rules by which changes of objects are told to targets.
+    #[n(21)]
+    pub notifications: Option<Vec<NotificationRule>>,
+    /// Where the access log goes.
+    #[n(22)]
+    pub logging: Option<AccessLog>,
 }
 
 impl BucketRow {

@@ -204,7 +204,8 @@ impl Store {
             self.add_marker(&caller, bucket, key, Some(detail), lock).await?;
             return Ok(true);
         }
-        let event = Event::new(&caller, Action::Expire).object(bucket.name(), key).version(seen.id()).detail(format!(
+        let event = Event::new(&caller, Action::Expire).object(bucket.name(), key).version(seen.id());
+        let event = event.happened("LifecycleExpiration:Delete").detail(format!(
             "{detail}: {}, stored {}",
             seen.row.content_in_words(),
             seen.row.modified

@@ -18,7 +18,7 @@ use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{
     Algorithm, ArchiveError, ByteRange, CustomerKey, Expected, GetRequest, ObjectInfo, ObjectReader, ObjectWriter,
-    PutRequest, ReadCondition, WriteCondition,
+    PutRequest, ReadCondition, Way, WriteCondition,
 };
 
 /// Refuses a payload larger than that of one request may be.
@@ -144,6 +144,7 @@ async fn begin_put(
         legal_hold: hold_of(input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str))?,
         class: super::receipt::class_named(&request.headers)?,
         condition: write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
+        way: if call.form { Way::Form } else { Way::Put },
         expected: Expected { md5: digests.expected.md5, sha256: None, checksums: digests.expected.checksums.clone() },
         algorithms,
         customer_key: customer_key_of(

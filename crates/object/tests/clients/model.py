@@ -170,6 +170,8 @@ IMPLEMENTED = {
     "PutBucketOwnershipControls": of_bucket("PUT", "ownershipControls", OWNERSHIP, "/set"),
     "PutBucketPolicy": of_bucket("PUT", "policy", POLICY, "/set"),
     "PutPublicAccessBlock": of_bucket("PUT", "publicAccessBlock", xml("PublicAccessBlockConfiguration", xml("BlockPublicAcls", "false")), "/set"),
+    "PutBucketLogging": of_bucket("PUT", "logging", xml("BucketLoggingStatus", ""), "/set"),
+    "PutBucketNotificationConfiguration": of_bucket("PUT", "notification", xml("NotificationConfiguration", ""), "/set"),
     "PutBucketEncryption": of_bucket("PUT", "encryption", AES),
     "PutBucketTagging": of_bucket("PUT", "tagging", TAGS),
     "PutBucketVersioning": of_bucket("PUT", "versioning", xml("VersioningConfiguration", xml("Status", "Enabled")), "/locked"),

@@ -9,6 +9,7 @@ mod head_places;
 pub mod iscsi;
 pub mod messages;
 mod nfs;
+mod notifications;
 pub mod notify;
 pub mod s3;
 pub mod services;
