@@ -26,7 +26,7 @@ const ATTEMPTS_MAX: u32 = 10;
 const TEXT_MAX: usize = 2048;
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 /// Parameters whose values would let readers of the log act as the sender.
-const SECRET: [&str; 2] = ["x-amz-signature", "x-amz-security-token"];
+const SECRET: [&str; 3] = ["signature", "x-amz-signature", "x-amz-security-token"];
 
 /// The lines that wait, by the bucket that they are about.
 #[derive(Default)]

@@ -4,6 +4,7 @@
 Environment: STELE, the binary; DIRECTORY, an empty directory for the server. Exits 1 if something is not as documented.
 """
 
+import atexit
 import http.server
 import json
 import os
@@ -65,12 +66,13 @@ def start():
     log = open(DIRECTORY / "server.log", "a")
     arguments = ["up", "--json", "--listen", "127.0.0.1:0", "--drive-size", "256MiB", "--dir", str(DIRECTORY / "data")]
     child = subprocess.Popen([STELE, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+    atexit.register(child.kill)
     return child, json.loads(child.stdout.readline())
 
 
 def client(ready):
     key = json.loads((DIRECTORY / "data" / "first-key.json").read_text())
-    config = Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}, connect_timeout=5, read_timeout=20)
+    config = Config(signature_version="s3v4", s3={"addressing_style": "path"}, retries={"max_attempts": 1}, connect_timeout=5, read_timeout=20)
     return boto3.client(
         "s3",
         endpoint_url=ready["endpoint"],
@@ -159,7 +161,7 @@ mark = "----form"
 body = "".join(
     f'--{mark}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in form["fields"].items()
 )
-body += f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\nform\r\n--{mark}--\r\n'
+body += f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="f"\r\nContent-Type: text/plain\r\n\r\nform\r\n--{mark}--\r\n'
 head = {"Content-Type": f"multipart/form-data; boundary={mark}"}
 urllib.request.urlopen(urllib.request.Request(f"{ready['endpoint']}/plain", body.encode(), head, method="POST"))
 s3.put_object_tagging(Bucket="plain", Key="in/a.jpg", Tagging={"TagSet": [{"Key": "a", "Value": "1"}]})
