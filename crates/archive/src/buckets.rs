@@ -3,6 +3,7 @@
 //! All buckets are in memory, as their rows are in the catalog. A transaction that depends on a bucket requires its
 //! row to be unchanged, so a concurrent change makes it fail.
 
+pub(crate) mod inventory;
 mod reports;
 pub(crate) mod settings;
 
@@ -17,8 +18,9 @@ use crate::model::bucket::{
     check_bucket_name,
 };
 use crate::model::error::{ArchiveError, Result};
+use crate::model::inventory::INVENTORIES_MAX;
 use crate::model::logging::AccessLog;
-use crate::model::principal::{Caller, Role};
+use crate::model::principal::{Access, Caller, Role};
 use crate::model::{cors, lifecycle, notification};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
@@ -84,6 +86,7 @@ impl Archive {
             classes: None,
             notifications: None,
             logging: None,
+            inventories: None,
         };
         let event = Event::new(caller, Action::CreateBucket).bucket(name);
         let absent = Transaction::new().absent(BUCKETS, keys::short(number));
@@ -212,6 +215,12 @@ impl Archive {
         if let BucketChange::Logging(Some(log)) = &change {
             self.check_report_target(caller, &bucket, &log.bucket, &log.prefix).await?;
         }
+        if let BucketChange::Inventory(inventory) = &change {
+            // It tells the names of keys, so its author must be allowed to list them.
+            bucket.authorize(caller, Access::List, inventory.filter.as_deref().unwrap_or_default())?;
+            let folder = format!("{}/", inventory.folder(name));
+            self.check_report_target(caller, &bucket, &inventory.bucket, &folder).await?;
+        }
         if let BucketChange::Classes(classes) = &change {
             store.check_bindings(classes)?;
         }
@@ -336,6 +345,9 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
                 row.name
             )));
         }
+        BucketChange::Share if row.inventories.is_some() => {
+            return Err(ArchiveError::InvalidState(format!("bucket `{}` has inventories, and no share has", row.name)));
+        }
         BucketChange::Share if row.logging.is_some() => {
             return Err(ArchiveError::InvalidState(format!(
                 "bucket `{}` has an access log, and no share has",
@@ -368,6 +380,24 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         BucketChange::Logging(log) => {
             log.as_ref().map_or(Ok(()), AccessLog::check)?;
             row.logging = log;
+        }
+        BucketChange::Inventory(_) if row.is_share() => {
+            return Err(ArchiveError::InvalidState(format!("bucket `{}` is a share and has no inventories", row.name)));
+        }
+        BucketChange::Inventory(inventory) => {
+            inventory.check()?;
+            let inventories = row.inventories.get_or_insert_default();
+            inventories.retain(|other| other.id != inventory.id);
+            if inventories.len() >= INVENTORIES_MAX {
+                let message = format!("a bucket has at most {INVENTORIES_MAX} inventories");
+                return Err(ArchiveError::InvalidArgument(message));
+            }
+            inventories.push(inventory);
+        }
+        BucketChange::NoInventory(id) => {
+            let mut inventories = row.inventories.take().unwrap_or_default();
+            inventories.retain(|inventory| inventory.id != id);
+            row.inventories = (!inventories.is_empty()).then_some(inventories);
         }
         BucketChange::Policy(policy) => row.policy = policy,
         BucketChange::AccessBlock(block) => row.access_block = block,

@@ -40,6 +40,7 @@ pub use access::sessions::{
     NewSession, SESSION_POLICY_BYTES_MAX, SESSION_SECONDS, SESSION_SECONDS_DEFAULT, SessionRequest,
 };
 pub use audit::{AuditRecord, AuditVerdict, HeadVerdict};
+pub use buckets::inventory::InventoryReport;
 pub use buckets::settings::PolicyRequest;
 pub use evidence::bundle::{BundleFiles, Manifest, ProofVerdict, ProvenVersion, public_key, verify_bundle};
 pub use evidence::disposal::{DisposalCertificate, PastApproval, PastHold, PastSegment, Removal};
@@ -60,6 +61,7 @@ pub use model::class::{Binding, Bindings, ClassInfo, ClassTerms, Comparison, Exp
 pub use model::cors::CorsRule;
 pub use model::error::{ArchiveError, Result};
 pub use model::head::SignedHead;
+pub use model::inventory::{INVENTORY_FIELDS, Inventory};
 pub use model::lifecycle::{Expiration, LIFECYCLE_RULES_MAX, LifecycleFilter, LifecycleRule, NoncurrentExpiration};
 pub use model::logging::AccessLog;
 pub use model::matter::{Counted, HoldJob, Listed, MatterInfo, MatterState, Selection, VersionName};

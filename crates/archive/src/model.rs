@@ -9,6 +9,7 @@ pub mod class;
 pub mod cors;
 pub mod error;
 pub mod head;
+pub mod inventory;
 pub mod lifecycle;
 pub mod logging;
 pub mod matter;

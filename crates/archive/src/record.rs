@@ -82,6 +82,8 @@ pub(crate) const CLASSES: Table = Table(26);
 pub(crate) const EVENTS: Table = Table(27);
 /// `h` and a target: the head of its events. `d` and a target: a counter of those dropped.
 pub(crate) const EVENT_ENDS: Table = Table(28);
+/// Bucket, id of an inventory: when it was last made, an [`crate::model::inventory::InventoryRun`].
+pub(crate) const INVENTORY_RUNS: Table = Table(29);
 
 pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {
     minicbor::to_vec(record).expect("encoding into memory cannot fail, and no record type refuses a value").into()

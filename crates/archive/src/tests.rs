@@ -28,6 +28,7 @@ mod readers;
 mod rebuilding;
 mod receipts;
 mod refused;
+mod reports;
 mod rules;
 mod self_test;
 mod sessions;

@@ -11,6 +11,7 @@ mod copy;
 mod cors;
 mod deletion;
 mod elements;
+mod inventory;
 mod lifecycle;
 mod listing;
 mod lock;
@@ -93,6 +94,10 @@ operations! {
     get_bucket_logging(GetBucketLogging, GetBucketLoggingInput) -> GetBucketLoggingOutput = logging::get;
     put_bucket_logging(PutBucketLogging, PutBucketLoggingInput) -> PutBucketLoggingOutput = logging::set;
     get_bucket_notification_configuration(GetBucketNotificationConfiguration, GetBucketNotificationConfigurationInput) -> GetBucketNotificationConfigurationOutput = notification::get;
+    get_bucket_inventory_configuration(GetBucketInventoryConfiguration, GetBucketInventoryConfigurationInput) -> GetBucketInventoryConfigurationOutput = inventory::get;
+    list_bucket_inventory_configurations(ListBucketInventoryConfigurations, ListBucketInventoryConfigurationsInput) -> ListBucketInventoryConfigurationsOutput = inventory::list;
+    put_bucket_inventory_configuration(PutBucketInventoryConfiguration, PutBucketInventoryConfigurationInput) -> PutBucketInventoryConfigurationOutput = inventory::set;
+    delete_bucket_inventory_configuration(DeleteBucketInventoryConfiguration, DeleteBucketInventoryConfigurationInput) -> DeleteBucketInventoryConfigurationOutput = inventory::remove;
     put_bucket_notification_configuration(PutBucketNotificationConfiguration, PutBucketNotificationConfigurationInput) -> PutBucketNotificationConfigurationOutput = notification::set;
     get_bucket_accelerate_configuration(GetBucketAccelerateConfiguration, GetBucketAccelerateConfigurationInput) -> GetBucketAccelerateConfigurationOutput = unset::accelerate;
     get_bucket_request_payment(GetBucketRequestPayment, GetBucketRequestPaymentInput) -> GetBucketRequestPaymentOutput = unset::request_payment;

@@ -1,9 +1,8 @@
 //! Objects that the store itself writes for a bucket's administrators: access logs and inventories.
 //!
-//! The store writes them with its own rights, so that the setting decides alone where they go. Whoever makes the setting
-//! must be able to write there himself. The bucket must have the same owner, and be neither a share nor one with a
-//! default retention: a report would otherwise be kept for years that nobody asked to keep it. No report replaces an
-//! object: each write requires that the key has none.
+//! The store writes them with its own rights. The author of the setting must therefore be allowed to write there. The
+//! bucket must have the same owner, and be neither a share nor one with a default retention, which would keep every
+//! report. No report replaces an object: each write requires that the key has none.
 
 use bytes::Bytes;
 
@@ -50,7 +49,9 @@ impl Archive {
         prefix: &str,
     ) -> Result<()> {
         let Ok(target) = self.store().buckets().by_name(to) else { return refuse(to, "it does not exist") };
-        let request = PolicyRequest { action: "PutObject", key: Some(prefix), version: None, prefix: "" };
+        // Some key with the prefix, as the policy will see it.
+        let sample = format!("{prefix}0");
+        let request = PolicyRequest { action: "PutObject", key: Some(&sample), version: None, prefix: "" };
         let caller = match self.is_policed(caller, to) {
             true => self.permit(caller, to, &[request], Facts::default()).await?,
             false => caller.clone(),
@@ -59,7 +60,7 @@ impl Archive {
         self.fits_reports(from, to)
     }
 
-    fn fits_reports(&self, from: &Bucket, to: &str) -> Result<()> {
+    pub(super) fn fits_reports(&self, from: &Bucket, to: &str) -> Result<()> {
         let Ok(target) = self.store().buckets().by_name(to) else { return refuse(to, "it does not exist") };
         if target.row.owner != from.row.owner {
             return refuse(to, "it has another owner");

@@ -7,6 +7,7 @@ use minicbor::{Decode, Encode};
 use crate::model::class::Bindings;
 use crate::model::cors::CorsRule;
 use crate::model::error::{ArchiveError, Result};
+use crate::model::inventory::Inventory;
 use crate::model::lifecycle::LifecycleRule;
 use crate::model::logging::AccessLog;
 use crate::model::notification::NotificationRule;
@@ -200,6 +201,10 @@ pub enum BucketChange {
     Notifications(Option<Vec<NotificationRule>>),
     /// Where the access log goes. None: there is none.
     Logging(Option<AccessLog>),
+    /// Sets an inventory. The one with its id is replaced.
+    Inventory(Inventory),
+    /// Removes the inventory with this id.
+    NoInventory(String),
 }
 
 impl fmt::Display for Period {
@@ -258,6 +263,11 @@ impl fmt::Display for BucketChange {
             }
             BucketChange::Cors(None) => f.write_str("no CORS rules"),
             BucketChange::Cors(Some(rules)) => write!(f, "{} CORS rules", rules.len()),
+            BucketChange::Inventory(inventory) => {
+                let to = inventory.prefix.as_deref().unwrap_or_default();
+                write!(f, "inventory `{}` to `{}/{to}`", inventory.id, inventory.bucket)
+            }
+            BucketChange::NoInventory(id) => write!(f, "no inventory `{id}`"),
             BucketChange::Logging(None) => f.write_str("no access log"),
             BucketChange::Logging(Some(log)) => write!(f, "access log to `{}/{}`", log.bucket, log.prefix),
             BucketChange::Notifications(None) => f.write_str("no notifications"),

@@ -7,6 +7,7 @@ use crate::model::bucket::{
 };
 use crate::model::class::Bindings;
 use crate::model::cors::CorsRule;
+use crate::model::inventory::Inventory;
 use crate::model::lifecycle::LifecycleRule;
 use crate::model::logging::AccessLog;
 use crate::model::notification::NotificationRule;
@@ -71,6 +72,9 @@ pub(crate) struct BucketRow {
     /// Where the access log goes.
     #[n(22)]
     pub logging: Option<AccessLog>,
+    /// The inventories that the store makes.
+    #[n(23)]
+    pub inventories: Option<Vec<Inventory>>,
 }
 
 impl BucketRow {
