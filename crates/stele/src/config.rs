@@ -1,5 +1,6 @@
 //! `stele.toml`: the settings of a server, written by `stele up` and `stele pool create`, and read by every command.
 
+mod notification;
 mod size;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use stele_ground::Bytes;
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Outcome, io_failure};
 
+pub use notification::NotificationTarget;
 pub use size::Size;
 
 /// The whole file. An unknown key is an error that names it.
@@ -47,18 +49,6 @@ pub struct Config {
     /// The targets of notifications by name. Clients of S3 name them, and nothing else.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub notifications: BTreeMap<String, NotificationTarget>,
-}
-
-/// A target of notifications: one of both.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NotificationTarget {
-    /// URL that gets the events as JSON, by POST.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub webhook: Option<String>,
-    /// File that gets a line of JSON for each event.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -288,3 +288,8 @@ fn boto3_and_kill_9_find_every_notification_sent() {
 fn boto3_reads_the_access_log_of_a_bucket() {
     run_with_own_server("access_log.py");
 }
+
+#[test]
+fn boto3_and_a_command_make_inventories() {
+    run_with_own_server("inventory.py");
+}
