@@ -15,11 +15,12 @@ use crate::model::checksum::to_hex;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Actor, Caller, Role};
 use crate::model::time::Timestamp;
-use crate::model::version::VersionId;
+use crate::model::version::{ETag, VersionId};
 use crate::record::audit::AuditRow;
 use crate::record::settings::AUDIT_HEAD;
 use crate::record::{AUDIT, REVOKED, SETTINGS, encode};
 use crate::store::Store;
+use crate::store::events::{Happened, Occasion};
 
 /// Limits in bytes on the texts of one record: a name, an S3 key, a reason or detail. A longer text is cut, and the
 /// record states its length.
@@ -88,6 +89,8 @@ pub(crate) struct Event {
     version: Option<String>,
     refused: Option<String>,
     detail: Option<String>,
+    /// What targets of notifications are told, if a rule of the bucket says so.
+    happened: Option<Happened>,
 }
 
 impl Event {
@@ -104,7 +107,20 @@ impl Event {
             version: None,
             refused: None,
             detail: None,
+            happened: None,
         }
+    }
+
+    /// Lets targets of notifications be told.
+    pub fn happened(mut self, name: &'static str) -> Event {
+        self.happened = Some(Happened { name, size: None, etag: None });
+        self
+    }
+
+    /// The same with the content that was stored.
+    pub fn stored(mut self, name: &'static str, size: u64, etag: ETag) -> Event {
+        self.happened = Some(Happened { name, size: Some(size), etag: Some(etag) });
+        self
     }
 
     pub fn bucket(mut self, bucket: &str) -> Event {
@@ -177,6 +193,19 @@ impl Store {
             _ => transaction,
         };
         let transaction = if event.of_user { transaction.within_half_reserve() } else { transaction };
+        let transaction = match (&event.happened, &event.bucket, &event.key) {
+            (Some(happened), Some(bucket), Some(key)) if event.refused.is_none() => {
+                let occasion = Occasion {
+                    bucket,
+                    key,
+                    version: event.version.clone(),
+                    actor: event.actor.to_string(),
+                    origin: event.origin.as_deref().map(str::to_owned),
+                };
+                self.with_event(transaction, happened, occasion)
+            }
+            _ => transaction,
+        };
         let row = encode(&event.row(self.wall()));
         transaction.append((SETTINGS, AUDIT_HEAD), AUDIT, Template::new().number(), Template::new().bytes(row))
     }

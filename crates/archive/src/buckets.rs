@@ -3,6 +3,8 @@
 //! All buckets are in memory, as their rows are in the catalog. A transaction that depends on a bucket requires its
 //! row to be unchanged, so a concurrent change makes it fail.
 
+pub(crate) mod inventory;
+mod reports;
 pub(crate) mod settings;
 
 use stele_catalog::transaction::counter;
@@ -16,8 +18,10 @@ use crate::model::bucket::{
     check_bucket_name,
 };
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::{Caller, Role};
-use crate::model::{cors, lifecycle};
+use crate::model::inventory::INVENTORIES_MAX;
+use crate::model::logging::AccessLog;
+use crate::model::principal::{Access, Caller, Role};
+use crate::model::{cors, lifecycle, notification};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
 use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, keys};
@@ -79,6 +83,9 @@ impl Archive {
             policy: None,
             access_block: None,
             classes: None,
+            notifications: None,
+            logging: None,
+            inventories: None,
         };
         let event = Event::new(caller, Action::CreateBucket).bucket(name);
         let absent = Transaction::new().absent(BUCKETS, keys::short(number));
@@ -205,6 +212,15 @@ impl Archive {
         if let BucketChange::Policy(Some(policy)) = &change {
             self.check_policy(&bucket, policy)?;
         }
+        if let BucketChange::Logging(Some(log)) = &change {
+            self.check_report_target(caller, &bucket, &log.bucket, &log.prefix).await?;
+        }
+        if let BucketChange::Inventory(inventory) = &change {
+            // It tells the names of keys, so its author must be allowed to list them.
+            bucket.authorize(caller, Access::List, inventory.filter.as_deref().unwrap_or_default())?;
+            let folder = format!("{}/", inventory.folder(name));
+            self.check_report_target(caller, &bucket, &inventory.bucket, &folder).await?;
+        }
         if let BucketChange::Classes(classes) = &change {
             store.check_bindings(classes)?;
         }
@@ -230,6 +246,9 @@ impl Archive {
                 }
                 unchanged = unchanged.empty(table, inside.clone());
             }
+        }
+        if let Some(rules) = row.notifications.as_ref().filter(|_| row.notifications != bucket.row.notifications) {
+            unchanged = store.with_test_events(unchanged, &bucket, rules, caller.actor.to_string());
         }
         self.write_bucket(bucket.number, row, unchanged, event, buckets_lock).await
     }
@@ -324,6 +343,21 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         }
         BucketChange::Share if row.expiry == ExpiryAction::Delete => return Err(nameless(row)),
         BucketChange::Share if row.lifecycle.is_some() => return Err(nameless(row)),
+        BucketChange::Share if row.notifications.is_some() => {
+            return Err(ArchiveError::InvalidState(format!(
+                "bucket `{}` has notifications, and files of a share change without events",
+                row.name
+            )));
+        }
+        BucketChange::Share if row.inventories.is_some() => {
+            return Err(ArchiveError::InvalidState(format!("bucket `{}` has inventories, and no share has", row.name)));
+        }
+        BucketChange::Share if row.logging.is_some() => {
+            return Err(ArchiveError::InvalidState(format!(
+                "bucket `{}` has an access log, and no share has",
+                row.name
+            )));
+        }
         BucketChange::Share => row.share = Some(true),
         BucketChange::Lifecycle(Some(_)) if row.is_share() => return Err(nameless(row)),
         BucketChange::Lifecycle(rules) => {
@@ -333,6 +367,41 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         BucketChange::Cors(rules) => {
             rules.as_deref().map_or(Ok(()), cors::check_rules)?;
             row.cors = rules;
+        }
+        BucketChange::Notifications(Some(_)) if row.is_share() => {
+            return Err(ArchiveError::InvalidState(format!(
+                "bucket `{}` is a share: its files change without events",
+                row.name
+            )));
+        }
+        BucketChange::Notifications(rules) => {
+            rules.as_deref().map_or(Ok(()), notification::check_rules)?;
+            row.notifications = rules;
+        }
+        BucketChange::Logging(Some(_)) if row.is_share() => {
+            return Err(ArchiveError::InvalidState(format!("bucket `{}` is a share and has no access log", row.name)));
+        }
+        BucketChange::Logging(log) => {
+            log.as_ref().map_or(Ok(()), AccessLog::check)?;
+            row.logging = log;
+        }
+        BucketChange::Inventory(_) if row.is_share() => {
+            return Err(ArchiveError::InvalidState(format!("bucket `{}` is a share and has no inventories", row.name)));
+        }
+        BucketChange::Inventory(inventory) => {
+            inventory.check()?;
+            let inventories = row.inventories.get_or_insert_default();
+            inventories.retain(|other| other.id != inventory.id);
+            if inventories.len() >= INVENTORIES_MAX {
+                let message = format!("a bucket has at most {INVENTORIES_MAX} inventories");
+                return Err(ArchiveError::InvalidArgument(message));
+            }
+            inventories.push(inventory);
+        }
+        BucketChange::NoInventory(id) => {
+            let mut inventories = row.inventories.take().unwrap_or_default();
+            inventories.retain(|inventory| inventory.id != id);
+            row.inventories = (!inventories.is_empty()).then_some(inventories);
         }
         BucketChange::Policy(policy) => row.policy = policy,
         BucketChange::AccessBlock(block) => row.access_block = block,

@@ -40,6 +40,7 @@ pub use access::sessions::{
     NewSession, SESSION_POLICY_BYTES_MAX, SESSION_SECONDS, SESSION_SECONDS_DEFAULT, SessionRequest,
 };
 pub use audit::{AuditRecord, AuditVerdict, HeadVerdict};
+pub use buckets::inventory::InventoryReport;
 pub use buckets::settings::PolicyRequest;
 pub use evidence::bundle::{BundleFiles, Manifest, ProofVerdict, ProvenVersion, public_key, verify_bundle};
 pub use evidence::disposal::{DisposalCertificate, PastApproval, PastHold, PastSegment, Removal};
@@ -60,9 +61,14 @@ pub use model::class::{Binding, Bindings, ClassInfo, ClassTerms, Comparison, Exp
 pub use model::cors::CorsRule;
 pub use model::error::{ArchiveError, Result};
 pub use model::head::SignedHead;
+pub use model::inventory::{INVENTORY_FIELDS, Inventory};
 pub use model::lifecycle::{Expiration, LIFECYCLE_RULES_MAX, LifecycleFilter, LifecycleRule, NoncurrentExpiration};
+pub use model::logging::AccessLog;
 pub use model::matter::{Counted, HoldJob, Listed, MatterInfo, MatterState, Selection, VersionName};
 pub use model::mutation;
+pub use model::notification::{
+    EVENTS_PENDING_MAX, NotificationRule, ObjectEvent, TEST_EVENT, TargetForm, TargetLag, is_target_name,
+};
 pub use model::pairing::Paired;
 pub use model::policy::{Facts, Policy};
 pub use model::principal::{
@@ -79,7 +85,7 @@ pub use objects::multipart;
 pub use objects::multipart::{
     CompleteRequest, CompletedPart, ListUploadsRequest, NewUpload, PartRequest, UploadInfo, UploadsPage,
 };
-pub use objects::put::{Ending, ObjectWriter, PutRequest, WriteCondition};
+pub use objects::put::{Ending, ObjectWriter, PutRequest, Way, WriteCondition};
 pub use rebuild::{Filled, Rebuild, RebuildReport};
 pub use retention::acts::ActRule;
 pub use retention::approval::RequestInfo;

@@ -7,6 +7,7 @@ pub(crate) mod buckets;
 pub(crate) mod caches;
 pub(crate) mod clock;
 pub(crate) mod disposals;
+pub(crate) mod event_lag;
 pub(crate) mod holding;
 pub(crate) mod key_locks;
 pub(crate) mod log_tree;

@@ -7,6 +7,7 @@
 
 pub mod alongside;
 pub(crate) mod committing;
+pub(crate) mod events;
 pub(crate) mod foundation;
 pub(crate) mod gate;
 pub mod gateway;
@@ -49,6 +50,7 @@ use crate::state::buckets::{Bucket, Buckets};
 use crate::state::caches::Caches;
 use crate::state::clock::ComplianceClock;
 use crate::state::disposals::Disposals;
+use crate::state::event_lag::EventLag;
 use crate::state::holding::Holding;
 use crate::state::key_locks::{KeyLock, KeyLocks};
 use crate::state::log_tree::ReceiptLog;
@@ -130,6 +132,7 @@ pub(crate) struct Store {
     compensations: Arc<Compensations>,
     refusals: Refusals,
     audit_end: AuditEnd,
+    event_lag: EventLag,
     receipts: ReceiptLog,
     upkeep: Upkeep,
 }
@@ -216,6 +219,7 @@ impl Store {
             compensations,
             refusals: Refusals::default(),
             audit_end: AuditEnd::default(),
+            event_lag: EventLag::default(),
             receipts: ReceiptLog::default(),
             upkeep: Upkeep::new(),
         })
@@ -310,6 +314,10 @@ impl Store {
 
     pub fn audit_end(&self) -> &AuditEnd {
         &self.audit_end
+    }
+
+    pub fn event_lag(&self) -> &EventLag {
+        &self.event_lag
     }
 
     pub fn receipts(&self) -> &ReceiptLog {

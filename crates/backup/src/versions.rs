@@ -205,6 +205,8 @@ fn keep_versions(
 
 /// The entries of one chunk of a tree, without directories.
 type Entries = Vec<(Vec<u8>, Version)>;
+/// A path, with what each snapshot that has it has there.
+type Found = (Vec<u8>, BTreeMap<usize, Version>);
 
 /// Where a snapshot is in its tree.
 struct Cursor {
@@ -285,7 +287,7 @@ impl<'a> Merge<'a> {
     }
 
     /// The next path, with what each snapshot that has it has there.
-    fn step(&mut self) -> Result<Option<(Vec<u8>, BTreeMap<usize, Version>)>> {
+    fn step(&mut self) -> Result<Option<Found>> {
         let Some(Next(path, _)) = self.heap.peek() else { return Ok(None) };
         let (path, mut found) = (path.clone(), BTreeMap::new());
         while let Some(Next(next, place)) = self.heap.peek()

@@ -28,6 +28,8 @@ pub struct Call {
     pub document: Bytes,
     /// The facts by which the bucket's policy judges each key of a batch. None: there is no policy, or no batch.
     pub facts: Option<Arc<Facts>>,
+    /// The object comes in a form of a page.
+    pub form: bool,
     /// The part before `/KEY` in the URL of an object in the requested bucket.
     pub bucket_url: String,
     payload: Mutex<Option<Payload>>,
@@ -55,6 +57,7 @@ impl Call {
             if_none_match: None,
             document: Bytes::new(),
             facts: None,
+            form: false,
             bucket_url: String::new(),
             payload: Mutex::new(payload),
             operation: OnceLock::new(),

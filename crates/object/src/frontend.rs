@@ -9,6 +9,7 @@
 //! An unidentified sender holds no shared resource: it gets neither a turn nor memory for a document. Nothing panics on
 //! a client's data. A refusal at any step is an S3 error document.
 
+mod access_log;
 mod admin;
 pub(crate) mod answer;
 mod cors;
@@ -38,7 +39,7 @@ use s3s::{Body, S3ErrorCode, S3Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
-use stele_archive::{Archive, Shares};
+use stele_archive::{Actor, Archive, Shares};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -66,6 +67,7 @@ pub struct Frontend {
     boot: u64,
     counter: AtomicU64,
     audited: AtomicU64,
+    access_logs: access_log::AccessLogs,
 }
 
 impl Frontend {
@@ -102,6 +104,7 @@ impl Frontend {
             boot: u64::from_le_bytes(boot),
             counter: AtomicU64::new(0),
             audited: AtomicU64::new(0),
+            access_logs: access_log::AccessLogs::default(),
         })
     }
 
@@ -147,12 +150,16 @@ impl Frontend {
             return response;
         }
         let crossing = self.crossing(request.method().as_str(), request.uri(), request.headers());
+        let logged = self.begin_line(&request, peer);
         let head = *request.method() == Method::HEAD;
         let resource = request.uri().path().to_owned();
         // No client is invited to send an empty body.
         let uninvited = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
-        let (mut response, operation) = match self.is_sts(&request) {
-            true => self.sts(request, peer, &id).await,
+        let (mut response, operation, requester) = match self.is_sts(&request) {
+            true => {
+                let (response, operation) = self.sts(request, peer, &id).await;
+                (response, operation, String::new())
+            }
             false => self.serve(request, peer, &id).await,
         };
         if uninvited {
@@ -161,25 +168,29 @@ impl Frontend {
         if let Some(crossing) = crossing {
             self.cross(&crossing, &mut response);
         }
+        if let Some(logged) = logged {
+            self.end_line(&logged, &requester, &response, &id, started.elapsed());
+        }
         self.finish(&mut response, &id, &resource, head);
         self.metrics.request(false);
         self.metrics.answered(operation, response.status().as_u16(), started.elapsed());
         response
     }
 
+    /// Serves a request. Returns the answer, its operation and who asked.
     async fn serve(
         self: &Arc<Self>,
         request: Request<Incoming>,
         peer: &Peer,
         id: &str,
-    ) -> (Response<Body>, crate::operation::Operation) {
+    ) -> (Response<Body>, crate::operation::Operation, String) {
         use crate::operation::Operation::Unknown;
         let prepared = match self.prepare(request, peer, id).await {
             Ok(prepared) => prepared,
             Err(mut unfit) => {
                 let mut response = answer::refusal(unfit.error);
                 answer::read_away(&mut response, unfit.payload.take()).await;
-                return (response, Unknown);
+                return (response, Unknown, String::new());
             }
         };
         let call = prepared.call;
@@ -201,7 +212,11 @@ impl Frontend {
             call.give_up_turn();
         }
         answer::read_away(&mut response, rest).await;
-        (response, call.operation())
+        let requester = match &call.caller.actor {
+            Actor::Anonymous => String::new(),
+            actor => actor.to_string(),
+        };
+        (response, call.operation(), requester)
     }
 
     /// Waits for a turn, at most for the queue's patience.

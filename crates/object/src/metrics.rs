@@ -49,6 +49,7 @@ pub struct Metrics {
     connections_refused: AtomicU64,
     requests_now: AtomicU64,
     requests_shed: AtomicU64,
+    access_lines_dropped: AtomicU64,
     responses_broken: AtomicU64,
 }
 
@@ -62,6 +63,7 @@ impl Default for Metrics {
             connections_refused: AtomicU64::new(0),
             requests_now: AtomicU64::new(0),
             requests_shed: AtomicU64::new(0),
+            access_lines_dropped: AtomicU64::new(0),
             responses_broken: AtomicU64::new(0),
         }
     }
@@ -119,6 +121,11 @@ impl Metrics {
         self.requests_shed.fetch_add(1, Relaxed);
     }
 
+    /// Counts lines of access logs that were dropped.
+    pub fn access_lines_dropped(&self, lines: u64) {
+        self.access_lines_dropped.fetch_add(lines, Relaxed);
+    }
+
     /// Counts a response that was cut off after its head was sent.
     pub fn response_broken(&self) {
         self.responses_broken.fetch_add(1, Relaxed);
@@ -166,6 +173,12 @@ impl Metrics {
             "counter",
             "Requests answered 503 SlowDown at the limit of concurrent requests.",
             &self.requests_shed,
+        );
+        single(
+            "stele_s3_access_lines_dropped_total",
+            "counter",
+            "Lines of access logs that were dropped, at the limit of memory or because they could not be stored.",
+            &self.access_lines_dropped,
         );
         single(
             "stele_s3_responses_broken_total",

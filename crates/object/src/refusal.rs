@@ -20,6 +20,11 @@ fn custom(code: &'static str, status: StatusCode, message: impl Into<Cow<'static
     error
 }
 
+/// A bucket has no configuration with the id asked for.
+pub fn no_such_configuration() -> S3Error {
+    custom("NoSuchConfiguration", StatusCode::NOT_FOUND, "The specified configuration does not exist.")
+}
+
 /// The payload does not have the signed SHA-256.
 pub fn payload_hash_mismatch() -> S3Error {
     custom(

@@ -1,6 +1,7 @@
 //! The settings of the frontend, and every limit that it observes.
 
 use crate::payload::Pace;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The frontend's settings; the defaults suit one machine.
@@ -40,6 +41,10 @@ pub struct Settings {
     pub write_patience: Duration,
     /// Whether the S3 listener serves `/health` and `/metrics` as well, unsigned.
     pub open_metrics: bool,
+    /// Age at which lines of an access log are stored.
+    pub access_log_every: Duration,
+    /// The targets of notifications that clients may name: `webhook` or `file` by name.
+    pub notification_targets: BTreeMap<String, &'static str>,
 }
 
 impl Default for Settings {
@@ -62,6 +67,8 @@ impl Default for Settings {
             pace: Pace { silence_max: Duration::from_secs(30), rate_min: 1024, grace: Duration::from_secs(60) },
             write_patience: Duration::from_secs(60),
             open_metrics: false,
+            access_log_every: Duration::from_secs(300),
+            notification_targets: BTreeMap::new(),
         }
     }
 }

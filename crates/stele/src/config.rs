@@ -1,7 +1,9 @@
 //! `stele.toml`: the settings of a server, written by `stele up` and `stele pool create`, and read by every command.
 
+mod notification;
 mod size;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +13,7 @@ use stele_ground::Bytes;
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Outcome, io_failure};
 
+pub use notification::NotificationTarget;
 pub use size::Size;
 
 /// The whole file. An unknown key is an error that names it.
@@ -43,6 +46,9 @@ pub struct Config {
     pub memory: Memory,
     #[serde(default, skip_serializing_if = "Messages::is_none")]
     pub messages: Messages,
+    /// The targets of notifications by name. Clients of S3 name them, and nothing else.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub notifications: BTreeMap<String, NotificationTarget>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -78,6 +84,8 @@ pub struct S3 {
     pub connections_max: u32,
     /// Connections of one host. Behind a proxy all clients are one host: set it to connections_max there.
     pub connections_per_peer: u32,
+    /// Seconds after which lines of a bucket's access log are stored.
+    pub access_log_every: u64,
 }
 
 impl Default for S3 {
@@ -91,6 +99,7 @@ impl Default for S3 {
             tls_key: None,
             connections_max: 1024,
             connections_per_peer: 256,
+            access_log_every: 300,
         }
     }
 }
@@ -348,6 +357,7 @@ impl Config {
             archive: Archive::default(),
             memory: Memory::default(),
             messages: Messages::default(),
+            notifications: BTreeMap::new(),
         }
     }
 

@@ -252,3 +252,44 @@ fn restic_backs_up_verifies_and_restores() {
     server.must(&mut restic(&["restore", "latest", "--target", "restored"]));
     same_trees(&tree, &server.directory.join("restored/tree"));
 }
+
+/// Runs a script that starts servers of its own.
+fn run_with_own_server(script: &str) {
+    if !installed(&["python3", "-c", "import boto3"]) {
+        return;
+    }
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{script}-{}", std::process::id()));
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory).expect("a former run's directory can be removed");
+    }
+    std::fs::create_dir_all(&directory).expect("a directory for the server");
+    let mut command = Command::new("python3");
+    command
+        .arg(format!("{}/tests/clients/{script}", env!("CARGO_MANIFEST_DIR")))
+        .env("PATH", path())
+        .env("STELE", env!("CARGO_BIN_EXE_stele"))
+        .env("DIRECTORY", &directory)
+        .env("AWS_EC2_METADATA_DISABLED", "true")
+        .env_remove("STELE_DIR")
+        .stdin(Stdio::null());
+    let (success, text) = output(&mut command);
+    println!("{text}");
+    let log = std::fs::read_to_string(directory.join("server.log")).unwrap_or_default();
+    assert!(success, "{script} failed:\n{text}\nserver:\n{log}");
+    std::fs::remove_dir_all(&directory).ok();
+}
+
+#[test]
+fn boto3_and_kill_9_find_every_notification_sent() {
+    run_with_own_server("notifications.py");
+}
+
+#[test]
+fn boto3_reads_the_access_log_of_a_bucket() {
+    run_with_own_server("access_log.py");
+}
+
+#[test]
+fn boto3_and_a_command_make_inventories() {
+    run_with_own_server("inventory.py");
+}

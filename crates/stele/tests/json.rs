@@ -117,6 +117,11 @@ fn check(heading: &str, printed: &[Value], mistakes: &mut Vec<String>) {
     }
 }
 
+const INVENTORY: &str = "<InventoryConfiguration><Destination><S3BucketDestination>\
+    <Bucket>arn:aws:s3:::reports</Bucket><Format>CSV</Format></S3BucketDestination></Destination>\
+    <IsEnabled>false</IsEnabled><Id>daily</Id><IncludedObjectVersions>All</IncludedObjectVersions>\
+    <Schedule><Frequency>Daily</Frequency></Schedule></InventoryConfiguration>";
+
 #[test]
 fn what_is_printed_for_machines_is_documented() {
     let place = Place::new("json");
@@ -139,6 +144,9 @@ fn what_is_printed_for_machines_is_documented() {
     server.put("/records/ledger", b"kept");
     one("stele why", &["why", "records/ledger"]);
     one("stele self-test", &["self-test"]);
+    one("Buckets", &["bucket", "create", "reports"]);
+    server.put("/records?inventory&id=daily", INVENTORY.as_bytes());
+    one("stele bucket inventory", &["bucket", "inventory", "records", "daily"]);
     one("Matters", &["matter", "open", "smith", "--reason", "Smith v. Jones"]);
     one("stele matter put --dry-run", &["matter", "put", "smith", "--bucket", "records", "--dry-run"]);
     one("Matters", &["matter", "put", "smith", "--bucket", "records"]);

@@ -10,6 +10,7 @@ use crate::model::bucket::AccessBlock;
 use crate::model::cors::CorsRule;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::lifecycle::LifecycleRule;
+use crate::model::notification::NotificationRule;
 use crate::model::policy::{Facts, Gift, Policy, Verdict, gift_of};
 use crate::model::principal::{Access, Actor, Caller, Grant, Rights, Role};
 use crate::model::version::VersionId;
@@ -63,6 +64,11 @@ impl Archive {
         bucket.row.cors.as_ref()?.iter().find(|rule| rule.allows(origin, method, headers)).cloned()
     }
 
+    /// The rules by which changes of objects are told to targets.
+    pub async fn notifications(&self, caller: &Caller, bucket: &str) -> Result<Option<Vec<NotificationRule>>> {
+        Ok(self.visible(caller, bucket).await?.row.notifications.clone())
+    }
+
     /// The policy's document.
     pub async fn policy(&self, caller: &Caller, bucket: &str) -> Result<Option<String>> {
         Ok(self.visible(caller, bucket).await?.row.policy.clone())
@@ -84,7 +90,7 @@ impl Archive {
         Ok(self.visible(caller, bucket).await?.row.access_block)
     }
 
-    async fn visible(&self, caller: &Caller, name: &str) -> Result<Arc<Bucket>> {
+    pub(super) async fn visible(&self, caller: &Caller, name: &str) -> Result<Arc<Bucket>> {
         let bucket = self.store().buckets().by_name(name)?;
         let allowed = match may_see(caller, &bucket) {
             true => Ok(bucket),

@@ -29,6 +29,8 @@ pub enum AlarmKind {
     /// The last self-test found that something forbidden was not refused.
     #[serde(rename = "self-test")]
     SelfTest,
+    /// A target of notifications does not take its events.
+    Notifications,
 }
 
 /// A message for operators.
@@ -52,6 +54,7 @@ impl AlarmKind {
             AlarmKind::Rebuild => "rebuild",
             AlarmKind::Pairing => "pairing",
             AlarmKind::SelfTest => "self-test",
+            AlarmKind::Notifications => "notifications",
         }
     }
 }

@@ -7,7 +7,10 @@ use minicbor::{Decode, Encode};
 use crate::model::class::Bindings;
 use crate::model::cors::CorsRule;
 use crate::model::error::{ArchiveError, Result};
+use crate::model::inventory::Inventory;
 use crate::model::lifecycle::LifecycleRule;
+use crate::model::logging::AccessLog;
+use crate::model::notification::NotificationRule;
 use crate::model::time::Timestamp;
 use crate::model::version::{RetentionMode, Tags};
 
@@ -196,6 +199,14 @@ pub enum BucketChange {
     /// Replaces the bucket policy. None removes it.
     Policy(Option<String>),
     AccessBlock(Option<AccessBlock>),
+    /// Replaces the rules by which changes of objects are told to targets. None removes them.
+    Notifications(Option<Vec<NotificationRule>>),
+    /// Where the access log goes. None: there is none.
+    Logging(Option<AccessLog>),
+    /// Sets an inventory. The one with its id is replaced.
+    Inventory(Inventory),
+    /// Removes the inventory with this id.
+    NoInventory(String),
 }
 
 impl fmt::Display for Period {
@@ -255,6 +266,18 @@ impl fmt::Display for BucketChange {
             }
             BucketChange::Cors(None) => f.write_str("no CORS rules"),
             BucketChange::Cors(Some(rules)) => write!(f, "{} CORS rules", rules.len()),
+            BucketChange::Inventory(inventory) => {
+                let to = inventory.prefix.as_deref().unwrap_or_default();
+                write!(f, "inventory `{}` to `{}/{to}`", inventory.id, inventory.bucket)
+            }
+            BucketChange::NoInventory(id) => write!(f, "no inventory `{id}`"),
+            BucketChange::Logging(None) => f.write_str("no access log"),
+            BucketChange::Logging(Some(log)) => write!(f, "access log to `{}/{}`", log.bucket, log.prefix),
+            BucketChange::Notifications(None) => f.write_str("no notifications"),
+            BucketChange::Notifications(Some(rules)) => {
+                let rules = rules.iter().take(IDS_IN_WORDS).map(|rule| format!("{} to {}", rule.id, rule.target));
+                write!(f, "notifications: {}", rules.collect::<Vec<_>>().join(", "))
+            }
             BucketChange::Policy(None) => f.write_str("no bucket policy"),
             BucketChange::Policy(Some(policy)) => {
                 write!(

@@ -9,7 +9,7 @@ use crate::model::secrets::CustomerKey;
 use crate::model::version::{Metadata, ObjectInfo, PartInfo, Retention, Tags, VersionId};
 use crate::objects::get::{ByteRange, GetRequest, ObjectReader, ReadCondition};
 use crate::objects::multipart::PartRequest;
-use crate::objects::put::{BODY_MAX, ObjectWriter, PutRequest, WriteCondition};
+use crate::objects::put::{BODY_MAX, ObjectWriter, PutRequest, Way, WriteCondition};
 use crate::retention::classes::CLASS_TAG;
 use crate::store::Archive;
 
@@ -99,6 +99,7 @@ impl CopyRequest {
             legal_hold: request.legal_hold,
             class: None,
             condition: request.condition,
+            way: Way::Copy,
             expected: Expected::default(),
             algorithms,
             customer_key: request.customer_key,

@@ -10,7 +10,7 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::{Versioning, check_key};
 use crate::model::error::Result;
-use crate::model::principal::{Access, Caller};
+use crate::model::principal::{Access, Actor, Caller};
 use crate::model::version::{ETag, Metadata, Tags, VersionId};
 use crate::objects::install::Install;
 use crate::objects::put::WriteCondition;
@@ -117,6 +117,7 @@ impl Archive {
         let mut event = Event::new(caller, Action::DeleteObject)
             .object(bucket.name(), key)
             .version(found.id())
+            .happened("ObjectRemoved:Delete")
             .detail(format!("{}{}", found.row.content_in_words(), if bypassed { ", GOVERNANCE bypassed" } else { "" }));
         if found.row.marker {
             event = event.detail("delete marker".into());
@@ -166,6 +167,10 @@ impl Store {
         let install = Install {
             caller,
             action: Action::AddDeleteMarker,
+            happened: match caller.actor {
+                Actor::System(_) => "LifecycleExpiration:DeleteMarkerCreated",
+                _ => "ObjectRemoved:DeleteMarkerCreated",
+            },
             bucket,
             key,
             condition: &WriteCondition::default(),

@@ -36,6 +36,8 @@ use crate::store::{Store, lookup};
 pub(crate) struct Install<'a> {
     pub caller: &'a Caller,
     pub action: Action,
+    /// The name of the event for targets of notifications.
+    pub happened: &'static str,
     pub bucket: &'a Arc<Bucket>,
     pub key: &'a str,
     pub condition: &'a WriteCondition,
@@ -198,8 +200,9 @@ impl Install<'_> {
     fn event(&self, number: u64, row: &VersionRow) -> Event {
         let event = Event::new(self.caller, self.action).object(self.bucket.name(), self.key).version(row.id(number));
         if row.marker {
-            return event;
+            return event.happened(self.happened);
         }
+        let event = event.stored(self.happened, row.size, row.etag);
         let mut detail = match &self.detail {
             Some(detail) => format!("{detail}, {}", row.content_in_words()),
             None => row.content_in_words(),

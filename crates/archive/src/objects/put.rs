@@ -44,6 +44,26 @@ pub struct WriteCondition {
     pub etag: Option<String>,
 }
 
+/// How an object comes to be stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Way {
+    #[default]
+    Put,
+    /// By a form of a page.
+    Form,
+    Copy,
+}
+
+impl Way {
+    fn event(self) -> &'static str {
+        match self {
+            Way::Put => "ObjectCreated:Put",
+            Way::Form => "ObjectCreated:Post",
+            Way::Copy => "ObjectCreated:Copy",
+        }
+    }
+}
+
 /// A put, up to its body.
 #[derive(Clone, Default, Debug)]
 pub struct PutRequest {
@@ -59,6 +79,8 @@ pub struct PutRequest {
     /// The management class that the request names.
     pub class: Option<String>,
     pub condition: WriteCondition,
+    /// How the object comes, for those who are told.
+    pub way: Way,
     /// The digests of the body in the headers.
     pub expected: Expected,
     /// Further digests to compute: their values come with the trailers, or not at all.
@@ -357,6 +379,7 @@ async fn finish_object(
     let install = Install {
         caller,
         action: Action::PutObject,
+        happened: request.way.event(),
         bucket: &bucket,
         key: &request.key,
         condition: &request.condition,

@@ -33,6 +33,7 @@ impl Archive {
         tags: Tags,
     ) -> Result<VersionId> {
         let event = Event::new(caller, Action::SetTags).object(bucket, key).detail(format!("{} tags", tags.len()));
+        let event = event.happened(if tags.is_empty() { "ObjectTagging:Delete" } else { "ObjectTagging:Put" });
         let result = async {
             check_tags(&tags, 10)?;
             let (bucket, lock, found) = self.lock_version(caller, Access::Write, bucket, key, version).await?;

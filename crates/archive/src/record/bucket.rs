@@ -7,7 +7,10 @@ use crate::model::bucket::{
 };
 use crate::model::class::Bindings;
 use crate::model::cors::CorsRule;
+use crate::model::inventory::Inventory;
 use crate::model::lifecycle::LifecycleRule;
+use crate::model::logging::AccessLog;
+use crate::model::notification::NotificationRule;
 use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
 use crate::model::version::Tags;
@@ -63,6 +66,15 @@ pub(crate) struct BucketRow {
     /// The classes of versions that are stored from now on.
     #[n(20)]
     pub classes: Option<Bindings>,
+    /// The rules by which changes of objects are told to targets.
+    #[n(21)]
+    pub notifications: Option<Vec<NotificationRule>>,
+    /// Where the access log goes.
+    #[n(22)]
+    pub logging: Option<AccessLog>,
+    /// The inventories that the store makes.
+    #[n(23)]
+    pub inventories: Option<Vec<Inventory>>,
 }
 
 impl BucketRow {

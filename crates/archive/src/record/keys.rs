@@ -38,6 +38,21 @@ pub(crate) fn all_under(matter: &str) -> Vec<u8> {
     bytes
 }
 
+/// The record of the last number that a target's events got.
+pub(crate) fn event_head(target: &str) -> Bytes {
+    format!("h{target}").into()
+}
+
+/// The counter of a target's dropped events.
+pub(crate) fn event_dropped(target: &str) -> Bytes {
+    format!("d{target}").into()
+}
+
+/// The number at the end of a key.
+pub(crate) fn last_number(key: &[u8]) -> u64 {
+    key.last_chunk::<8>().map_or(0, |number| u64::from_be_bytes(*number))
+}
+
 pub(crate) fn numbers(first: u64, second: u64) -> Bytes {
     let mut bytes = Vec::with_capacity(16);
     bytes.extend_from_slice(&first.to_be_bytes());

@@ -237,7 +237,7 @@ impl Archive {
         // The approval and the deletion take place together or not at all.
         let transaction = store.with_record(transaction, approved);
         let event = Event::new(caller, Action::DeleteObject).object(bucket.name(), &name.key).version(found.id());
-        let event = event.detail(format!(
+        let event = event.happened("ObjectRemoved:Delete").detail(format!(
             "{}, asked by {}{}",
             found.row.content_in_words(),
             row.by,

@@ -47,6 +47,7 @@ impl Archive {
         };
         let detail = if bypass_governance { format!("{detail}, bypass requested") } else { detail };
         let event = Event::new(caller, Action::SetRetention).object(bucket, key).detail(detail);
+        let event = event.happened("ObjectRetention:Put");
         let result = async {
             let (bucket, lock, found) = self.lock_version(caller, Access::Retain, bucket, key, version).await?;
             require_lock(&bucket)?;
@@ -106,6 +107,7 @@ impl Archive {
     ) -> Result<Option<u64>> {
         let event =
             Event::new(caller, Action::SetLegalHold).object(bucket, key).detail(if hold { "on" } else { "off" }.into());
+        let event = event.happened("ObjectLegalHold:Put");
         let result = async {
             let (bucket, lock, found) = self.lock_version(caller, Access::Retain, bucket, key, version).await?;
             require_lock(&bucket)?;

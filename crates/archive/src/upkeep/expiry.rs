@@ -93,7 +93,7 @@ impl Store {
                 let (transaction, removed) =
                     self.remove(Transaction::new(), &caller, &bucket, &at.key, &found, Cause::Expired).await?;
                 let transaction = bucket.count(transaction, -1, -(found.row.size as i64));
-                let event = event.detail(format!(
+                let event = event.happened("LifecycleExpiration:Delete").detail(format!(
                     "disposed of: {} bytes, blake3 {}, stored {}, {} until {}{}, compliance time {now}",
                     found.row.size,
                     found.row.fingerprint(),

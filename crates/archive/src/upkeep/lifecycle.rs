@@ -18,13 +18,14 @@ use crate::model::error::{ArchiveError, Result};
 use crate::model::lifecycle::LifecycleRule;
 use crate::model::principal::Caller;
 use crate::model::time::Timestamp;
+use crate::model::version::ObjectInfo;
 use crate::record::{UPLOADS, VERSIONS, decode, keys};
 use crate::retention::rules::Cause;
 use crate::state::buckets::Bucket;
 use crate::state::upkeep::{AgingPosition, Within};
-use crate::store::Store;
 use crate::store::lookup::{self, Found};
 use crate::store::uploads::Upload;
+use crate::store::{Archive, Store};
 use crate::upkeep::background::StepReport;
 
 /// Records that one step looks at.
@@ -205,7 +206,8 @@ impl Store {
             self.add_marker(&caller, bucket, key, Some(detail), lock).await?;
             return Ok(true);
         }
-        let event = Event::new(&caller, Action::Expire).object(bucket.name(), key).version(seen.id()).detail(format!(
+        let event = Event::new(&caller, Action::Expire).object(bucket.name(), key).version(seen.id());
+        let event = event.happened("LifecycleExpiration:Delete").detail(format!(
             "{detail}: {}, stored {}",
             seen.row.content_in_words(),
             seen.row.modified
@@ -258,6 +260,28 @@ fn has_newer(snapshot: &dyn Snapshot, bucket: &Bucket, key: &str, number: u64, n
     // The current version is above them all, and does not count.
     let newer = newer as usize;
     Ok(snapshot.range(VERSIONS, &above, newer + 1, Direction::Forward)?.len() > newer)
+}
+
+impl Archive {
+    /// When a lifecycle rule ends a version that is its key's current one, and the id of the rule. None: none does, or
+    /// retention or a hold keeps it where its end would remove it.
+    pub fn lifecycle_end(&self, info: &ObjectInfo) -> Option<(Timestamp, String)> {
+        let bucket = self.store().buckets().by_name(&info.bucket).ok()?;
+        if bucket.row.is_share() {
+            return None;
+        }
+        let ends = rules(&bucket)
+            .filter_map(|rule| Some((rule.expires(&info.key, info.size, &info.tags, info.modified)?, rule.id.clone())));
+        let first = ends.min_by_key(|(end, _)| *end)?;
+        if bucket.row.versioning == Versioning::Enabled {
+            return Some(first);
+        }
+        // Without versions, the end removes the content, which a retention or a hold prevents.
+        let snapshot = self.store().snapshot().ok()?;
+        let row = lookup::newest(&*snapshot, &bucket, &info.key).ok()??.row;
+        let stays = row.is_held() || row.awaits_event() || row.retention.is_some_and(|kept| kept.until > first.0);
+        (!stays).then_some(first)
+    }
 }
 
 fn rules(bucket: &Bucket) -> impl Iterator<Item = &LifecycleRule> {

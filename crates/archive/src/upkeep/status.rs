@@ -35,6 +35,7 @@ impl Archive {
         alarms.extend(store.officer_alarms());
         alarms.extend(store.refusal_alarm());
         alarms.extend(store.upkeep().self_test_finding().map(|finding| Alarm::new(AlarmKind::SelfTest, finding)));
+        alarms.extend(self.notification_alarm());
         if let Paired::CatalogOlder(why) | Paired::No(why) = &store.paired() {
             alarms.push(Alarm::new(AlarmKind::Pairing, why));
         }

@@ -84,7 +84,7 @@ impl Frontend {
         }
     }
 
-    fn bucket_named(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    pub(super) fn bucket_named(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
         if let Some(bucket) = self.bucket_of_host(headers) {
             return Some(bucket);
         }

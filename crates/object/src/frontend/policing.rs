@@ -46,11 +46,12 @@ const OF_OBJECTS: [(&str, [&[&str]; 3]); 5] = [
 ];
 
 /// The same for buckets. AWS has one action for setting and removing most settings.
-const OF_BUCKETS: [(&str, [&str; 3]); 21] = [
+const OF_BUCKETS: [(&str, [&str; 3]); 22] = [
     ("accelerate", ["GetAccelerateConfiguration", "", ""]),
     ("acl", ["GetBucketAcl", "PutBucketAcl", ""]),
     ("cors", ["GetBucketCORS", "PutBucketCORS", "PutBucketCORS"]),
     ("encryption", ["GetEncryptionConfiguration", "PutEncryptionConfiguration", "PutEncryptionConfiguration"]),
+    ("inventory", ["GetInventoryConfiguration", "PutInventoryConfiguration", "PutInventoryConfiguration"]),
     ("lifecycle", ["GetLifecycleConfiguration", "PutLifecycleConfiguration", "PutLifecycleConfiguration"]),
     ("location", ["GetBucketLocation", "", ""]),
     ("logging", ["GetBucketLogging", "PutBucketLogging", ""]),

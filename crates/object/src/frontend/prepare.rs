@@ -159,6 +159,7 @@ impl Frontend {
         let mut call = Call::new(id.to_owned(), caller, private, self.metrics.clone(), streamed, turn);
         call.document = text;
         call.facts = facts;
+        call.form = form.is_some();
         call.bucket_url = bucket_url(&parts.headers, &target, peer.secure);
         if parts.method == Method::GET || parts.method == Method::HEAD {
             call.if_match = take_text(&mut parts.headers, &IF_MATCH);

@@ -4,7 +4,7 @@ use super::checksum::{algorithm_named, said, say_checksums};
 use super::convert::*;
 use super::object::{part_number, write_condition};
 use super::receipt::{self, Act};
-use super::{Answer, Wire};
+use super::{Answer, Wire, lifecycle};
 use crate::call::Call;
 use crate::refusal::{refuse, translated};
 use hyper::HeaderMap;
@@ -137,6 +137,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         sse_customer_key_md5: customer_md5,
         ..CopyObjectOutput::default()
     });
+    lifecycle::announce(wire, &info, &mut response.headers);
     let act = Act { wanted, bucket: &info.bucket, key: &info.key, logged: info.logged, sha256: None };
     receipt::add(wire, &call, act, &mut response).await;
     Ok(response)

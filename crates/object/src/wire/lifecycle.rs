@@ -3,12 +3,13 @@
 use super::convert::{OBJECT_TAGS_MAX, archive_time, tag_set, tags_of_set, wire_time};
 use super::{Answer, Wire};
 use crate::call::Call;
-use crate::refusal::{refuse, translated};
-use hyper::StatusCode;
+use crate::refusal::{http_date, refuse, translated};
+use hyper::header::HeaderValue;
+use hyper::{HeaderMap, StatusCode};
 use s3s::dto::{LifecycleExpiration, LifecycleRule as WireRule, LifecycleRuleFilter as WireFilter, *};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
-use stele_archive::{BucketChange, Expiration, LifecycleFilter, LifecycleRule, NoncurrentExpiration};
+use stele_archive::{BucketChange, Expiration, LifecycleFilter, LifecycleRule, NoncurrentExpiration, ObjectInfo};
 
 /// GetBucketLifecycleConfiguration.
 pub async fn get(
@@ -118,6 +119,17 @@ fn read(rule: WireRule, at: usize, of: usize) -> S3Result<LifecycleRule> {
         noncurrent: noncurrent.transpose()?,
         abort_days: abort_days.transpose()?,
     })
+}
+
+/// Says in `x-amz-expiration` when a rule ends the current version of a key.
+pub fn announce(wire: &Wire, info: &ObjectInfo, headers: &mut HeaderMap) {
+    let Some((end, rule)) = wire.archive.lifecycle_end(info) else { return };
+    let mut id = Vec::new();
+    crate::sigv4::encode(&mut id, rule.as_bytes(), false);
+    let text = format!("expiry-date=\"{}\", rule-id=\"{}\"", http_date(end), String::from_utf8_lossy(&id));
+    if let Ok(value) = HeaderValue::from_str(&text) {
+        headers.insert("x-amz-expiration", value);
+    }
 }
 
 fn read_expiration(expiration: LifecycleExpiration) -> S3Result<Option<Expiration>> {

@@ -6,7 +6,7 @@ use super::elements::{elements, only};
 use super::listing::{Encoding, given};
 use super::object::{check_size, part_number, payload_of, pump, write_condition};
 use super::receipt::{self, Act};
-use super::{Answer, Wire};
+use super::{Answer, Wire, lifecycle};
 use crate::call::Call;
 use crate::payload::Payload;
 use crate::refusal::{refuse, translated};
@@ -247,6 +247,7 @@ pub async fn complete(
     };
     say_checksums!(output, sums);
     let mut response = S3Response::new(output);
+    lifecycle::announce(wire, &info, &mut response.headers);
     let act = Act { wanted, bucket: &info.bucket, key: &info.key, logged: info.logged, sha256: None };
     receipt::add(wire, &call, act, &mut response).await;
     Ok(response)

@@ -4,20 +4,21 @@ use super::arrival::arrive;
 use super::checksum::{self, Digests, header_digests, said, say_checksums, trailer_digests};
 use super::convert::*;
 use super::receipt::{self, Act};
-use super::{Answer, Wire};
+use super::{Answer, Wire, lifecycle};
 use crate::call::Call;
 use crate::payload::Payload;
 use crate::refusal::{no_such_part, refuse, translated};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http_body_util::StreamBody;
+use hyper::HeaderMap;
 use hyper::body::Frame;
 use s3s::dto::*;
 use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{
     Algorithm, ArchiveError, ByteRange, CustomerKey, Expected, GetRequest, ObjectInfo, ObjectReader, ObjectWriter,
-    PutRequest, ReadCondition, WriteCondition,
+    PutRequest, ReadCondition, Way, WriteCondition,
 };
 
 /// Refuses a payload larger than that of one request may be.
@@ -104,6 +105,7 @@ pub async fn put(wire: &Wire, call: Arc<Call>, request: S3Request<PutObjectInput
     };
     say_checksums!(output, sums);
     let mut response = S3Response::new(output);
+    lifecycle::announce(wire, &info, &mut response.headers);
     let act = Act { wanted, bucket: &info.bucket, key: &info.key, logged: info.logged, sha256 };
     receipt::add(wire, &call, act, &mut response).await;
     Ok(response)
@@ -142,6 +144,7 @@ async fn begin_put(
         legal_hold: hold_of(input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str))?,
         class: super::receipt::class_named(&request.headers)?,
         condition: write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
+        way: if call.form { Way::Form } else { Way::Put },
         expected: Expected { md5: digests.expected.md5, sha256: None, checksums: digests.expected.checksums.clone() },
         algorithms,
         customer_key: customer_key_of(
@@ -329,8 +332,12 @@ pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput
     let tags = reader.info.tags.len();
     output.tag_count = (tags > 0).then_some(tags as i32);
     let length = reader.range.end.saturating_sub(reader.range.start);
+    let mut headers = HeaderMap::new();
+    if reader.info.latest {
+        lifecycle::announce(wire, &reader.info, &mut headers);
+    }
     output.body = Some(body_of(call, reader, length).await?.into());
-    Ok(S3Response::new(output))
+    Ok(S3Response { headers, ..S3Response::new(output) })
 }
 
 /// HeadObject.
@@ -339,6 +346,9 @@ pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInp
     let refused = read_refusal(asked.key_sent, asked.by_part());
     let (info, range) = wire.objects.head(&call.caller, get).await.map_err(refused)?;
     let mut response = S3Response::new(described!(HeadObjectOutput, &asked, named, &info, &range));
+    if info.latest {
+        lifecycle::announce(wire, &info, &mut response.headers);
+    }
     // The wire crate has no field for tags in the answer to HEAD, and AWS reports their number here too.
     if !info.tags.is_empty() {
         response.headers.insert("x-amz-tagging-count", info.tags.len().into());

@@ -45,9 +45,6 @@ macro_rules! empty {
 }
 
 empty! {
-    logging(GetBucketLoggingInput) -> GetBucketLoggingOutput = GetBucketLoggingOutput::default();
-    notification(GetBucketNotificationConfigurationInput) -> GetBucketNotificationConfigurationOutput =
-        GetBucketNotificationConfigurationOutput::default();
     accelerate(GetBucketAccelerateConfigurationInput) -> GetBucketAccelerateConfigurationOutput =
         GetBucketAccelerateConfigurationOutput::default();
     request_payment(GetBucketRequestPaymentInput) -> GetBucketRequestPaymentOutput =

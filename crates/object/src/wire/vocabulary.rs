@@ -95,6 +95,10 @@ fn check_one(operation: Operation, headers: &HeaderMap, rest: &str, value: &str)
             rest,
             S3ErrorCode::InvalidArgument,
         ),
+        // Every destination is validated, whether or not the client wants that.
+        "skip-destination-validation" if operation == O::PutBucketNotificationConfiguration => {
+            one_of(["true", "false"].contains(&value), rest, S3ErrorCode::InvalidArgument)
+        }
         "bucket-namespace" if value == "global" => Ok(()),
         "object-lock-mode" | "object-lock-retain-until-date" | "object-lock-legal-hold" if makes => Ok(()),
         "object-lock-mode" | "object-lock-retain-until-date" | "object-lock-legal-hold" => Err(misplaced(rest)),

@@ -5,8 +5,11 @@ Environment: S3_ENDPOINT, S3_ACCESS_KEY, S3_SECRET_KEY; S3_LESS_ACCESS_KEY and S
 without access to the bucket. Each line of `ok`/`NOT OK` is one behaviour. Exits 1 if one is not as documented.
 """
 
+import datetime
+import email.utils
 import json
 import os
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -252,6 +255,28 @@ def lifecycle():
     refused("a transition", "NotImplemented", put, [moved])
     refused("no action", "InvalidArgument", put, [base])
     refused("another key", "AccessDenied", less.get_bucket_lifecycle_configuration, Bucket=BUCKET)
+    put([
+        {"ID": "later", "Status": "Enabled", "Filter": {"Prefix": "ends/"}, "Expiration": {"Days": 9}},
+        {"ID": "of a week/2", "Status": "Enabled", "Filter": {"Prefix": "ends/"}, "Expiration": {"Days": 7}},
+        {"ID": "off", "Status": "Disabled", "Filter": {"Prefix": ""}, "Expiration": {"Days": 1}},
+    ])
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    stored = s3.put_object(Bucket=BUCKET, Key="ends/a", Body=b"1")
+    said = {
+        "PUT": stored,
+        "GET": s3.get_object(Bucket=BUCKET, Key="ends/a"),
+        "HEAD": s3.head_object(Bucket=BUCKET, Key="ends/a"),
+        "copy": s3.copy_object(Bucket=BUCKET, Key="ends/b", CopySource=f"{BUCKET}/ends/a"),
+    }
+    for name, answer in said.items():
+        text = answer.get("Expiration", "")
+        date, rule = re.fullmatch('expiry-date="(.*)", rule-id="(.*)"', text).groups() if text else ("", "")
+        left = (email.utils.parsedate_to_datetime(date).date() - today).days if date else None
+        check(f"{name} says when a rule ends it", (left, rule) in [(8, "of%20a%20week%2F2"), (7, "of%20a%20week%2F2")], text)
+    check("no rule, no end", "Expiration" not in s3.put_object(Bucket=BUCKET, Key="stays", Body=b"1"))
+    if "VersionId" in stored:
+        named = s3.head_object(Bucket=BUCKET, Key="ends/a", VersionId=stored["VersionId"])
+        check("nothing is said of a named version", "Expiration" not in named, named)
     s3.delete_bucket_lifecycle(Bucket=BUCKET)
     refused("no rules at last", missing, s3.get_bucket_lifecycle_configuration, Bucket=BUCKET)
 

@@ -119,6 +119,18 @@ COPY = {"x-amz-copy-source": "/model/k"}
 CORS = xml("CORSConfiguration", xml("CORSRule", xml("AllowedMethod", "GET") + xml("AllowedOrigin", "*")))
 LIFECYCLE = xml("LifecycleConfiguration", xml("Rule", xml("Filter", xml("Prefix", "old/")) + xml("Status", "Enabled") + xml("Expiration", xml("Days", "9"))))
 OWNERSHIP = xml("OwnershipControls", xml("Rule", xml("ObjectOwnership", "BucketOwnerEnforced")))
+INVENTORY = xml(
+    "InventoryConfiguration",
+    xml("Destination", xml("S3BucketDestination", xml("Bucket", "arn:aws:s3:::spare") + xml("Format", "CSV")))
+    + xml("IsEnabled", "false") + xml("Id", "i") + xml("IncludedObjectVersions", "All") + xml("Schedule", xml("Frequency", "Daily")),
+)
+
+
+def after_inventory():
+    done("PUT", "/set?inventory&id=i", INVENTORY)
+    return "DELETE", "/set?inventory&id=i", "", {}
+
+
 POLICY = '{"Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::set/*"}]}'
 of_bucket = lambda method, query, body="", at="/model": lambda: (method, f"{at}?{query}" if query else at, body, {})
 of_object = lambda method, query="", body="", at="/model/k": of_bucket(method, query, body, at)
@@ -170,6 +182,12 @@ IMPLEMENTED = {
     "PutBucketOwnershipControls": of_bucket("PUT", "ownershipControls", OWNERSHIP, "/set"),
     "PutBucketPolicy": of_bucket("PUT", "policy", POLICY, "/set"),
     "PutPublicAccessBlock": of_bucket("PUT", "publicAccessBlock", xml("PublicAccessBlockConfiguration", xml("BlockPublicAcls", "false")), "/set"),
+    "PutBucketInventoryConfiguration": of_bucket("PUT", "inventory&id=i", INVENTORY, "/set"),
+    "GetBucketInventoryConfiguration": of_bucket("GET", "inventory&id=j", at="/listed"),
+    "ListBucketInventoryConfigurations": of_bucket("GET", "inventory"),
+    "DeleteBucketInventoryConfiguration": lambda: after_inventory(),
+    "PutBucketLogging": of_bucket("PUT", "logging", xml("BucketLoggingStatus", ""), "/set"),
+    "PutBucketNotificationConfiguration": of_bucket("PUT", "notification", xml("NotificationConfiguration", ""), "/set"),
     "PutBucketEncryption": of_bucket("PUT", "encryption", AES),
     "PutBucketTagging": of_bucket("PUT", "tagging", TAGS),
     "PutBucketVersioning": of_bucket("PUT", "versioning", xml("VersioningConfiguration", xml("Status", "Enabled")), "/locked"),
@@ -287,6 +305,8 @@ def walk_unimplemented(name, operation):
 done("PUT", "/tagged")
 done("PUT", "/tagged?tagging", TAGS)
 done("PUT", "/locked/retained", "content")
+done("PUT", "/listed")
+done("PUT", "/listed?inventory&id=j", INVENTORY.replace("<Id>i<", "<Id>j<"))
 done("PUT", "/locked/retained?retention", RETENTION)
 model = botocore.session.get_session().get_service_model("s3")
 for name in model.operation_names:

@@ -382,6 +382,21 @@ impl Call for SelfTest {
     }
 }
 
+/// Makes an inventory of a bucket now.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BucketInventory {
+    pub bucket: String,
+    pub id: String,
+}
+
+impl Call for BucketInventory {
+    const NAME: &'static str = "bucket/inventory";
+    type Answer = stele_archive::InventoryReport;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<stele_archive::InventoryReport> {
+        Ok(node.archive()?.run_inventory(&actor.caller(), &self.bucket, &self.id).await?)
+    }
+}
+
 /// Verifies more stored data: signatures of frames, the client's checksums, BLAKE3.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verify {

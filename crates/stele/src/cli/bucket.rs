@@ -16,6 +16,13 @@ pub enum Bucket {
     /// Show one bucket: versioning, lock, default retention, level, quota, usage
     #[command(after_help = "Example:\n  stele bucket show records")]
     Show { name: String },
+    /// Make an inventory of a bucket now: a list of its objects, as `PutBucketInventoryConfiguration` set it
+    #[command(after_help = "Example:\n  stele bucket inventory records daily")]
+    Inventory {
+        name: String,
+        /// The id of the inventory
+        id: String,
+    },
 }
 
 #[derive(Args, Debug)]

@@ -58,6 +58,22 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
             }
             other => other,
         },
+        Bucket::Inventory { name, id } => {
+            let report = connection.call(calls::BucketInventory { bucket: name, id }).await;
+            connection.leave().await?;
+            let report = report?;
+            if json {
+                return print_json(&report);
+            }
+            println!(
+                "{} objects in {} files; the manifest is {}/{}",
+                report.objects,
+                report.files,
+                Shown(&report.destination),
+                Shown(&report.manifest)
+            );
+            return Ok(());
+        }
         Bucket::Show { name } => connection.call(calls::BucketShow { name }).await.map(|view| vec![view]),
     };
     connection.leave().await?;

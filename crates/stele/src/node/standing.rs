@@ -152,6 +152,10 @@ fn told(of: stele_archive::Alarm) -> StandingView {
             "nothing that existed is deleted or weakened, its access keys are suspended",
             "return the drives and `stele catalog rebuild --force`, or two officers decide: `stele catalog release`",
         ),
+        AlarmKind::Notifications => (
+            "the events wait, and are sent again; requests are served as before",
+            "mend the target, or remove it from the buckets' notifications; the server's log says why it fails",
+        ),
         AlarmKind::Pairing => ("reads are served, changes refused", super::UNPAIRED_NEXT),
         AlarmKind::Audit => (
             "the log continues, but no further head is signed",

@@ -155,6 +155,7 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::classes::EventSelect>(),
     entry::<api::classes::EventRevoke>(),
     entry::<api::archive::SelfTest>(),
+    entry::<api::archive::BucketInventory>(),
     entry::<api::archive::Verify>(),
     entry::<api::archive::Why>(),
     entry::<api::archive::AuditShow>(),

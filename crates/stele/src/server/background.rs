@@ -13,6 +13,7 @@ use crate::config::Site;
 use crate::node::growth::When;
 use crate::node::{Node, membership};
 use crate::server::head_places::HeadPlaces;
+use crate::server::inventories;
 
 const STEP_EVERY: Duration = Duration::from_secs(1);
 /// Largest time from a disposal until the log holds no trace of its key.
@@ -42,6 +43,7 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>, places: Hea
     tasks.spawn(open_again(Arc::clone(node)));
     tasks.spawn(wash(Arc::clone(node)));
     tasks.spawn(grow(Arc::clone(node)));
+    tasks.spawn(inventories::make(archive.clone()));
     if node.config.archive.self_test_hours > 0 {
         tasks.spawn(self_test(archive.clone(), node.config.archive.self_test_hours));
     }

@@ -9,7 +9,7 @@
 //! dropped. Alarms that stand at a start are sent again. Messages that wait at a stop are not sent.
 
 pub(super) mod mail;
-mod webhook;
+pub(super) mod webhook;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,7 +64,9 @@ enum Destination {
 impl Destination {
     async fn send(&self, message: &Message) -> Result<(), String> {
         match self {
-            Destination::Webhook(webhook) => webhook.send(message).await,
+            Destination::Webhook(webhook) => {
+                webhook.post_json(crate::output::json_line(message).map_err(|error| error.to_string())?).await
+            }
             Destination::Mail(mail) => mail.send(message).await,
         }
     }
@@ -141,7 +143,7 @@ impl Messages {
     pub fn start(site: &Site, config: &Config, tasks: &mut JoinSet<()>) -> Outcome<Messages> {
         let mut destinations = Vec::new();
         for url in &config.messages.webhooks {
-            destinations.push(Destination::Webhook(webhook::Webhook::new(url)?));
+            destinations.push(Destination::Webhook(webhook::Webhook::new(url, "[messages] webhooks")?));
         }
         if !config.messages.mail_to.is_empty() {
             destinations.push(Destination::Mail(Box::new(mail::Mail::new(site, &config.messages)?)));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::IntoResponse;
-use stele_object::{Endpoint, Metrics, Peer, SnapshotSource, serve_connection};
+use stele_object::{Endpoint, Frontend, Metrics, Peer, SnapshotSource, serve_connection};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -53,6 +53,14 @@ pub async fn serve(listener: TcpListener, endpoint: Arc<dyn Endpoint>, tls: Opti
             serve_stream(stream, address, endpoint, tls).await;
             drop(place);
         });
+    }
+}
+
+/// Stores access logs that are due, until the task is dropped.
+pub async fn store_access_logs(frontend: Arc<Frontend>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        frontend.store_access_logs(false).await;
     }
 }
 

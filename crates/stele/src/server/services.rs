@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::head_places::HeadPlaces;
 use super::messages::Messages;
 use super::tls::{self, TlsFiles};
-use super::{admin, background, block, iscsi, nfs, notify, s3, smb, snapshot};
+use super::{admin, background, block, iscsi, nfs, notifications, notify, s3, smb, snapshot};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
 use crate::node::shares::S3View;
@@ -34,6 +34,8 @@ use crate::node::{Node, smart};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time limit for commands under way after that.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit for access logs to be stored at a stop.
+const LOG_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The addresses of a server.
@@ -104,6 +106,7 @@ impl Services {
         let mut look = snapshot::Look::default();
         services.latest.refresh(node, &mut look).await;
         look.messages = Messages::start(site, config, &mut services.unattended)?;
+        notifications::start(site, config, node.archive().ok(), &mut services.unattended)?;
         services.serve_s3(files, acceptor.clone()).await?;
         services.serve_rest(acceptor).await?;
         services.serve_metrics().await?;
@@ -125,6 +128,9 @@ impl Services {
         self.unattended.shutdown().await;
         self.places.nbd_socket.iter().for_each(|socket| drop(fs::remove_file(socket)));
         self.finish_requests().await;
+        if let Some(frontend) = &self.frontend {
+            let _ = timeout(LOG_PATIENCE, frontend.store_access_logs(true)).await;
+        }
         self.stop_commands.send_replace(true);
         let _ = timeout(COMMAND_PATIENCE, async { while self.commands.join_next().await.is_some() {} }).await;
         let _ = fs::remove_file(&self.places.socket);
@@ -168,6 +174,7 @@ impl Services {
             Frontend::with_shares(archive.clone(), Some(shares), settings, clock, Some(self.latest.source()));
         let _ = self.node.s3.set(frontend.shared_metrics());
         self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend) as Arc<dyn Endpoint>, acceptor));
+        self.unattended.spawn(s3::store_access_logs(Arc::clone(&frontend)));
         self.frontend = Some(frontend);
         Ok(())
     }
@@ -338,6 +345,12 @@ fn settings(config: &Config, address: SocketAddr) -> Settings {
         connections_per_peer: config.s3.connections_per_peer as usize,
         // Every client of a loopback address is on this machine.
         open_metrics: address.ip().is_loopback(),
+        access_log_every: Duration::from_secs(config.s3.access_log_every.max(1)),
+        notification_targets: config
+            .notifications
+            .iter()
+            .map(|(name, target)| (name.clone(), notifications::form_of(target)))
+            .collect(),
         ..Settings::default()
     }
 }

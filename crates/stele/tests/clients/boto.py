@@ -282,7 +282,6 @@ def keys_are_checked():
 @check
 def what_comes_later_says_so():
     refused("NotImplemented", s3.put_bucket_website, Bucket="plain", WebsiteConfiguration={"IndexDocument": {"Suffix": "index.html"}})
-    refused("NotImplemented", s3.put_bucket_notification_configuration, Bucket="plain", NotificationConfiguration={})
 
 
 @check

@@ -14,7 +14,7 @@ pub(crate) enum Gift {
 }
 
 /// Actions that a policy can allow.
-const GIVEN: [(&str, Gift); 42] = [
+const GIVEN: [(&str, Gift); 43] = [
     ("AbortMultipartUpload", Gift::Access(Access::Write)),
     ("DeleteObject", Gift::Access(Access::Delete)),
     ("DeleteObjectTagging", Gift::Access(Access::Write)),
@@ -36,6 +36,7 @@ const GIVEN: [(&str, Gift); 42] = [
     ("GetBucketVersioning", Gift::Sight),
     ("GetBucketWebsite", Gift::Sight),
     ("GetEncryptionConfiguration", Gift::Sight),
+    ("GetInventoryConfiguration", Gift::Sight),
     ("GetLifecycleConfiguration", Gift::Sight),
     ("GetObject", Gift::Access(Access::Read)),
     ("GetObjectAcl", Gift::Access(Access::Read)),
@@ -61,7 +62,7 @@ const GIVEN: [(&str, Gift); 42] = [
 ];
 
 /// Actions that a policy can only deny: they take a role, a grant for retention, or the permission to bypass.
-const DENIED_ONLY: [&str; 19] = [
+const DENIED_ONLY: [&str; 20] = [
     "BypassGovernanceRetention",
     "CreateBucket",
     "DeleteBucket",
@@ -77,6 +78,7 @@ const DENIED_ONLY: [&str; 19] = [
     "PutBucketTagging",
     "PutBucketVersioning",
     "PutEncryptionConfiguration",
+    "PutInventoryConfiguration",
     "PutLifecycleConfiguration",
     "PutObjectLegalHold",
     "PutObjectRetention",

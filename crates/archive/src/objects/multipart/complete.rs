@@ -145,6 +145,7 @@ impl Archive {
         let install = Install {
             caller,
             action: Action::CompleteUpload,
+            happened: "ObjectCreated:CompleteMultipartUpload",
             bucket: &bucket,
             key: target,
             condition: &request.condition,

@@ -1,4 +1,4 @@
-//! A webhook: a message as JSON, by POST. An answer with status 2xx means that it was taken.
+//! A webhook: a message as JSON, by POST. Alarms and notifications use it. An answer with status 2xx means that it was taken.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::Message;
 use crate::failure::{Failure, Outcome};
 
 /// Largest number of bytes read of an answer.
@@ -26,10 +25,10 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    pub fn new(url: &str) -> Outcome<Webhook> {
+    /// `setting` names the place of the URL in the configuration.
+    pub fn new(url: &str, setting: &str) -> Outcome<Webhook> {
         let wrong = |why: &str| {
-            Failure::usage(format!("[messages] webhooks: '{url}' {why}"))
-                .next("write http://HOST:PORT/PATH or https://HOST/PATH")
+            Failure::usage(format!("{setting}: '{url}' {why}")).next("write http://HOST:PORT/PATH or https://HOST/PATH")
         };
         let uri: Uri = url.parse().map_err(|_| wrong("is no URL"))?;
         let host = uri.host().ok_or_else(|| wrong("names no host"))?.trim_matches(['[', ']']).to_owned();
@@ -47,8 +46,8 @@ impl Webhook {
         format!("the webhook at {}:{}", self.host, self.port)
     }
 
-    pub async fn send(&self, message: &Message) -> Result<(), String> {
-        let body = crate::output::json_line(message).map_err(|error| error.to_string())?;
+    /// Posts a JSON document.
+    pub async fn post_json(&self, body: String) -> Result<(), String> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| error.to_string())?;
         match &self.tls {
             None => self.post(stream, body).await,

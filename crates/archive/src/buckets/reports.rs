@@ -1,0 +1,102 @@
+//! Objects that the store itself writes for a bucket's administrators: access logs and inventories.
+//!
+//! The store writes them with its own rights. The author of the setting must therefore be allowed to write there. The
+//! bucket must have the same owner, and be neither a share nor one with a default retention, which would keep every
+//! report. No report replaces an object: each write requires that the key has none.
+
+use bytes::Bytes;
+
+use super::settings::PolicyRequest;
+use crate::model::checksum::Expected;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::logging::AccessLog;
+use crate::model::policy::Facts;
+use crate::model::principal::{Access, Caller};
+use crate::model::version::{Metadata, ObjectInfo};
+use crate::objects::put::{PutRequest, WriteCondition};
+use crate::state::buckets::Bucket;
+use crate::store::Archive;
+
+impl Archive {
+    /// Where the access log of a bucket goes, and the bucket's owner.
+    pub fn access_log_of(&self, bucket: &str) -> Option<(AccessLog, String)> {
+        let bucket = self.store().buckets().by_name(bucket).ok()?;
+        Some((bucket.row.logging.clone()?, bucket.row.owner.to_string()))
+    }
+
+    /// The setting of the access log.
+    pub async fn access_log(&self, caller: &Caller, bucket: &str) -> Result<Option<AccessLog>> {
+        Ok(self.visible(caller, bucket).await?.row.logging.clone())
+    }
+
+    /// Stores lines of a bucket's access log where its setting says now. `name` follows the prefix. Without a setting
+    /// nothing is stored.
+    pub async fn store_access_log(&self, source: &str, name: &str, lines: Bytes) -> Result<()> {
+        let from = self.store().buckets().by_name(source)?;
+        let Some(log) = from.row.logging.clone() else { return Ok(()) };
+        self.fits_reports(&from, &log.bucket)?;
+        let key = format!("{}{name}", log.prefix);
+        self.store_report("access log", &log.bucket, &key, "text/plain", lines).await.map(drop)
+    }
+
+    /// Checks that reports of a bucket may go to another, by the word of this caller: it must be allowed to write there
+    /// itself, by its grants, its session and the target's policy.
+    pub(super) async fn check_report_target(
+        &self,
+        caller: &Caller,
+        from: &Bucket,
+        to: &str,
+        prefix: &str,
+    ) -> Result<()> {
+        let Ok(target) = self.store().buckets().by_name(to) else { return refuse(to, "it does not exist") };
+        // Some key with the prefix, as the policy will see it.
+        let sample = format!("{prefix}0");
+        let request = PolicyRequest { action: "PutObject", key: Some(&sample), version: None, prefix: "" };
+        let caller = match self.is_policed(caller, to) {
+            true => self.permit(caller, to, &[request], Facts::default()).await?,
+            false => caller.clone(),
+        };
+        target.authorize(&caller, Access::Write, prefix)?;
+        self.fits_reports(from, to)
+    }
+
+    pub(super) fn fits_reports(&self, from: &Bucket, to: &str) -> Result<()> {
+        let Ok(target) = self.store().buckets().by_name(to) else { return refuse(to, "it does not exist") };
+        if target.row.owner != from.row.owner {
+            return refuse(to, "it has another owner");
+        }
+        if target.row.is_share() {
+            return refuse(to, "it is a share");
+        }
+        if target.row.lock.is_some_and(|lock| lock.default.is_some()) || target.row.classes.is_some() {
+            return refuse(to, "its default retention would keep every report");
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn store_report(
+        &self,
+        by: &str,
+        bucket: &str,
+        key: &str,
+        content_type: &str,
+        content: Bytes,
+    ) -> Result<ObjectInfo> {
+        let headers = [("content-type".to_owned(), content_type.to_owned())].into();
+        let request = PutRequest {
+            bucket: bucket.into(),
+            key: key.into(),
+            length: Some(content.len() as u64),
+            metadata: Metadata { headers, ..Metadata::default() },
+            condition: WriteCondition { absent: true, etag: None },
+            ..PutRequest::default()
+        };
+        let mut writer = self.put(&Caller::system(by), request).await?;
+        writer.write(content).await?;
+        writer.finish(Expected::default()).await
+    }
+}
+
+fn refuse(to: &str, why: &str) -> Result<()> {
+    Err(ArchiveError::InvalidArgument(format!("bucket `{to}` takes no reports: {why}")))
+}

@@ -1,0 +1,141 @@
+//! Events of objects: durable with their changes, in order, bounded, and told by the rules of the bucket alone.
+
+use std::sync::Arc;
+
+use stele_catalog::{Catalog, MemoryCatalog, Template, Transaction};
+
+use super::*;
+use crate::record::{EVENT_ENDS, EVENTS, keys};
+
+fn rule(events: &[&str]) -> NotificationRule {
+    NotificationRule {
+        id: "rule".into(),
+        form: TargetForm::Queue,
+        target: "hook".into(),
+        arn: "arn:stele:sqs::hook:webhook".into(),
+        events: events.iter().map(|event| (*event).to_owned()).collect(),
+        prefix: Some("in/".into()),
+        suffix: None,
+    }
+}
+
+async fn told(world: &World, versioning: bool) -> Archive {
+    let archive = world.create().await;
+    let new = NewBucket { versioning, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "told", new).await.unwrap();
+    let rules = vec![rule(&["s3:ObjectCreated:*", "s3:ObjectRemoved:*", "s3:LifecycleExpiration:*"])];
+    archive.change_bucket(&admin(), "told", BucketChange::Notifications(Some(rules))).await.unwrap();
+    archive
+}
+
+fn names(archive: &Archive) -> Vec<String> {
+    archive.pending_events("hook", 1000).unwrap().into_iter().map(|(_, event)| event.name).collect()
+}
+
+#[tokio::test]
+async fn every_change_that_a_rule_selects_has_an_event() {
+    let world = World::new(1);
+    let archive = told(&world, true).await;
+    let stored = put(&archive, "told", "in/a", b"seven b").await.unwrap();
+    put(&archive, "told", "out/a", b"x").await.unwrap();
+    let delete =
+        |version| DeleteRequest { bucket: "told".into(), key: "in/a".into(), version, ..DeleteRequest::default() };
+    archive.delete(&admin(), delete(None)).await.unwrap();
+    archive.delete(&admin(), delete(Some(stored.version))).await.unwrap();
+    assert!(archive.delete(&admin(), DeleteRequest { etag: Some("x".into()), ..delete(None) }).await.is_err());
+    let expected = ["TestEvent", "ObjectCreated:Put", "ObjectRemoved:DeleteMarkerCreated", "ObjectRemoved:Delete"];
+    assert_eq!(names(&archive), expected);
+    let events = archive.pending_events("hook", 1000).unwrap();
+    let numbers: Vec<u64> = events.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, [1, 2, 3, 4]);
+    let put = &events[1].1;
+    assert_eq!((put.size, put.etag.clone()), (Some(7), Some(stored.etag.to_string())));
+    assert_eq!((put.version.clone(), put.key.as_str()), (Some(stored.version.to_string()), "in/a"));
+    // The number of the audit record is still that of the record.
+    let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+    let record = log.iter().find(|record| record.action == "PutObject").unwrap();
+    assert_eq!(stored.logged, Some(record.number));
+}
+
+#[tokio::test]
+async fn events_outlive_a_crash_until_they_are_delivered() {
+    let world = World::new(2);
+    let archive = told(&world, false).await;
+    put(&archive, "told", "in/a", b"a").await.unwrap();
+    put(&archive, "told", "in/b", b"b").await.unwrap();
+    // Without a close.
+    drop(archive);
+    let archive = world.open().await;
+    assert_eq!(names(&archive), ["TestEvent", "ObjectCreated:Put", "ObjectCreated:Put"]);
+    archive.delivered("hook", 2).await.unwrap();
+    drop(archive);
+    let archive = world.open().await;
+    let left = archive.pending_events("hook", 1000).unwrap();
+    assert_eq!(left.iter().map(|(number, event)| (*number, event.key.as_str())).collect::<Vec<_>>(), [(3, "in/b")]);
+    archive.delivered("hook", 3).await.unwrap();
+    put(&archive, "told", "in/c", b"c").await.unwrap();
+    assert_eq!(archive.pending_events("hook", 10).unwrap()[0].0, 4, "numbers go on");
+}
+
+#[tokio::test]
+async fn at_the_limit_writes_succeed_and_events_are_counted() {
+    let world = World::new(3);
+    let archive = told(&world, false).await;
+    let event = crate::record::encode(&archive.pending_events("hook", 1).unwrap()[0].1);
+    for _ in 0..EVENTS_PENDING_MAX / 2_000 {
+        let fill = (0..2_000).fold(Transaction::new(), |fill, _| {
+            let key = Template::new().bytes(keys::all_under("hook")).number();
+            fill.append((EVENT_ENDS, keys::event_head("hook")), EVENTS, key, Template::new().bytes(event.clone()))
+        });
+        archive.store().catalog().commit(fill).await.unwrap();
+    }
+    archive.store().event_lag().note("hook", EVENTS_PENDING_MAX);
+    put(&archive, "told", "in/a", b"a").await.unwrap();
+    put(&archive, "told", "in/b", b"b").await.unwrap();
+    let lag = archive.target_lags().unwrap();
+    assert_eq!((lag[0].pending, lag[0].dropped), (EVENTS_PENDING_MAX + 1, 2));
+    let alarmed = async || archive.standing_alarms().iter().any(|alarm| alarm.kind == AlarmKind::Notifications);
+    assert!(!alarmed().await, "nothing is late yet");
+    world.stage.pass(11 * 60 * 1000);
+    assert!(alarmed().await);
+    archive.delivered("hook", 1_000).await.unwrap();
+    put(&archive, "told", "in/c", b"c").await.unwrap();
+    assert_eq!(archive.target_lags().unwrap()[0].dropped, 2);
+}
+
+#[tokio::test]
+async fn a_count_that_ran_ahead_drops_nothing() {
+    let world = World::new(4);
+    let archive = told(&world, false).await;
+    // As after many transactions that failed.
+    archive.store().event_lag().note("hook", EVENTS_PENDING_MAX);
+    put(&archive, "told", "in/a", b"a").await.unwrap();
+    assert_eq!(names(&archive), ["TestEvent", "ObjectCreated:Put"]);
+}
+
+#[tokio::test]
+async fn rules_survive_a_rebuild_and_only_administrators_set_them() {
+    let world = World::new(5);
+    let archive = told(&world, false).await;
+    let rules = archive.notifications(&admin(), "told").await.unwrap();
+    let user = Caller { rights: Arc::new(Rights::user("told", "")), ..admin() };
+    let user = Caller { actor: Actor::Key("USER".into()), ..user };
+    let refused = archive.change_bucket(&user, "told", BucketChange::Notifications(None)).await;
+    assert!(matches!(refused, Err(ArchiveError::Denied(_))), "{refused:?}");
+    archive.close().await.unwrap();
+    drop(archive);
+    let world = World { catalog: Arc::new(MemoryCatalog::new()), ..world };
+    let filled = Archive::fill(&world.foundation(), &world.options, Rebuild::default()).await.unwrap();
+    let (archive, _) = filled.adopt(world.foundation(), world.options.clone()).await.unwrap();
+    assert_eq!(archive.notifications(&admin(), "told").await.unwrap(), rules);
+    put(&archive, "told", "in/a", b"a").await.unwrap();
+    assert_eq!(names(&archive), ["ObjectCreated:Put"]);
+}
+
+#[tokio::test]
+async fn a_share_has_no_notifications() {
+    let world = World::new(6);
+    let archive = told(&world, false).await;
+    let shared = archive.change_bucket(&admin(), "told", BucketChange::Share).await;
+    assert!(matches!(shared, Err(ArchiveError::InvalidState(_))), "{shared:?}");
+}

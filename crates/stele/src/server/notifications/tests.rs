@@ -1,0 +1,72 @@
+use stele_archive::Timestamp;
+
+use super::file::EventFile;
+use super::record::message;
+use super::*;
+
+fn event(name: &str, key: &str) -> ObjectEvent {
+    ObjectEvent {
+        time: Timestamp(1_700_000_000_123),
+        name: name.into(),
+        rule: "rule".into(),
+        bucket: "records".into(),
+        bucket_owner: "key OWNER".into(),
+        region: "us-east-1".into(),
+        key: key.into(),
+        version: Some("v1".into()),
+        size: Some(7),
+        etag: Some("abc".into()),
+        actor: "key WRITER".into(),
+        origin: Some("192.0.2.1 00AA".into()),
+    }
+}
+
+#[test]
+fn a_message_has_the_form_of_aws() {
+    let text = message(&[(10, event("ObjectCreated:Put", "in/a b/ü+.txt"))]).expect("JSON");
+    let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let record = &said["Records"][0];
+    for (place, expected) in [
+        (&record["eventVersion"], "2.1"),
+        (&record["eventSource"], "aws:s3"),
+        (&record["awsRegion"], "us-east-1"),
+        (&record["eventTime"], "2023-11-14T22:13:20.123Z"),
+        (&record["eventName"], "ObjectCreated:Put"),
+        (&record["userIdentity"]["principalId"], "key WRITER"),
+        (&record["requestParameters"]["sourceIPAddress"], "192.0.2.1"),
+        (&record["responseElements"]["x-amz-request-id"], "00AA"),
+        (&record["s3"]["configurationId"], "rule"),
+        (&record["s3"]["bucket"]["arn"], "arn:aws:s3:::records"),
+        (&record["s3"]["object"]["key"], "in/a+b/%C3%BC%2B.txt"),
+        (&record["s3"]["object"]["eTag"], "abc"),
+        (&record["s3"]["object"]["versionId"], "v1"),
+        (&record["s3"]["object"]["sequencer"], "000000000000000A"),
+    ] {
+        assert_eq!(place, expected, "{text}");
+    }
+    assert_eq!(record["s3"]["object"]["size"], 7);
+    let text = message(&[(1, event(TEST_EVENT, ""))]).expect("JSON");
+    assert!(text.contains(r#""Event":"s3:TestEvent""#) && text.contains(r#""Bucket":"records""#), "{text}");
+}
+
+#[test]
+fn a_full_file_turns_and_a_cut_line_is_ended() {
+    let folder = std::env::temp_dir().join(format!("stele-events-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = folder.join("events.jsonl");
+    let file = EventFile::with_limit(path.clone(), 20);
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    std::fs::write(&path, "{\"cut").expect("a file");
+    file.append(&["first".into(), "second".into()]).expect("a line");
+    assert_eq!(read("events.jsonl"), "{\"cut\nfirst\nsecond\n");
+    file.append(&["third".into()]).expect("a line");
+    file.append(&["fourth".into()]).expect("a line");
+    assert_eq!(read("events.jsonl"), "fourth\n");
+    assert_eq!(read("events.jsonl.1"), "{\"cut\nfirst\nsecond\nthird\n");
+    for number in 0..40 {
+        file.append(&[format!("a line of twenty bytes {number}")]).expect("a line");
+    }
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 9);
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
