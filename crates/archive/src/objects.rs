@@ -8,4 +8,5 @@ pub(crate) mod install;
 pub mod list;
 pub mod multipart;
 pub mod put;
+mod reports;
 pub(crate) mod tags;

@@ -1,19 +1,15 @@
-//! Objects that the store itself writes for a bucket's administrators: access logs and inventories.
+//! Where the store may write objects for a bucket's administrators: access logs and inventories (see
+//! `objects/reports.rs`).
 //!
 //! The store writes them with its own rights. The author of the setting must therefore be allowed to write there. The
 //! bucket must have the same owner, and be neither a share nor one with a default retention, which would keep every
-//! report. No report replaces an object: each write requires that the key has none.
-
-use bytes::Bytes;
+//! report.
 
 use super::settings::PolicyRequest;
-use crate::model::checksum::Expected;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::logging::AccessLog;
 use crate::model::policy::Facts;
 use crate::model::principal::{Access, Caller};
-use crate::model::version::{Metadata, ObjectInfo};
-use crate::objects::put::{PutRequest, WriteCondition};
 use crate::state::buckets::Bucket;
 use crate::store::Archive;
 
@@ -27,16 +23,6 @@ impl Archive {
     /// The setting of the access log.
     pub async fn access_log(&self, caller: &Caller, bucket: &str) -> Result<Option<AccessLog>> {
         Ok(self.visible(caller, bucket).await?.row.logging.clone())
-    }
-
-    /// Stores lines of a bucket's access log where its setting says now. `name` follows the prefix. Without a setting
-    /// nothing is stored.
-    pub async fn store_access_log(&self, source: &str, name: &str, lines: Bytes) -> Result<()> {
-        let from = self.store().buckets().by_name(source)?;
-        let Some(log) = from.row.logging.clone() else { return Ok(()) };
-        self.fits_reports(&from, &log.bucket)?;
-        let key = format!("{}{name}", log.prefix);
-        self.store_report("access log", &log.bucket, &key, "text/plain", lines).await.map(drop)
     }
 
     /// Checks that reports of a bucket may go to another, by the word of this caller: it must be allowed to write there
@@ -60,7 +46,7 @@ impl Archive {
         self.fits_reports(from, to)
     }
 
-    pub(super) fn fits_reports(&self, from: &Bucket, to: &str) -> Result<()> {
+    pub(crate) fn fits_reports(&self, from: &Bucket, to: &str) -> Result<()> {
         let Ok(target) = self.store().buckets().by_name(to) else { return refuse(to, "it does not exist") };
         if target.row.owner != from.row.owner {
             return refuse(to, "it has another owner");
@@ -72,28 +58,6 @@ impl Archive {
             return refuse(to, "its default retention would keep every report");
         }
         Ok(())
-    }
-
-    pub(crate) async fn store_report(
-        &self,
-        by: &str,
-        bucket: &str,
-        key: &str,
-        content_type: &str,
-        content: Bytes,
-    ) -> Result<ObjectInfo> {
-        let headers = [("content-type".to_owned(), content_type.to_owned())].into();
-        let request = PutRequest {
-            bucket: bucket.into(),
-            key: key.into(),
-            length: Some(content.len() as u64),
-            metadata: Metadata { headers, ..Metadata::default() },
-            condition: WriteCondition { absent: true, etag: None },
-            ..PutRequest::default()
-        };
-        let mut writer = self.put(&Caller::system(by), request).await?;
-        writer.write(content).await?;
-        writer.finish(Expected::default()).await
     }
 }
 

@@ -102,6 +102,9 @@ impl BucketRow {
             policy: None,
             access_block: None,
             classes: None,
+            notifications: None,
+            logging: None,
+            inventories: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stele_catalog::{Catalog, MemoryCatalog, Template, Transaction};
+use stele_catalog::{MemoryCatalog, Template, Transaction};
 
 use super::*;
 use crate::record::{EVENT_ENDS, EVENTS, keys};

@@ -32,8 +32,8 @@ pub struct Said {
 impl Said {
     /// The last line of its output that is not an error, as JSON.
     pub fn json(&self) -> Value {
-        let lines = self.out.lines().filter_map(|line| serde_json::from_str(line).ok());
-        lines.filter(|line: &Value| line.get("error").is_none()).last().unwrap_or_default()
+        let mut lines = self.out.lines().filter_map(|line| serde_json::from_str(line).ok());
+        lines.rfind(|line: &Value| line.get("error").is_none()).unwrap_or_default()
     }
 }
 

@@ -287,7 +287,7 @@ pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcom
     let unfinished = |failure: Failure| {
         Failure::new(failure.kind, format!("volume '{name}' is incomplete: {}", failure.error)).next(undo.clone())
     };
-    let done = done.map_err(|error| unfinished(error.into()))?;
+    let done = done.map_err(&unfinished)?;
     ended.map_err(unfinished)?;
     if json {
         print_json(&json!({
