@@ -37,5 +37,6 @@ fn lines_are_bounded_and_a_batch_is_tried_again() {
     }
     let (bucket, batch) = logs.due(Duration::MAX, true).pop().unwrap();
     assert!(!logs.failed(&bucket, batch));
-    assert_eq!((logs.lock().bytes, logs.lock().dropped), (0, 5 + 15));
+    let waiting = logs.lock();
+    assert_eq!((waiting.bytes, waiting.dropped), (0, 5 + 15));
 }
