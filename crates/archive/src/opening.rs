@@ -61,8 +61,11 @@ impl Archive {
         let gate = Gate::new(Arc::clone(&foundation.catalog));
         let catalog: Arc<dyn Catalog> = Arc::clone(&gate) as Arc<dyn Catalog>;
         let mut found = CatalogState::read(&foundation, &superblock, &*catalog, &options)?;
+        let clean = found.identity.clean;
+        // The catalog says so still while the store is only read, and changes compare it with what is known here.
+        found.identity.clean &= options.read_only;
         let beginning = Beginning {
-            clean: std::mem::replace(&mut found.identity.clean, false),
+            clean,
             next: pairing::following(&foundation, &found.identity, &superblock),
             head: Head::decode(catalog.snapshot()?.get(SETTINGS, AUDIT_HEAD)?.as_deref())?,
             retained: found.retained,

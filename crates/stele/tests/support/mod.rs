@@ -116,8 +116,13 @@ impl Place {
 
     /// A pool of `count` file drives of 256 MiB in enclosures of one, with a 2+1 archive, by `stele pool create`.
     pub fn pool(&self, count: usize) -> Value {
+        self.pool_of(count, "2+1")
+    }
+
+    /// As `pool`, with this code for the archive.
+    pub fn pool_of(&self, count: usize, data: &str) -> Value {
         let mut arguments =
-            vec!["pool", "create", "--confirm-time", "--size", "256MiB", "--data", "2+1", "--spare", "1"];
+            vec!["pool", "create", "--confirm-time", "--size", "256MiB", "--data", data, "--spare", "1"];
         let drives: Vec<String> =
             (0..count).map(|number| format!("{}@{number}", self.path(&format!("d{number}.img")))).collect();
         drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));

@@ -42,7 +42,7 @@ impl Server {
         let sender = connected.map_err(|failure| {
             let text = format!("a volume is saved and restored by the server of its pool: {}", failure.error);
             Failure::new(failure.kind, text)
-                .next("start it with `stele serve`, or name its directory by --dir; run this as root or as its user")
+                .next("start it with `stele serve`, or name its directory by --dir; use root or its user for this")
         })?;
         server.keep(sender);
         Ok(server)
