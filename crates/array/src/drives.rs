@@ -131,6 +131,15 @@ impl Drives {
         missed.stripes.is_empty() && all.remove(&drive).is_some()
     }
 
+    /// The stripe has another number now.
+    pub fn rename_missed(&self, from: StripeKey, to: StripeKey) {
+        for missed in self.missed.borrow_mut().values_mut() {
+            if missed.stripes.remove(&from) {
+                missed.stripes.insert(to);
+            }
+        }
+    }
+
     /// Nothing is written to the drive again for a while.
     pub fn put_off(&self, drive: DriveNumber, now: Instant) {
         if let Some(missed) = self.missed.borrow_mut().get_mut(&drive) {

@@ -376,12 +376,14 @@ impl Engine {
         at: u64,
         length: u64,
     ) -> Result<Option<Lsn>, ArrayError> {
-        let key = StripeKey { volume: volume.id, stripe };
-        let home = self.home(key).await?;
-        let owns = matches!(home, Home::Slot(_)) || self.look(|core| core.cache.is_dirty(key));
-        if !owns && (home == Home::Zero || !self.shows_through(volume, stripe).await?) {
-            return self.what_shows_that(volume, stripe).await;
+        // From here on nothing waits: a stripe that a deleted snapshot hands over is with one layer or with the other.
+        let found = self.found(volume, stripe).await?;
+        let is_dirty =
+            |layer: &Rc<Volume>| self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe }));
+        if found.slot().is_none() && !found.layers().any(is_dirty) {
+            return Ok(self.unsettled_in(&found, stripe));
         }
+        drop(found);
         let record = Record::Zero { volume: volume.id, at, length, unmap: false };
         let blocks = (length / BLOCK as u64) as usize;
         self.append_small(volume, stripe, record, blocks, FlushUrgency::Now).await.map(Some)

@@ -26,6 +26,7 @@ pub mod losses;
 mod missed;
 pub mod redo;
 pub mod repair;
+pub mod run;
 
 /// A strip's cell, and the byte offset on its drive where the strip begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +56,8 @@ pub struct Units {
     pub owed: Vec<usize>,
     /// The drive could be asked, so that what is bad can be put right in place.
     pub reachable: bool,
+    /// The drive answered with an error.
+    pub failed: bool,
 }
 
 /// Verified units of several strips over one range of units.
@@ -70,6 +73,8 @@ pub struct Columns {
     pub lost: Vec<(usize, usize)>,
     /// Strips that were to be read, and whose drives were not there to be asked.
     pub unasked: Strips,
+    /// Strips that were to be read, and whose drives answered with errors.
+    pub failed: Strips,
 }
 
 impl Stripe {
@@ -80,6 +85,11 @@ impl Stripe {
     pub fn check(&self, engine: &Engine, strip: usize, unit: usize, data: &[u8]) -> bool {
         engine.io.is_disabled(Mutation::ReadDigest)
             || self.binding.digest(strip, unit, data) == self.digest(strip, unit)
+    }
+
+    /// Whether units are lost that were not given up before.
+    pub fn hopes_for(&self, columns: &Columns) -> bool {
+        columns.lost.iter().any(|(strip, unit)| self.digest(*strip, *unit) != LOST)
     }
 
     /// Whether every unit in the range reads as zeros without asking a drive (never written, or lost).
@@ -110,11 +120,13 @@ impl Engine {
                 good: vec![true; units.len()],
                 owed: Vec::new(),
                 reachable: index.is_some(),
+                failed: false,
             };
         }
         let Some(index) = index else {
             let good = units.map(|unit| of.digest(strip, unit) <= ZERO).collect();
-            return Units { buffer: Buffer::zeroed(bytes.len()), good, owed: Vec::new(), reachable: false };
+            let buffer = Buffer::zeroed(bytes.len());
+            return Units { buffer, good, owed: Vec::new(), reachable: false, failed: false };
         };
         let at = of.places[strip].at + bytes.start as u64;
         let read = match self.io.read(index, at, bytes.len(), priority).await {
@@ -136,11 +148,12 @@ impl Engine {
                     return self.read_units_singly(of, strip, units, priority).await;
                 }
                 let good = units.map(|unit| of.digest(strip, unit) <= ZERO).collect();
-                return Units { buffer: Buffer::zeroed(bytes.len()), good, owed: Vec::new(), reachable };
+                let buffer = Buffer::zeroed(bytes.len());
+                return Units { buffer, good, owed: Vec::new(), reachable, failed: reachable };
             }
         };
         let good = self.verify(of, strip, units, &mut buffer);
-        Units { buffer, good, owed: Vec::new(), reachable: true }
+        Units { buffer, good, owed: Vec::new(), reachable: true, failed: false }
     }
 
     fn verify(&self, of: &Stripe, strip: usize, units: Range<usize>, buffer: &mut [u8]) -> Vec<bool> {
@@ -160,7 +173,7 @@ impl Engine {
     async fn read_units_singly(&self, of: &Stripe, strip: usize, units: Range<usize>, priority: Priority) -> Units {
         let size = of.shape.unit_bytes;
         let buffer = Buffer::zeroed(units.len() * size);
-        let mut whole = Units { buffer, good: Vec::new(), owed: Vec::new(), reachable: true };
+        let mut whole = Units { buffer, good: Vec::new(), owed: Vec::new(), reachable: true, failed: true };
         for (place, unit) in units.enumerate() {
             let Some(index) = self.drives.index(of.places[strip].cell.drive) else {
                 whole.reachable = false;
@@ -254,6 +267,7 @@ impl Engine {
         let shape = &of.shape;
         let size = shape.unit_bytes;
         let unreached = |strip: &usize| read[*strip].as_ref().is_some_and(|units| !units.reachable);
+        let failed = |strip: &usize| read[*strip].as_ref().is_some_and(|units| units.failed);
         let mut columns = Columns {
             units: units.clone(),
             strips: Vec::new(),
@@ -261,6 +275,7 @@ impl Engine {
             owed: Vec::new(),
             lost: Vec::new(),
             unasked: Strips::of((0..shape.width()).filter(unreached)),
+            failed: Strips::of((0..shape.width()).filter(failed)),
         };
         for (place, unit) in units.enumerate() {
             let good =
@@ -330,10 +345,15 @@ impl Engine {
     }
 
     /// Makes what was written to the strips durable. Answers which strips' drives did not confirm.
-    pub async fn flush_strips(&self, of: &Stripe, strips: Strips) -> Strips {
+    ///
+    /// A drive that was pulled since the strips were written, and is back, has lost what was in its cache: `since` is
+    /// [`attachments`](crate::drives::label::Labels::attachments) as it was before the writes.
+    pub async fn flush_strips(&self, of: &Stripe, strips: Strips, since: u64) -> Strips {
         let flushes = strips.iter().map(|strip| async move {
-            let index = self.drives.index(of.places[strip].cell.drive)?;
-            Some((strip, index, self.io.flush(index).await))
+            let drive = of.places[strip].cell.drive;
+            let index = self.drives.index(drive).filter(|_| self.drives.labels.has_stayed(drive, since))?;
+            let result = self.io.flush(index).await;
+            self.drives.labels.has_stayed(drive, since).then_some((strip, index, result))
         });
         let mut failed = strips;
         for (strip, index, result) in join_all(flushes).await.into_iter().flatten() {

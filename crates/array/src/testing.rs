@@ -86,7 +86,18 @@ impl Fixture {
         options: OpenOptions,
         change: impl FnOnce(&mut CreateOptions),
     ) -> Fixture {
-        let test_drives = TestDrives::new(drives, Bytes(64 << 20), seed);
+        Fixture::begin_on(TestDrives::new(drives, Bytes(64 << 20), seed), enclosures, seed, options, change)
+    }
+
+    /// As `begin`, on these drives.
+    pub fn begin_on(
+        test_drives: TestDrives,
+        enclosures: u32,
+        seed: u64,
+        options: OpenOptions,
+        change: impl FnOnce(&mut CreateOptions),
+    ) -> Fixture {
+        let drives = test_drives.drives.len();
         let attached = attached(&test_drives, enclosures);
         let mut create = CreateOptions {
             pool: PoolId([7; 16]),

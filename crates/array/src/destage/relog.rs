@@ -29,6 +29,9 @@ const RELOG_BLOCKS: usize = 64;
 const RELOG_HEADER: u64 = 64;
 /// A stripe that could not be destaged is tried again after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The same where units of it may be lost: each try reads them again, and a drive is given up for reads that fail often.
+/// It is tried at each look at such stripes too, and as soon as drives change.
+const RETRY_LISTED: Duration = Duration::from_secs(60);
 /// The same where the log had no room for it.
 const RETRY_WITHOUT_ROOM: Duration = Duration::from_millis(20);
 /// Checkpoints that fail for so long make waiting for room hopeless.
@@ -41,7 +44,13 @@ impl Engine {
         let lasting = !log::is_no_room(error);
         // Room that it does not use now is others', and first that of relogging.
         self.step(|core| core.destage_reservations.remove(&key));
-        let again = self.io.now() + if lasting { RETRY_AFTER } else { RETRY_WITHOUT_ROOM };
+        let volume = self.look(|core| core.volumes.get(key.volume));
+        let wait = match lasting {
+            true if volume.is_some_and(|volume| volume.has_lost(key.stripe)) => RETRY_LISTED,
+            true => RETRY_AFTER,
+            false => RETRY_WITHOUT_ROOM,
+        };
+        let again = self.io.now() + wait;
         self.destaging.put_off(key, Stuck { again, lasting });
     }
 

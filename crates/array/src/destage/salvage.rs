@@ -48,6 +48,16 @@ impl Engine {
         if columns.lost.is_empty() || self.beyond_repair(of, &columns).is_empty() {
             return Ok(false);
         }
+        let written = |strip: usize, unit: usize| {
+            let mut blocks = unit * shape.unit_blocks()..(unit + 1) * shape.unit_blocks();
+            blocks.all(|block| dirty.contains_key(&((strip * shape.strip_blocks() + block) as u32)))
+        };
+        let lost: BTreeSet<(usize, usize)> =
+            columns.lost.iter().copied().filter(|(strip, unit)| !written(*strip, *unit)).collect();
+        let hoped_for = lost.iter().any(|(strip, unit)| of.digest(*strip, *unit) != LOST);
+        if hoped_for && !self.may_discard(of, &columns).await? {
+            return Ok(false);
+        }
         let Some(allocation) = self.allocate(volume, old.is_none()).await? else { return Ok(false) };
         let mut strips: Vec<Buffer> =
             columns.strips.drain(..).map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(shape.strip))).collect();
@@ -55,12 +65,6 @@ impl Engine {
             strips[*strip][shape.bytes_of(*unit..*unit + 1)].fill(0);
         }
         overlay(&shape, dirty, &every, &mut strips);
-        let written = |strip: usize, unit: usize| {
-            let mut blocks = unit * shape.unit_blocks()..(unit + 1) * shape.unit_blocks();
-            blocks.all(|block| dirty.contains_key(&((strip * shape.strip_blocks() + block) as u32)))
-        };
-        let lost: BTreeSet<(usize, usize)> =
-            columns.lost.iter().copied().filter(|(strip, unit)| !written(*strip, *unit)).collect();
         for (strip, unit) in &lost {
             // A unit of which only a part was written again stays lost as a whole.
             strips[*strip][shape.bytes_of(*unit..*unit + 1)].fill(0);

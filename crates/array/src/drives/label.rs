@@ -17,7 +17,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use stele_ground::{Bytes, DriveId, PoolId};
+use stele_ground::{Bytes, DriveId, Duration, PoolId};
 use stele_media::{Buffer, MediaError, MediaFault, Priority};
 
 use crate::model::mutation::Mutation;
@@ -27,13 +27,19 @@ use crate::runtime::io::Io;
 use crate::runtime::sync::{Mutex, join_all};
 
 pub mod agreement;
+mod attach;
 pub mod codec;
 mod commit;
 pub mod discover;
 
 use codec::{Label, NoLabel};
-use discover::read_copy;
 pub use discover::{Discovery, FoundLabel, Reading, Verdict, discover, read_label};
+use discover::{LABEL_COPIES, read_copy};
+
+/// How long drives that are attached, and fail a label or a group of the log, are asked again before the pool stops writing.
+pub const ATTACHED_PATIENCE: Duration = Duration::from_secs(30);
+/// From one time to the next.
+pub const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Bytes of one copy.
 pub const LABEL_SIZE: u64 = 64 << 10;
@@ -132,6 +138,8 @@ struct Inner {
     configuration: RefCell<Configuration>,
     /// By drive number.
     registers: RefCell<Vec<Register>>,
+    /// Drives that were attached so far, each time they were.
+    attachments: Cell<u64>,
     committing: Mutex,
     /// An operator accepted to write without a majority.
     override_quorum: bool,
@@ -160,6 +168,8 @@ struct Register {
     caught_up: bool,
     /// The newest pair of its copies is known to be on its medium.
     flushed: bool,
+    /// How many drives had been attached by then.
+    attached: u64,
 }
 
 impl DriveState {
@@ -245,6 +255,7 @@ impl Labels {
                 complete: label.complete,
                 caught_up: label.complete >= discovery.floor && entry.state != DriveState::Filling,
                 flushed: false,
+                attached: 0,
             };
         }
         Labels::assemble(io, configuration, registers, override_quorum, discovery.ballot, discovery.floor)
@@ -262,6 +273,7 @@ impl Labels {
             io: io.clone(),
             configuration: RefCell::new(configuration),
             registers: RefCell::new(registers),
+            attachments: Cell::new(0),
             committing: Mutex::default(),
             override_quorum,
             next: Cell::new(next),
@@ -303,39 +315,6 @@ impl Labels {
         }
     }
 
-    /// A drive that carries no label of this pool is attached here; the next commit adds it to the table. `whole`: nothing
-    /// that it should hold is lacking, since it should hold nothing yet.
-    pub fn attach_new(&self, drive: DriveNumber, index: usize, whole: bool) {
-        self.attach(drive, Register { index: Some(index), caught_up: whole, ..Register::default() });
-    }
-
-    /// A drive of the pool is back. Its next label goes on from the sequence it has, so that its older pair of copies is
-    /// kept, and says no more than the label that it came with about what the drive holds, whoever commits: until
-    /// [`Labels::caught_up`].
-    pub fn attach_returned(&self, drive: DriveNumber, index: usize, label: &codec::Label) {
-        self.attach(
-            drive,
-            Register {
-                index: Some(index),
-                sequence: label.sequence,
-                epoch: label.configuration.epoch,
-                promised: label.promised,
-                complete: label.complete,
-                caught_up: false,
-                flushed: false,
-            },
-        );
-    }
-
-    fn attach(&self, drive: DriveNumber, register: Register) {
-        let at = usize::from(drive.0);
-        let mut registers = self.0.registers.borrow_mut();
-        if registers.len() <= at {
-            registers.resize(at + 1, Register::default());
-        }
-        registers[at] = register;
-    }
-
     /// The drive holds everything it should hold from now on, durably; the next commit says so in its label.
     pub fn caught_up(&self, drive: DriveNumber) {
         if let Some(register) = self.0.registers.borrow_mut().get_mut(usize::from(drive.0)) {
@@ -348,6 +327,14 @@ impl Labels {
         let epoch = self.0.configuration.borrow().epoch;
         let registers = self.0.registers.borrow();
         registers.get(usize::from(drive.0)).is_some_and(|drive| drive.index.is_some() && drive.epoch == epoch)
+    }
+
+    /// True when the drive is present and took the last label that was written: it holds the configuration in force, or the
+    /// one that is being agreed on.
+    pub fn is_up_to_date(&self, drive: DriveNumber) -> bool {
+        let epoch = self.0.configuration.borrow().epoch;
+        let registers = self.0.registers.borrow();
+        registers.get(usize::from(drive.0)).is_some_and(|drive| drive.index.is_some() && drive.epoch >= epoch)
     }
 
     /// Why no commit is possible any more, if so.
@@ -472,7 +459,7 @@ impl Labels {
             let at = usize::from(number.0);
             let size = configuration.drives[at].size;
             let newest = register.sequence;
-            let copies = join_all((0..4).map(|copy| read_copy(&self.0.io, index, size, copy))).await;
+            let copies = join_all((0..LABEL_COPIES).map(|copy| read_copy(&self.0.io, index, size, copy))).await;
             let bad = copies.iter().enumerate().filter(|(copy, read)| {
                 let expected = if copies_of(newest).contains(copy) { newest } else { newest.saturating_sub(1) };
                 !matches!(read, Ok(Ok(label)) if label.sequence == expected && label.number == number)

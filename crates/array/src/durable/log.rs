@@ -126,6 +126,8 @@ struct LogState {
     /// An epoch change is under way: nothing departs and nothing is acknowledged.
     changing: bool,
     lost: BTreeSet<DriveNumber>,
+    /// Members that answer, and are to make way where another drive takes their place.
+    unwanted: BTreeSet<DriveNumber>,
     /// Groups below this may lie on fewer members than they should.
     thin_below: u64,
     /// A group that must not be trimmed now, since scrub copies it.
@@ -473,6 +475,7 @@ impl LogState {
             washing: None,
             changing: false,
             lost: BTreeSet::new(),
+            unwanted: BTreeSet::new(),
             thin_below: 0,
             pinned: None,
             trim_to: 0,

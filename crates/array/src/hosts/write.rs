@@ -499,10 +499,11 @@ impl Engine {
             digests,
         };
         let pages = loop {
+            let since = self.drives.labels.attachments();
             let unwritten = self.write_strips(&target, writes.clone(), priority).await;
             let unflushed = match self.io.is_disabled(Mutation::SlotFlush) {
                 true => Strips::NONE,
-                false => self.flush_strips(&target, touched.without(unwritten)).await,
+                false => self.flush_strips(&target, touched.without(unwritten), since).await,
             };
             let failed = Strips::of(unwritten.iter().chain(unflushed.iter()));
             if failed.len() > shape.m {

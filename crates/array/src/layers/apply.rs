@@ -110,6 +110,7 @@ impl Surroundings {
         }
         self.repairing.rename(key(from.id), key(to.id));
         self.rebuilding.rename(key(from.id), key(to.id));
+        self.drives.rename_missed(key(from.id), key(to.id));
     }
 
     /// Layers that stood on one that is gone stand on its base.

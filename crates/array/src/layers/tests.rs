@@ -1,6 +1,7 @@
 //! Snapshots, clones and rollbacks on whole pools.
 
 mod changes;
+mod handed;
 mod model;
 
 use stele_ground::{Bytes, VolumeId};

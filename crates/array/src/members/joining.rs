@@ -41,7 +41,7 @@ impl Engine {
         let first = labels.configuration().drives.len();
         let numbers: Vec<DriveNumber> = (first..first + drives.len()).map(|at| DriveNumber(at as u16)).collect();
         for (number, (index, _)) in numbers.iter().zip(&drives) {
-            labels.attach_new(*number, *index, true);
+            labels.attach_new(*number, *index, true, 0);
         }
         let entries: Vec<DriveEntry> = drives.into_iter().map(|(_, entry)| entry).collect();
         let committed = labels

@@ -109,6 +109,9 @@ impl Engine {
     pub async fn fail_drive(&self, drive: DriveNumber) -> Result<(), ArrayError> {
         self.check_writable()?;
         self.check_can_lose(drive)?;
+        if self.drives.index(drive).is_some() {
+            self.can_do_without(drive).map_err(ArrayError::Refused)?;
+        }
         self.commit_state(drive, DriveState::Failed).await?;
         if let Some(index) = self.drives.index(drive) {
             self.io.detach(index);
@@ -317,13 +320,16 @@ impl Serving {
                 attached.name, attached.geometry.size
             )));
         }
-        if let Reading::Label(label) = read_label(&engine.io, index, attached.geometry.size).await
-            && label.configuration.pool != engine.drives.labels.configuration().pool
-        {
-            return Err(ArrayError::Refused(format!(
-                "{} carries the label of pool {}; clear it first if that pool is not needed",
-                attached.name, label.configuration.pool
-            )));
+        // Its next label goes on from the one that it carries, or that would count as newer.
+        let mut sequence = 0;
+        if let Reading::Label(label) = read_label(&engine.io, index, attached.geometry.size).await {
+            if label.configuration.pool != engine.drives.labels.configuration().pool {
+                return Err(ArrayError::Refused(format!(
+                    "{} carries the label of pool {}; clear it first if that pool is not needed",
+                    attached.name, label.configuration.pool
+                )));
+            }
+            sequence = label.sequence;
         }
         if state == DriveState::Retired {
             return Err(ArrayError::Missing(format!("{old} has left the pool already; add drives instead")));
@@ -335,10 +341,21 @@ impl Serving {
         if answers && state.votes() && !give_up && !engine.io.is_disabled(Mutation::CopyFirst) {
             return self.hand_over(old, index, identity, attached).await;
         }
+        let _turn = engine.administering.lock().await;
+        let is_taken = engine.drives.labels.configuration().drives.iter().any(|entry| entry.identity == identity);
+        let is_free = engine.drives.labels.number(index).is_none() && !is_taken;
+        if !is_free || engine.drive_state(old) != state || engine.drives.index(old).is_some() != answers {
+            let what =
+                format!("another command changed {old} or {} meanwhile; look at the pool's status", attached.name);
+            return Err(ArrayError::Refused(what));
+        }
         if answers || !give_up {
             engine.check_unneeded(old)?;
         }
-        self.put_in(old, index, identity, attached, needed).await
+        if answers && state.votes() {
+            engine.can_do_without(old).map_err(ArrayError::Refused)?;
+        }
+        self.put_in(old, index, identity, attached, needed, sequence).await
     }
 
     /// The new drive joins, and the old one is emptied and leaves: until then everything that it holds counts.
@@ -371,6 +388,7 @@ impl Serving {
         identity: DriveId,
         attached: Attached,
         size: Bytes,
+        sequence: u64,
     ) -> Result<(), ArrayError> {
         let engine = &self.engine;
         engine.takes_writes(index, &attached.name).await?;
@@ -387,7 +405,7 @@ impl Serving {
             engine.log.drive_lost(old);
         }
         engine.membership.forget_loss(old);
-        engine.drives.labels.attach_new(old, index, false);
+        engine.drives.labels.attach_new(old, index, false, sequence);
         let enclosure = attached.enclosure;
         engine
             .drives

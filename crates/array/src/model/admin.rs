@@ -42,6 +42,8 @@ pub struct OpenOptions {
     pub background_rate: Option<Bytes>,
     /// How long a drive may be missing before its strips are rebuilt into spare space; zero: at once.
     pub rebuild_after: Duration,
+    /// Bytes that rebuild and scrub read from a drive, or write to it, with one request; at least a strip.
+    pub background_run: Bytes,
 }
 
 impl Default for OpenOptions {
@@ -58,6 +60,7 @@ impl Default for OpenOptions {
             seed: 0,
             background_rate: None,
             rebuild_after: Duration(0),
+            background_run: Bytes(4 << 20),
         }
     }
 }

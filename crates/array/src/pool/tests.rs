@@ -12,6 +12,7 @@ use crate::testing::{Fixture, Trouble, pattern, spec};
 
 mod absent;
 mod agreement;
+mod bursts;
 mod copies;
 mod digests;
 mod generations;

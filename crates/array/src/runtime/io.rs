@@ -34,6 +34,10 @@ use service::{Ended, OpKind, Service, Untimed, kind};
 /// Requests handed out to one drive at a time.
 pub const DEPTH: usize = 128;
 
+/// A request for more bytes counts as so many for those behind it. One of background work does not tell how well a drive is.
+const LONG: u64 = 256 << 10;
+const LONG_WEIGHT: u32 = 16;
+
 /// Memory kept for the next operation.
 const BUFFERS_KEPT: Bytes = Bytes(32 << 20);
 
@@ -67,6 +71,8 @@ struct IoState {
     /// Requests handed out of the line since a less urgent one had its turn.
     turns: u32,
     out: usize,
+    /// Of those, long ones.
+    long_out: u32,
     gone: bool,
     /// A write completed since the last flush was handed out. True at first: an earlier process may have left some.
     unflushed: bool,
@@ -84,6 +90,10 @@ struct Slot {
     depth: u32,
     state: SlotState,
     reads: bool,
+    /// For more than `LONG` bytes.
+    long: bool,
+    /// Long, and of background work.
+    is_run: bool,
     /// Answered in the drive's place; the driver has yet to hand it back.
     owed: bool,
 }
@@ -275,6 +285,9 @@ impl Io {
         }
         let (index, tag) = state.occupy(SlotState::Waiting(None));
         state.slots[index].reads = matches!(op, Op::Read { .. });
+        let long = op.range().is_some_and(|(_, length)| length > LONG);
+        let is_run = long && priority >= Priority::Rebuild;
+        (state.slots[index].long, state.slots[index].is_run) = (long, is_run);
         self.watch();
         let request = Request { tag, op, priority, deadline: None };
         if state.out < DEPTH && state.waiting.is_empty() {
@@ -369,7 +382,8 @@ impl Io {
         let (tenant, index) = ((completion.tag >> 32) as u32, (completion.tag as u32) as usize);
         let Some(slot) = state.slots.get_mut(index).filter(|slot| slot.tenant == tenant) else { return };
         let was_out = slot.submitted != NEVER;
-        let reads = slot.reads && was_out && completion.result.is_ok();
+        let long = slot.long;
+        let reads = slot.reads && !slot.is_run && was_out && completion.result.is_ok();
         let owed = std::mem::take(&mut slot.owed);
         let mut ended = Ended { drive, submitted: slot.submitted, depth: reads.then_some(slot.depth), counted: None };
         let mut flushed = None;
@@ -407,6 +421,7 @@ impl Io {
         untimed.ended.push(ended);
         if was_out {
             state.out -= 1;
+            state.long_out -= u32::from(long);
             while state.out < DEPTH
                 && let Some(request) = state.next_waiting()
             {
@@ -476,6 +491,8 @@ impl IoState {
                 depth: 0,
                 state: SlotState::Free,
                 reads: false,
+                long: false,
+                is_run: false,
                 owed: false,
             });
             self.slots.len() - 1
@@ -483,7 +500,7 @@ impl IoState {
         let slot = &mut self.slots[index];
         slot.state = state;
         slot.submitted = NEVER;
-        slot.reads = false;
+        (slot.reads, slot.long, slot.is_run) = (false, false, false);
         (index, u64::from(slot.tenant) << 32 | index as u64)
     }
 
@@ -503,7 +520,8 @@ impl IoState {
     fn hand_out(&mut self, drive: usize, request: Request, now: Instant, actions: &mut Vec<Action>) {
         self.out += 1;
         let slot = &mut self.slots[(request.tag as u32) as usize];
-        (slot.submitted, slot.depth) = (now, self.out as u32);
+        (slot.submitted, slot.depth) = (now, self.out as u32 + self.long_out * LONG_WEIGHT);
+        self.long_out += u32::from(slot.long);
         actions.push(Action::Drive { drive, request });
     }
 }

@@ -245,6 +245,15 @@ impl StripeLocks {
         Some(StripeGuard { locks: self.clone(), key, permit, lock })
     }
 
+    /// Together with other readers, if nobody holds it exclusively or waits for it.
+    pub fn try_shared(&self, volume: VolumeId, stripe: u64) -> Option<StripeGuard> {
+        let key = (volume, stripe);
+        let lock = self.entry(key);
+        let mut guard = StripeGuard { locks: self.clone(), key, permit: None, lock };
+        guard.permit = guard.lock.try_acquire(1);
+        guard.permit.is_some().then_some(guard)
+    }
+
     /// True when somebody holds or waits for the stripe.
     pub fn is_held(&self, volume: VolumeId, stripe: u64) -> bool {
         self.0.borrow().contains_key(&(volume, stripe))

@@ -3,15 +3,20 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
-use stele_ground::{Duration, VolumeId};
+use stele_ground::{Duration, Instant, VolumeId};
 
 use crate::model::place::{RowId, SlotId, StripeKey};
+
+/// Since when, and the units that were hoped for since then, as strip and unit.
+type Listed = (Instant, BTreeSet<(usize, usize)>);
 
 #[derive(Default)]
 pub struct Losses {
     /// Listed as lost, and not told of yet.
     news: RefCell<BTreeMap<VolumeId, BTreeSet<u64>>>,
     telling: Cell<bool>,
+    /// When stripes were listed last.
+    listed_at: RefCell<BTreeMap<StripeKey, Listed>>,
     /// Looks at the listed stripes so far, while more are to come; and whether stripes were listed since they began.
     looks: Cell<Option<usize>>,
     listed_since: Cell<bool>,
@@ -25,9 +30,22 @@ pub struct Losses {
 
 impl Losses {
     /// The stripe was listed as lost. True where an alarm has to be prepared: none is under way.
-    pub fn note(&self, volume: VolumeId, stripe: u64) -> bool {
+    pub fn note(&self, volume: VolumeId, stripe: u64, now: Instant) -> bool {
+        self.listed_at.borrow_mut().insert(StripeKey { volume, stripe }, (now, BTreeSet::new()));
         self.news.borrow_mut().entry(volume).or_default().insert(stripe);
         !self.telling.replace(true)
+    }
+
+    /// How long all of these units of the listed stripe have been hoped for, as far as is known since the opening. A unit
+    /// that is new among them begins the time anew: what was lost long ago says nothing of it.
+    pub fn hoped_for(&self, key: StripeKey, units: &BTreeSet<(usize, usize)>, now: Instant) -> Duration {
+        let mut listed = self.listed_at.borrow_mut();
+        let (since, known) = listed.entry(key).or_insert((now, BTreeSet::new()));
+        if !units.is_subset(known) {
+            known.extend(units);
+            *since = now;
+        }
+        now.since(*since)
     }
 
     /// Listed stripes are to be looked at again. True where that has to be begun.
@@ -113,3 +131,6 @@ impl Losses {
         without.iter().map(|(row, _)| *row).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

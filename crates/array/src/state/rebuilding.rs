@@ -18,6 +18,8 @@ pub struct Rebuilding {
     /// Back from spare space, and onto drives with gaps.
     pub copy_back: Ongoing,
     pub bucket: TokenBucket,
+    /// Of stripes that may not lose another strip.
+    pub critical: TokenBucket,
     /// Members of rows that the rebuild under way had to leave as they are: they have no spare cell, or cannot be read.
     undone: RefCell<BTreeSet<(RowId, u8)>>,
     /// It waits for drives that spare cells are on.
@@ -36,6 +38,7 @@ impl Rebuilding {
             work: Ongoing::default(),
             copy_back: Ongoing::default(),
             bucket: TokenBucket::new(now),
+            critical: TokenBucket::new(now),
             undone: RefCell::default(),
             waits: Cell::new(false),
             promoted: RefCell::default(),

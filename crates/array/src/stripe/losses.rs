@@ -12,11 +12,14 @@ use std::rc::Rc;
 
 use stele_ground::{Bytes, Duration, VolumeId};
 
+use crate::drives::label::discover::{LABEL_COPIES, read_copy};
 use crate::engine::Engine;
+use crate::formats::entry::LOST;
 use crate::formats::shape::Shape;
-use crate::model::place::{SlotId, StripCell, StripeKey};
+use crate::model::place::{DriveNumber, SlotId, StripCell, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::space::layout::{Row, RowKind};
+use crate::stripe::{Columns, Stripe};
 use crate::volumes::Volume;
 
 /// From the first loss to the alarm.
@@ -50,7 +53,7 @@ impl Engine {
     /// The stripe was listed as lost just now.
     pub fn note_lost(&self, volume: &Volume, stripe: u64) {
         self.look_at_lost_again();
-        if !self.losses_seen.note(volume.id, stripe) {
+        if !self.losses_seen.note(volume.id, stripe, self.io.now()) {
             return;
         }
         let Some(engine) = self.weak.upgrade() else { return };
@@ -63,6 +66,58 @@ impl Engine {
         });
     }
 
+    /// Whether units of the stripe that cannot be had now may be recorded as lost for good. Listing a stripe can be undone;
+    /// this cannot. Where drives answered with errors, the stripe is listed first, and nothing is discarded before all looks
+    /// at it are over: a controller that resets, or drives that are being pulled, answer so too.
+    pub async fn may_discard(&self, of: &Stripe, columns: &Columns) -> Result<bool, ArrayError> {
+        if self.may_come_back(of, columns) {
+            return Ok(false);
+        }
+        if columns.failed.is_empty() {
+            return Ok(true);
+        }
+        let Some(volume) = self.look(|core| core.volumes.get(of.volume)) else { return Ok(false) };
+        if !volume.has_lost(of.stripe) {
+            self.record_lost(of, self.beyond_repair(of, columns)).await?;
+            self.note_lost(&volume, of.stripe);
+        }
+        let key = StripeKey { volume: of.volume, stripe: of.stripe };
+        let looked: u64 = LOOKS.iter().map(|look| look.0).sum();
+        let hoped_for = columns.lost.iter().copied().filter(|(strip, unit)| of.digest(*strip, *unit) != LOST).collect();
+        let waited = self.losses_seen.hoped_for(key, &hoped_for, self.io.now());
+        if waited.0 == 0 {
+            self.look_at_lost_again();
+        }
+        let is_over = waited.0 >= looked;
+        Ok(is_over && !self.may_answer_again(of, columns).await)
+    }
+
+    /// Whether a drive with a strip of the stripe fails every read at this time, even of its labels. Then its errors say
+    /// nothing of what lies on it: it may answer again.
+    async fn may_answer_again(&self, of: &Stripe, columns: &Columns) -> bool {
+        for strip in columns.failed.iter() {
+            let drive = of.places[strip].cell.drive;
+            if self.drive_state(drive).votes() && !self.reads_its_label(drive).await {
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn reads_its_label(&self, drive: DriveNumber) -> bool {
+        let Some(index) = self.drives.index(drive) else { return false };
+        let Some(size) = self.drives.labels.configuration().drives.get(usize::from(drive.0)).map(|entry| entry.size)
+        else {
+            return false;
+        };
+        for copy in 0..LABEL_COPIES {
+            if read_copy(&self.io, index, size, copy).await.is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Has the listed stripes verified again a few times.
     pub fn look_at_lost_again(&self) {
         if !self.losses_seen.begin_looks() {
@@ -73,6 +128,9 @@ impl Engine {
             while let Some(wait) = engine.losses_seen.next_look(&LOOKS) {
                 engine.io.sleep(wait).await;
                 engine.verify_lost();
+                // What was put off until the looks are over may be discarded after the last.
+                engine.destaging.forgive_all();
+                engine.destaging.want();
             }
         });
     }

@@ -114,10 +114,11 @@ impl Engine {
     ) -> Result<(), ArrayError> {
         self.check_strips(volume, of)?;
         let touched = Strips::of(writes.iter().map(|write| write.strip));
+        let since = self.drives.labels.attachments();
         let unwritten = self.write_strips(of, writes, Priority::Destage).await;
         let unflushed = match self.io.is_disabled(Mutation::StripFlush) {
             true => Strips::NONE,
-            false => self.flush_strips(of, touched.without(unwritten)).await,
+            false => self.flush_strips(of, touched.without(unwritten), since).await,
         };
         let failed = Strips::of(unwritten.iter().chain(unflushed.iter()));
         if failed.is_empty() {

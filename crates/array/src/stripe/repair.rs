@@ -28,6 +28,15 @@ pub struct Healed {
     pub lost: u64,
 }
 
+impl Healed {
+    pub fn add(&mut self, other: Healed) {
+        self.bytes += other.bytes;
+        self.bad += other.bad;
+        self.repaired += other.repaired;
+        self.lost += other.lost;
+    }
+}
+
 /// A repair that could not be made is tried again so much later.
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -93,8 +102,9 @@ impl Engine {
         };
         for strip in Strips::of(columns.repair.iter().map(|(strip, _)| *strip)).iter() {
             let drive = of.places[strip].cell.drive;
-            // What a drive missed while it was away is not its fault.
-            if self.drives.is_sound(drive) {
+            // What a drive missed while it was away is not its fault, and neither is a place that was left out because the
+            // stripe was lost when its strip moved there.
+            if self.drives.is_sound(drive) && !volume.has_lost(stripe) {
                 let units = columns.repair.iter().filter(|(bad, _)| *bad == strip).count() as u64;
                 self.note_digest_errors(drive, units);
             }
@@ -234,8 +244,9 @@ impl Engine {
             }
         }
         let touched = Strips::of(writes.iter().map(|write| write.strip));
+        let since = self.drives.labels.attachments();
         let unwritten = self.write_strips(of, writes, priority).await;
-        let unflushed = self.flush_strips(of, touched.without(unwritten)).await;
+        let unflushed = self.flush_strips(of, touched.without(unwritten), since).await;
         let mut repaired = 0;
         let mut failed = Strips::of(unwritten.iter().chain(unflushed.iter()));
         for strip in touched.without(failed).iter() {

@@ -25,8 +25,14 @@ pub struct TestDrive {
     /// Answers writes of data with errors, and every second read of it.
     pub fails_writes: bool,
     pub fails_reads: bool,
+    /// Answers so many flushes of ten strips or more with errors.
+    pub fails_flushes: u32,
     /// Its connector is loose: every read of data fails.
     pub is_loose: bool,
+    /// Its controller resets: it answers so many requests with errors, whatever they are.
+    pub refuses: u32,
+    /// Its controller hangs: every read fails, also of its labels.
+    pub is_cut: bool,
     /// Answers writes to these places with errors.
     pub fails_at: std::ops::Range<u64>,
     reads: u64,
@@ -315,6 +321,10 @@ impl TestDrive {
         if self.gone {
             return Err(MediaError::new(MediaFault::Gone, "the drive was pulled out"));
         }
+        if self.refuses > 0 {
+            self.refuses -= 1;
+            return Err(MediaError::new(MediaFault::Damaged, "the controller of the drive resets"));
+        }
         if let Some((at, length)) = op.range() {
             let aligned = at % BLOCK as u64 == 0 && length % BLOCK as u64 == 0;
             assert!(aligned && at + length <= size.0, "out of range or misaligned: {at} + {length}");
@@ -333,6 +343,17 @@ impl TestDrive {
             if self.reads.is_multiple_of(2) {
                 return Err(MediaError::new(MediaFault::Damaged, "the drive cannot read this"));
             }
+        }
+        let is_data = |(at, _): &&(u64, Vec<u8>)| *at >= 12 << 20;
+        if self.fails_flushes > 0
+            && matches!(op, Op::Flush)
+            && self.unflushed[..covered].iter().filter(is_data).count() >= 10
+        {
+            self.fails_flushes -= 1;
+            return Err(MediaError::new(MediaFault::Damaged, "the drive did not flush"));
+        }
+        if self.is_cut && matches!(op, Op::Read { .. }) {
+            return Err(MediaError::new(MediaFault::Damaged, "the drive cannot read"));
         }
         if self.is_loose && matches!(op, Op::Read { at, .. } if *at >= 12 << 20) {
             return Err(MediaError::new(MediaFault::Damaged, "the drive does not answer"));

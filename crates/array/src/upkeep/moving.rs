@@ -267,16 +267,15 @@ impl Engine {
         }
         let Some(of) = self.locate(&volume, stripe).await? else { return Ok(None) };
         let read = || self.read_columns(&of, Strips::all(of.shape.k), 0..of.shape.units, Priority::Rebuild);
-        let hoped_for = |columns: &Columns| columns.lost.iter().any(|(at, unit)| of.digest(*at, *unit) != LOST);
         let mut columns = read().await;
-        if hoped_for(&columns) {
+        if of.hopes_for(&columns) {
             // What does not go along is gone for good.
             columns = read().await;
         }
-        let newly_lost = hoped_for(&columns);
-        if newly_lost && self.may_come_back(&of, &columns) {
+        let newly_lost = of.hopes_for(&columns);
+        if newly_lost && !self.may_discard(&of, &columns).await? {
             return Ok(Some(format!(
-                "volume '{}': stripe {stripe} needs drives that are away; return them",
+                "volume '{}': stripe {stripe} needs drives that are away or answer with errors; return them",
                 volume.name()
             )));
         }

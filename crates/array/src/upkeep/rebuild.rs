@@ -12,26 +12,28 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use stele_codes::Strips;
-use stele_ground::{Duration, Instant, VolumeId};
-use stele_media::Priority;
+use futures_util::StreamExt;
+use futures_util::future::{Either, select};
+use futures_util::stream::FuturesUnordered;
+use stele_ground::{Duration, Instant};
 
 use crate::drives::label::DriveState;
 use crate::durable::log::Purpose;
 use crate::durable::records::Record;
 use crate::engine::Engine;
-use crate::formats::entry;
 use crate::formats::map::Home;
 use crate::model::mutation::Mutation;
 use crate::model::place::{DriveNumber, RowId, SlotId, StripCell, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::space::layout::Row;
-use crate::state::redo::StripWrite;
-use crate::stripe::{StripPlace, Stripe, runs};
 
 mod breadth;
+mod home;
 mod leave;
+mod place;
+mod run;
 
+pub(in crate::upkeep) use breadth::{LANE_WAIT, RUNS_OF_ROW};
 use leave::Leave;
 
 /// Bytes a second while hosts are active, where nothing else was said.
@@ -102,40 +104,64 @@ struct Round {
 impl Engine {
     /// Waits until background work may move so many bytes.
     pub async fn throttle(&self, bytes: u64, critical: bool) {
-        if self.io.is_disabled(Mutation::Throttle) {
-            return;
-        }
+        let at = self.turn(bytes, critical);
+        self.io.sleep_until(at).await;
+    }
+
+    /// When background work may move so many bytes, which are charged now.
+    fn turn(&self, bytes: u64, critical: bool) -> Instant {
+        let now = self.io.now();
         let rate = match (self.options.background_rate, self.hosts_wait()) {
-            (_, false) => return,
+            (_, false) => return now,
             (Some(rate), true) => rate.0,
             (None, true) => RATE_WITH_HOSTS,
         };
-        let rate = if critical { rate.max(RATE_FLOOR) } else { rate };
-        let at = self.rebuilding.bucket.take(bytes, rate, self.io.now());
-        self.io.sleep_until(at).await;
+        if self.io.is_disabled(Mutation::Throttle) {
+            return now;
+        }
+        let of = &self.rebuilding;
+        if !critical {
+            return of.bucket.take(bytes, rate, now);
+        }
+        // Its own bucket: what other work has taken, perhaps minutes of a low rate, is not waited for. That work waits for it.
+        let rate = rate.max(RATE_FLOOR);
+        of.bucket.take(bytes, rate, now);
+        of.critical.take(bytes, rate, now)
     }
 
     /// Runs for the pool's life.
     pub async fn rebuild_flow(self: Rc<Self>) {
         let done = Done::default();
-        let mut gone: BTreeSet<DriveNumber> = BTreeSet::new();
+        let gone = RefCell::default();
+        // One at most. Moving the table's pages takes long in a large pool, and strips do not wait for it.
+        let mut evacuation = FuturesUnordered::new();
         // Since the round began: what failed early in it may succeed with a drive that returned before its end.
         let mut round = self.begin_round();
         let changed = self.membership.changed();
         futures_util::pin_mut!(changed);
-        loop {
+        'rounds: loop {
             if self.check_writable().is_err() {
+                while evacuation.next().await.is_some() {}
                 return;
             }
-            self.evacuate_tables(&mut gone).await;
+            if evacuation.is_empty() {
+                evacuation.push(self.evacuate_tables(&gone));
+            }
             let (tasks, wait) = self.tasks(&done);
             let Some(first) = tasks.first() else {
+                let changes = self.membership.changes();
+                while evacuation.next().await.is_some() {}
+                // Off drives that were lost since it began.
+                self.evacuate_tables(&gone).await;
+                if self.membership.changes() != changes {
+                    continue;
+                }
                 self.finish_rebuild(&done, &round).await;
                 match wait {
                     Some(at) => {
                         let sleep = self.io.sleep_until(at);
                         futures_util::pin_mut!(sleep);
-                        futures_util::future::select(sleep, changed.as_mut()).await;
+                        select(sleep, changed.as_mut()).await;
                     }
                     None => changed.as_mut().await,
                 }
@@ -145,7 +171,14 @@ impl Engine {
                 continue;
             };
             // Ends when no row is left that is as urgent, or when drives came or went: what matters most may have changed.
-            self.work_side_by_side(*first, &done).await;
+            let work = self.work_side_by_side(*first, &done);
+            futures_util::pin_mut!(work);
+            while !evacuation.is_empty() {
+                if let Either::Left(_) = select(work.as_mut(), evacuation.next()).await {
+                    continue 'rounds;
+                }
+            }
+            work.await;
         }
     }
 
@@ -160,17 +193,18 @@ impl Engine {
     }
 
     /// The table's own strips leave drives that are lost.
-    async fn evacuate_tables(&self, gone: &mut BTreeSet<DriveNumber>) {
+    async fn evacuate_tables(&self, gone: &RefCell<BTreeSet<DriveNumber>>) {
         let count = self.drives.labels.configuration().drives.len();
         for at in 0..count {
             let drive = DriveNumber(at as u16);
             if !self.is_given_up(drive).0 {
-                gone.remove(&drive);
-            } else if gone.insert(drive)
-                && let Err(error) = self.table.evacuate(drive).await
-            {
+                gone.borrow_mut().remove(&drive);
+                continue;
+            }
+            let is_new = gone.borrow_mut().insert(drive);
+            if is_new && let Err(error) = self.table.evacuate(drive).await {
                 tracing::warn!("the table could not leave {drive}: {error}");
-                gone.remove(&drive);
+                gone.borrow_mut().remove(&drive);
             }
         }
     }
@@ -323,11 +357,11 @@ impl Engine {
         }
     }
 
-    async fn carry_out(self: &Rc<Self>, task: Task, lanes: usize, done: &Done) -> Result<bool, ArrayError> {
+    async fn carry_out(self: &Rc<Self>, task: Task, run: u32, done: &Done) -> Result<bool, ArrayError> {
         self.serve_promoted().await;
         match task.need {
-            Need::Spare => self.move_to_spare(task, lanes, done).await,
-            Need::Fill => self.fill(task, lanes, done).await,
+            Need::Spare => self.move_to_spare(task, run, done).await,
+            Need::Fill => self.fill(task, run, done).await,
         }
     }
 
@@ -336,7 +370,7 @@ impl Engine {
     }
 
     /// Strips of a lost member go to its replacement, which is chosen first where there is none.
-    async fn move_to_spare(self: &Rc<Self>, task: Task, lanes: usize, done: &Done) -> Result<bool, ArrayError> {
+    async fn move_to_spare(self: &Rc<Self>, task: Task, run: u32, done: &Done) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
         let Some(row) = self.row(task.row) else { return Ok(true) };
         let spare = row.members[member].replacement;
@@ -352,7 +386,7 @@ impl Engine {
             self.rebuilding.note_undone(task.row, task.member);
             return Ok(true);
         }
-        let placed = self.for_each_stripe(task, true, lanes, done).await?;
+        let placed = self.for_each_stripe(task, true, run, done).await?;
         if placed == Placed::There {
             self.note_moved(task);
         }
@@ -408,11 +442,11 @@ impl Engine {
     }
 
     /// The member's home drive is here: verifies what should be there, copies back what moved, and releases the spare.
-    async fn fill(self: &Rc<Self>, task: Task, lanes: usize, done: &Done) -> Result<bool, ArrayError> {
+    async fn fill(self: &Rc<Self>, task: Task, run: u32, done: &Done) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
         let Some(row) = self.row(task.row) else { return Ok(true) };
         let home_here = self.drives.index(row.members[member].cell.drive).is_some();
-        let placed = self.for_each_stripe(task, !home_here, lanes, done).await?;
+        let placed = self.for_each_stripe(task, !home_here, run, done).await?;
         if placed != Placed::There || !home_here || row.members[member].replacement.is_none() {
             // What waits for drives that are away is looked at again when one comes.
             return Ok(placed != Placed::Again);
@@ -446,87 +480,6 @@ impl Engine {
         // The cell itself is free once this is durable.
         self.record(Record::Replacement { row: task.row, member: task.member, cell: None }, Purpose::Inside).await?;
         Ok(true)
-    }
-
-    /// Brings one strip to where it belongs: the replacement (`to_spare`), or home.
-    async fn place_strip(
-        self: &Rc<Self>,
-        volume: VolumeId,
-        stripe: u64,
-        slot: SlotId,
-        member: usize,
-        to_spare: bool,
-    ) -> Result<Placed, ArrayError> {
-        let Some(volume) = self.look(|core| core.volumes.get(volume)) else { return Ok(Placed::There) };
-        let _guard = self.locks.exclusive(volume.id, stripe).await;
-        if self.home(StripeKey { volume: volume.id, stripe }).await? != Home::Slot(slot) {
-            return Ok(Placed::There);
-        }
-        let Some(of) = self.locate(&volume, stripe).await? else { return Ok(Placed::There) };
-        let (page, at) = self.slot_page(&of.shape, slot).await?;
-        let moved = page.read(|bytes| entry::head(bytes, at)).exceptions >> member & 1 == 1;
-        let Some(target) = self.target(&of, member, to_spare) else { return Ok(Placed::There) };
-        if moved == to_spare && to_spare && self.drives.is_sound(target.cell.drive) {
-            return Ok(Placed::There);
-        }
-        let columns = self.read_columns(&of, Strips::of([member]), 0..of.shape.units, Priority::Rebuild).await;
-        if !columns.lost.is_empty() {
-            // Written only if it is what it was; else listed, never filled in.
-            let hoped_for = columns.lost.iter().any(|(strip, unit)| of.digest(*strip, *unit) != entry::LOST);
-            if hoped_for && self.may_come_back(&of, &columns) {
-                // Drives that are only away may bring it back: until then the member is not whole.
-                self.rebuilding.note_undone(slot.row, member as u8);
-                return Ok(Placed::Waits);
-            }
-            if !volume.has_lost(stripe) {
-                self.record_lost(&of, Strips::of([member])).await?;
-                self.note_lost(&volume, stripe);
-            }
-        }
-        let in_place = moved == to_spare;
-        // What verifies only under an image that it is owed is not there: nobody keeps the image for long.
-        let mut amiss = columns.repair.iter().chain(&columns.owed);
-        let whole = amiss.all(|(strip, _)| *strip != member) && columns.lost.is_empty();
-        let Some(data) = columns.strips.into_iter().nth(member).flatten() else { return Ok(Placed::Again) };
-        if in_place && whole && self.drives.index(target.cell.drive).is_some() {
-            return Ok(Placed::There);
-        }
-        // Units that are lost are not written: whatever lies there fails their digests.
-        let good = (0..of.shape.units).filter(|unit| !columns.lost.contains(&(member, *unit)));
-        let data = data.freeze();
-        let writes: Vec<StripWrite> = runs(good)
-            .into_iter()
-            .map(|run| of.shape.bytes_of(run))
-            .map(|bytes| StripWrite { strip: member, at: bytes.start, data: vec![data.slice(bytes)] })
-            .collect();
-        let mut there = of.clone();
-        there.places[member] = target;
-        if self.drives.index(target.cell.drive).is_none() {
-            return Ok(Placed::Again);
-        }
-        let unwritten = self.write_strips(&there, writes, Priority::Rebuild).await;
-        let unflushed = self.flush_strips(&there, Strips::of([member]).without(unwritten)).await;
-        if !unwritten.is_empty() || !unflushed.is_empty() {
-            return Ok(Placed::Again);
-        }
-        self.count.rebuilt.add(1);
-        if !in_place {
-            let record = Record::Moved { slot, generation: of.generation, strip: member as u8, replaced: to_spare };
-            self.record(record, Purpose::Inside).await?;
-            self.look_again(&of.shape, slot).await?;
-        }
-        Ok(Placed::There)
-    }
-
-    fn target(&self, of: &Stripe, member: usize, to_spare: bool) -> Option<StripPlace> {
-        let exceptions = if to_spare { 1 << member } else { 0 };
-        let layout = self.layout.read();
-        let has = layout.row(of.slot.row)?.members.get(member)?.replacement.is_some();
-        drop(layout);
-        if to_spare && !has {
-            return None;
-        }
-        self.places(&of.shape, of.slot, exceptions).get(member).copied()
     }
 
     /// Stripes that hosts had to have reconstructed come first.

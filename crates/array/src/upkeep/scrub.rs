@@ -5,17 +5,28 @@
 //! The pool reads no calendar: what counts is the time it was open since the last whole pass began. That and the place of a
 //! pass under way are in every checkpoint (and one is written every day for that alone), so that a server that is often
 //! started again still gets round.
+//!
+//! A hard drive that is asked for one strip after another spends most of its time on seeks. So the scrub reads runs (see
+//! `stripe/run.rs`) of several rows at once, without locks; only a stripe in which anything is amiss is looked at again
+//! under its lock. It takes no drive from a rebuild: beside one it reads single stripes, one after another.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
+use futures_util::StreamExt;
+use futures_util::stream::{self, FuturesUnordered};
+use stele_codes::Strips;
 use stele_ground::{Duration, VolumeId};
-use stele_media::Priority;
+use stele_media::{Buffer, Priority, Shared};
 
 use crate::engine::Engine;
-use crate::model::place::SlotId;
+use crate::model::place::{RowId, SlotId};
 use crate::model::{AlarmKind, ArrayError, Severity};
-use crate::runtime::sync::join_all;
+use crate::runtime::sync::Mutex;
+use crate::stripe::Stripe;
 use crate::stripe::repair::Healed;
+use crate::stripe::run::Pictured;
+use crate::upkeep::rebuild::{LANE_WAIT, RUNS_OF_ROW};
 
 /// A pass begins when the pool was open this long since the one before began.
 const PERIOD: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -23,8 +34,33 @@ const PERIOD: Duration = Duration::from_secs(14 * 24 * 3600);
 const AGAIN: Duration = Duration::from_secs(3600);
 /// How often the age of the last pass is stored at least.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Stripes verified at once.
-const STRIPES: usize = 8;
+/// Stripes of a run that are looked at under their locks at once.
+const HEALED_AT_ONCE: usize = 8;
+
+/// What the rows of a pass share.
+#[derive(Default)]
+struct Pass {
+    stopped: Cell<bool>,
+    /// Held while a run waits for its turn, and beside a rebuild until it is done: at most one run has bytes of the rate
+    /// that it has not moved, and at most one is in the way of a rebuild.
+    turn: Mutex,
+}
+
+/// Passes over one row, a run after another.
+struct RowPass {
+    row: RowId,
+    slots: u32,
+    /// Stripes of a run.
+    run: u32,
+    next: Cell<u32>,
+}
+
+impl RowPass {
+    /// The row was freed: nothing is left for any lane, nor for those that wait beside hosts.
+    fn end_without_row(&self) {
+        self.next.set(self.slots);
+    }
+}
 
 impl Engine {
     /// Open time since the last whole pass began.
@@ -133,24 +169,31 @@ impl Engine {
             })
             .sum();
         self.scrubbing.work.begin(total, self.io.now());
-        for (row, _) in rows {
+        let ends = rows.iter().skip(1).map(|(row, _)| row.0);
+        let mut ends = ends.collect::<Vec<_>>().into_iter();
+        if let Some((row, _)) = rows.first() {
             self.scrubbing.reach(row.0);
-            for first in (0..self.look(|core| core.space.slots(row))).step_by(STRIPES) {
-                let last = self.look(|core| core.space.slots(row)).min(first + STRIPES as u32);
-                let checks = (first..last).map(|index| self.scrub_slot(SlotId { row, index }));
-                let mut bytes = 0;
-                for healed in join_all(checks).await {
-                    let healed = healed?;
-                    bytes += healed.bytes;
-                    sum.bad += healed.bad;
-                    sum.repaired += healed.repaired;
-                    sum.lost += healed.lost;
+        }
+        // The widest rows decide: they need the most memory.
+        let at_once = rows.iter().map(|(row, _)| self.breadth(*row).0).min().unwrap_or(1);
+        // What is under way is waited for, also after a failure: a repair must not outlive its lock.
+        let pass = Pass::default();
+        let mut result = Ok(());
+        let mut scrubs = stream::iter(&rows).map(|(row, _)| self.scrub_row(*row, &pass)).buffered(at_once);
+        while let Some(scrubbed) = scrubs.next().await {
+            match scrubbed {
+                Ok(healed) => sum.add(healed),
+                Err(error) => {
+                    pass.stopped.set(true);
+                    result = result.and(Err(error));
                 }
-                self.check_writable()?;
-                self.scrubbing.work.advance(bytes);
-                self.throttle(bytes, false).await;
+            }
+            if let (Some(row), false) = (ends.next(), pass.stopped.get()) {
+                self.scrubbing.reach(row);
             }
         }
+        drop(scrubs);
+        result?;
         let mut go_on = |_: u64, _: u64| true;
         // What is beyond repair in one of them keeps the pass from none of the others.
         let parts = [
@@ -175,17 +218,141 @@ impl Engine {
         Ok(sum)
     }
 
+    /// Every stripe of a row.
+    async fn scrub_row(self: &Rc<Self>, row: RowId, pass: &Pass) -> Result<Healed, ArrayError> {
+        let slots = self.look(|core| core.space.slots(row));
+        let of = RowPass { row, slots, run: self.breadth(row).1, next: Cell::new(0) };
+        let mut lanes: FuturesUnordered<_> = (0..RUNS_OF_ROW).map(|lane| self.scrub_lane(&of, lane, pass)).collect();
+        let (mut sum, mut result) = (Healed::default(), Ok(()));
+        while let Some(scrubbed) = lanes.next().await {
+            match scrubbed {
+                Ok(healed) => sum.add(healed),
+                Err(error) => {
+                    pass.stopped.set(true);
+                    result = result.and(Err(error));
+                }
+            }
+        }
+        result.map(|()| sum)
+    }
+
+    /// One run of the row after another.
+    async fn scrub_lane(self: &Rc<Self>, of: &RowPass, lane: usize, pass: &Pass) -> Result<Healed, ArrayError> {
+        let mut sum = Healed::default();
+        while of.next.get() < of.slots && !pass.stopped.get() {
+            if lane > 0 && self.hosts_wait() {
+                // The first lane goes on alone for as long.
+                self.io.sleep(LANE_WAIT).await;
+                continue;
+            }
+            let turn = pass.turn.lock().await;
+            self.check_writable()?;
+            let is_beside_rebuild = self.rebuilding.is_busy();
+            let run = if is_beside_rebuild { 1 } else { self.run_now(of.row, of.run) };
+            let first = of.next.get();
+            let last = (first + run).min(of.slots);
+            of.next.set(last);
+            let Some(class) = self.look(|core| core.space.row_class(of.row)) else {
+                of.end_without_row();
+                break;
+            };
+            let mut used = Vec::new();
+            for index in first..last {
+                let slot = SlotId { row: of.row, index };
+                let Some(shape) = self.row_shape(slot) else {
+                    of.end_without_row();
+                    break;
+                };
+                if !self.slot_head(&shape, slot).await?.is_free() {
+                    used.push(index);
+                }
+            }
+            if used.is_empty() {
+                continue;
+            }
+            // Before it is read: what hosts and more urgent work find charged is never more than this.
+            self.throttle(used.len() as u64 * class.strip.0 * class.code.width() as u64, false).await;
+            let _alone = is_beside_rebuild.then_some(turn);
+            let (healed, again) = self.scrub_run(of.row, &used).await?;
+            self.scrubbing.work.advance(healed.bytes);
+            if again > 0 {
+                self.throttle(again, false).await;
+            }
+            sum.add(healed);
+        }
+        Ok(sum)
+    }
+
+    /// Also answers the bytes that had to be read a second time.
+    async fn scrub_run(self: &Rc<Self>, row: RowId, slots: &[u32]) -> Result<(Healed, u64), ArrayError> {
+        let run = self.picture_run(row, slots.iter().copied()).await?;
+        let (mut healed, mut again) = (Healed::default(), 0);
+        let mut whole = Vec::new();
+        if let Some(first) = run.first() {
+            let all = Strips::all(first.of.shape.width());
+            // Where a drive is away nothing can be called whole: `heal` reads what is there, once.
+            let is_plain = |of: &Pictured| !of.lacks_units() && of.is_reachable(self);
+            let stripes: Vec<usize> = (0..run.len()).filter(|at| is_plain(&run[*at])).collect();
+            let read = self.read_neighbours(&run, &stripes, all, Priority::Scrub).await;
+            for at in stripes {
+                let pictured = &run[at];
+                let bytes = (pictured.of.shape.width() * pictured.of.shape.strip) as u64;
+                let strips: Vec<Shared> = read.iter().filter_map(|strips| strips[at].clone()).collect();
+                let _pages = self.pages_of(pictured).await?;
+                let plain = !pictured.volume.has_lost(pictured.of.stripe);
+                if plain && is_consistent(&pictured.of, &strips) && self.is_still(pictured) {
+                    healed.bytes += bytes;
+                    whole.push(pictured.of.slot.index);
+                } else {
+                    again += bytes;
+                }
+            }
+        }
+        drop(run);
+        let left = slots.iter().filter(|index| whole.binary_search(index).is_err());
+        let mut left =
+            stream::iter(left).map(|index| self.scrub_slot(SlotId { row, index: *index })).buffered(HEALED_AT_ONCE);
+        let mut result = Ok(());
+        // All are waited for, also after a failure.
+        while let Some(found) = left.next().await {
+            match found {
+                Ok(found) => healed.add(found),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        result.map(|()| (healed, again))
+    }
+
     async fn scrub_slot(self: &Rc<Self>, slot: SlotId) -> Result<Healed, ArrayError> {
         let Some(shape) = self.row_shape(slot) else { return Ok(Healed::default()) };
-        let head = self.slot_head(&shape, slot).await?;
-        if head.is_free() {
-            return Ok(Healed::default());
+        let mut head = self.slot_head(&shape, slot).await?;
+        let mut healed = Healed::default();
+        // Again where another layer took the slot over meanwhile.
+        while !head.is_free() {
+            if let Some(volume) = self.look(|core| core.volumes.get(VolumeId(head.volume))) {
+                healed = self.heal(&volume, head.stripe, Priority::Scrub).await?;
+            }
+            let now = self.slot_head(&shape, slot).await?;
+            if (now.volume, now.stripe) == (head.volume, head.stripe) {
+                break;
+            }
+            head = now;
         }
-        let Some(volume) = self.look(|core| core.volumes.get(VolumeId(head.volume))) else {
-            return Ok(Healed::default());
-        };
-        self.heal(&volume, head.stripe, Priority::Scrub).await
+        Ok(healed)
     }
+}
+
+/// Invariant 14: all strips are there, and encoding the data again gives the parity.
+fn is_consistent(of: &Stripe, strips: &[Shared]) -> bool {
+    let shape = &of.shape;
+    if strips.len() != shape.width() {
+        return false;
+    }
+    let data: Vec<&[u8]> = strips[..shape.k].iter().map(|strip| &strip[..]).collect();
+    let mut parity: Vec<Buffer> = (0..shape.m).map(|_| Buffer::stale(shape.strip)).collect();
+    let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
+    shape.coder.encode(&data, &mut outputs);
+    parity.iter().zip(&strips[shape.k..]).all(|(made, stored)| made[..] == stored[..])
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Changes of the configuration: announced, claimed, committed.
 
-use stele_media::MediaError;
+use stele_media::{MediaError, MediaFault};
 
 use super::agreement::{self, is_single_change, majority};
 use super::codec::Label;
-use super::{Configuration, Discovery, DriveState, Labels, fits};
+use super::{ASK_AGAIN, ATTACHED_PATIENCE, Configuration, Discovery, DriveState, Labels, fits};
 use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
 use crate::model::place::DriveNumber;
@@ -100,13 +100,14 @@ impl Labels {
         if !hopeful && !self.0.override_quorum && !self.0.io.is_disabled(Mutation::LabelMajority) {
             return Err(too_few(here.len(), &new));
         }
-        let results = self.write_everywhere(&new, &here).await;
-        let held: Vec<DriveNumber> =
-            results.iter().filter(|(_, result)| result.is_ok()).map(|(drive, _)| *drive).collect();
-        let agreed = majority(&old, &held) && majority(&new, &held)
-            || self.0.override_quorum && !held.is_empty()
-            || self.0.io.is_disabled(Mutation::LabelMajority);
-        if !agreed {
+        let mut held = Vec::new();
+        let agrees = |held: &[DriveNumber]| {
+            majority(&old, held) && majority(&new, held)
+                || self.0.override_quorum && !held.is_empty()
+                || self.0.io.is_disabled(Mutation::LabelMajority)
+        };
+        self.write_until(&new, here, &mut held, &agrees).await;
+        if !agrees(&held) {
             let error = too_few(held.len(), &new);
             *self.0.undecided.borrow_mut() = Some(error.clone());
             return Err(error);
@@ -117,6 +118,33 @@ impl Labels {
         self.0.settled.set(new.epoch);
         *self.0.configuration.borrow_mut() = new;
         Ok(())
+    }
+
+    /// Writes the label to these drives. Those that fail and stay attached get the same label again, for a while, until enough
+    /// hold it: a controller that resets answers all that is out with errors, and takes everything a moment later.
+    async fn write_until(
+        &self,
+        new: &Configuration,
+        mut targets: Vec<DriveNumber>,
+        held: &mut Vec<DriveNumber>,
+        agrees: &impl Fn(&[DriveNumber]) -> bool,
+    ) {
+        let until = self.0.io.now() + ATTACHED_PATIENCE;
+        loop {
+            let results = self.write_everywhere(new, &targets).await;
+            held.extend(results.iter().filter(|(_, result)| result.is_ok()).map(|(drive, _)| *drive));
+            targets = results
+                .into_iter()
+                .filter(|(drive, result)| {
+                    matches!(result, Err(error) if error.fault != MediaFault::Gone) && self.index(*drive).is_some()
+                })
+                .map(|(drive, _)| drive)
+                .collect();
+            if targets.is_empty() || agrees(held) || self.0.io.now() >= until {
+                return;
+            }
+            self.0.io.sleep(ASK_AGAIN).await;
+        }
     }
 
     /// Drives that are present and in the new table, and one that leaves it in order: that one counts among the former

@@ -91,11 +91,14 @@ pub enum Reading {
     Unreadable(String),
 }
 
+/// Places of a drive that hold its label.
+pub const LABEL_COPIES: usize = 4;
+
 /// Reads the four copies on the drive at a driver index. Where one is from a later version, so is the drive: the pair beside it
 /// is what that version found, and whoever went on from it would undo what was written since. Another format counts where two
 /// copies have it, which are written as a pair: of one alone it is damage, since no check covers that field.
 pub async fn read_label(io: &Io, index: usize, size: Bytes) -> Reading {
-    let copies = join_all((0..4).map(|copy| read_copy(io, index, size, copy))).await;
+    let copies = join_all((0..LABEL_COPIES).map(|copy| read_copy(io, index, size, copy))).await;
     let mut best: Option<Label> = None;
     let mut worst = None;
     let mut message = None;

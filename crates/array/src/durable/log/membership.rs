@@ -9,11 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use stele_media::Shared;
 
 use super::Log;
-use crate::drives::label::{Configuration, Labels, LogEpoch};
+use crate::drives::label::{ASK_AGAIN, ATTACHED_PATIENCE, Configuration, Labels, LogEpoch};
 use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
 use crate::model::place::DriveNumber;
 use crate::runtime::sync::join_all;
+
+/// How often a member that answers is asked to leave: what was under way may have made it a member again.
+const LEAVES: u32 = 3;
 
 /// Replicas there should be.
 pub fn wanted(labels: &Labels) -> usize {
@@ -33,7 +36,8 @@ pub fn enough(labels: &Labels, members: &[DriveNumber]) -> Result<(), ArrayError
     )))
 }
 
-/// `keep` and as many more usable drives as are wanted: from the enclosures least used first, then by number.
+/// `keep` and as many more usable drives as are wanted: those with the newest label first, from the enclosures least used,
+/// then by number.
 pub fn choose(labels: &Labels, keep: &[DriveNumber], avoid: &BTreeSet<DriveNumber>) -> Vec<DriveNumber> {
     let wanted = wanted(labels);
     let usable = labels.lasting();
@@ -46,12 +50,13 @@ pub fn choose(labels: &Labels, keep: &[DriveNumber], avoid: &BTreeSet<DriveNumbe
     }
     while members.len() < wanted {
         let free = usable.iter().filter(|drive| !members.contains(drive) && !avoid.contains(drive));
-        let Some(best) = free.min_by_key(|drive| (crowd.get(&enclosure(**drive)).copied().unwrap_or(0), **drive))
+        let crowd_of = |drive: DriveNumber| crowd.get(&enclosure(drive)).copied().unwrap_or(0);
+        let Some(best) = free.copied().min_by_key(|drive| (!labels.is_up_to_date(*drive), crowd_of(*drive), *drive))
         else {
             break;
         };
-        *crowd.entry(enclosure(*best)).or_default() += 1;
-        members.push(*best);
+        *crowd.entry(enclosure(best)).or_default() += 1;
+        members.push(best);
     }
     members
 }
@@ -102,24 +107,34 @@ impl Log {
         self.change_members().await
     }
 
-    /// A drive that answers is to carry the log no more. Answers when later groups lie on others.
+    /// A drive that answers is to carry the log no more. Answers when later groups lie on others. An error where no other
+    /// drive takes its place: then it carries the log as before.
     pub async fn leave(&self, drive: DriveNumber) -> Result<(), ArrayError> {
-        loop {
-            // Each time: a change of members that was under way may have made it one.
-            self.drive_lost(drive);
-            self.replenish().await?;
-            let state = self.state();
-            if state.read_only || !state.members.contains(&drive) {
-                return Ok(());
+        // What is under way may make it a member.
+        self.replenish().await?;
+        for _ in 0..LEAVES {
+            {
+                let mut state = self.change();
+                if state.read_only || !state.members.contains(&drive) {
+                    return Ok(());
+                }
+                state.unwanted.insert(drive);
             }
+            self.mend();
+            self.replenish().await?;
+        }
+        let is_member = self.state().members.contains(&drive);
+        match is_member {
+            true => Err(ArrayError::Degraded(format!("no other drive takes the log of {drive}; add or return drives"))),
+            false => Ok(()),
         }
     }
 
     /// Starts an epoch change when a member is lost and none is under way.
     pub(super) fn mend(&self) {
         let mut state = self.change();
-        let lost = state.members.iter().any(|member| state.lost.contains(member));
-        if !lost || state.changing || state.stopped.is_some() {
+        let leaves = |member: &DriveNumber| state.lost.contains(member) || state.unwanted.contains(member);
+        if !state.members.iter().any(leaves) || state.changing || state.stopped.is_some() {
             return;
         }
         state.changing = true;
@@ -146,15 +161,41 @@ impl Log {
     }
 
     async fn try_change_members(&self) -> Result<(), ArrayError> {
+        let until = self.0.io.now() + ATTACHED_PATIENCE;
         loop {
             self.all_landed().await;
-            let (kept, lost, next_group, oldest) = {
+            let (kept, answering, avoid, unwanted, next_group, oldest) = {
                 let state = self.state();
-                let kept: Vec<_> = state.members.iter().copied().filter(|m| !state.lost.contains(m)).collect();
-                (kept, state.lost.clone(), state.next_group, state.live.front().map_or(0, |live| live.sequence))
+                let avoid = &state.lost | &state.unwanted;
+                let kept: Vec<_> = state.members.iter().copied().filter(|m| !avoid.contains(m)).collect();
+                let answering = state.members.iter().filter(|m| !state.lost.contains(m)).count();
+                let oldest = state.live.front().map_or(0, |live| live.sequence);
+                (kept, answering, avoid, state.unwanted.clone(), state.next_group, oldest)
             };
-            let members = choose(&self.0.labels, &kept, &lost);
-            enough(&self.0.labels, &members)?;
+            let members = choose(&self.0.labels, &kept, &avoid);
+            // A drive that leaves the pool needs nobody in its place as long as enough drives carry the log.
+            let may_go = {
+                let (configuration, state) = (self.0.labels.configuration(), self.state());
+                let leaves = |m: &&DriveNumber| configuration.drives.get(usize::from(m.0)).is_some_and(|e| e.leaving);
+                unwanted.iter().filter(leaves).filter(|drive| state.members.contains(drive)).count()
+            };
+            let is_enough = members.len() + may_go >= answering && enough(&self.0.labels, &members).is_ok();
+            if members.len() < answering && !is_enough {
+                // A member that answers stays where nobody takes its place.
+                let mut state = self.change();
+                state.unwanted.clear();
+                if !state.members.iter().any(|member| state.lost.contains(member)) {
+                    return Ok(());
+                }
+                continue;
+            }
+            if let Err(error) = enough(&self.0.labels, &members) {
+                // A controller that resets answers all that is out with errors, and takes everything a moment later.
+                if self.0.io.now() >= until || !self.ask_lost_again().await {
+                    return Err(error);
+                }
+                continue;
+            }
             let newcomers = &members[kept.len()..];
             if !self.copy_flights(newcomers).await {
                 continue;
@@ -171,8 +212,45 @@ impl Log {
             // Whoever is no member any more may become one again once it is usable.
             let members = state.members.clone();
             state.lost.retain(|lost| members.contains(lost));
+            state.unwanted.retain(|drive| !unwanted.contains(drive));
             return Ok(());
         }
+    }
+
+    /// Writes what is not acknowledged once more to members that failed and are still attached, after a while: those that
+    /// take it count again, and so do other drives that failed. False where no such drive is attached.
+    async fn ask_lost_again(&self) -> bool {
+        let lost: Vec<DriveNumber> = {
+            let usable = self.0.labels.usable();
+            self.state().lost.iter().copied().filter(|drive| usable.contains(drive)).collect()
+        };
+        if lost.is_empty() {
+            return false;
+        }
+        self.0.io.sleep(ASK_AGAIN).await;
+        for drive in lost {
+            let flights: Vec<(u64, u64, Shared)> = {
+                let state = self.state();
+                let lacking = state.flights.iter().filter(|flight| !flight.held.contains(&drive));
+                lacking.map(|flight| (flight.sequence, flight.offset, flight.bytes.clone())).collect()
+            };
+            let mut is_well = true;
+            for (sequence, offset, bytes) in flights {
+                is_well &= self.put(drive, offset, bytes).await.is_ok();
+                let mut state = self.change();
+                if is_well && let Some(flight) = state.flights.iter_mut().find(|flight| flight.sequence == sequence) {
+                    flight.held.insert(drive);
+                }
+                if !is_well {
+                    break;
+                }
+            }
+            if is_well {
+                tracing::info!("{drive} takes the log again");
+                self.change().lost.remove(&drive);
+            }
+        }
+        true
     }
 
     async fn all_landed(&self) {

@@ -245,11 +245,8 @@ impl Walk {
         if watermark < missing {
             return Ok(());
         }
-        Err(ArrayError::Damaged(format!(
-            "the log is damaged: group {missing} was acknowledged (as far as {watermark}), but no replica has it whole; \
-             its replicas are on {}; return missing drives of these, or restore them",
-            names(self.epoch_of(missing).map(|epoch| epoch.members.as_slice()).unwrap_or_default())
-        )))
+        let members = self.epoch_of(missing).map(|epoch| epoch.members.as_slice()).unwrap_or_default();
+        Err(ArrayError::Damaged(hole(missing, watermark, members, &self.members)))
     }
 
     fn unreadable(&self, header: &Header) -> ArrayError {
@@ -326,6 +323,24 @@ impl Walk {
     }
 }
 
+/// What is said of an acknowledged group that nobody has whole. Which drives took it is known as long as a label says so.
+fn hole(missing: u64, watermark: u64, members: &[DriveNumber], looked_at: &[DriveNumber]) -> String {
+    let whereabouts = match (members, looked_at) {
+        ([], []) => "no label says which drives took it, and no drive that holds the log is here".to_string(),
+        ([], looked_at) => {
+            format!("no label says which drives took it; looked for on {}", names(looked_at))
+        }
+        (members, _) => format!("its replicas are on {}", names(members)),
+    };
+    format!(
+        "the log is damaged: group {missing} was acknowledged (as far as {watermark}), but no replica has it whole; \
+         {whereabouts}; return missing drives, or restore them"
+    )
+}
+
 pub(super) fn names(drives: &[DriveNumber]) -> String {
     drives.iter().map(|drive| drive.to_string()).collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests;

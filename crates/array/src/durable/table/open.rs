@@ -37,6 +37,12 @@ fn newer(format: u32) -> ArrayError {
     ))
 }
 
+/// Voters are absent, and no operator accepted to write without them.
+fn lacks_voters(labels: &Labels) -> bool {
+    let voters = labels.configuration().drives.iter().filter(|entry| entry.state.votes()).count();
+    labels.usable().len() < voters && !labels.overridden()
+}
+
 impl Table {
     /// Finds the newest valid anchor on the usable drives, reads the directory, and inserts the table's own rows into the
     /// layout. Unless `read_only`, the anchor is taken up: written again as the newest of all. `Damaged` when no drive holds a
@@ -76,6 +82,12 @@ impl Table {
                     }
                     let opened = Opened { sequence, cut: anchor.cut, replay: anchor.replay, root: anchor.root };
                     return Ok((table, opened));
+                }
+                Err(error) if !read_only && lacks_voters(labels) => {
+                    // Their replicas may be what is missing. Going on from an older anchor would write over this one.
+                    return Err(ArrayError::Damaged(format!(
+                        "{error}; drives are missing that may hold it: return them and open the pool again"
+                    )));
                 }
                 // An older anchor is as good, if the log still reaches back to it, which its recovery decides.
                 Err(error) => problem = error,

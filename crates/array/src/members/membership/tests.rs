@@ -186,6 +186,28 @@ fn a_new_drive_begins_without_errors() {
     assert_eq!((drive.read_errors, drive.write_errors, drive.digest_errors, drive.repaired), (0, 0, 0, 0));
 }
 
+/// The log has at least four members where there are as many drives: it goes on with three.
+#[test]
+fn a_drive_leaves_a_pool_that_has_as_few_drives_as_the_log_has_members() {
+    for (drives, code, failed) in [(4, "2+1", None), (5, "2+1", Some(4))] {
+        let mut fixture = Fixture::new(drives, drives as u32, 3);
+        let volume = fixture.create_volume(spec("a", code, 4 << 20)).id;
+        let data = pattern(3, 4 << 20);
+        fixture.write(volume, 0, &data).expect("written");
+        if let Some(failed) = failed {
+            fixture.command(Command::FailDrive { drive: failed }).expect("given up");
+            fixture.idle();
+        }
+        fixture.command(Command::RemoveDrive { drive: 1 }).expect("begun");
+        fixture.pass(Duration::from_secs(120));
+        let status = fixture.status();
+        assert!(status.drives.iter().all(|drive| drive.index != 1), "{failed:?}: {:?}", status.drives[1]);
+        assert!(fixture.read(volume, 0, 4 << 20).expect("read") == data, "{failed:?}");
+        fixture.crash().expect("opened");
+        assert!(fixture.read(volume, 0, 4 << 20).expect("read") == data, "{failed:?}");
+    }
+}
+
 #[test]
 fn a_removal_that_is_taken_back_leaves_the_drive_in_the_pool() {
     for moment in [1, 30, 200, 1_000, 4_000] {

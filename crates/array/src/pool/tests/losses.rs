@@ -1,15 +1,20 @@
 //! More drives lost than a code survives: the work ends, what cannot be read is counted, and it is told of once.
 
-use stele_ground::{Duration, VolumeId};
+use stele_ground::{Bytes, Duration, VolumeId};
 
-use crate::model::{AlarmKind, Command, DriveHealth, Reply, VolumeStatus};
+use crate::model::{AlarmKind, Command, DriveHealth, OpenOptions, Reply, VolumeStatus};
 use crate::testing::{Fixture, pattern, spec};
 
 const SIZE: u64 = 16 << 20;
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn made(drives: usize, seed: u64) -> (Fixture, VolumeId) {
-    let mut fixture = Fixture::new(drives, drives as u32, seed);
+    made_with(drives, OpenOptions { seed, ..OpenOptions::default() })
+}
+
+fn made_with(drives: usize, options: OpenOptions) -> (Fixture, VolumeId) {
+    let mut fixture = Fixture::blank(drives, drives as u32, options.seed, options);
+    assert_eq!(fixture.settle(), Ok(()));
     fixture.create_volume(spec("m", "mirror-4", 2 << 20));
     let volume = fixture.create_volume(spec("a", "8+2", SIZE)).id;
     fixture.write(volume, 0, &pattern(1, SIZE as usize)).expect("written");
@@ -43,10 +48,22 @@ fn unreadable(fixture: &mut Fixture, volume: VolumeId, stripe: usize) -> u64 {
     failed
 }
 
+/// Three drives with strips of the same stripes.
+fn drives_of_a_row(fixture: &Fixture) -> Vec<usize> {
+    let engine = &fixture.pool.serving().expect("it is open").engine;
+    let layout = engine.layout.read();
+    let mut rows = layout.rows().filter(|row| row.class.code.width() == 10);
+    let row = rows.find(|row| engine.look(|core| core.space.used(row.id)) > 0).expect("a row with data");
+    row.members.iter().take(3).map(|member| usize::from(member.cell.drive.0)).collect()
+}
+
 #[test]
 fn three_losses_of_two_are_counted_told_once_and_end_all_work() {
     for how in ["pulled", "one by one", "failed", "reopened", "replaced"] {
-        let (mut fixture, volume) = made(12, 1);
+        // Single strips, so that those of the first drive have not all moved before the third is pulled.
+        let run = Bytes(if how == "failed" { 16 << 10 } else { 4 << 20 });
+        let (mut fixture, volume) =
+            made_with(12, OpenOptions { seed: 1, background_run: run, ..OpenOptions::default() });
         let lost = [1, 4, 7];
         let mut first = None;
         match how {
@@ -119,12 +136,35 @@ fn three_losses_of_two_are_counted_told_once_and_end_all_work() {
 }
 
 #[test]
-fn a_drive_that_returns_while_others_keep_what_it_needs_does_not_spin() {
-    let mut waited = 0;
+fn a_drive_that_returns_brings_back_what_it_holds_while_its_spare_cells_are_away() {
     for seed in 0..6 {
         let (mut fixture, _) = made(13, seed);
         fixture.pull(&[1]);
         fixture.pass(HOUR);
+        fixture.pull(&[4, 7, 9]);
+        fixture.pass(HOUR);
+        let before = fixture.status().unreadable_stripes;
+        fixture.give_back(1);
+        fixture.pass(HOUR);
+        let status = fixture.status();
+        assert_eq!(status.drives[1].health, DriveHealth::Healthy, "seed {seed}");
+        assert!(status.unreadable_stripes <= before, "seed {seed}: {before}, {}", status.unreadable_stripes);
+    }
+}
+
+#[test]
+fn a_drive_that_returns_while_others_keep_what_it_needs_does_not_spin() {
+    let mut waited = 0;
+    for seed in 0..6 {
+        let (mut fixture, volume) = made(13, seed);
+        fixture.pull(&[1]);
+        fixture.pass(HOUR);
+        // A part of each strip: what drive 1 holds is old now.
+        for at in (0..SIZE).step_by(16 << 10) {
+            fixture.write(volume, at, &pattern(at, 4096)).expect("written");
+        }
+        fixture.command(Command::Checkpoint).expect("a checkpoint");
+        fixture.idle();
         fixture.pull(&[4, 7, 9]);
         fixture.pass(HOUR);
         fixture.give_back(1);
@@ -150,13 +190,7 @@ fn what_seemed_lost_while_drives_were_pulled_is_so_no_more_soon_after() {
     let stripe = 128 << 10;
     fixture.command(Command::Close).expect("closed");
     fixture.open().expect("opened, with nothing in the cache");
-    let drives: Vec<usize> = {
-        let engine = &fixture.pool.serving().expect("it is open").engine;
-        let layout = engine.layout.read();
-        let mut rows = layout.rows().filter(|row| row.class.code.width() == 10);
-        let row = rows.find(|row| engine.look(|core| core.space.used(row.id)) > 0).expect("a row with data");
-        row.members.iter().take(3).map(|member| usize::from(member.cell.drive.0)).collect()
-    };
+    let drives = drives_of_a_row(&fixture);
     let errors = |fixture: &mut Fixture, fail: bool| {
         drives.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = fail);
     };
@@ -171,6 +205,36 @@ fn what_seemed_lost_while_drives_were_pulled_is_so_no_more_soon_after() {
     let status = fixture.status();
     assert_eq!((status.lost_stripes, status.unreadable_stripes), (0, 0));
     assert_eq!(unreadable(&mut fixture, volume, stripe), 0);
+}
+
+#[test]
+fn what_drives_that_were_given_up_still_hold_is_there_when_they_are_taken_back() {
+    let (mut fixture, volume) = made(12, 2);
+    let stripe = 128 << 10;
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened, with nothing in the cache");
+    let drives = drives_of_a_row(&fixture);
+    // A controller of three drives hangs, until all that can be moved has moved.
+    drives.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = true);
+    for _ in 0..20 {
+        unreadable(&mut fixture, volume, stripe);
+        fixture.pass(Duration::from_secs(60));
+    }
+    fixture.pass(HOUR);
+    let is_failed = |health: DriveHealth| health == DriveHealth::Failed;
+    let failed: Vec<u32> =
+        fixture.status().drives.iter().filter(|drive| is_failed(drive.health)).map(|drive| drive.index).collect();
+    assert!(failed.len() >= 2 && unreadable(&mut fixture, volume, stripe) > 0, "{failed:?}");
+    drives.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = false);
+    for drive in failed {
+        fixture.command(Command::ClearDrive { drive }).expect("taken back");
+    }
+    fixture.pass(HOUR);
+    assert_eq!(unreadable(&mut fixture, volume, stripe), 0);
+    let status = fixture.status();
+    assert_eq!((status.lost_stripes, status.unreadable_stripes), (0, 0));
+    assert!(status.drives.iter().all(|drive| !is_failed(drive.health)), "{:?}", status.drives);
+    assert_eq!(fixture.scrub(), (0, 0));
 }
 
 #[test]
@@ -193,6 +257,9 @@ fn three_drives_with_errors_leave_the_pool_in_peace_under_writes() {
     }
     let each = (fixture.test_drives.operations - before) / 60;
     assert!(each < 400, "{each} operations a second, {rounds} of 600 seconds rebuilding");
+    let status = fixture.status();
+    let blamed = status.drives.iter().filter(|drive| drive.digest_errors > 0 && ![1, 4, 7].contains(&drive.index));
+    assert_eq!(blamed.map(|drive| drive.index).collect::<Vec<_>>(), [], "no other drive is at fault");
 }
 
 #[test]

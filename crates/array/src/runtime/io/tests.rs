@@ -251,3 +251,20 @@ fn what_an_acknowledgement_hangs_on_yields_to_nothing() {
     let next = requests(&io);
     assert!(next.iter().all(|(_, request)| request.priority == Priority::Urgent), "{next:?}");
 }
+
+#[test]
+fn long_reads_of_hosts_tell_how_fast_a_drive_is_and_runs_do_not() {
+    let (tasks, io) = started();
+    for (priority, told) in [(Priority::Host, 1), (Priority::Destage, 2), (Priority::Rebuild, 2), (Priority::Scrub, 2)]
+    {
+        let own = io.clone();
+        io.spawn(async move {
+            own.read(0, 0, 4 * LONG as usize, priority).await.expect("read");
+        });
+        tasks.run_ready();
+        requests(&io).into_iter().for_each(|(drive, read)| answer(&io, drive, read));
+        io.advance(io.now() + Duration::from_millis(20));
+        tasks.run_ready();
+        assert_eq!(io.service(0).reads, told, "{priority:?}");
+    }
+}

@@ -66,8 +66,8 @@ fn a_drive_that_keeps_failing_writes_is_given_up_and_stays_so() {
 #[test]
 fn a_drive_that_cannot_be_read_is_given_up_and_still_serves_what_it_can() {
     let mut fixture = Fixture::new(8, 8, 2);
-    let volume = fixture.create_volume(spec("a", "2+1", 12 * MIB)).id;
-    fixture.write(volume, 0, &pattern(1, 12 << 20)).expect("written");
+    let volume = fixture.create_volume(spec("a", "2+1", 24 * MIB)).id;
+    fixture.write(volume, 0, &pattern(1, 24 << 20)).expect("written");
     fixture.command(Command::Checkpoint).expect("a checkpoint");
     // Every second read fails: the rest serves as a source while its strips move.
     fixture.test_drives.drives[1].fails_reads = true;
@@ -77,7 +77,7 @@ fn a_drive_that_cannot_be_read_is_given_up_and_still_serves_what_it_can() {
     assert_eq!((drive.health, alarms(&fixture, AlarmKind::DriveFailed)), (DriveHealth::Failed, 1), "{drive:?}");
     fixture.idle();
     assert_eq!(fixture.status().lost_stripes, 0);
-    assert!(fixture.read(volume, 0, 12 << 20).expect("read") == pattern(1, 12 << 20));
+    assert!(fixture.read(volume, 0, 24 << 20).expect("read") == pattern(1, 24 << 20));
 }
 
 #[test]

@@ -218,12 +218,14 @@ impl Engine {
         self.check_can_lose(drive).map_err(|error| error.to_string())?;
         let configuration = self.drives.labels.configuration();
         let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count();
-        let left = self.drives.labels.usable().into_iter().filter(|usable| *usable != drive).count();
+        // One that did not take the newest label may have been pulled, although no request says so yet.
+        let answers = |other: &DriveNumber| *other != drive && self.drives.labels.is_up_to_date(*other);
+        let left = self.drives.labels.usable().into_iter().filter(answers).count();
         if left * 2 <= voters && !self.drives.labels.overridden() {
             return Err(format!("{left} of {voters} drives would be left, which is no majority"));
         }
         let members = configuration.tolerates as usize + 1;
-        let lasting = self.drives.labels.lasting().into_iter().filter(|other| *other != drive).count();
+        let lasting = self.drives.labels.lasting().into_iter().filter(answers).count();
         if lasting < members {
             return Err(format!("the log needs {members} drives, and {lasting} would be left"));
         }

@@ -1,15 +1,19 @@
 //! How many rows and stripes the rebuild works on at once, and how much may not be lost any further.
 //!
 //! A row keeps its own drives busy and no others: for all drives to take part, and for a rebuild to be the faster the more
-//! drives there are, several rows are worked on side by side, and several stripes of each. The rows are always of one
-//! urgency: nothing that can wait takes a turn from what cannot. Nobody waits for the slowest: who is done with a
-//! stripe takes the next one of its row, and who is done with a row the next row.
+//! drives there are, several rows are worked on side by side, those first whose drives have the least to do. The rows are
+//! always of one urgency: nothing that can wait takes a turn from what cannot. Nobody waits for the slowest: who is done
+//! with a run takes the next one of its row, and who is done with a row the next row.
+//!
+//! A run waits for its slowest source, so a drive idles unless it has several to serve: see `ROWS_OF_DRIVE`. While hosts
+//! are active that would be a long line before them: then a row has one run at a time, and a short one.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use futures_util::StreamExt;
+use futures_util::future::select;
 use futures_util::stream::FuturesUnordered;
 use stele_ground::{Duration, VolumeId};
 
@@ -17,24 +21,33 @@ use super::{Done, Need, Placed, Task};
 use crate::engine::Engine;
 use crate::model::ArrayError;
 use crate::model::place::{DriveNumber, RowId, SlotId, StripCell};
-use crate::space::layout::{Row, RowKind};
+use crate::space::layout::{Row, RowClass, RowKind};
 
-/// Rows worked on at once, at most.
-const ROWS_MAX: usize = 32;
-/// Stripes worked on at once in a pool of few drives; in larger ones three for two drives, so that each drive has a
-/// dozen requests to choose among. More would only keep urgent work waiting behind them.
-pub(super) const STRIPES_MIN: usize = 16;
-/// Bytes of strips in memory at once, at most.
-const BYTES_MAX: u64 = 256 << 20;
+/// Rows worked on at once for each drive, and in all; also rows whose strips go to one drive, so that at most so many times
+/// `RUNS_OF_ROW` runs wait in its line, and a flush that fails is charged to it as often at most. With two the drives of a hard-drive pool are busy half of the time,
+/// with four nearly always (docs/decisions/025-rebuild-by-runs.md).
+pub(super) const ROWS_OF_DRIVE: usize = 4;
+const ROWS_MAX: usize = 64;
+/// Runs of a row worked on at once: while one is computed and written, the drives read the next.
+pub(in crate::upkeep) const RUNS_OF_ROW: usize = 2;
+/// Bytes of strips in memory at once, at most: for each drive of the pool, and in all.
+const MEMORY_OF_DRIVE: u64 = 32 << 20;
+const MEMORY_MAX: u64 = 2 << 30;
+/// Bytes of a run while hosts are active: a hard drive reads them in the time of a few seeks.
+const RUN_BESIDE_HOSTS: u64 = 512 << 10;
+/// How often the other lanes of a row look whether hosts are still active.
+pub(in crate::upkeep) const LANE_WAIT: Duration = Duration::from_millis(10);
 
 /// What all workers of a class of tasks know.
 struct Class {
     left: u32,
     need: Need,
-    /// Rows that are worked on.
-    busy: RefCell<BTreeSet<RowId>>,
-    /// Stripes of a row at once.
-    lanes: usize,
+    /// Of the rows.
+    shape: Option<RowClass>,
+    /// Rows that are worked on, and which of their members.
+    busy: RefCell<BTreeMap<RowId, Task>>,
+    /// Stripes of a run.
+    run: u32,
     /// Drives that came or went before it was begun.
     changes: u64,
 }
@@ -45,37 +58,52 @@ struct Pass {
     to_spare: bool,
     slots: u32,
     next: Cell<u32>,
+    /// Stripes of a run.
+    run: u32,
     /// Losses of drives that were looked at.
     losses: Cell<u64>,
     placed: Cell<Placed>,
     ended: Cell<bool>,
 }
 
+impl Pass {
+    /// The row was freed: nothing is left for any lane, nor for those that wait beside hosts.
+    fn end_without_row(&self) {
+        self.next.set(self.slots);
+    }
+}
+
 impl Engine {
-    /// Rows side by side, and stripes of each.
-    fn breadth(&self, row: RowId) -> (usize, usize) {
+    /// Rows side by side, and stripes of a run.
+    pub(in crate::upkeep) fn breadth(&self, row: RowId) -> (usize, u32) {
         let Some(class) = self.look(|core| core.space.row_class(row)) else { return (1, 1) };
-        let (drives, width) = (self.drives.labels.usable().len(), class.code.width());
-        let fit = (BYTES_MAX / (class.strip.0 * width as u64).max(1)) as usize;
-        let stripes = (drives * 3 / 2).max(STRIPES_MIN).min(fit.max(1));
-        // Twice as many rows as fit side by side: their drives are chosen by nobody, and leave some idle otherwise.
-        let rows = (2 * drives / width.max(1)).clamp(1, ROWS_MAX).min(stripes);
-        (rows, stripes / rows)
+        let (drives, width, strip) = (self.drives.labels.usable().len(), class.code.width(), class.strip.0.max(1));
+        let rows = (ROWS_OF_DRIVE * drives / width.max(1)).clamp(1, ROWS_MAX);
+        let memory = (MEMORY_OF_DRIVE * drives as u64).min(MEMORY_MAX);
+        let share = memory / (rows * RUNS_OF_ROW * width) as u64;
+        (rows, (self.options.background_run.0.min(share) / strip).max(1) as u32)
+    }
+
+    /// Stripes of the row's next run: fewer while hosts are active.
+    pub(in crate::upkeep) fn run_now(&self, row: RowId, run: u32) -> u32 {
+        let strip = self.look(|core| core.space.row_class(row)).map_or(1, |class| class.strip.0.max(1));
+        if self.hosts_wait() { run.min((RUN_BESIDE_HOSTS / strip).max(1) as u32) } else { run }
     }
 
     /// Carries out tasks as urgent as this until none is left, or drives came or went.
     pub(super) async fn work_side_by_side(self: &Rc<Self>, first: Task, done: &Done) {
-        let (rows, lanes) = self.breadth(first.row);
+        let (rows, run) = self.breadth(first.row);
         let changes = self.membership.changes();
-        let class = Class { left: first.left, need: first.need, busy: RefCell::default(), lanes, changes };
+        let shape = self.look(|core| core.space.row_class(first.row));
+        let class = Class { left: first.left, need: first.need, shape, busy: RefCell::default(), run, changes };
         let mut workers: FuturesUnordered<_> = (0..rows).map(|_| self.work(&class, done)).collect();
         while workers.next().await.is_some() {}
     }
 
     async fn work(self: &Rc<Self>, class: &Class, done: &Done) {
         while let Some(task) = self.next_task(class, done) {
-            class.busy.borrow_mut().insert(task.row);
-            let result = self.carry_out(task, class.lanes, done).await;
+            class.busy.borrow_mut().insert(task.row, task);
+            let result = self.carry_out(task, class.run, done).await;
             class.busy.borrow_mut().remove(&task.row);
             match result {
                 Ok(true) => done.insert(task),
@@ -98,7 +126,35 @@ impl Engine {
         tasks.first().filter(alike)?;
         self.note_work(&tasks);
         let busy = class.busy.borrow();
-        tasks.iter().filter(alike).find(|task| !busy.contains(&task.row)).copied()
+        let layout = self.layout.read();
+        let mut load: BTreeMap<DriveNumber, usize> = BTreeMap::new();
+        for row in busy.keys().filter_map(|row| layout.row(*row)) {
+            for cell in cells_of(row) {
+                *load.entry(cell.drive).or_default() += 1;
+            }
+        }
+        let crowd = |task: &&Task| {
+            let load = |cell: StripCell| load.get(&cell.drive).copied().unwrap_or(0);
+            let row = layout.row(task.row);
+            // What lost most was the most urgent before.
+            let lost =
+                row.map_or(0, |row| row.members.iter().filter(|of| !self.drives.is_sound(of.cell.drive)).count());
+            let crowd: usize = row.map_or(0, |row| cells_of(row).map(load).map(|load| load * load).sum());
+            (std::cmp::Reverse(lost), crowd)
+        };
+        // Rows of other shapes come after these: how many fit into memory depends on the shape.
+        let fits = |task: &&Task| layout.row(task.row).is_some_and(|row| Some(row.class) == class.shape);
+        // A drive that is filled is the target of all rows: more at once would only make its line longer, and hosts wait in it.
+        let target = |task: &Task| target_of(layout.row(task.row)?, task, |drive| self.drives.index(drive).is_some());
+        let mut targets: BTreeMap<DriveNumber, usize> = BTreeMap::new();
+        for drive in busy.values().filter_map(target) {
+            *targets.entry(drive).or_default() += 1;
+        }
+        let has_room = |task: &&Task| {
+            target(task).is_none_or(|drive| targets.get(&drive).is_none_or(|rows| *rows < ROWS_OF_DRIVE))
+        };
+        let waiting = tasks.iter().filter(alike).filter(|task| !busy.contains_key(&task.row));
+        waiting.filter(fits).filter(has_room).min_by_key(crowd).copied()
     }
 
     /// Every stripe of the row gets its strip right. `Again` when some could not be at this time, or other rows are more
@@ -107,7 +163,7 @@ impl Engine {
         self: &Rc<Self>,
         task: Task,
         to_spare: bool,
-        lanes: usize,
+        run: u32,
         done: &Done,
     ) -> Result<Placed, ArrayError> {
         let pass = Pass {
@@ -115,11 +171,12 @@ impl Engine {
             to_spare,
             slots: self.look(|core| core.space.slots(task.row)),
             next: Cell::new(0),
+            run,
             losses: Cell::new(self.membership.lost()),
             placed: Cell::new(Placed::There),
             ended: Cell::new(false),
         };
-        let mut lanes: FuturesUnordered<_> = (0..lanes).map(|_| self.lane(&pass, done)).collect();
+        let mut lanes: FuturesUnordered<_> = (0..RUNS_OF_ROW).map(|lane| self.lane(&pass, lane, done)).collect();
         let mut result = Ok(());
         // What is under way in the other lanes is waited for.
         while let Some(ended) = lanes.next().await {
@@ -131,42 +188,93 @@ impl Engine {
         result.map(|()| pass.placed.get())
     }
 
-    /// One stripe of the row after another.
-    async fn lane(self: &Rc<Self>, pass: &Pass, done: &Done) -> Result<(), ArrayError> {
+    /// One run of the row after another.
+    async fn lane(self: &Rc<Self>, pass: &Pass, lane: usize, done: &Done) -> Result<(), ArrayError> {
         let task = pass.task;
         while pass.next.get() < pass.slots && !pass.ended.get() {
-            let slot = SlotId { row: task.row, index: pass.next.replace(pass.next.get() + 1) };
-            let Some(shape) = self.row_shape(slot) else { return Ok(()) };
-            let head = self.slot_head(&shape, slot).await?;
-            if head.is_free() {
+            if lane > 0 && self.hosts_wait() {
+                // The first lane goes on alone for as long.
+                self.io.sleep(LANE_WAIT).await;
                 continue;
             }
+            let first = pass.next.get();
+            let last = (first + self.run_now(task.row, pass.run)).min(pass.slots);
+            pass.next.set(last);
+            let mut slots = Vec::new();
+            for index in first..last {
+                let slot = SlotId { row: task.row, index };
+                let Some(shape) = self.row_shape(slot) else {
+                    pass.end_without_row();
+                    return Ok(());
+                };
+                if !self.slot_head(&shape, slot).await?.is_free() {
+                    slots.push(index);
+                }
+            }
+            let Some(class) = self.look(|core| core.space.row_class(task.row)).filter(|_| !slots.is_empty()) else {
+                continue;
+            };
             self.serve_promoted().await;
-            self.throttle(shape.strip as u64, task.left == 0).await;
-            self.check_writable()?;
-            if pass.ended.get() {
+            let bytes = slots.len() as u64 * class.strip.0;
+            if !self.wait_for_turn(pass, bytes, done).await? {
                 break;
             }
-            if self.is_overtaken(pass, done) {
-                pass.placed.set(Placed::Again);
-                pass.ended.set(true);
-                break;
+            // What is not plain is done strip by strip.
+            for index in self.place_run(task, &slots, pass.to_spare).await? {
+                let slot = SlotId { row: task.row, index };
+                let Some(shape) = self.row_shape(slot) else {
+                    pass.end_without_row();
+                    return Ok(());
+                };
+                let head = self.slot_head(&shape, slot).await?;
+                if head.is_free() {
+                    continue;
+                }
+                self.serve_promoted().await;
+                if self.is_ended(pass, done) {
+                    break;
+                }
+                let (volume, member) = (VolumeId(head.volume), usize::from(task.member));
+                let placed = self.place_strip(volume, head.stripe, slot, member, pass.to_spare).await?;
+                pass.placed.set(pass.placed.get().max(placed));
             }
-            let member = usize::from(task.member);
-            let placed = self.place_strip(VolumeId(head.volume), head.stripe, slot, member, pass.to_spare).await?;
-            pass.placed.set(pass.placed.get().max(placed));
             let of = &self.rebuilding;
             let work = if task.need == Need::Spare { &of.work } else { &of.copy_back };
-            work.advance(shape.strip as u64);
+            work.advance(bytes);
         }
         Ok(())
     }
 
-    /// Drives were lost since, and something else has less redundancy left than the task's row.
-    fn is_overtaken(&self, pass: &Pass, done: &Done) -> bool {
-        let (task, losses) = (pass.task, self.membership.lost());
-        pass.losses.replace(losses) != losses
-            && self.tasks(done).0.first().is_some_and(|first| first.left < task.left && first.row != task.row)
+    /// Waits until the run may move so many bytes; false when the pass ends instead. Drives that are lost meanwhile end the
+    /// wait, which at a low rate may be long: something may be more urgent now.
+    async fn wait_for_turn(&self, pass: &Pass, bytes: u64, done: &Done) -> Result<bool, ArrayError> {
+        let at = self.turn(bytes, pass.task.left == 0);
+        loop {
+            let changed = self.membership.changed();
+            self.check_writable()?;
+            if self.is_ended(pass, done) {
+                return Ok(false);
+            }
+            if self.io.now() >= at {
+                return Ok(true);
+            }
+            let sleep = self.io.sleep_until(at);
+            futures_util::pin_mut!(sleep, changed);
+            select(sleep, changed).await;
+        }
+    }
+
+    /// The pass has ended; so it does when drives were lost since, and something has less redundancy left than its row had.
+    fn is_ended(&self, pass: &Pass, done: &Done) -> bool {
+        let losses = self.membership.lost();
+        let is_overtaken = !pass.ended.get()
+            && pass.losses.replace(losses) != losses
+            && self.tasks(done).0.first().is_some_and(|first| first.left < pass.task.left);
+        if is_overtaken {
+            pass.placed.set(Placed::Again);
+            pass.ended.set(true);
+        }
+        pass.ended.get()
     }
 
     /// Drives that lack something of these members.
@@ -214,3 +322,20 @@ impl Engine {
         })
     }
 }
+
+/// The drive that strips of the task are written to, where it is known.
+fn target_of(row: &Row, task: &Task, is_here: impl Fn(DriveNumber) -> bool) -> Option<DriveNumber> {
+    let member = row.members.get(usize::from(task.member))?;
+    match task.need {
+        Need::Fill if is_here(member.cell.drive) => Some(member.cell.drive),
+        Need::Fill | Need::Spare => member.replacement.map(|cell| cell.drive),
+    }
+}
+
+/// Where the strips of a row's stripes may lie.
+fn cells_of(row: &Row) -> impl Iterator<Item = StripCell> + '_ {
+    row.members.iter().flat_map(|member| [Some(member.cell), member.replacement]).flatten()
+}
+
+#[cfg(test)]
+mod tests;

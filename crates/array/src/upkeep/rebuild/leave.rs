@@ -19,7 +19,6 @@ use super::Task;
 use crate::durable::log::Purpose;
 use crate::durable::records::Record;
 use crate::engine::Engine;
-use crate::formats::entry::LOST;
 use crate::formats::map::Home;
 use crate::model::ArrayError;
 use crate::model::place::{SlotId, StripeKey};
@@ -39,7 +38,7 @@ impl Engine {
     pub(super) async fn leave_spare(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
         self.rebuilding.forget_moved(task.row, task.member);
         // What is allocated in the row meanwhile is to lie in the cell too, so that only the second pass sees the last of it.
-        let left = self.leave_strips(task).await?;
+        let left = self.leave_strips(task, false).await?;
         if left != Leave::Done {
             return Ok(left);
         }
@@ -55,7 +54,7 @@ impl Engine {
             self.io.sleep(Duration::from_millis(1)).await;
             self.check_writable()?;
         }
-        let left = self.leave_strips(task).await?;
+        let left = self.leave_strips(task, true).await?;
         if left == Leave::Done {
             let none = Record::Replacement { row: task.row, member: task.member, cell: None };
             self.record(none, Purpose::Inside).await?;
@@ -63,10 +62,10 @@ impl Engine {
         Ok(left)
     }
 
-    async fn leave_strips(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
+    async fn leave_strips(self: &Rc<Self>, task: Task, is_frozen: bool) -> Result<Leave, ArrayError> {
         for index in 0..self.look(|core| core.space.slots(task.row)) {
             self.check_writable()?;
-            let left = self.leave_strip(SlotId { row: task.row, index }, usize::from(task.member)).await?;
+            let left = self.leave_strip(SlotId { row: task.row, index }, usize::from(task.member), is_frozen).await?;
             if left != Leave::Done {
                 return Ok(left);
             }
@@ -74,7 +73,7 @@ impl Engine {
         Ok(Leave::Done)
     }
 
-    async fn leave_strip(self: &Rc<Self>, slot: SlotId, member: usize) -> Result<Leave, ArrayError> {
+    async fn leave_strip(self: &Rc<Self>, slot: SlotId, member: usize, is_frozen: bool) -> Result<Leave, ArrayError> {
         let Some(shape) = self.row_shape(slot) else { return Ok(Leave::Done) };
         let moved = async || {
             let head = self.slot_head(&shape, slot).await?;
@@ -82,7 +81,13 @@ impl Engine {
         };
         let Some(head) = moved().await? else { return Ok(Leave::Done) };
         let Some(volume) = self.look(|core| core.volumes.get(VolumeId(head.volume))) else { return Ok(Leave::Again) };
-        let _guard = self.locks.exclusive(volume.id, head.stripe).await;
+        // While the row is frozen nobody is waited for: the writer of the stripe may itself wait for a slot of this row.
+        // The next attempt waits for it before it freezes the row.
+        let guard = match is_frozen {
+            true => self.locks.try_exclusive(volume.id, head.stripe),
+            false => Some(self.locks.exclusive(volume.id, head.stripe).await),
+        };
+        let Some(_guard) = guard else { return Ok(Leave::Again) };
         let Some(head) = moved().await?.filter(|now| now.volume == head.volume && now.stripe == head.stripe) else {
             return Ok(Leave::Again);
         };
@@ -93,7 +98,7 @@ impl Engine {
         let Some(home) = self.target(&of, member, false) else { return Ok(Leave::Again) };
         of.places[member] = home;
         let columns = self.read_columns(&of, Strips::of([member]), 0..of.shape.units, Priority::Rebuild).await;
-        if columns.lost.iter().any(|(strip, unit)| of.digest(*strip, *unit) != LOST) {
+        if of.hopes_for(&columns) {
             return Ok(Leave::Needed);
         }
         let record = Record::Moved { slot, generation: of.generation, strip: member as u8, replaced: false };
@@ -101,3 +106,6 @@ impl Engine {
         Ok(Leave::Done)
     }
 }
+
+#[cfg(test)]
+mod tests;

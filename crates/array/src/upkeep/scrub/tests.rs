@@ -1,9 +1,13 @@
 //! When the scrub runs, what it reads, and what it puts right.
 
+use std::cell::Cell;
+
+use futures_util::FutureExt;
 use stele_ground::Duration;
 
 use crate::durable::anchor::slot_at;
-use crate::model::Command;
+use crate::model::place::RowId;
+use crate::model::{Command, OpenOptions};
 use crate::testing::{Fixture, pattern, spec};
 
 const DAY: u64 = 24 * 3600;
@@ -92,4 +96,34 @@ fn a_damaged_anchor_is_written_again() {
         assert!(fixture.test_drives.peek(drive, slot_at(sequence), 4096) == whole, "drive {drive}");
     }
     assert_eq!(fixture.scrub(), (0, 0));
+}
+
+#[test]
+fn without_a_drive_the_scrub_reads_the_others_once() {
+    let options = OpenOptions { rebuild_after: Duration::from_secs(DAY), ..OpenOptions::default() };
+    let mut fixture = Fixture::blank(6, 6, 5, options);
+    assert_eq!(fixture.settle(), Ok(()));
+    let volume = fixture.create_volume(spec("a", "4+2", 32 << 20)).id;
+    fixture.write(volume, 0, &pattern(3, 32 << 20)).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    fixture.pull(&[2]);
+    fixture.pass(Duration::from_secs(60));
+    let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
+    let read = || (0..6).filter(|drive| *drive != 2).map(|drive| engine.io.counters(drive).read_bytes).sum::<u64>();
+    let before = read();
+    fixture.scrub();
+    let (bytes, stored) = (read() - before, 5 * (8 << 20));
+    assert!(bytes >= stored && bytes <= stored * 11 / 10, "{bytes} bytes were read of {stored}");
+}
+
+#[test]
+fn all_lanes_end_when_the_row_is_freed_while_hosts_are_active() {
+    let fixture = Fixture::new(4, 4, 1);
+    let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
+    assert!(engine.admission.begin(), "a host is active");
+    assert!(engine.hosts_wait());
+    let of = super::RowPass { row: RowId(999), slots: 64, run: 1, next: Cell::new(0) };
+    let pass = super::Pass::default();
+    assert!(matches!(engine.scrub_lane(&of, 0, &pass).now_or_never(), Some(Ok(_))));
+    assert!(matches!(engine.scrub_lane(&of, 1, &pass).now_or_never(), Some(Ok(_))), "the other lane still waits");
 }

@@ -1,0 +1,52 @@
+//! Drives that are attached while the pool is open, as places of labels.
+
+use super::{Labels, Register, codec};
+use crate::model::place::DriveNumber;
+
+impl Labels {
+    /// A drive that carries no label of this pool is attached here; the next commit adds it to the table. `whole`: nothing
+    /// that it should hold is lacking, since it should hold nothing yet.
+    pub fn attach_new(&self, drive: DriveNumber, index: usize, whole: bool, sequence: u64) {
+        self.attach(drive, Register { index: Some(index), caught_up: whole, sequence, ..Register::default() });
+    }
+
+    /// A drive of the pool is back. Its next label goes on from the sequence it has, so that its older pair of copies is
+    /// kept, and says no more than the label that it came with about what the drive holds, whoever commits: until
+    /// [`Labels::caught_up`].
+    pub fn attach_returned(&self, drive: DriveNumber, index: usize, label: &codec::Label) {
+        self.attach(
+            drive,
+            Register {
+                index: Some(index),
+                sequence: label.sequence,
+                epoch: label.configuration.epoch,
+                promised: label.promised,
+                complete: label.complete,
+                caught_up: false,
+                flushed: false,
+                attached: 0,
+            },
+        );
+    }
+
+    /// Changes with every drive that is attached.
+    pub fn attachments(&self) -> u64 {
+        self.0.attachments.get()
+    }
+
+    /// Whether the drive has been attached without a break since `attachments` was this.
+    pub fn has_stayed(&self, drive: DriveNumber, since: u64) -> bool {
+        let registers = self.0.registers.borrow();
+        registers.get(usize::from(drive.0)).is_some_and(|drive| drive.index.is_some() && drive.attached <= since)
+    }
+
+    fn attach(&self, drive: DriveNumber, register: Register) {
+        let at = usize::from(drive.0);
+        let mut registers = self.0.registers.borrow_mut();
+        if registers.len() <= at {
+            registers.resize(at + 1, Register::default());
+        }
+        self.0.attachments.set(self.0.attachments.get() + 1);
+        registers[at] = Register { attached: self.0.attachments.get(), ..register };
+    }
+}
