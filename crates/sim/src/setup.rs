@@ -98,6 +98,8 @@ impl Setup {
             seed: dice.roll(),
             background_rate: if dice.one_in(2) { None } else { Some(Bytes((1 + dice.below(50)) * MIB)) },
             rebuild_after: Duration::from_millis(if dice.one_in(2) { 0 } else { dice.below(3_000) }),
+            // From single strips to whole rows. Of dice of its own, so that the other choices of a seed stay.
+            background_run: Bytes((16 * KIB) << Dice::new(seed ^ 0x5E70_0000_0000_0001).below(8)),
             ..OpenOptions::default()
         };
         Setup {

@@ -19,7 +19,12 @@ fn go_without_what_is_named() {
 
 fn clinic(drives: u32, rate: Option<Bytes>) -> Clinic {
     go_without_what_is_named();
-    let open = OpenOptions { rebuild_after: Duration(0), background_rate: rate, ..OpenOptions::default() };
+    clinic_of_runs(drives, rate, Bytes(4 * STRIP))
+}
+
+fn clinic_of_runs(drives: u32, rate: Option<Bytes>, background_run: Bytes) -> Clinic {
+    let open =
+        OpenOptions { rebuild_after: Duration(0), background_rate: rate, background_run, ..OpenOptions::default() };
     let ward = Ward {
         enclosures: (0..drives).collect(),
         drive_size: Bytes(96 * MIB),
@@ -60,6 +65,8 @@ fn beside_a_host(clinic: &mut Clinic, volume: VolumeId, mut enough: impl FnMut(&
 fn beside_hosts_a_rebuild_keeps_to_its_rate_and_without_them_to_none() {
     let mut clinic = clinic(12, Some(Bytes(MIB)));
     let volume = filled(&mut clinic, 12 * MIB);
+    // The host is active when the drive goes.
+    clinic.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
     clinic.machine.detach(0);
     clinic.pass(Duration::from_millis(1));
     let begun = clinic.machine.now;
@@ -93,7 +100,10 @@ fn stripes_that_may_lose_nothing_more_are_rebuilt_at_their_floor_beside_hosts() 
 fn a_rebuild_is_the_faster_the_more_drives_take_part() {
     let times = [12, 24, 48].map(|drives| {
         let mut clinic = clinic(drives, None);
-        filled(&mut clinic, 24 * MIB);
+        // More rows of each drive than are worked on at once.
+        filled(&mut clinic, 48 * MIB);
+        // Until the host that wrote it counts as active no more.
+        clinic.pass(Duration::from_secs(1));
         clinic.machine.detach(0);
         let begun = clinic.machine.now;
         let moment = Duration::from_millis(1);
@@ -106,4 +116,61 @@ fn a_rebuild_is_the_faster_the_more_drives_take_part() {
     let [few, more, many] = times.map(|time| time.0);
     // Detection and completion take the same time with any number of drives.
     assert!(few * 2 > more * 3 && few > many * 2, "{times:?}");
+}
+
+#[test]
+fn a_scrub_under_way_does_not_hold_up_what_may_lose_nothing_more() {
+    let mut clinic = clinic_of_runs(12, Some(Bytes(MIB)), Bytes(4 * MIB));
+    let volume = filled(&mut clinic, 12 * MIB);
+    clinic.pass(Duration::from_secs(60));
+    clinic.command(stele_array::Command::StartScrub).expect("a scrub begins");
+    // Without hosts, runs are out on all drives.
+    clinic.pass(Duration::from_micros(100));
+    clinic.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
+    clinic.machine.detach(0);
+    clinic.machine.detach(5);
+    clinic.pass(Duration::from_micros(10));
+    let critical = clinic.status().expect("a status").critical_stripes * STRIP;
+    assert!(critical > 2 * MIB, "{critical} bytes may lose nothing more");
+    let took = beside_a_host(&mut clinic, volume, |status| status.critical_stripes == 0);
+    assert!(took < Duration::from_secs(2), "{critical} bytes took {took}");
+}
+
+#[test]
+fn a_loss_ends_the_wait_of_what_may_lose_more() {
+    let mut clinic = clinic_of_runs(12, Some(Bytes(256 << 10)), Bytes(4 * MIB));
+    let volume = filled(&mut clinic, 12 * MIB);
+    clinic.pass(Duration::from_secs(60));
+    clinic.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
+    clinic.machine.detach(0);
+    // All rows have asked for their turn, which comes in seconds.
+    beside_a_host(&mut clinic, volume, |status| status.rebuilt > 0);
+    clinic.machine.detach(5);
+    clinic.pass(Duration::from_micros(10));
+    let critical = clinic.status().expect("a status").critical_stripes * STRIP;
+    assert!(critical > 2 * MIB, "{critical} bytes may lose nothing more");
+    let took = beside_a_host(&mut clinic, volume, |status| status.critical_stripes == 0);
+    assert!(took < Duration::from_secs(1), "{critical} bytes took {took}");
+}
+
+#[test]
+fn a_rebuild_takes_hardly_longer_beside_a_scrub() {
+    let times = [false, true].map(|scrub| {
+        let mut clinic = clinic_of_runs(12, None, Bytes(4 * MIB));
+        filled(&mut clinic, 24 * MIB);
+        clinic.pass(Duration::from_secs(60));
+        clinic.machine.detach(0);
+        let begun = clinic.machine.now;
+        let moment = Duration::from_micros(100);
+        clinic.until(moment, PATIENT, |status| status.rebuild.is_some()).expect("begun");
+        if scrub {
+            clinic.command(stele_array::Command::StartScrub).expect("a scrub begins");
+        }
+        clinic.until(moment, PATIENT, |status| status.rebuild.is_none()).expect("rebuilt");
+        assert_eq!(clinic.status().expect("a status").scrubs_finished, 0, "the scrub went on");
+        clinic.machine.now.since(begun)
+    });
+    println!("without a scrub and beside one: {times:?}");
+    let [alone, beside] = times.map(|time| time.0);
+    assert!(beside * 10 <= alone * 12, "{times:?}");
 }

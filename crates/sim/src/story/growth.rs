@@ -147,7 +147,7 @@ fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             }
             world.growth.arriving.retain(|arriving| !bays.contains(arriving));
             for bay in bays {
-                world.machine.bays[bay].drive.decider().arm(true);
+                world.machine.bays[bay].drive.decider().arm(!world.outages.is_calm());
             }
             note_drives(world);
             Ok(())
@@ -192,7 +192,7 @@ fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violati
         outside.into_iter().for_each(|bay| abandon(world, bay));
         world.growth.arriving.retain(|arriving| !inside.contains(arriving));
         if !inside.is_empty() && !bays.iter().any(|bay| world.machine.bays[*bay].drive.refuses_writes()) {
-            inside.iter().for_each(|bay| world.machine.bays[*bay].drive.decider().arm(true));
+            inside.iter().for_each(|bay| world.machine.bays[*bay].drive.decider().arm(!world.outages.is_calm()));
         }
         note_drives(world);
         return Ok(());

@@ -50,6 +50,11 @@ impl Outages {
         (self.left, self.calm) = (0, calm);
     }
 
+    /// Whether faults are stopped: a drive that joins now has none either.
+    pub fn is_calm(&self) -> bool {
+        self.calm
+    }
+
     /// The state that a power cut leaves.
     fn tear(&mut self) -> Tear {
         match (self.favourite.filter(|_| self.left > 0), self.dice.below(8)) {
