@@ -3,10 +3,12 @@
 //! All buckets are in memory, as their rows are in the catalog. A transaction that depends on a bucket requires its
 //! row to be unchanged, so a concurrent change makes it fail.
 
+mod forgetting;
 pub(crate) mod inventory;
-mod reports;
+pub(crate) mod reports;
 pub(crate) mod settings;
 
+use self::inventory::run_key;
 use stele_catalog::transaction::counter;
 use stele_catalog::{Direction, KeyRange, Transaction};
 
@@ -18,13 +20,13 @@ use crate::model::bucket::{
     check_bucket_name,
 };
 use crate::model::error::{ArchiveError, Result};
-use crate::model::inventory::INVENTORIES_MAX;
+use crate::model::inventory::{INVENTORIES_MAX, Inventory};
 use crate::model::logging::AccessLog;
-use crate::model::principal::{Access, Caller, Role};
+use crate::model::principal::{Caller, Role};
 use crate::model::{cors, lifecycle, notification};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
-use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, keys};
+use crate::record::{BUCKETS, INVENTORY_RUNS, UPLOADS, USAGE, VERSIONS, decode, keys};
 use crate::seal::{SealingKey, derive, random_secret};
 use crate::state::buckets::{Bucket, Policing};
 use crate::state::key_locks::KeyLock;
@@ -132,11 +134,14 @@ impl Archive {
         }
         let mut row = bucket.row.clone();
         row.deleted = Some(store.wall());
-        let transaction = Transaction::new()
+        let mut transaction = Transaction::new()
             .with_reserve()
             .equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone())
             .empty(VERSIONS, inside.clone())
             .empty(UPLOADS, inside);
+        for id in ended_inventories(&bucket.row, None) {
+            transaction = transaction.delete(INVENTORY_RUNS, run_key(&bucket, &id));
+        }
         let event = Event::new(caller, Action::DeleteBucket).bucket(name);
         match self.write_bucket(bucket.number, row, transaction, event, buckets_lock).await {
             Err(ArchiveError::Conflict(_)) => Err(ArchiveError::BucketNotEmpty(name.into())),
@@ -216,8 +221,7 @@ impl Archive {
             self.check_report_target(caller, &bucket, &log.bucket, &log.prefix).await?;
         }
         if let BucketChange::Inventory(inventory) = &change {
-            // It tells the names of keys, so its author must be allowed to list them.
-            bucket.authorize(caller, Access::List, inventory.filter.as_deref().unwrap_or_default())?;
+            self.check_listed(caller, &bucket, inventory).await?;
             let folder = format!("{}/", inventory.folder(name));
             self.check_report_target(caller, &bucket, &inventory.bucket, &folder).await?;
         }
@@ -250,7 +254,13 @@ impl Archive {
         if let Some(rules) = row.notifications.as_ref().filter(|_| row.notifications != bucket.row.notifications) {
             unchanged = store.with_test_events(unchanged, &bucket, rules, caller.actor.to_string());
         }
-        self.write_bucket(bucket.number, row, unchanged, event, buckets_lock).await
+        let ended = ended_inventories(&bucket.row, Some(&row));
+        for id in &ended {
+            unchanged = unchanged.delete(INVENTORY_RUNS, run_key(&bucket, id));
+        }
+        let info = self.write_bucket(bucket.number, row, unchanged, event, buckets_lock).await?;
+        ended.into_iter().for_each(|id| store.inventories().forget(&(bucket.number, id)));
+        Ok(info)
     }
 
     pub async fn usage(&self, caller: &Caller, name: &str) -> Result<Usage> {
@@ -407,6 +417,17 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         BucketChange::AccessBlock(block) => row.access_block = block,
     }
     Ok(())
+}
+
+/// The ids of inventories that a change removes or sends to another place. None: the bucket goes.
+fn ended_inventories(before: &BucketRow, after: Option<&BucketRow>) -> Vec<String> {
+    let place = |inventory: &Inventory| (inventory.bucket.clone(), inventory.prefix.clone());
+    let stays = |inventory: &Inventory| {
+        let mut others = after.iter().flat_map(|row| row.inventories.iter().flatten());
+        others.any(|other| other.id == inventory.id && place(other) == place(inventory))
+    };
+    let ended = before.inventories.iter().flatten().filter(|inventory| !stays(inventory));
+    ended.map(|inventory| inventory.id.clone()).collect()
 }
 
 /// Expiration would take the content away from under the names of files.

@@ -67,7 +67,8 @@ pub use model::logging::AccessLog;
 pub use model::matter::{Counted, HoldJob, Listed, MatterInfo, MatterState, Selection, VersionName};
 pub use model::mutation;
 pub use model::notification::{
-    EVENTS_PENDING_MAX, NotificationRule, ObjectEvent, TEST_EVENT, TargetForm, TargetLag, is_target_name,
+    EVENTS_PENDING_MAX, NotificationRule, ObjectEvent, TEST_EVENT, TargetForm, TargetLag, events_pending_max,
+    is_target_name,
 };
 pub use model::pairing::Paired;
 pub use model::policy::{Facts, Policy};
@@ -98,7 +99,7 @@ pub use store::Archive;
 pub use store::alongside::{Alongside, CommitBoth, Placement};
 pub use store::foundation::{Foundation, Guard, NoGuard, Options};
 pub use store::gateway::Records;
-pub use upkeep::affected::Affected;
+pub use upkeep::affected::{Affected, Unreadable};
 pub use upkeep::background::StepReport;
 pub use upkeep::pausing::ExpirationStatus;
 pub use upkeep::scrub::{ScrubCursor, ScrubPlace, ScrubReport};

@@ -83,7 +83,8 @@ pub(crate) const NOTES_DUE: Table = Table(27);
 /// Name of a target of notifications, number: an event that waits for it, a
 /// [`crate::model::notification::ObjectEvent`].
 pub(crate) const EVENTS: Table = Table(28);
-/// `h` and a target: the head of its events. `d` and a target: a counter of those dropped.
+/// `h` and a target: the head of its events. `d` and a target: a counter of those dropped. `t` and a target: when the
+/// last one was dropped, a [`crate::model::time::Timestamp`].
 pub(crate) const EVENT_ENDS: Table = Table(29);
 /// Bucket, id of an inventory: when it was last made, an [`crate::model::inventory::InventoryRun`].
 pub(crate) const INVENTORY_RUNS: Table = Table(30);

@@ -52,9 +52,11 @@ use crate::state::clock::ComplianceClock;
 use crate::state::disposals::Disposals;
 use crate::state::event_lag::EventLag;
 use crate::state::holding::Holding;
+use crate::state::inventories::Inventories;
 use crate::state::key_locks::{KeyLock, KeyLocks};
 use crate::state::log_tree::ReceiptLog;
 use crate::state::refusals::Refusals;
+use crate::state::sessions::Sessions;
 use crate::state::shared::Shared;
 use crate::state::upkeep::Upkeep;
 use crate::store::committing::Abandoned;
@@ -131,8 +133,10 @@ pub(crate) struct Store {
     disposals: Disposals,
     compensations: Arc<Compensations>,
     refusals: Refusals,
+    sessions: Sessions,
     audit_end: AuditEnd,
     event_lag: EventLag,
+    inventories: Inventories,
     receipts: ReceiptLog,
     upkeep: Upkeep,
 }
@@ -218,8 +222,10 @@ impl Store {
             disposals: Disposals::default(),
             compensations,
             refusals: Refusals::default(),
+            sessions: Sessions::default(),
             audit_end: AuditEnd::default(),
-            event_lag: EventLag::default(),
+            event_lag: EventLag::new(options.notification_targets.clone(), options.events_pending_max),
+            inventories: Inventories::default(),
             receipts: ReceiptLog::default(),
             upkeep: Upkeep::new(),
         })
@@ -312,12 +318,20 @@ impl Store {
         &self.refusals
     }
 
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
     pub fn audit_end(&self) -> &AuditEnd {
         &self.audit_end
     }
 
     pub fn event_lag(&self) -> &EventLag {
         &self.event_lag
+    }
+
+    pub fn inventories(&self) -> &Inventories {
+        &self.inventories
     }
 
     pub fn receipts(&self) -> &ReceiptLog {

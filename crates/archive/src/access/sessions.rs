@@ -27,6 +27,7 @@ use crate::model::principal::{Actor, Caller, Credentials, Session};
 use crate::model::time::{SECOND, Timestamp};
 use crate::record::encode;
 use crate::seal::{Secret, derive, open_note, seal_note};
+use crate::state::sessions::SESSIONS;
 use crate::store::{Archive, Store};
 
 /// The life of a session, in seconds, as AWS limits it.
@@ -113,6 +114,13 @@ impl Archive {
             return Err(ArchiveError::Denied("a session cannot make another session; sign with an access key".into()));
         }
         check(&request)?;
+        if !store.sessions().admit(key, store.surroundings().now()) {
+            return Err(ArchiveError::Busy(format!(
+                "access key {key} made {} sessions, and gets one more every {} seconds; use a session until it ends",
+                SESSIONS.burst,
+                SESSIONS.every / SECOND
+            )));
+        }
         let now = store.key_now();
         let end = Timestamp(now.0.saturating_add(request.seconds.saturating_mul(SECOND)));
         let own = self.credentials(key).await?.expires;

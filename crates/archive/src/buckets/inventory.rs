@@ -1,8 +1,11 @@
 //! Making inventories: CSV files, a manifest that names them, and the checksum of the manifest.
 //!
-//! Failure model: the manifest is stored last. A run that a crash or an error ends leaves files that no manifest names,
-//! and the next run begins anew. Its end is noted in the catalog when the manifest is stored. A run reads the bucket a
-//! page at a time; changes meanwhile are in it or not, as on AWS.
+//! Failure model: the manifest is stored last. Before its first file a run notes in the catalog what the names of its
+//! files begin with. If it fails, it deletes them; after a crash the next run does so first. What retention keeps stays.
+//! From the moment at which the manifest may be there, nothing is deleted any more.
+//!
+//! A run reads the bucket a page at a time; changes meanwhile are in it or not, as on AWS. It lets other work go on
+//! after each page, and a stop ends it there.
 
 use std::io::Write;
 
@@ -10,13 +13,15 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
-use stele_catalog::{Direction, KeyRange, Transaction};
+use stele_catalog::{CatalogError, Direction, KeyRange, Transaction};
 
 use super::may_see;
+use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::bucket::CANARY_KEY;
 use crate::model::error::{ArchiveError, Result};
-use crate::model::inventory::{Inventory, InventoryRun};
+use crate::model::inventory::{Inventory, InventoryRun, UnfinishedRun};
 use crate::model::principal::{Caller, Role};
+use crate::model::time::Timestamp;
 use crate::model::version::ObjectInfo;
 use crate::record::version::VersionRow;
 use crate::record::{INVENTORY_RUNS, VERSIONS, decode, encode, fetch, keys};
@@ -27,6 +32,8 @@ use crate::store::Archive;
 const PAGE: usize = 500;
 /// Bytes of a compressed file, all of them in memory, at which the next one begins.
 const FILE_MAX: usize = 4 << 20;
+/// Milliseconds by which the clock may have been ahead when a run began. A run of a later time counts as none.
+const AHEAD_MAX: u64 = 3_600_000;
 /// The writer of inventories in the audit log.
 const WRITER: &str = "inventory";
 
@@ -69,6 +76,8 @@ struct Run<'a> {
     inventory: &'a Inventory,
     /// Before the names of its objects.
     folder: String,
+    /// Before the names of its files.
+    prefix: String,
     file: GzEncoder<Vec<u8>>,
     lines: u64,
     files: Vec<ManifestFile>,
@@ -83,15 +92,21 @@ impl Archive {
         Ok(inventories)
     }
 
-    /// The bucket and id of each inventory whose time has come.
+    /// The bucket and id of each inventory whose time has come, and which neither runs nor waits after a failure.
     pub fn inventories_due(&self) -> Result<Vec<(String, String)>> {
         let store = self.store();
-        let (snapshot, now) = (store.snapshot()?, store.wall());
+        let (snapshot, now, elapsed) = (store.snapshot()?, store.wall(), store.elapsed());
         let mut due = Vec::new();
         for bucket in store.buckets().all() {
             for inventory in bucket.row.inventories.iter().flatten().filter(|inventory| inventory.enabled) {
-                let run: Option<InventoryRun> = fetch(&*snapshot, INVENTORY_RUNS, &run_key(&bucket, &inventory.id))?;
-                if run.is_none_or(|run| run.begun.0.saturating_add(inventory.period()) <= now.0) {
+                // A row that cannot be read is written anew by the run.
+                let run: Option<InventoryRun> =
+                    fetch(&*snapshot, INVENTORY_RUNS, &run_key(&bucket, &inventory.id)).unwrap_or_default();
+                let is_due = run.is_none_or(|run| {
+                    run.begun.0.saturating_add(inventory.period()) <= now.0
+                        || run.begun.0 > now.0.saturating_add(AHEAD_MAX)
+                });
+                if is_due && store.inventories().is_free(&(bucket.number, inventory.id.clone()), elapsed) {
                     due.push((bucket.name().to_owned(), inventory.id.clone()));
                 }
             }
@@ -111,23 +126,80 @@ impl Archive {
         let Some(inventory) = source.row.inventories.iter().flatten().find(of_id) else {
             return Err(ArchiveError::InvalidArgument(format!("bucket `{bucket}` has no inventory `{id}`")));
         };
-        self.fits_reports(&source, &inventory.bucket)?;
-        let begun = store.wall();
+        let Some(running) = store.inventories().begin(&(source.number, id.to_owned())) else {
+            let message = format!("the inventory `{id}` of bucket `{bucket}` is being made");
+            return Err(ArchiveError::InvalidState(message));
+        };
+        let made = self.make_inventory(&source, inventory).await;
+        running.end(made.as_ref().err().map(ToString::to_string), store.elapsed(), inventory.period());
+        made
+    }
+
+    async fn make_inventory(&self, source: &Bucket, inventory: &Inventory) -> Result<InventoryReport> {
+        self.fits_reports(source, &inventory.bucket)?;
+        let (store, row) = (self.store(), run_key(source, &inventory.id));
+        let earlier: InventoryRun = fetch(&*store.snapshot()?, INVENTORY_RUNS, &row).ok().flatten().unwrap_or_default();
+        if let Some(left) = &earlier.unfinished {
+            self.delete_reports(WRITER, &left.bucket, &left.prefix).await;
+        }
+        let (begun, folder) = (store.wall(), inventory.folder(source.name()));
+        let files = UnfinishedRun {
+            bucket: inventory.bucket.clone(),
+            prefix: format!("{folder}/data/{:016x}", store.random()),
+        };
+        let noted = InventoryRun { begun: earlier.begun, unfinished: Some(files.clone()) };
+        store.catalog().commit(Transaction::new().put(INVENTORY_RUNS, row.clone(), encode(&noted))).await?;
         let mut run = Run {
             archive: self,
-            source: &source,
+            source,
             inventory,
-            folder: inventory.folder(bucket),
+            folder,
+            prefix: files.prefix.clone(),
             file: encoder(),
             lines: 0,
             files: Vec::new(),
             objects: 0,
         };
-        run.list().await?;
-        let report = run.end(begun.seconds(), begun.0).await?;
-        let noted = Transaction::new().put(INVENTORY_RUNS, run_key(&source, id), encode(&InventoryRun { begun }));
-        store.catalog().commit(noted).await?;
-        Ok(report)
+        // A setting that was removed meanwhile took the row with it.
+        let note = async |run: InventoryRun| {
+            let noted = Transaction::new().present(INVENTORY_RUNS, row.clone());
+            match store.catalog().commit(noted.put(INVENTORY_RUNS, row.clone(), encode(&run))).await {
+                Ok(_) | Err(CatalogError::Failed(_)) => Ok(()),
+                Err(error) => Err(ArchiveError::from(error)),
+            }
+        };
+        let listed = async {
+            run.list().await?;
+            run.finish_files().await?;
+            note(InventoryRun { begun: earlier.begun, unfinished: None }).await
+        };
+        if let Err(error) = listed.await {
+            self.delete_reports(WRITER, &files.bucket, &files.prefix).await;
+            return Err(error);
+        }
+        match run.end(begun).await {
+            Ok(report) => note(InventoryRun { begun, unfinished: None }).await.map(|()| report),
+            // An object is there already, so the manifest was not stored.
+            Err(error @ ArchiveError::PreconditionFailed(_)) => {
+                self.delete_reports(WRITER, &files.bucket, &files.prefix).await;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The alarm about inventories that fail again and again.
+    pub(crate) fn inventory_alarm(&self) -> Option<Alarm> {
+        let store = self.store();
+        let mut told = Vec::new();
+        for ((number, id), failures, why) in store.inventories().failing() {
+            let bucket = store.buckets().all().into_iter().find(|bucket| bucket.number == number);
+            let has = |bucket: &Bucket| bucket.row.inventories.iter().flatten().any(|inventory| inventory.id == id);
+            if let Some(bucket) = bucket.filter(|bucket| has(bucket)) {
+                told.push(format!("inventory `{id}` of bucket `{}` failed {failures} times: {why}", bucket.name()));
+            }
+        }
+        (!told.is_empty()).then(|| Alarm::new(AlarmKind::Inventory, told.join("; ")))
     }
 }
 
@@ -137,6 +209,8 @@ impl Run<'_> {
         let all = KeyRange::prefix(keys::prefix(self.source.number, filter));
         let (mut range, mut newest) = (all.clone(), String::new());
         loop {
+            // Nothing below waits where no line is written, and other work shares the thread.
+            tokio::task::yield_now().await;
             let page = self.archive.store().snapshot()?.range(VERSIONS, &range, PAGE, Direction::Forward)?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             range = all.clone().after(last.clone());
@@ -173,18 +247,26 @@ impl Run<'_> {
         let content = std::mem::replace(&mut self.file, encoder()).finish().map_err(compression)?;
         self.lines = 0;
         let store = self.archive.store();
-        let name = format!("{:016x}{:016x}", store.random(), store.random());
-        let (key, size) = (format!("{}/data/{name}.csv.gz", self.folder), content.len() as u64);
-        let stored =
-            self.archive.store_report(WRITER, &self.inventory.bucket, &key, "application/gzip", Bytes::from(content));
+        let (key, size) = (format!("{}{:016x}.csv.gz", self.prefix, store.random()), content.len() as u64);
+        let stored = self.archive.store_report(
+            WRITER,
+            self.source,
+            &self.inventory.bucket,
+            &key,
+            "application/gzip",
+            Bytes::from(content),
+        );
         self.files.push(ManifestFile { md5: stored.await?.etag.to_string(), key, size });
         Ok(())
     }
 
-    async fn end(mut self, seconds: u64, milliseconds: u64) -> Result<InventoryReport> {
-        if self.lines > 0 || self.files.is_empty() {
-            self.store_file().await?;
-        }
+    /// Stores the last file. There is one, even if it is empty.
+    async fn finish_files(&mut self) -> Result<()> {
+        if self.lines > 0 || self.files.is_empty() { self.store_file().await } else { Ok(()) }
+    }
+
+    /// Stores the manifest.
+    async fn end(self, begun: Timestamp) -> Result<InventoryReport> {
         let mut schema = vec!["Bucket", "Key"];
         if self.inventory.all_versions {
             schema.extend(["VersionId", "IsLatest", "IsDeleteMarker"]);
@@ -195,7 +277,7 @@ impl Run<'_> {
             source_bucket: self.source.name().into(),
             destination_bucket: format!("arn:aws:s3:::{}", self.inventory.bucket),
             version: "2016-11-30",
-            creation_timestamp: milliseconds.to_string(),
+            creation_timestamp: begun.0.to_string(),
             file_format: "CSV",
             file_schema: schema.join(", "),
             files: self.files,
@@ -203,13 +285,15 @@ impl Run<'_> {
         let text = serde_json::to_vec_pretty(&manifest)
             .map_err(|error| ArchiveError::InvalidRequest(format!("the manifest of an inventory: {error}")))?;
         // 2026-01-31T08-15Z
-        let moment = stele_ground::calendar::moment(seconds).replace(':', "-");
+        let moment = stele_ground::calendar::moment(begun.seconds()).replace(':', "-");
         let folder = format!("{}/{}Z", self.folder, moment.get(..16).unwrap_or(&moment));
         let (to, key) = (&self.inventory.bucket, format!("{folder}/manifest.json"));
-        let stored = self.archive.store_report(WRITER, to, &key, "application/json", text.into()).await?;
+        let stored = self.archive.store_report(WRITER, self.source, to, &key, "application/json", text.into()).await?;
         let checksum = Bytes::from(stored.etag.to_string());
         let place = format!("{folder}/manifest.checksum");
-        self.archive.store_report(WRITER, to, &place, "text/plain", checksum).await?;
+        let checksum = self.archive.store_report(WRITER, self.source, to, &place, "text/plain", checksum).await;
+        // The manifest is there and names the files, so this error must not look like one of the manifest.
+        checksum.map_err(|error| ArchiveError::InvalidState(format!("the checksum of the manifest: {error}")))?;
         Ok(InventoryReport {
             bucket: self.source.name().into(),
             id: self.inventory.id.clone(),
@@ -229,7 +313,7 @@ fn compression(error: std::io::Error) -> ArchiveError {
     ArchiveError::InvalidRequest(format!("compression of an inventory: {error}"))
 }
 
-fn run_key(bucket: &Bucket, id: &str) -> Bytes {
+pub(crate) fn run_key(bucket: &Bucket, id: &str) -> Bytes {
     [&bucket.number.to_be_bytes(), id.as_bytes()].concat().into()
 }
 

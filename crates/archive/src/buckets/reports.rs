@@ -7,6 +7,7 @@
 
 use super::settings::PolicyRequest;
 use crate::model::error::{ArchiveError, Result};
+use crate::model::inventory::Inventory;
 use crate::model::logging::AccessLog;
 use crate::model::policy::Facts;
 use crate::model::principal::{Access, Caller};
@@ -46,19 +47,43 @@ impl Archive {
         self.fits_reports(from, to)
     }
 
+    /// Checks that the author of an inventory may list the keys whose names it tells: by its grants, its session and
+    /// the bucket's policy.
+    pub(super) async fn check_listed(&self, caller: &Caller, bucket: &Bucket, inventory: &Inventory) -> Result<()> {
+        let prefix = inventory.filter.as_deref().unwrap_or_default();
+        let request = |action| PolicyRequest { action, key: None, version: None, prefix };
+        let mut requests = vec![request("ListBucket")];
+        if inventory.all_versions {
+            requests.push(request("ListBucketVersions"));
+        }
+        let mut facts = Facts::default();
+        facts.set("s3:prefix", prefix);
+        let caller = match self.is_policed(caller, bucket.name()) {
+            true => self.permit(caller, bucket.name(), &requests, facts).await?,
+            false => caller.clone(),
+        };
+        bucket.authorize(&caller, Access::List, prefix)
+    }
+
     pub(crate) fn fits_reports(&self, from: &Bucket, to: &str) -> Result<()> {
         let Ok(target) = self.store().buckets().by_name(to) else { return refuse(to, "it does not exist") };
-        if target.row.owner != from.row.owner {
-            return refuse(to, "it has another owner");
-        }
-        if target.row.is_share() {
-            return refuse(to, "it is a share");
-        }
-        if target.row.lock.is_some_and(|lock| lock.default.is_some()) || target.row.classes.is_some() {
-            return refuse(to, "its default retention would keep every report");
-        }
-        Ok(())
+        check_fit(from, &target)
     }
+}
+
+/// Checks that a bucket may take reports of another. A write into it requires that its settings are still these.
+pub(crate) fn check_fit(from: &Bucket, target: &Bucket) -> Result<()> {
+    let to = target.name();
+    if target.row.owner != from.row.owner {
+        return refuse(to, "it has another owner");
+    }
+    if target.row.is_share() {
+        return refuse(to, "it is a share");
+    }
+    if target.row.lock.is_some_and(|lock| lock.default.is_some()) || target.row.classes.is_some() {
+        return refuse(to, "its default retention would keep every report");
+    }
+    Ok(())
 }
 
 fn refuse(to: &str, why: &str) -> Result<()> {

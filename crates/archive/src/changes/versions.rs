@@ -59,8 +59,8 @@ impl Archive {
 
 impl Store {
     /// Changes the row of a stored version: notes the new row, then commits it with its event, if the row is still as
-    /// found. A change of the retention also requires the bucket's settings to be as they are here. Returns the number
-    /// of the event's record.
+    /// found. A change of the retention or the tags also requires the bucket's settings to be as they are here. Returns
+    /// the number of the event's record.
     pub async fn change_version(
         self: &Arc<Store>,
         bucket: &Bucket,
@@ -127,8 +127,9 @@ impl Store {
             raw.clone(),
         );
         let mut transaction = self.reindex(transaction, &at, &found.row, &row);
-        // The bucket's settings decided whether the retention may change, and what expiration does.
-        if row.retention != found.row.retention || row.notified != found.row.notified {
+        // The bucket's settings decided whether the retention may change, and what expiration does. Its rules decide who
+        // is told of new tags. A hold does not wait for that: it must not fail because a setting changes.
+        if row.retention != found.row.retention || row.notified != found.row.notified || row.tags != found.row.tags {
             transaction = bucket.unchanged(transaction);
         }
         if let Some(event) = event {

@@ -31,6 +31,8 @@ pub enum AlarmKind {
     SelfTest,
     /// A target of notifications does not take its events.
     Notifications,
+    /// An inventory fails again and again.
+    Inventory,
 }
 
 /// A message for operators.
@@ -55,6 +57,7 @@ impl AlarmKind {
             AlarmKind::Pairing => "pairing",
             AlarmKind::SelfTest => "self-test",
             AlarmKind::Notifications => "notifications",
+            AlarmKind::Inventory => "inventory",
         }
     }
 }

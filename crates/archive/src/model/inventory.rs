@@ -51,11 +51,24 @@ pub struct Inventory {
     pub fields: Vec<String>,
 }
 
-/// When an inventory was last begun.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+/// What is known of the runs of an inventory.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct InventoryRun {
+    /// When the last one that was made began. Zero: none was.
     #[n(0)]
     pub begun: crate::model::time::Timestamp,
+    /// Files of a run that may have no manifest.
+    #[n(1)]
+    pub unfinished: Option<UnfinishedRun>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct UnfinishedRun {
+    #[n(0)]
+    pub bucket: String,
+    /// What the keys of the files begin with. It has a random number, so no other object has it.
+    #[n(1)]
+    pub prefix: String,
 }
 
 impl Inventory {

@@ -13,6 +13,9 @@ use crate::model::time::Timestamp;
 pub const NOTIFICATION_RULES_MAX: usize = 100;
 /// Events that wait for one target. At this number further ones are dropped and counted.
 pub const EVENTS_PENDING_MAX: u64 = 20_000;
+/// The same with a small catalog, of which they must not take much: at least this many, and one for each share of it.
+const EVENTS_PENDING_MIN: u64 = 1_000;
+const CATALOG_PER_EVENT: u64 = 64 << 10;
 /// Characters of a rule's id, bytes of its prefix and of its suffix, and characters of a target's name.
 const ID_MAX: usize = 255;
 const AFFIX_MAX: usize = 1024;
@@ -113,6 +116,12 @@ pub struct TargetLag {
     pub oldest: Option<Timestamp>,
     /// Events dropped at the limit since the store was made or rebuilt.
     pub dropped: u64,
+    /// When the last one was.
+    pub last_dropped: Option<Timestamp>,
+    /// The configuration names it, as far as is known.
+    pub configured: bool,
+    /// Buckets whose rules name it.
+    pub buckets: Vec<String>,
 }
 
 impl NotificationRule {
@@ -180,6 +189,11 @@ pub(crate) fn check_rules(rules: &[NotificationRule]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Events that may wait for one target in a catalog of this many bytes.
+pub fn events_pending_max(catalog: u64) -> u64 {
+    (catalog / CATALOG_PER_EVENT).clamp(EVENTS_PENDING_MIN, EVENTS_PENDING_MAX)
 }
 
 /// Whether this can be the name of a target.

@@ -48,6 +48,11 @@ pub(crate) fn event_dropped(target: &str) -> Bytes {
     format!("d{target}").into()
 }
 
+/// When the last of a target's events was dropped.
+pub(crate) fn event_last_dropped(target: &str) -> Bytes {
+    format!("t{target}").into()
+}
+
 /// The number at the end of a key.
 pub(crate) fn last_number(key: &[u8]) -> u64 {
     key.last_chunk::<8>().map_or(0, |number| u64::from_be_bytes(*number))

@@ -190,6 +190,8 @@ impl Store {
                 None => transaction,
             }
         });
+        // A reader that had the entry before its zeros may have put the key into memory again.
+        due.slots.iter().for_each(|entry| self.caches().forget_object_key(entry.object));
         // The record says that the key is destroyed: its zeros are durable by now.
         self.catalog().commit(transaction).await?;
         let slots = std::mem::take(&mut due.slots);

@@ -29,8 +29,10 @@ use crate::store::{Archive, Store};
 /// Days until a request is void, and days until a new officer needs no approval after a loss of officers.
 const LIFE_DAYS: u64 = 3;
 const LOST_DAYS: u64 = 30;
-/// Open requests at most.
+/// Open requests at most. An administrator makes pending keys of officers without any officer, so those leave room for
+/// the officers' own requests.
 const OPEN_MAX: usize = 64;
+const PENDING_KEYS_MAX: usize = OPEN_MAX - 16;
 
 /// A request that waits for another officer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -432,7 +434,7 @@ impl Store {
         lost: bool,
     ) -> Result<(String, String, Transaction)> {
         self.require_not_off(Act::NewOfficer)?;
-        self.room_for_request()?;
+        self.room_for(PENDING_KEYS_MAX)?;
         let says = format!(
             "key {key} ({description}) becomes a retention officer's, who can release holds and, with another officer, move \
              the compliance clock"
@@ -473,10 +475,14 @@ impl Store {
     }
 
     fn room_for_request(&self) -> Result<()> {
-        match self.open_requests()?.len() < OPEN_MAX {
+        self.room_for(OPEN_MAX)
+    }
+
+    fn room_for(&self, most: usize) -> Result<()> {
+        match self.open_requests()?.len() < most {
             true => Ok(()),
             false => Err(ArchiveError::Denied(format!(
-                "{OPEN_MAX} requests wait for approval already; approve or refuse some of them"
+                "{most} requests wait for approval already; approve or refuse some of them"
             ))),
         }
     }

@@ -3,7 +3,7 @@
 use stele_catalog::Transaction;
 
 use crate::audit::Event;
-use crate::model::act::{Act, People};
+use crate::model::act::Act;
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
@@ -53,8 +53,7 @@ impl Archive {
             require_lock(&bucket)?;
             let (rules, now) = (self.store().rules(), self.store().compliance_now());
             let retention = retention.map(|retention| at_bucket_level(&bucket, retention));
-            // With two officers or none, the bypass of a client does not count.
-            let bypass = bypass_governance && self.store().people_for(Act::Bypass) == People::One;
+            let bypass = (bypass_governance, self.store().people_for(Act::Bypass));
             if let Err(reason) = judge_change(&bucket, caller, &found, retention, bypass, now) {
                 let message = format!("the retention of `{}/{key}` stays: {reason}", bucket.name());
                 return Err(retained(&bucket, key, &found, message));
@@ -74,9 +73,11 @@ impl Archive {
                 check_future(retention, if active { now } else { self.store().later_now() })?;
             }
             let event = event.clone().version(found.id());
-            let required = match bypass && !stronger {
-                true => self.store().while_bypassing(Transaction::new(), rules, caller)?,
-                false => Transaction::new(),
+            // Level `basic` lets a caller weaken a retention without a bypass, while the rules let one person do that.
+            let required = match (stronger, bypass_governance) {
+                (true, _) => Transaction::new(),
+                (false, true) => self.store().while_bypassing(Transaction::new(), rules, caller)?,
+                (false, false) => rules.stand(Transaction::new()),
             };
             let change = |row: &mut VersionRow| row.retention = retention;
             self.store().change_version_if(required, &bucket, key, &found, lock, event, change).await

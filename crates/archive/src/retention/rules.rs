@@ -2,6 +2,7 @@
 //!
 //! Every refusal of a deletion or of a weaker retention is decided here.
 
+use crate::model::act::People;
 use crate::model::bucket::Protection;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
@@ -156,13 +157,14 @@ pub(crate) fn check_future(retention: Retention, now: Timestamp) -> Result<()> {
 }
 
 /// The rules for changing the retention of a stored version. A stronger one is always allowed; a weaker one is the
-/// exception.
+/// exception. `people`: how many a bypass takes. Level `basic` lets a caller shorten GOVERNANCE without asking for a
+/// bypass, which is one all the same: it counts only while a bypass takes one person.
 pub(crate) fn judge_change(
     bucket: &Bucket,
     caller: &Caller,
     found: &Found,
     after: Option<Retention>,
-    bypass: bool,
+    (bypass, people): (bool, People),
     now: Timestamp,
 ) -> Result<(), String> {
     let Some(before) = found.row.retention.filter(|retention| retention.until > now) else { return Ok(()) };
@@ -173,23 +175,26 @@ pub(crate) fn judge_change(
     if found.row.awaits_event() {
         return Err("its class keeps it until an event is told; no caller can shorten or lift that".into());
     }
+    let stronger = after.is_some_and(|after| after.mode == RetentionMode::Compliance && after.until >= before.until);
+    let one = people == People::One;
     match before.mode {
         RetentionMode::Compliance => Err(format!(
             "it is retained in COMPLIANCE mode until {}; no caller can shorten or lift that, or change the mode",
             before.until
         )),
-        RetentionMode::Governance if bucket.row.protection == Protection::Compliance => {
-            let stronger =
-                after.is_some_and(|after| after.mode == RetentionMode::Compliance && after.until >= before.until);
-            match stronger {
-                true => Ok(()),
-                false => Err(format!(
-                    "it is retained until {}, and the bucket's protection level allows no weaker retention",
-                    before.until
-                )),
-            }
-        }
-        RetentionMode::Governance if bucket.row.protection == Protection::Basic => Ok(()),
+        RetentionMode::Governance if bucket.row.protection == Protection::Compliance => match stronger {
+            true => Ok(()),
+            false => Err(format!(
+                "it is retained until {}, and the bucket's protection level allows no weaker retention",
+                before.until
+            )),
+        },
+        RetentionMode::Governance if bucket.row.protection == Protection::Basic && (one || stronger) => Ok(()),
+        // With two officers or none, the bypass of a client does not count.
+        RetentionMode::Governance if !one => Err(format!(
+            "it is retained in GOVERNANCE mode until {}, and no single caller bypasses that any more: officers decided so",
+            before.until
+        )),
         RetentionMode::Governance if bypass && caller.rights.bypass_governance => Ok(()),
         RetentionMode::Governance if bypass => Err(format!(
             "it is retained in GOVERNANCE mode until {}, and {} may not bypass that",

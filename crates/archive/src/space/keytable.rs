@@ -11,6 +11,7 @@
 //! its object, so a wrong slot number cannot destroy another object's key.
 
 mod entry;
+mod unreadable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -274,7 +275,7 @@ impl KeyTable {
     }
 
     /// The slot's block on the volume, and the offset of the entry in it.
-    fn block(&self, slot: u64) -> Result<(u64, usize)> {
+    pub fn block(&self, slot: u64) -> Result<(u64, usize)> {
         let at = self.place(slot)?;
         Ok((at / u64::from(BLOCK) * u64::from(BLOCK), (at % u64::from(BLOCK)) as usize))
     }

@@ -4,13 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::model::principal::Actor;
 use crate::model::time::{Reading, Timestamp};
+use crate::state::budget::{Budget, Spent, milliseconds};
 use crate::state::shared::Shared;
-
-/// A budget: records at once, and milliseconds for one more.
-struct Budget {
-    burst: u64,
-    every: u64,
-}
 
 /// Of all anonymous callers together: 14,400 a day.
 const ANONYMOUS: Budget = Budget { burst: 100, every: 6_000 };
@@ -36,9 +31,7 @@ pub(crate) struct LeftOut {
 /// One actor's account. Times are milliseconds of elapsed time.
 #[derive(Default)]
 struct Account {
-    /// Spent of the burst, in milliseconds of waiting.
-    spent: u64,
-    last: u64,
+    spent: Spent,
     left_out: u64,
     since: Option<Timestamp>,
     summed_up: u64,
@@ -53,14 +46,11 @@ pub(crate) struct Refusals(Shared<Accounts>);
 
 impl Account {
     fn admit(&mut self, budget: &Budget, now: u64, wall: Timestamp) -> bool {
-        self.spent = self.spent.saturating_sub(now.saturating_sub(self.last));
-        self.last = now;
-        if self.spent + budget.every > budget.burst * budget.every {
+        let has_one = self.spent.admit(budget, now);
+        if !has_one {
             self.leave_out(1, now, wall);
-            return false;
         }
-        self.spent += budget.every;
-        true
+        has_one
     }
 
     fn leave_out(&mut self, count: u64, now: u64, wall: Timestamp) {
@@ -78,9 +68,7 @@ impl Account {
 
     /// Whether forgetting the account loses nothing.
     fn is_idle(&self, now: u64) -> bool {
-        self.left_out == 0
-            && self.spent <= now.saturating_sub(self.last)
-            && self.left_out_at.is_none_or(|at| now >= at + ALARM_FOR)
+        self.left_out == 0 && self.spent.is_whole(now) && self.left_out_at.is_none_or(|at| now >= at + ALARM_FOR)
     }
 }
 
@@ -135,8 +123,4 @@ impl Refusals {
             known.take(most).map(|(key, _)| key.clone()).collect()
         })
     }
-}
-
-fn milliseconds(at: Reading) -> u64 {
-    at.monotonic.0 / 1_000_000
 }

@@ -1,8 +1,8 @@
 //! Events of objects that wait for their targets: rows of the catalog, written by the transaction of the change itself.
 //!
 //! Failure model: an event is durable with its change, and is deleted only after its target took it. A crash in between
-//! repeats it: at least once. A change never waits for a target and never fails for one. At [`EVENTS_PENDING_MAX`]
-//! events of one target further ones are dropped, and the transaction of the change counts them. A rebuild of the
+//! repeats it: at least once. A change never waits for a target and never fails for one. At `events_pending_max` events
+//! of one target further ones are dropped, and the transaction of the change counts them. A rebuild of the
 //! catalog loses the events that waited.
 
 use std::sync::Arc;
@@ -13,16 +13,20 @@ use stele_catalog::{Direction, Head, KeyRange, Snapshot, Template, Transaction};
 use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::bucket::{CANARY_KEY, Versioning};
 use crate::model::error::Result;
-use crate::model::notification::{EVENTS_PENDING_MAX, NotificationRule, ObjectEvent, TEST_EVENT, TargetLag};
+use crate::model::notification::{NotificationRule, ObjectEvent, TEST_EVENT, TargetLag};
 use crate::model::version::ETag;
-use crate::record::{EVENT_ENDS, EVENTS, decode, encode, keys};
+use crate::record::{EVENT_ENDS, EVENTS, decode, encode, fetch, keys};
 use crate::state::buckets::Bucket;
 use crate::store::{Archive, Store};
 
 /// Events that one page holds at most.
-const PAGE_MAX: usize = 1000;
+pub(crate) const PAGE_MAX: usize = 1000;
 /// Age of the oldest event at which its target is late, in milliseconds.
 const LAG_MAX: u64 = 10 * 60 * 1000;
+/// Time for which operators are told that a target's events were dropped, in milliseconds.
+const DROP_TOLD: u64 = 24 * 60 * 60 * 1000;
+/// Buckets that an alarm names.
+const NAMED_MAX: usize = 3;
 /// Targets that a store reports.
 const TARGETS_MAX: usize = 1000;
 
@@ -107,21 +111,26 @@ impl Store {
 
     fn with_pending(&self, transaction: Transaction, target: &str, event: &ObjectEvent) -> Transaction {
         if !self.is_admitted(target) {
-            return transaction.add(EVENT_ENDS, keys::event_dropped(target), 1);
+            let at = encode(&self.wall());
+            return transaction.add(EVENT_ENDS, keys::event_dropped(target), 1).put(
+                EVENT_ENDS,
+                keys::event_last_dropped(target),
+                at,
+            );
         }
         let key = Template::new().bytes(keys::all_under(target)).number();
         transaction.append((EVENT_ENDS, keys::event_head(target)), EVENTS, key, Template::new().bytes(encode(event)))
     }
 
     fn is_admitted(&self, target: &str) -> bool {
-        if self.event_lag().admit(target, EVENTS_PENDING_MAX).is_some() {
+        if self.event_lag().admit(target).is_some() {
             return true;
         }
         // Transactions that failed are in the count. Before an event is dropped, the catalog is asked.
         match self.snapshot().and_then(|snapshot| pending(&*snapshot, target)) {
             Ok(exact) => {
                 self.event_lag().note(target, exact);
-                self.event_lag().admit(target, EVENTS_PENDING_MAX).is_some()
+                self.event_lag().admit(target).is_some()
             }
             Err(_) => true,
         }
@@ -129,7 +138,7 @@ impl Store {
 }
 
 /// The number of events that wait. They are deleted in order, so the first and the last number tell it.
-fn pending(snapshot: &dyn Snapshot, target: &str) -> Result<u64> {
+pub(crate) fn pending(snapshot: &dyn Snapshot, target: &str) -> Result<u64> {
     let head = Head::decode(snapshot.get(EVENT_ENDS, &keys::event_head(target))?.as_deref())?;
     let first = snapshot.range(EVENTS, &KeyRange::prefix(keys::all_under(target)), 1, Direction::Forward)?;
     let first = first.first().map(|(key, _)| keys::last_number(key));
@@ -158,18 +167,11 @@ impl Archive {
         Ok(())
     }
 
-    /// The alarm about targets that lag.
+    /// The alarm about targets that lag, or whose events were dropped within a day.
     pub(crate) fn notification_alarm(&self) -> Option<Alarm> {
-        let now = self.store().wall();
-        let lags = self.target_lags().ok()?;
-        let late = lags.iter().filter(|lag| lag.oldest.is_some_and(|oldest| oldest.0.saturating_add(LAG_MAX) <= now.0));
-        let told: Vec<String> = late
-            .map(|lag| {
-                let oldest = lag.oldest.unwrap_or_default();
-                format!("{}: {} events wait since {oldest}, {} were dropped", lag.target, lag.pending, lag.dropped)
-            })
-            .collect();
-        let limit = format!("at {EVENTS_PENDING_MAX} of one target, further ones are dropped");
+        let (now, most) = (self.store().wall().0, self.store().event_lag().most());
+        let told: Vec<String> = self.target_lags().ok()?.iter().filter_map(|lag| trouble(lag, now)).collect();
+        let limit = format!("at {most} of one target, further ones are dropped");
         (!told.is_empty()).then(|| Alarm::new(AlarmKind::Notifications, format!("{}; {limit}", told.join("; "))))
     }
 
@@ -187,9 +189,49 @@ impl Archive {
                 pending: pending(&*snapshot, &target)?,
                 oldest: oldest.map(|event| event.time),
                 dropped: counter(snapshot.get(EVENT_ENDS, &keys::event_dropped(&target))?.as_deref())?.unsigned_abs(),
+                configured: self.store().event_lag().has_sender(&target),
+                buckets: self.buckets_telling(&target),
+                last_dropped: fetch(&*snapshot, EVENT_ENDS, &keys::event_last_dropped(&target))?,
                 target,
             });
         }
         Ok(lags)
+    }
+
+    /// The buckets whose rules name a target.
+    fn buckets_telling(&self, target: &str) -> Vec<String> {
+        let names = |bucket: &Arc<Bucket>| bucket.row.notifications.iter().flatten().any(|rule| rule.target == target);
+        let buckets = self.store().buckets().all();
+        buckets.iter().filter(|bucket| names(bucket)).map(|bucket| bucket.name().to_owned()).collect()
+    }
+}
+
+/// What operators are told of a target. An event that is later than the clock waits since before the clock was set back.
+fn trouble(lag: &TargetLag, now: u64) -> Option<String> {
+    let late = lag.oldest.filter(|oldest| oldest.0.abs_diff(now) >= LAG_MAX);
+    let dropped = lag.last_dropped.filter(|last| last.0.abs_diff(now) < DROP_TOLD);
+    let unknown = !lag.configured && (lag.pending > 0 || !lag.buckets.is_empty());
+    if late.is_none() && dropped.is_none() && !unknown {
+        return None;
+    }
+    let nobody = match unknown {
+        true => format!(
+            ", and the configuration has no such target: `stele notifications forget {}` deletes them{}",
+            lag.target,
+            if lag.buckets.is_empty() { String::new() } else { format!("; rules of {} name it", listed(&lag.buckets)) }
+        ),
+        false => String::new(),
+    };
+    let since = lag.oldest.map_or_else(String::new, |oldest| format!(" since {oldest}"));
+    let last = lag.last_dropped.map_or_else(String::new, |last| format!(", the last at {last}"));
+    Some(format!("{}: {} events wait{since}, {} were dropped{last}{nobody}", lag.target, lag.pending, lag.dropped))
+}
+
+/// Some of the names, and the number of the others.
+fn listed(names: &[String]) -> String {
+    let first: Vec<String> = names.iter().take(NAMED_MAX).map(|name| format!("`{name}`")).collect();
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
     }
 }

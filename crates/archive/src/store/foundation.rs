@@ -1,5 +1,6 @@
 //! The catalog, volume, keys and services below a store, and the options of an opening.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use stele_media::Handle;
 
 use crate::model::error::Result;
 use crate::model::mutation::Mutations;
+use crate::model::notification::EVENTS_PENDING_MAX;
 use crate::model::secrets::MasterKey;
 use crate::model::time::Surroundings;
 
@@ -55,6 +57,10 @@ pub struct Options {
     pub key_cache: usize,
     /// Answers reads and refuses every change with `ReadOnly`. A command without a server opens the store like this.
     pub read_only: bool,
+    /// The targets of notifications that have a sender. None: it is not known.
+    pub notification_targets: Option<Arc<BTreeSet<String>>>,
+    /// Events that may wait for one target.
+    pub events_pending_max: u64,
     /// Removed protections, in tests.
     pub without: Mutations,
 }
@@ -68,6 +74,8 @@ impl Default for Options {
             piece_cache: Size(128 << 20),
             key_cache: 65_536,
             read_only: false,
+            notification_targets: None,
+            events_pending_max: EVENTS_PENDING_MAX,
             without: Mutations::default(),
         }
     }

@@ -14,8 +14,13 @@ use crate::{Act, People};
 const DAY: u64 = 86_400_000;
 
 async fn store(world: &World) -> Archive {
+    store_of(world, Protection::Governance).await
+}
+
+async fn store_of(world: &World, protection: Protection) -> Archive {
     let archive = world.create().await;
-    let new = NewBucket { object_lock: true, expiry: ExpiryAction::Delete, ..NewBucket::default() };
+    let protection = Some(protection);
+    let new = NewBucket { object_lock: true, expiry: ExpiryAction::Delete, protection, ..NewBucket::default() };
     archive.create_bucket(&admin(), "records", new).await.unwrap();
     archive
 }
@@ -303,16 +308,49 @@ async fn a_pause_keeps_and_the_rate_delays_expiration() {
     }
 }
 
+#[tokio::test]
+async fn a_rule_about_bypasses_binds_buckets_of_level_basic() {
+    let world = World::new(8);
+    let archive = store_of(&world, Protection::Basic).await;
+    put_retained(&archive, "before", RetentionMode::Governance, 5).await;
+    put_retained(&archive, "after", RetentionMode::Governance, 5).await;
+    put_retained(&archive, "passed", RetentionMode::Governance, 1).await;
+    let set = async |key: &str, change: Option<(RetentionMode, u64)>, bypass: bool| {
+        let now = archive.store().later_now();
+        let retention = change.map(|(mode, days)| Retention { mode, until: now.plus_days(days) });
+        archive.set_retention(&admin(), "records", key, None, retention, bypass).await
+    };
+    set("before", None, false).await.unwrap();
+    restrict(&archive, Act::Bypass, People::Two).await;
+    for people in [People::Two, People::Off] {
+        for bypass in [false, true] {
+            retained("lifted", set("after", None, bypass).await, "officers decided so");
+            let shorter = set("after", Some((RetentionMode::Governance, 1)), bypass).await;
+            retained("shortened", shorter, "officers decided so");
+        }
+        if people == People::Two {
+            restrict(&archive, Act::Bypass, People::Off).await;
+        }
+    }
+    set("after", Some((RetentionMode::Governance, 9)), false).await.unwrap();
+    set("after", Some((RetentionMode::Compliance, 9)), false).await.unwrap();
+    world.stage.pass(2 * DAY);
+    set("passed", None, false).await.unwrap();
+}
+
 /// A bypass is judged and waits when the rule, or the right of its caller, is taken away: it does not commit behind that.
 #[test]
 fn no_bypass_commits_behind_a_stricter_rule() {
     const ALL: usize = 1_000_000;
-    for (lifted, narrowed) in [(false, false), (false, true), (true, false), (true, true)] {
+    let cases = [(false, false), (false, true), (true, false), (true, true)].map(|case| (Protection::Governance, case));
+    // Level `basic` asks for no bypass.
+    for (level, (lifted, narrowed)) in cases.into_iter().chain([(Protection::Basic, (true, false))]) {
         let (mut polls, mut overtaken) = (0, 0);
         loop {
             let (world, gate): (World, Gate) = World::gated(7, 64 << 20, 1 << 20);
             gate.close();
-            let archive = gate.drive(store(&world), ALL).unwrap();
+            let archive = gate.drive(store_of(&world, level), ALL).unwrap();
+            let bypassing = level == Protection::Governance;
             let info = gate.drive(put_retained(&archive, "governed", RetentionMode::Governance, 5), ALL).unwrap();
             let mut rights = Rights { bypass_governance: true, ..Rights::user("records", "") };
             rights.grants.iter_mut().for_each(|grant| grant.access.extend([Access::Retain]));
@@ -329,7 +367,7 @@ fn no_bypass_commits_behind_a_stricter_rule() {
             let mut bypass: Pin<Box<dyn Future<Output = bool> + '_>> = match lifted {
                 false => Box::pin(async { archive.delete(&caller, request).await.is_ok() }),
                 true => Box::pin(async {
-                    archive.set_retention(&caller, "records", "governed", None, None, true).await.is_ok()
+                    archive.set_retention(&caller, "records", "governed", None, None, bypassing).await.is_ok()
                 }),
             };
             let mut context = Context::from_waker(Waker::noop());
@@ -362,7 +400,7 @@ fn no_bypass_commits_behind_a_stricter_rule() {
             if retention().is_some() {
                 overtaken += 1;
                 let done = gate.drive(bypass, ALL).unwrap();
-                assert!(!done, "lifted: {lifted}, narrowed: {narrowed}, after {polls} polls");
+                assert!(!done, "{level:?}, lifted: {lifted}, narrowed: {narrowed}, after {polls} polls");
                 assert!(retention().is_some());
             }
             polls += 1;

@@ -419,3 +419,23 @@ fn records_of_another_version_are_refused() {
     let nine = (1, row(Action::PutObject, here, &format!("9 bytes, blake3 {ones}")));
     assert!(read(&[nine, replaced]).is_err(), "stored with another content");
 }
+
+/// A reader that had the entry of a key before its zeros puts the key into memory again.
+#[tokio::test]
+async fn a_key_that_a_late_reader_kept_is_forgotten_with_the_disposal() {
+    let world = World::new(31);
+    let archive = store(&world).await;
+    put(&archive, "plain", "late", b"content").await.unwrap();
+    let store = archive.store();
+    let (bucket, snapshot) = (store.buckets().by_name("plain").unwrap(), store.snapshot().unwrap());
+    let found = crate::store::lookup::readable(&*snapshot, &bucket, "late", None).unwrap();
+    let (object, caches) = (found.row.object, store.caches());
+    get(&archive, "plain", "late").await.unwrap();
+    let key = caches.object_key(object).unwrap();
+    let request = DeleteRequest { bucket: "plain".into(), key: "late".into(), ..DeleteRequest::default() };
+    archive.delete(&admin(), request).await.unwrap();
+    assert!(caches.object_key(object).is_none());
+    caches.keep_object_key(object, key);
+    steps(&archive).await;
+    assert!(caches.object_key(object).is_none(), "it stays in memory");
+}

@@ -251,8 +251,12 @@ async fn a_clock_that_is_behind_at_storing_ages_nothing() {
     archive.delete(&admin(), request).await.unwrap();
     let upload = NewUpload { bucket: "aging".into(), key: "big".into(), ..NewUpload::default() };
     archive.create_upload(&admin(), upload).await.unwrap();
-    put(&archive, "plain", "record", b"record").await.unwrap();
+    let stored = put(&archive, "plain", "record", b"record").await.unwrap();
     let before = versions(&archive).await;
+    // As an earlier version of Stele dated it: an end that never comes is not announced.
+    let dated = ObjectInfo { modified: Timestamp(wall.0 - 60 * DAY), ..stored.clone() };
+    assert_eq!(archive.lifecycle_end(&dated), None);
+    assert!(archive.lifecycle_end(&stored).is_some());
     world.stage.set_wall(wall);
     let _ = archive.step().await.unwrap();
     archive.accept_clock(&admin()).await.unwrap();

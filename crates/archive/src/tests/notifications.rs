@@ -5,7 +5,10 @@ use std::sync::Arc;
 use stele_catalog::{MemoryCatalog, Template, Transaction};
 
 use super::*;
+use crate::audit::Event;
+use crate::record::version::VersionRow;
 use crate::record::{EVENT_ENDS, EVENTS, keys};
+use crate::store::lookup;
 
 fn rule(events: &[&str]) -> NotificationRule {
     NotificationRule {
@@ -95,12 +98,51 @@ async fn at_the_limit_writes_succeed_and_events_are_counted() {
     let lag = archive.target_lags().unwrap();
     assert_eq!((lag[0].pending, lag[0].dropped), (EVENTS_PENDING_MAX + 1, 2));
     let alarmed = async || archive.standing_alarms().iter().any(|alarm| alarm.kind == AlarmKind::Notifications);
-    assert!(!alarmed().await, "nothing is late yet");
-    world.stage.pass(11 * 60 * 1000);
-    assert!(alarmed().await);
-    archive.delivered("hook", 1_000).await.unwrap();
+    assert!(alarmed().await, "nothing is late yet, but events were dropped");
+    for through in (1_000..=EVENTS_PENDING_MAX + 1_000).step_by(1_000) {
+        archive.delivered("hook", through).await.unwrap();
+    }
     put(&archive, "told", "in/c", b"c").await.unwrap();
-    assert_eq!(archive.target_lags().unwrap()[0].dropped, 2);
+    let lag = archive.target_lags().unwrap();
+    assert_eq!((lag[0].pending, lag[0].dropped), (1, 2));
+    archive.delivered("hook", u64::MAX).await.unwrap();
+    assert!(alarmed().await, "the drops are told for a day");
+    drop(archive);
+    let archive = world.open().await;
+    let alarmed = async || archive.standing_alarms().iter().any(|alarm| alarm.kind == AlarmKind::Notifications);
+    assert!(alarmed().await, "also after a restart");
+    world.stage.pass(24 * 60 * 60 * 1000);
+    assert!(!alarmed().await);
+}
+
+#[tokio::test]
+async fn a_target_that_lags_is_told_whatever_the_clock_says() {
+    let world = World::new(7);
+    let archive = told(&world, false).await;
+    let alarmed = || archive.standing_alarms().iter().any(|alarm| alarm.kind == AlarmKind::Notifications);
+    assert!(!alarmed());
+    let begun = archive.store().wall();
+    world.stage.pass(11 * 60 * 1000);
+    assert!(alarmed());
+    world.stage.set_wall(Timestamp(begun.0 - 60 * 60 * 1000));
+    assert!(alarmed(), "a clock that was set back hides no target");
+    archive.delivered("hook", u64::MAX).await.unwrap();
+    assert!(!alarmed());
+}
+
+#[tokio::test]
+async fn a_small_catalog_holds_fewer_events() {
+    for (catalog, events) in [(0, 1_000), (128 << 20, 2_048), (1 << 30, 16_384), (1 << 40, EVENTS_PENDING_MAX)] {
+        assert_eq!(events_pending_max(catalog), events, "{catalog}");
+    }
+    let mut world = World::new(10);
+    world.options.events_pending_max = 3;
+    let archive = told(&world, false).await;
+    for key in ["in/a", "in/b", "in/c", "in/d"] {
+        put(&archive, "told", key, b"x").await.unwrap();
+    }
+    let lag = archive.target_lags().unwrap();
+    assert_eq!((lag[0].pending, lag[0].dropped), (3, 2), "the test event is one of them");
 }
 
 #[tokio::test]
@@ -133,9 +175,67 @@ async fn rules_survive_a_rebuild_and_only_administrators_set_them() {
 }
 
 #[tokio::test]
+async fn new_tags_are_told_by_the_rules_that_stand() {
+    let world = World::new(9);
+    let archive = told(&world, false).await;
+    put(&archive, "told", "in/a", b"a").await.unwrap();
+    let store = archive.store();
+    let (before, lock) = store.lock_authorized(&admin(), Access::Write, "told", "in/a").await.unwrap();
+    let found = lookup::readable(&*store.snapshot().unwrap(), &before, "in/a", None).unwrap();
+    // Acknowledged while the change of the tags is under way.
+    let rules = Some(vec![rule(&["s3:ObjectTagging:*"])]);
+    archive.change_bucket(&admin(), "told", BucketChange::Notifications(rules)).await.unwrap();
+    let event = Event::new(&admin(), Action::SetTags).object("told", "in/a").happened("ObjectTagging:Put");
+    let tags = |row: &mut VersionRow| row.tags = [("a".to_owned(), "b".to_owned())].into();
+    let changed = store.change_version(&before, "in/a", &found, lock, event, tags).await;
+    assert!(matches!(changed, Err(ArchiveError::Conflict(_))), "{changed:?}");
+    let tags = [("a".to_owned(), "b".to_owned())].into();
+    archive.set_tags(&admin(), "told", "in/a", None, tags).await.unwrap();
+    assert_eq!(names(&archive).last().unwrap(), "ObjectTagging:Put");
+}
+
+#[tokio::test]
 async fn a_share_has_no_notifications() {
     let world = World::new(6);
     let archive = told(&world, false).await;
     let shared = archive.change_bucket(&admin(), "told", BucketChange::Share).await;
     assert!(matches!(shared, Err(ArchiveError::InvalidState(_))), "{shared:?}");
+}
+
+#[tokio::test]
+async fn events_of_a_target_that_left_the_configuration_can_be_deleted() {
+    let world = World::new(8);
+    let archive = told(&world, false).await;
+    put(&archive, "told", "in/a", b"a").await.unwrap();
+    archive.close().await.unwrap();
+    drop(archive);
+    let reopen = async |senders: &[&str]| {
+        let senders = senders.iter().map(|name| (*name).to_owned()).collect();
+        let options = Options { notification_targets: Some(Arc::new(senders)), ..world.options.clone() };
+        Archive::open(world.foundation(), options).await.unwrap()
+    };
+    let alarm = |archive: &Archive| {
+        let mut alarms = archive.standing_alarms().into_iter();
+        alarms.find(|alarm| alarm.kind == AlarmKind::Notifications).map(|alarm| alarm.message)
+    };
+    let archive = reopen(&["hook"]).await;
+    assert_eq!(alarm(&archive), None);
+    let refused = archive.forget_events(&admin(), "hook").await;
+    assert!(matches!(refused, Err(ArchiveError::InvalidState(_))), "{refused:?}");
+    archive.close().await.unwrap();
+    drop(archive);
+    let archive = reopen(&["other"]).await;
+    let said = alarm(&archive).unwrap();
+    assert!(said.contains("forget hook") && said.contains("rules of `told` name it"), "{said}");
+    let user = Caller { rights: Arc::new(Rights::user("told", "")), ..admin() };
+    assert!(matches!(archive.forget_events(&user, "hook").await, Err(ArchiveError::Denied(_))));
+    assert_eq!(archive.forget_events(&admin(), "hook").await.unwrap(), 2);
+    assert!(names(&archive).is_empty());
+    let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+    assert!(log.iter().any(|record| record.detail.as_deref().is_some_and(|detail| detail.contains("`hook`"))));
+    put(&archive, "told", "in/b", b"b").await.unwrap();
+    assert_eq!(archive.pending_events("hook", 10).unwrap()[0].0, 3, "numbers go on");
+    archive.forget_events(&admin(), "hook").await.unwrap();
+    archive.change_bucket(&admin(), "told", BucketChange::Notifications(None)).await.unwrap();
+    assert_eq!(alarm(&archive), None);
 }

@@ -8,6 +8,7 @@ use super::*;
 use crate::model::time::DAY;
 use crate::record::MATTER_HOLDS;
 use crate::testing::{Gate, MIB, officer};
+use crate::{Act, People};
 
 const VERSIONS: usize = 60;
 const ALL: usize = 1_000_000;
@@ -182,5 +183,25 @@ async fn a_release_of_a_valid_officer_goes_on() {
         archive.hold_selected(&caller, "smith", everything(), false).await.unwrap();
         while archive.step().await.unwrap().more {}
         assert_eq!(held(&world), 0);
+    }
+}
+
+/// An administrator needs no officer to make keys that wait to become officers' ones.
+#[tokio::test]
+async fn pending_officers_leave_room_for_requests_of_officers() {
+    let world = World::new(41);
+    let archive = world.create().await;
+    for _ in 0..2 {
+        let made = archive.create_access_key(&admin(), "first", Rights::officer()).await.unwrap();
+        assert!(archive.credentials(&made.id).await.is_ok(), "the first two need no approval");
+    }
+    let mut pending = 0;
+    while archive.create_access_key(&admin(), "pending", Rights::officer()).await.is_ok() {
+        pending += 1;
+        assert!(pending < 100);
+    }
+    assert!(pending >= 10, "{pending}");
+    for _ in 0..10 {
+        archive.request_restriction(&officer("anna", 1), Act::Bypass, People::Two).await.unwrap();
     }
 }

@@ -1,6 +1,8 @@
 //! The self-test finds that everything forbidden is refused, and says so where it is not.
 
 use super::*;
+use crate::model::bucket::CANARY_KEY;
+use crate::testing::put_as;
 
 const DAY: u64 = 86_400_000;
 
@@ -31,6 +33,28 @@ async fn every_forbidden_operation_is_refused_and_the_result_is_recorded() {
     assert!(archive.self_test(&admin(), None).await.unwrap().iter().all(SelfTest::passed));
     let plain = archive.self_test(&admin(), Some("plain")).await.unwrap().remove(0);
     assert!(plain.skipped.is_some() && !plain.passed());
+}
+
+#[tokio::test]
+async fn a_client_that_writes_the_canarys_key_raises_no_alarm() {
+    let world = World::new(4);
+    let archive = world.create().await;
+    let new = NewBucket { object_lock: true, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "locked", new).await.unwrap();
+    let first = archive.self_test(&admin(), None).await.unwrap().remove(0).canary;
+    for client in [admin(), Caller::system("inventory")] {
+        let until = archive.store().later_now().plus_days(30);
+        let request = PutRequest {
+            bucket: "locked".into(),
+            key: CANARY_KEY.into(),
+            retention: Some(Retention { mode: RetentionMode::Compliance, until }),
+            ..PutRequest::default()
+        };
+        let theirs = put_as(&archive, &client, request, b"not a canary").await.unwrap().version.to_string();
+        let result = archive.self_test(&admin(), None).await.unwrap().remove(0);
+        assert!(result.passed(), "{:?}: {result:?}", client.actor);
+        assert!(result.canary.is_some() && result.canary != Some(theirs) && result.canary != first);
+    }
 }
 
 #[tokio::test]

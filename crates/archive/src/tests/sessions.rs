@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::time::DAY;
+use crate::state::sessions::SESSIONS;
 
 const HOUR: u64 = 3600;
 
@@ -202,4 +203,28 @@ async fn a_request_for_a_session_is_checked() {
     };
     let longest = archive.create_session(&caller, full).await.unwrap();
     used(&archive, &longest).await.unwrap();
+}
+
+/// Any key may make sessions, and each one takes a record of a log that is never cut.
+#[tokio::test]
+async fn sessions_of_a_key_are_bounded() {
+    let (world, archive) = store().await;
+    let (_, caller) = lender(&archive, Rights::user("records", "")).await;
+    let (_, other) = lender(&archive, Rights::user("records", "")).await;
+    let records = async || archive.audit_head().await.unwrap().records;
+    for _ in 0..SESSIONS.burst {
+        archive.create_session(&caller, request(None)).await.unwrap();
+    }
+    let before = records().await;
+    for _ in 0..100 {
+        let refused = archive.create_session(&caller, request(None)).await;
+        assert!(matches!(refused, Err(ArchiveError::Busy(_))), "beyond the burst");
+    }
+    assert_eq!(records().await, before, "a refusal takes no record");
+    archive.create_session(&other, request(None)).await.unwrap();
+    for _ in 0..2 {
+        world.stage.pass(SESSIONS.every);
+        archive.create_session(&caller, request(None)).await.unwrap();
+        assert!(archive.create_session(&caller, request(None)).await.is_err(), "one at a time");
+    }
 }

@@ -46,20 +46,44 @@ async fn versions_that_lie_where_nothing_can_be_read_are_named() {
     let world = World::sized(1, 16 * MIB, SEGMENT);
     let archive = filled(&world).await;
     let (at, length) = places(&archive, "07")[0];
-    assert_eq!(archive.affected(&[], 10).unwrap(), (Vec::new(), 0));
-    let named = |ranges: &[(u64, u64)]| -> Vec<String> {
-        let (named, count) = archive.affected(ranges, 100).unwrap();
+    assert_eq!(archive.affected(&archive.unreadable(Vec::new()).await, 10).unwrap(), (Vec::new(), 0));
+    let named = async |ranges: &[(u64, u64)]| -> Vec<String> {
+        let (named, count) = archive.affected(&archive.unreadable(ranges.to_vec()).await, 100).unwrap();
         assert_eq!(named.len() as u64, count);
         named.into_iter().filter(|version| version.content).map(|version| version.key).collect()
     };
-    assert_eq!(named(&[(at, 1)]), ["07"]);
-    assert_eq!(named(&[(at + length - 1, 1)]), ["07"]);
-    assert_eq!(named(&[(at + length / 2, 4096), (0, 4096)]), ["07"], "in any order");
+    assert_eq!(named(&[(at, 1)]).await, ["07"]);
+    assert_eq!(named(&[(at + length - 1, 1)]).await, ["07"]);
+    assert_eq!(named(&[(at + length / 2, 4096), (0, 4096)]).await, ["07"], "in any order");
     let next = places(&archive, "08")[0].0;
-    assert_eq!(named(&[(at, next - at + 1)]), ["07", "08"]);
-    let (some, count) = archive.affected(&[(0, 16 * MIB)], 5).unwrap();
+    assert_eq!(named(&[(at, next - at + 1)]).await, ["07", "08"]);
+    let (some, count) = archive.affected(&archive.unreadable(vec![(0, 16 * MIB)]).await, 5).unwrap();
     assert_eq!((some.len(), count), (5, 20));
     assert_eq!((some[0].bucket.as_str(), some[0].key.as_str(), some[0].bytes), ("records", "00", 60_000));
+}
+
+#[tokio::test]
+async fn versions_whose_keys_cannot_be_read_are_named_too() {
+    let world = World::sized(1, 16 * MIB, SEGMENT);
+    let archive = filled(&world).await;
+    let slot = {
+        let snapshot = archive.store().snapshot().unwrap();
+        let bucket = archive.store().buckets().by_name("records").unwrap();
+        crate::store::lookup::newest(&*snapshot, &bucket, "07").unwrap().unwrap().row.slot
+    };
+    let (block, _) = archive.store().keys().block(slot).unwrap();
+    let named = async |range: (u64, u64)| -> Vec<Affected> {
+        archive.affected(&archive.unreadable(vec![range]).await, 100).unwrap().0
+    };
+    let stripe = (0, block + 128 * 1024);
+    assert_eq!(named((block, 4096)).await, [], "of a stripe that cannot be read, this block can");
+    world.bench.lose(block..block + 4096);
+    for range in [(block, 4096), (block + 100, 1), stripe] {
+        let named = named(range).await;
+        assert!(named.iter().any(|version| version.key == "07" && version.content), "{range:?}: {named:?}");
+    }
+    world.bench.lose(block + 4096..block + 8192);
+    assert!(named(stripe).await.iter().all(|version| version.key != "07"), "another block of the table");
 }
 
 #[tokio::test]

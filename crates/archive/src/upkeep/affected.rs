@@ -1,6 +1,7 @@
 //! The versions in unreadable places, for an operator who restores them from elsewhere.
 //!
-//! The catalog knows the place of each piece, so nothing on the data volume is read.
+//! The catalog knows the place of each piece, so no content is read. Thousands of keys lie in one stripe, of which
+//! a part may be readable, so the blocks of the key table are read one by one.
 
 use std::collections::BTreeSet;
 
@@ -23,22 +24,35 @@ pub struct Affected {
     pub version: String,
     /// The size of its content.
     pub bytes: u64,
-    /// False: only its note is unreadable, which a rebuild of the catalog would need.
+    /// Its content or its key is unreadable. False: only its note is, or a marker's entry, which a rebuild of the catalog
+    /// would need.
     pub content: bool,
 }
 
-/// Ranges of the data volume, as offset and length, sorted and disjoint.
-struct Ranges<'a> {
-    store: &'a Store,
-    ranges: &'a [(u64, u64)],
+/// What cannot be read of the data volume.
+pub struct Unreadable {
+    /// Offset and length, sorted and disjoint.
+    ranges: Vec<(u64, u64)>,
+    /// Blocks of the key table.
+    keys: BTreeSet<u64>,
 }
 
-impl Ranges<'_> {
+struct Look<'a> {
+    store: &'a Store,
+    of: &'a Unreadable,
+}
+
+impl Look<'_> {
     fn meet(&self, place: &Place) -> bool {
         let from = self.store.segments().start(place.segment) + u64::from(place.at);
         let to = from + u64::from(place.length);
-        let after = self.ranges.partition_point(|(at, length)| at + length <= from);
-        self.ranges.get(after).is_some_and(|(at, _)| *at < to)
+        let after = self.of.ranges.partition_point(|(at, length)| at + length <= from);
+        self.of.ranges.get(after).is_some_and(|(at, _)| *at < to)
+    }
+
+    /// Whether the slot's wrapped key cannot be read. A slot outside of the table has no key.
+    fn meet_key(&self, slot: u64) -> bool {
+        self.store.keys().block(slot).is_ok_and(|(block, _)| self.of.keys.contains(&block))
     }
 
     fn meet_any(&self, extents: &[Extent]) -> bool {
@@ -47,20 +61,25 @@ impl Ranges<'_> {
 }
 
 impl Archive {
-    /// The versions in these ranges of the data volume, in part or whole, and their number. Returns at most `limit`
-    /// of them, in the order of buckets and keys. Walks the whole catalog.
-    pub fn affected(&self, ranges: &[(u64, u64)], limit: usize) -> Result<(Vec<Affected>, u64)> {
+    /// For `affected`: these ranges of the data volume cannot be read, or not all of their bytes.
+    pub async fn unreadable(&self, mut ranges: Vec<(u64, u64)>) -> Unreadable {
+        ranges.sort_unstable();
+        let keys = self.store().keys().unreadable(&ranges).await;
+        Unreadable { ranges, keys }
+    }
+
+    /// The versions of which something cannot be read, and their number. Returns at most `limit` of them, in the order of
+    /// buckets and keys. Walks the whole catalog.
+    pub fn affected(&self, of: &Unreadable, limit: usize) -> Result<(Vec<Affected>, u64)> {
         let store = &self.store();
-        let mut sorted = ranges.to_vec();
-        sorted.sort_unstable();
-        let ranges = Ranges { store, ranges: &sorted };
+        let look = Look { store, of };
         let mut objects: BTreeSet<u64> = BTreeSet::new();
-        if sorted.is_empty() {
+        if of.ranges.is_empty() {
             return Ok((Vec::new(), 0));
         }
         scan(store.catalog(), EXTENTS, |key, value| {
             let list: ExtentList = decode(EXTENTS, key, value)?;
-            if ranges.meet_any(&list.extents) {
+            if look.meet_any(&list.extents) {
                 objects.insert(list.object);
             }
             Ok(())
@@ -69,7 +88,7 @@ impl Archive {
             let row: PartRow = decode(PARTS, key, value)?;
             let extents = row.stream.extents.as_deref().unwrap_or_default();
             if let Some(object) = key.first_chunk::<8>()
-                && ranges.meet_any(extents)
+                && look.meet_any(extents)
             {
                 objects.insert(u64::from_be_bytes(*object));
             }
@@ -79,11 +98,13 @@ impl Archive {
         scan(store.catalog(), VERSIONS, |record_key, value| {
             let row: VersionRow = decode(VERSIONS, record_key, value)?;
             let inline = match &row.content {
-                Content::Stream(Stream { extents: Some(extents), .. }) => ranges.meet_any(extents),
+                Content::Stream(Stream { extents: Some(extents), .. }) => look.meet_any(extents),
                 _ => false,
             };
-            let content = inline || objects.contains(&row.object);
-            if !content && !ranges.meet(&row.note) {
+            let key = look.meet_key(row.slot);
+            // Without its key, content that can be read cannot be decrypted.
+            let content = inline || objects.contains(&row.object) || key && !row.marker;
+            if !content && !key && !look.meet(&row.note) {
                 return Ok(());
             }
             let (number, key, inverted) = keys::split(record_key)?;

@@ -267,7 +267,7 @@ impl Archive {
     /// retention or a hold keeps it where its end would remove it.
     pub fn lifecycle_end(&self, info: &ObjectInfo) -> Option<(Timestamp, String)> {
         let bucket = self.store().buckets().by_name(&info.bucket).ok()?;
-        if bucket.row.is_share() {
+        if bucket.row.is_share() || !has_age(&bucket, info.modified) {
             return None;
         }
         let ends = rules(&bucket)

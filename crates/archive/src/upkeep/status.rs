@@ -36,6 +36,7 @@ impl Archive {
         alarms.extend(store.refusal_alarm());
         alarms.extend(store.upkeep().self_test_finding().map(|finding| Alarm::new(AlarmKind::SelfTest, finding)));
         alarms.extend(self.notification_alarm());
+        alarms.extend(self.inventory_alarm());
         if let Paired::CatalogOlder(why) | Paired::No(why) = &store.paired() {
             alarms.push(Alarm::new(AlarmKind::Pairing, why));
         }

@@ -1,0 +1,32 @@
+//! Which blocks of the key table cannot be read now.
+
+use std::collections::BTreeSet;
+
+use futures_util::StreamExt;
+
+use super::{FIRST, KeyTable};
+use crate::space::BLOCK;
+
+/// Blocks read at once.
+const LOOKING: usize = 32;
+
+impl KeyTable {
+    /// Of the table's blocks in these ranges (sorted and disjoint), those that cannot be read.
+    pub async fn unreadable(&self, ranges: &[(u64, u64)]) -> BTreeSet<u64> {
+        let (size, block) = (u64::from(self.segments.size), u64::from(BLOCK));
+        let parts = self.state().parts.clone();
+        let mut blocks = Vec::new();
+        for part in parts {
+            let start = self.segments.start(part);
+            for &(at, length) in ranges {
+                let from = (at / block * block).max(start + u64::from(FIRST));
+                blocks.extend((from..at.saturating_add(length).min(start + size)).step_by(BLOCK as usize));
+            }
+        }
+        let reads = blocks.into_iter().map(async |at| {
+            let read = self.volume.read(at, BLOCK as usize).await;
+            read.is_err().then_some(at)
+        });
+        futures_util::stream::iter(reads).buffer_unordered(LOOKING).filter_map(std::future::ready).collect().await
+    }
+}
