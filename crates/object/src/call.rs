@@ -1,5 +1,6 @@
 //! One request while it is served: its caller, its payload, and its operation.
 
+use crate::frontend::Turn;
 use crate::metrics::Metrics;
 use crate::operation::Operation;
 use crate::payload::Payload;
@@ -8,7 +9,6 @@ use bytes::Bytes;
 use s3s::{S3ErrorCode, S3Request, S3Result};
 use std::sync::{Arc, Mutex, OnceLock};
 use stele_archive::{Caller, Facts};
-use tokio::sync::OwnedSemaphorePermit;
 
 /// A request being served. The wire layer carries it as an extension from the connection to the operation.
 pub struct Call {
@@ -35,7 +35,7 @@ pub struct Call {
     payload: Mutex<Option<Payload>>,
     operation: OnceLock<Operation>,
     // Held until the last byte of the answer has been handed over.
-    turn: Mutex<Option<OwnedSemaphorePermit>>,
+    turn: Mutex<Option<Turn>>,
 }
 
 impl Call {
@@ -46,7 +46,7 @@ impl Call {
         private: bool,
         metrics: Arc<Metrics>,
         payload: Option<Payload>,
-        turn: OwnedSemaphorePermit,
+        turn: Turn,
     ) -> Call {
         Call {
             id,

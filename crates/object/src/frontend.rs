@@ -17,10 +17,14 @@ mod document;
 mod policing;
 mod posting;
 mod prepare;
+mod schema;
 mod sts;
 mod subresource;
+mod turns;
 
 pub use admin::{SnapshotSource, admin};
+pub(crate) use turns::Turn;
+use turns::Turns;
 
 use crate::metrics::Metrics;
 use crate::objects::Objects;
@@ -35,13 +39,12 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::EXPECT;
 use hyper::{Method, Request, Response};
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{Body, S3ErrorCode, S3Result};
+use s3s::{Body, S3ErrorCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 use stele_archive::{Actor, Archive, Shares};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
 
 /// The frontend's source of the time of day.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
@@ -60,7 +63,7 @@ pub struct Frontend {
     connections: Connections,
     keys: SigningKeys,
     service: S3Service,
-    turns: Arc<Semaphore>,
+    turns: Turns,
     documents: Semaphore,
     clock: Clock,
     snapshot: Option<SnapshotSource>,
@@ -96,7 +99,7 @@ impl Frontend {
             connections: Connections::new(&settings),
             keys: SigningKeys::default(),
             service: S3ServiceBuilder::new(wire).build(),
-            turns: Arc::new(Semaphore::new(settings.requests_max)),
+            turns: Turns::new(settings.requests_max, settings.requests_per_key),
             documents: Semaphore::new((settings.documents_bytes_max / DOCUMENT_UNIT) as usize),
             settings,
             clock,
@@ -217,18 +220,6 @@ impl Frontend {
             actor => actor.to_string(),
         };
         (response, call.operation(), requester)
-    }
-
-    /// Waits for a turn, at most for the queue's patience.
-    pub(crate) async fn turn(&self) -> S3Result<OwnedSemaphorePermit> {
-        let waiting = self.turns.clone().acquire_owned();
-        match timeout(self.settings.queue_patience, waiting).await {
-            Ok(Ok(turn)) => Ok(turn),
-            _ => {
-                self.metrics.request_shed();
-                Err(refuse(S3ErrorCode::SlowDown, "Please reduce your request rate."))
-            }
-        }
     }
 
     pub(crate) fn next_id(&self) -> String {

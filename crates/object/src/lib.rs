@@ -22,9 +22,9 @@ mod sigv4;
 mod wire;
 
 pub use frontend::{Clock, Frontend, SnapshotSource, admin};
-pub use metrics::{Alarm, DriveSample, Health, Metrics, Snapshot, Totals};
+pub use metrics::{Alarm, DriveSample, Health, Metrics, Snapshot, TargetSample, Totals};
 pub use operation::Operation;
 pub use payload::Pace;
 pub use rest::Rest;
-pub use serve::{Connections, Endpoint, Peer, serve_connection};
+pub use serve::{Connections, Endpoint, Peer, host_of, serve_connection};
 pub use settings::Settings;

@@ -305,6 +305,17 @@ pub struct DriveSample {
     pub digest_errors: u64,
 }
 
+/// A target of notifications, for the metrics.
+#[derive(Clone, Default, Debug)]
+pub struct TargetSample {
+    /// The target's name in the configuration.
+    pub target: String,
+    /// Events that wait.
+    pub pending: u64,
+    /// Events dropped at the limit.
+    pub dropped: u64,
+}
+
 /// A problem that an operator should know.
 #[derive(Clone, Default, Debug)]
 pub struct Alarm {
@@ -337,6 +348,8 @@ pub struct Snapshot {
     pub versions: u64,
     /// Bytes of object content stored.
     pub stored: u64,
+    /// The targets of notifications.
+    pub targets: Vec<TargetSample>,
     /// Problems that need attention.
     pub alarms: Vec<Alarm>,
     /// Alarms since the server's start, by name, including ended and momentary ones.
@@ -374,6 +387,15 @@ impl Snapshot {
             left.unwrap_or(0),
         );
         self.render_drives(text);
+        head(text, "stele_notifications_pending", "gauge", "Events that wait for a target.");
+        for TargetSample { target, pending, .. } in &self.targets {
+            let _ = writeln!(text, "stele_notifications_pending{{target=\"{}\"}} {pending}", escaped(target));
+        }
+        let help = "Events of a target that were dropped at the limit, since the store was made or rebuilt.";
+        head(text, "stele_notifications_dropped_total", "counter", help);
+        for TargetSample { target, dropped, .. } in &self.targets {
+            let _ = writeln!(text, "stele_notifications_dropped_total{{target=\"{}\"}} {dropped}", escaped(target));
+        }
         head(text, "stele_alarm", "gauge", "1 while the alarm named stands.");
         for alarm in &self.alarms {
             let _ = writeln!(text, "stele_alarm{{alarm=\"{}\"}} 1", escaped(&alarm.name));

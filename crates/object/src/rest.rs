@@ -89,7 +89,7 @@ impl Rest {
                 return (response, Operation::Unknown);
             }
         };
-        let turn = match self.frontend.turn().await {
+        let turn = match self.frontend.turn(&caller.actor).await {
             Ok(turn) => turn,
             Err(error) => {
                 let mut response = refusal(error);
@@ -203,7 +203,8 @@ impl Rest {
             Err(ArchiveError::NoSuchBucket(_)) => {}
             Err(other) => return Err(translated(other)),
         }
-        let new = NewBucket { region: self.settings().region.clone(), ..NewBucket::default() };
+        // With versions a key without the right to delete cannot destroy a file over S3 either, by storing another one.
+        let new = NewBucket { region: self.settings().region.clone(), versioning: true, ..NewBucket::default() };
         match archive.create_bucket(caller, &address.bucket, new).await {
             Ok(_) | Err(ArchiveError::BucketExists { .. }) => Ok(done()),
             Err(error) => Err(translated(error)),

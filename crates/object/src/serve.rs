@@ -28,6 +28,11 @@ use tokio::time::timeout;
 const LINGER_BYTES: usize = 1 << 20;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
+/// Number of refused connections that get an answer at one time; a further one is closed at once.
+const REFUSING_MAX: usize = 128;
+/// Largest time for such an answer, and for its peer to read it.
+const REFUSING_TIME: Duration = Duration::from_secs(4);
+
 const TURNED_AWAY: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>The server has as many connections as it serves; please reduce your request rate.</Message></Error>";
 const HEAD_TOO_SLOW: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>RequestTimeout</Code><Message>Your request did not arrive within the timeout period.</Message></Error>";
 
@@ -38,6 +43,8 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// Whether the stream is encrypted. SSE-C requires it, unless the peer is on this machine.
     pub secure: bool,
+    /// The version of TLS as access logs name it: `TLSv1.3`, or `-`.
+    pub tls: &'static str,
 }
 
 /// Largest time that closing waits for interrupted connections to end.
@@ -58,6 +65,8 @@ pub struct Connections {
     open: Arc<Semaphore>,
     limit: usize,
     peers: Peers,
+    /// Refused connections that still get their answer.
+    refusing: Semaphore,
     word: watch::Sender<Word>,
 }
 
@@ -66,7 +75,13 @@ impl Connections {
     pub fn new(settings: &Settings) -> Connections {
         let limit = settings.connections_max;
         let peers = Peers { limit: settings.connections_per_peer, open: Mutex::default() };
-        Connections { open: Arc::new(Semaphore::new(limit)), limit, peers, word: watch::Sender::new(Word::Serve) }
+        Connections {
+            open: Arc::new(Semaphore::new(limit)),
+            limit,
+            peers,
+            refusing: Semaphore::new(REFUSING_MAX),
+            word: watch::Sender::new(Word::Serve),
+        }
     }
 
     /// Lets every connection finish its present request, admits no new connection, and waits for the last one, at most
@@ -138,7 +153,7 @@ impl Drop for Admitted<'_> {
 
 /// The host of an address: one host has a whole /64 of IPv6 addresses, and an IPv4 address in IPv6 is that IPv4
 /// address.
-fn host_of(address: IpAddr) -> IpAddr {
+pub fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => IpAddr::V6((u128::from(six) >> 64 << 64).into()),
         four => four,
@@ -172,17 +187,13 @@ where
 }
 
 async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, endpoint: Arc<dyn Endpoint>) {
-    let mut stream = Paced::new(stream, endpoint.settings().write_patience);
+    let stream = Paced::new(stream, endpoint.settings().write_patience);
     let connections = endpoint.connections();
     let Some(_admitted) = connections.peers.admit(peer.address) else {
-        endpoint.metrics().connection_refused();
-        answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;
-        return;
+        return refuse(stream, &endpoint).await;
     };
     let Ok(_place) = connections.open.clone().try_acquire_owned() else {
-        endpoint.metrics().connection_refused();
-        answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;
-        return;
+        return refuse(stream, &endpoint).await;
     };
     let mut word = connections.word.subscribe();
     endpoint.metrics().connection(true);
@@ -192,6 +203,13 @@ async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, endpoint: Arc<dyn End
         () = converse(stream, peer, &endpoint) => {}
     }
     endpoint.metrics().connection(false);
+}
+
+/// Tells a peer beyond the limits to slow down. A peer that connects on and on is closed without a word.
+async fn refuse(mut stream: Paced<Box<dyn Stream>>, endpoint: &Arc<dyn Endpoint>) {
+    endpoint.metrics().connection_refused();
+    let Ok(_place) = endpoint.connections().refusing.try_acquire() else { return };
+    let _ = timeout(REFUSING_TIME, answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY)).await;
 }
 
 async fn converse(mut stream: Paced<Box<dyn Stream>>, peer: Peer, endpoint: &Arc<dyn Endpoint>) {

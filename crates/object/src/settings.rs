@@ -15,10 +15,13 @@ pub struct Settings {
     pub domains: Vec<String>,
     /// Connections served at once; a further one is answered 503 and closed.
     pub connections_max: usize,
-    /// Connections of one host served at once; a further one gets the same answer.
+    /// Connections of one host served at once; a further one gets the same answer. Below `requests_max`, so that one host
+    /// with slow requests leaves turns for others.
     pub connections_per_peer: usize,
     /// Requests served at once; a further one waits for `queue_patience`, then is answered 503 SlowDown.
     pub requests_max: usize,
+    /// Requests of one access key served at once; a further one waits as long.
+    pub requests_per_key: usize,
     /// Largest time for a request to wait for its turn.
     pub queue_patience: Duration,
     /// Largest header section of a request, in bytes.
@@ -55,7 +58,8 @@ impl Default for Settings {
             domains: Vec::new(),
             connections_max: 1024,
             connections_per_peer: 256,
-            requests_max: 256,
+            requests_max: 512,
+            requests_per_key: 256,
             queue_patience: Duration::from_secs(5),
             header_bytes_max: 32 * 1024,
             document_bytes_max: 8 << 20,

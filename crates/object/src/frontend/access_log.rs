@@ -1,8 +1,12 @@
 //! The access log of buckets that have one: a line for each request, in the form of AWS, stored in batches as objects.
 //!
-//! Best effort, as on AWS: lines wait in memory, so a crash loses them. No request waits for its line. At
-//! [`WAITING_MAX`] bytes further lines are dropped and counted, and so is a batch that cannot be stored after
-//! [`ATTEMPTS_MAX`] attempts.
+//! Best effort, as on AWS: lines wait in memory, so a crash loses them. No request waits for its line. At the limits of
+//! `waiting.rs` further lines are dropped and counted, and so is a batch that cannot be stored after ten attempts, or
+//! whose target takes no reports any more.
+//!
+//! Refused senders without a key get few lines, and short ones: they must not fill the store.
+
+mod waiting;
 
 use super::Frontend;
 use crate::query::{Query, decode};
@@ -11,39 +15,20 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderName, REFERER, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Response};
 use s3s::Body;
-use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
+use stele_archive::ArchiveError;
+pub(super) use waiting::AccessLogs;
 
-/// Bytes of all lines that wait.
-const WAITING_MAX: usize = 16 << 20;
-/// Bytes of one bucket's lines that are stored before their time.
-const BATCH_MAX: usize = 1 << 20;
-/// Attempts to store a batch.
-const ATTEMPTS_MAX: u32 = 10;
+/// Time for one batch to be stored, so that one target holds up no other.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a text that a client chose.
 const TEXT_MAX: usize = 2048;
+/// The same of a refused sender without a key.
+const STRANGER_TEXT_MAX: usize = 256;
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 /// Parameters whose values would let readers of the log act as the sender.
 const SECRET: [&str; 3] = ["signature", "x-amz-signature", "x-amz-security-token"];
-
-/// The lines that wait, by the bucket that they are about.
-#[derive(Default)]
-pub(super) struct AccessLogs(Mutex<Waiting>);
-
-#[derive(Default)]
-struct Waiting {
-    batches: BTreeMap<String, Batch>,
-    bytes: usize,
-    dropped: u64,
-}
-
-struct Batch {
-    lines: String,
-    since: Instant,
-    attempts: u32,
-}
 
 /// What the line of a request says before its answer is known.
 pub(super) struct Logged {
@@ -62,61 +47,6 @@ pub(super) struct Logged {
     tls: &'static str,
     received: Option<u64>,
     method: Method,
-}
-
-impl AccessLogs {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, bucket: &str, line: &str) {
-        let mut waiting = self.lock();
-        if waiting.bytes + line.len() > WAITING_MAX {
-            waiting.dropped += 1;
-            return;
-        }
-        waiting.bytes += line.len();
-        match waiting.batches.get_mut(bucket) {
-            Some(batch) => batch.lines.push_str(line),
-            None => {
-                let batch = Batch { lines: line.to_owned(), since: Instant::now(), attempts: 0 };
-                waiting.batches.insert(bucket.to_owned(), batch);
-            }
-        }
-    }
-
-    /// Takes the batches that are due. Their bytes still count.
-    fn due(&self, every: Duration, all: bool) -> Vec<(String, Batch)> {
-        let mut waiting = self.lock();
-        let is_due = |batch: &Batch| {
-            all || batch.since.elapsed() >= every || (batch.attempts == 0 && batch.lines.len() >= BATCH_MAX)
-        };
-        let due: Vec<String> =
-            waiting.batches.iter().filter(|(_, batch)| is_due(batch)).map(|(bucket, _)| bucket.clone()).collect();
-        due.into_iter().filter_map(|bucket| waiting.batches.remove_entry(&bucket)).collect()
-    }
-
-    fn stored(&self, batch: &Batch) {
-        let mut waiting = self.lock();
-        waiting.bytes = waiting.bytes.saturating_sub(batch.lines.len());
-    }
-
-    /// Keeps a batch for another attempt, before the lines that came meanwhile. False: it is dropped.
-    fn failed(&self, bucket: &str, mut batch: Batch) -> bool {
-        let mut waiting = self.lock();
-        batch.attempts += 1;
-        if batch.attempts >= ATTEMPTS_MAX {
-            waiting.bytes = waiting.bytes.saturating_sub(batch.lines.len());
-            waiting.dropped += batch.lines.lines().count() as u64;
-            return false;
-        }
-        if let Some(newer) = waiting.batches.remove(bucket) {
-            batch.lines.push_str(&newer.lines);
-        }
-        batch.since = Instant::now();
-        waiting.batches.insert(bucket.to_owned(), batch);
-        true
-    }
 }
 
 impl Frontend {
@@ -139,9 +69,13 @@ impl Frontend {
         let received = text(HeaderName::from_static("x-amz-decoded-content-length")).or_else(|| text(CONTENT_LENGTH));
         Some(Logged {
             operation: format!("REST.{}.{}", request.method(), resource(&query, key.is_some())),
-            request: format!("{} {} HTTP/1.1", request.method(), without_secrets(uri)),
+            request: format!(
+                "{} {} HTTP/1.1",
+                request.method(),
+                without_secrets(uri.path_and_query().map_or("/", |uri| uri.as_str()))
+            ),
             address: peer.address.map_or_else(|| "-".into(), |address| address.ip().to_string()),
-            referer: text(REFERER).unwrap_or_default(),
+            referer: without_secrets(&text(REFERER).unwrap_or_default()),
             agent: text(USER_AGENT).unwrap_or_default(),
             version: query.get("versionId").unwrap_or_default().to_owned(),
             host: text(HOST).unwrap_or_default(),
@@ -151,7 +85,7 @@ impl Frontend {
                 (false, true) => "QueryString",
                 (false, false) => "-",
             },
-            tls: if peer.secure { "TLSv1.3" } else { "-" },
+            tls: peer.tls,
             received: received.and_then(|length| length.parse().ok()),
             method: request.method().clone(),
             owner: bare(&owner).to_owned(),
@@ -171,6 +105,12 @@ impl Frontend {
     ) {
         let now = (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let status = response.status();
+        let stranger = requester.is_empty() && (status.is_client_error() || status.is_server_error());
+        if stranger && !self.access_logs.admit_stranger(&logged.bucket, now) {
+            return;
+        }
+        let most = if stranger { STRANGER_TEXT_MAX } else { TEXT_MAX };
+        let (plain, quoted) = (|text: &str| plain(text, most), |text: &str| quoted(text, most));
         let code = if status.is_success() || status.is_redirection() { String::new() } else { code_of(response) };
         let sent = number(response.headers(), CONTENT_LENGTH);
         let size = match logged.method {
@@ -207,25 +147,42 @@ impl Frontend {
 
     /// Stores the lines that are due. `all`: all of them, before a stop.
     pub async fn store_access_logs(&self, all: bool) {
-        for (bucket, batch) in self.access_logs.due(self.settings.access_log_every, all) {
-            let now = (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-            let moment = stele_ground::calendar::moment(now).replace(['T', ':'], "-");
-            let name = format!("{}-{}", moment.trim_end_matches('Z'), self.next_id());
-            let lines = Bytes::copy_from_slice(batch.lines.as_bytes());
-            match self.archive.store_access_log(&bucket, &name, lines).await {
-                Ok(()) => self.access_logs.stored(&batch),
-                Err(error) => {
-                    let kept = self.access_logs.failed(&bucket, batch);
-                    let next = if kept { "it is tried again" } else { "its lines are dropped" };
-                    tracing::warn!("the access log of bucket `{bucket}` could not be stored, and {next}: {error}");
+        let round = self.access_logs.begin_round();
+        while let Some(mut lent) = self.access_logs.next_due(round, self.settings.access_log_every, all) {
+            let (bucket, repeated) = (lent.bucket.clone(), lent.is_repeated());
+            let (lines, name) = lent.content(|| self.new_name());
+            let lines = Bytes::copy_from_slice(lines.as_bytes());
+            let storing = self.archive.store_access_log(&bucket, &name, lines);
+            let (for_good, why) = match tokio::time::timeout(STORE_PATIENCE, storing).await {
+                // An attempt that was broken off may have stored this very object.
+                Ok(Err(ArchiveError::PreconditionFailed(_))) if repeated => {
+                    lent.stored();
+                    continue;
                 }
-            }
+                Ok(Ok(())) => {
+                    lent.stored();
+                    continue;
+                }
+                Ok(Err(error)) => {
+                    let gone = matches!(error, ArchiveError::InvalidArgument(_) | ArchiveError::NoSuchBucket(_));
+                    (gone, error.to_string())
+                }
+                Err(_) => (false, format!("it took longer than {} s", STORE_PATIENCE.as_secs())),
+            };
+            let next = if lent.failed(for_good) { "it is tried again" } else { "its lines are dropped" };
+            tracing::warn!("the access log of bucket `{bucket}` could not be stored, and {next}: {why}");
         }
-        let dropped = std::mem::take(&mut self.access_logs.lock().dropped);
+        let dropped = self.access_logs.take_dropped();
         if dropped > 0 {
             self.metrics.access_lines_dropped(dropped);
             tracing::warn!("{dropped} lines of access logs were dropped");
         }
+    }
+
+    fn new_name(&self) -> String {
+        let now = (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let moment = stele_ground::calendar::moment(now).replace(['T', ':'], "-");
+        format!("{}-{}", moment.trim_end_matches('Z'), self.next_id())
     }
 }
 
@@ -261,13 +218,19 @@ fn resource(query: &Query, object: bool) -> &'static str {
     if object { "OBJECT" } else { "BUCKET" }
 }
 
-fn without_secrets(uri: &hyper::Uri) -> String {
-    let Some(query) = uri.query() else { return uri.path().to_owned() };
+/// A URL, or its path and query, without the values that would let a reader act as its sender. A name counts as it is
+/// read by the server: decoded.
+fn without_secrets(url: &str) -> String {
+    let Some((path, query)) = url.split_once('?') else { return url.to_owned() };
+    let is_secret = |name: &str| {
+        let name = decode(name, true).unwrap_or_default();
+        SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret))
+    };
     let shown = query.split('&').map(|part| match part.split_once('=') {
-        Some((name, _)) if SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret)) => format!("{name}=..."),
+        Some((name, _)) if is_secret(name) => format!("{name}=..."),
         _ => part.to_owned(),
     });
-    format!("{}?{}", uri.path(), shown.collect::<Vec<_>>().join("&"))
+    format!("{path}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
 /// `06/Feb/2019:00:00:38 +0000`.
@@ -291,18 +254,19 @@ fn counted(number: Option<u64>) -> String {
 }
 
 /// A field without quotes: no white space, and `-` for nothing.
-fn plain(text: &str) -> String {
-    if text.is_empty() { "-".to_owned() } else { visible(text).replace(' ', "%20") }
+fn plain(text: &str, most: usize) -> String {
+    if text.is_empty() { "-".to_owned() } else { visible(text, most).replace(' ', "%20") }
 }
 
-fn quoted(text: &str) -> String {
-    if text.is_empty() { "\"-\"".to_owned() } else { format!("\"{}\"", visible(text)) }
+fn quoted(text: &str, most: usize) -> String {
+    if text.is_empty() { "\"-\"".to_owned() } else { format!("\"{}\"", visible(text, most)) }
 }
 
-/// Visible ASCII without quotes, so that no client can begin a line or a field.
-fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for byte in text.bytes().take(TEXT_MAX) {
+/// Visible ASCII without quotes, so that no client can begin a line or a field. `most`: bytes of the text that are
+/// shown.
+fn visible(text: &str, most: usize) -> String {
+    let mut shown = String::with_capacity(text.len().min(most));
+    for byte in text.bytes().take(most) {
         match byte {
             b' '..=b'~' if byte != b'"' => shown.push(byte as char),
             // Writing into a string cannot fail.

@@ -299,7 +299,7 @@ pub(super) fn tags_in(document: &[u8]) -> S3Result<Vec<(String, String)>> {
 }
 
 /// The elements of a document without namespace prefixes, which the wire crate would pass over.
-fn plain_elements(document: &[u8]) -> S3Result<Vec<Element>> {
+pub(super) fn plain_elements(document: &[u8]) -> S3Result<Vec<Element>> {
     let mut names = document.split(|byte| *byte == b'<').skip(1);
     let is_prefixed = |name: &[u8]| {
         let end = name.iter().position(|byte| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'/'));

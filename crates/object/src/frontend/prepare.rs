@@ -3,7 +3,7 @@
 use super::policing::Asked;
 use super::posting::{FormAnswer, is_form};
 use super::{DOCUMENT_UNIT, Frontend};
-use super::{document, subresource};
+use super::{document, schema, subresource};
 use crate::call::Call;
 use crate::dechunk::Dechunker;
 use crate::payload::{Payload, Source};
@@ -120,7 +120,7 @@ impl Frontend {
             self.audit(&error, &parts.method, &target, peer, id).await;
             return Err(Unfit { error, payload: Some(payload) });
         }
-        let turn = self.turn().await?;
+        let turn = self.turn(&caller.actor).await?;
         let private = is_private(peer);
         let caller = from_peer(caller, peer, id);
         let mut held = None;
@@ -156,6 +156,9 @@ impl Frontend {
             Ok(policed) => policed,
             Err(error) => return Err(Unfit { error, payload: streamed }),
         };
+        if let Err(error) = schema::check(&parts.method, &target.query, &text) {
+            return Err(Unfit { error, payload: streamed });
+        }
         let mut call = Call::new(id.to_owned(), caller, private, self.metrics.clone(), streamed, turn);
         call.document = text;
         call.facts = facts;

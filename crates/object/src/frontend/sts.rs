@@ -79,7 +79,7 @@ impl Frontend {
                 return Err(error);
             }
         };
-        let _turn = self.turn().await?;
+        let _turn = self.turn(&caller.actor).await?;
         let caller = from_peer(caller, peer, id);
         once_each(&fields)?;
         if fields.get("Version").is_some_and(|version| version != VERSION) {

@@ -14,6 +14,7 @@ fn full() -> String {
         drives: vec![drive],
         alarms: vec![Alarm { name: "drive-lost".into(), message: "replace \"d3\"".into() }],
         rebuild: Some((5, 10, Some(3))),
+        targets: vec![TargetSample { target: "hook".into(), pending: 7, dropped: 9 }],
         ..Snapshot::default()
     };
     metrics.render(Some(&snapshot))
@@ -36,6 +37,8 @@ fn counts_come_out_in_the_exposition_format() {
         "stele_drive_state{drive=\"a\\\"b\",enclosure=\"\",state=\"\"} 1",
         "stele_alarm{alarm=\"drive-lost\"} 1",
         "stele_rebuild_seconds_left 3",
+        "stele_notifications_pending{target=\"hook\"} 7",
+        "stele_notifications_dropped_total{target=\"hook\"} 9",
     ] {
         assert!(text.lines().any(|found| found == line), "missing: {line}\n{text}");
     }

@@ -3,13 +3,27 @@
 //! An ARN names a target of the server's configuration, `arn:stele:sqs::NAME:webhook` or `...:file`. A client cannot
 //! name an address or a path: the server would otherwise send requests and write files wherever a client says.
 
-use super::{Answer, Wire};
+use super::{Answer, Wire, elements, only};
 use crate::call::Call;
 use crate::refusal::{refuse, translated};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{BucketChange, NotificationRule, TargetForm};
+
+/// The elements of a rule besides its target.
+const OF_RULES: [&str; 7] = [
+    "Id",
+    "Event",
+    "Filter",
+    "Filter/S3Key",
+    "Filter/S3Key/FilterRule",
+    "Filter/S3Key/FilterRule/Name",
+    "Filter/S3Key/FilterRule/Value",
+];
+/// The elements of rules and of their targets.
+const RULES: [(&str, &str); 3] =
+    [("QueueConfiguration", "Queue"), ("TopicConfiguration", "Topic"), ("CloudFunctionConfiguration", "CloudFunction")];
 
 /// GetBucketNotificationConfiguration. Empty where nothing is set.
 pub async fn get(
@@ -46,6 +60,7 @@ pub async fn set(
     call: Arc<Call>,
     request: S3Request<PutBucketNotificationConfigurationInput>,
 ) -> Answer<PutBucketNotificationConfigurationOutput> {
+    check_elements(&call.document)?;
     let input = request.input;
     let configuration = input.notification_configuration;
     if configuration.event_bridge_configuration.is_some() {
@@ -70,6 +85,18 @@ pub async fn set(
     let change = BucketChange::Notifications((!rules.is_empty()).then_some(rules));
     wire.archive.change_bucket(&call.caller, &input.bucket, change).await.map_err(translated)?;
     Ok(S3Response::new(PutBucketNotificationConfigurationOutput::default()))
+}
+
+/// Refuses an element that the wire crate would pass over: a document that says more than is understood would remove
+/// rules.
+fn check_elements(document: &[u8]) -> S3Result<()> {
+    const ROOT: &str = "NotificationConfiguration";
+    let mut known = vec![ROOT.to_owned(), format!("{ROOT}/EventBridgeConfiguration")];
+    for (rule, target) in RULES {
+        known.extend([format!("{ROOT}/{rule}"), format!("{ROOT}/{rule}/{target}")]);
+        known.extend(OF_RULES.iter().map(|element| format!("{ROOT}/{rule}/{element}")));
+    }
+    only(&elements(document)?, &known.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn read(
@@ -129,3 +156,6 @@ fn told_filter(prefix: Option<String>, suffix: Option<String>) -> Option<Notific
 fn invalid(message: &'static str) -> S3Error {
     refuse(S3ErrorCode::InvalidArgument, message)
 }
+
+#[cfg(test)]
+mod tests;

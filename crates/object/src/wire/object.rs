@@ -373,7 +373,7 @@ fn of_a_part(by_part: bool, info: &ObjectInfo) -> bool {
 }
 
 fn checksums_wanted(mode: Option<&ChecksumMode>) -> bool {
-    mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
+    mode.is_some_and(|mode| mode.as_str().eq_ignore_ascii_case(ChecksumMode::ENABLED))
 }
 
 fn hold_said(info: &ObjectInfo) -> Option<ObjectLockLegalHoldStatus> {

@@ -81,7 +81,7 @@ fn check_one(operation: Operation, headers: &HeaderMap, rest: &str, value: &str)
             one_of(Algorithm::parse(value).is_some(), rest, S3ErrorCode::InvalidRequest)
         }
         "checksum-type" => one_of(["FULL_OBJECT", "COMPOSITE"].contains(&value), rest, S3ErrorCode::InvalidRequest),
-        "checksum-mode" => one_of(value == "ENABLED", rest, S3ErrorCode::InvalidArgument),
+        "checksum-mode" => one_of(value.eq_ignore_ascii_case("ENABLED"), rest, S3ErrorCode::InvalidArgument),
         // Nothing is charged, so every caller may name itself as the payer.
         "request-payer" => one_of(value == "requester", rest, S3ErrorCode::InvalidArgument),
         "optional-object-attributes" => one_of(value == "RestoreStatus", rest, S3ErrorCode::InvalidArgument),

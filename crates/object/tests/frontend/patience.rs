@@ -26,7 +26,7 @@ fn settings() -> Settings {
 /// A pipe to the server, and its task.
 fn connect(server: &Server) -> (DuplexStream, JoinHandle<()>) {
     let (near, far) = tokio::io::duplex(64 * 1024);
-    let peer = Peer { address: None, secure: true };
+    let peer = Peer { address: None, secure: true, tls: "TLSv1.3" };
     (near, tokio::spawn(serve_connection(far, peer, server.frontend.clone())))
 }
 
@@ -243,4 +243,57 @@ async fn a_document_may_not_drip_for_hours() {
     assert!(said.contains("<Code>RequestTimeout</Code>") && said.contains("60 seconds"), "{said}");
     assert!(begun.elapsed() < Duration::from_secs(70), "{:?}", begun.elapsed());
     dripping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn peers_that_are_refused_hold_little_and_not_for_long() {
+    let server = start().await;
+    let (_first, _one) = connect(&server);
+    let (mut second, _two) = connect(&server);
+    let ask = Ask::new(&server, "GET", "/bucket").signed().0;
+    second.write_all(&ask.bytes()).await.unwrap();
+    second.read_exact(&mut [0]).await.unwrap();
+    // None of them reads its answer, or sends anything.
+    let begun = Instant::now();
+    let mut refused: Vec<_> = (0..129).map(|_| connect(&server)).collect();
+    let (mut last, task) = refused.pop().unwrap();
+    assert_eq!(rest(&mut last).await, "", "the last one is closed without an answer");
+    task.await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    for (_, task) in &mut refused {
+        task.await.unwrap();
+    }
+    assert!(begun.elapsed() <= Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+/// Uploads that send nothing hold the turns of their key, as slowly as a client may be served.
+#[tokio::test(start_paused = true)]
+async fn slow_requests_of_one_key_leave_turns_for_the_others() {
+    let few = Settings { connections_max: 64, requests_max: 8, requests_per_key: 4, ..settings() };
+    let server = Server::start(few, Bytes(64 << 20)).await;
+    let made = stele_archive::NewBucket::default();
+    server.archive.create_bucket(&stele_archive::Caller::local(0), "bucket", made).await.unwrap();
+    let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "10");
+    let mut slow = Vec::new();
+    for _ in 0..8 {
+        let (mut stream, task) = connect(&server);
+        stream.write_all(&upload.signed().0.bytes()).await.unwrap();
+        slow.push((stream, task));
+    }
+    // Let each of them come as far as it can.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    let begun = Instant::now();
+    let listed = Ask::new(&server, "GET", "/bucket").header("connection", "close");
+    let other = server.key(stele_archive::Rights::all()).await;
+    let (mut stream, _task) = connect(&server);
+    stream.write_all(&listed.clone().by(&other).signed().0.bytes()).await.unwrap();
+    let said = rest(&mut stream).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "another key: {said}");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "at once");
+    let (mut stream, _task) = connect(&server);
+    stream.write_all(&listed.signed().0.bytes()).await.unwrap();
+    let said = rest(&mut stream).await;
+    assert!(said.contains("<Code>SlowDown</Code>"), "the same key: {said}");
 }

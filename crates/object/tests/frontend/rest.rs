@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use aws_lc_rs::digest;
 use base64_simd::STANDARD;
 use stele_archive::{
-    Access, Caller, DefaultRetention, GetRequest, Grant, NewBucket, Period, RetentionMode, Rights, Role,
+    Access, Caller, DefaultRetention, GetRequest, Grant, NewBucket, Period, RetentionMode, Rights, Role, Versioning,
 };
 use stele_ground::{Bytes, MIB};
 use stele_object::{Peer, Rest, Settings, serve_connection};
@@ -61,7 +61,7 @@ async fn rest(settings: Settings) -> (Server, SocketAddr) {
     let endpoint = Rest::new(server.frontend.clone());
     tokio::spawn(async move {
         while let Ok((stream, from)) = listener.accept().await {
-            let peer = Peer { address: Some(from), secure: false };
+            let peer = Peer { address: Some(from), secure: false, tls: "-" };
             tokio::spawn(serve_connection(stream, peer, endpoint.clone()));
         }
     });
@@ -100,6 +100,8 @@ async fn a_file_is_stored_once_under_the_hash_of_its_content() {
     assert_eq!(client.status("HEAD", "/repository/config", b"").await, 404);
     assert_eq!(client.status("POST", "/repository/?create=true", b"").await, 200);
     assert_eq!(client.status("POST", "/repository?create=true", b"").await, 200);
+    let made = server.archive.bucket(&Caller::local(0), "repository").await.unwrap();
+    assert_eq!(made.versioning, Versioning::Enabled, "what is stored over a file over S3 would destroy it");
     // The config is small and named `config`; it is never replaced either.
     assert_eq!(client.status("POST", "/repository/config", b"first").await, 200);
     assert_eq!(client.status("POST", "/repository/config", b"first").await, 200);

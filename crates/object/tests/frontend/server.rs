@@ -76,7 +76,7 @@ impl Server {
         let accepting = tokio::spawn(async move {
             while let Ok((stream, from)) = listener.accept().await {
                 let _ = stream.set_nodelay(true);
-                let peer = Peer { address: Some(from), secure: false };
+                let peer = Peer { address: Some(from), secure: false, tls: "-" };
                 tokio::spawn(serve_connection(stream, peer, served.clone()));
             }
         });

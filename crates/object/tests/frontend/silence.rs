@@ -65,7 +65,11 @@ async fn an_upload_is_served_beside_many_that_drip() {
     let mut drips = Vec::new();
     for name in 0..60 {
         let (near, far) = tokio::io::duplex(64 * 1024);
-        tokio::spawn(serve_connection(far, Peer { address: None, secure: true }, server.frontend.clone()));
+        tokio::spawn(serve_connection(
+            far,
+            Peer { address: None, secure: true, tls: "TLSv1.3" },
+            server.frontend.clone(),
+        ));
         let head = begun(&server, name);
         let (mut reader, mut writer) = tokio::io::split(near);
         let dripping = tokio::spawn(async move {

@@ -307,8 +307,9 @@ async fn a_part_is_read_with_its_own_checksum() {
     let etag = part(&server, at, &upload, &[("x-amz-checksum-crc32c", &sum)]).await;
     let said = format!("<ChecksumCRC32C>{sum}</ChecksumCRC32C>");
     check(&server, "an object", completion(&server, at, &upload, &etag, &said), 200, "").await;
-    for method in ["GET", "HEAD"] {
-        let ask = Ask::new(&server, method, "/bucket/k?partNumber=1").header("x-amz-checksum-mode", "ENABLED");
+    // The AWS Common Runtime writes the mode in lower case.
+    for (method, mode) in [("GET", "ENABLED"), ("HEAD", "ENABLED"), ("GET", "enabled"), ("HEAD", "enabled")] {
+        let ask = Ask::new(&server, method, "/bucket/k?partNumber=1").header("x-amz-checksum-mode", mode);
         let answer = ask.send(&server).await;
         assert_eq!(
             (answer.status, answer.header("x-amz-checksum-crc32c")),
@@ -411,4 +412,46 @@ async fn version_two_is_refused_with_the_way_out() {
     let answer = presigned.send_unsigned(&server, false).await;
     expect("version two, presigned", &answer, 400, "InvalidRequest");
     assert!(answer.text().contains("aws configure set default.s3.signature_version s3v4"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_mistyped_element_about_keeping_changes_nothing() {
+    let server = server().await;
+    let made = Ask::new(&server, "PUT", "/kept").header("x-amz-bucket-object-lock-enabled", "true");
+    check(&server, "a bucket with a lock", made, 200, "").await;
+    let set = |query: &str, text: &str| Ask::new(&server, "PUT", &format!("/kept?{query}")).body(text.to_owned());
+    let default = "<DefaultRetention><Mode>COMPLIANCE</Mode><Days>30</Days></DefaultRetention>";
+    let lock = |rule: &str| {
+        let text = format!(
+            "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled>{rule}</ObjectLockConfiguration>"
+        );
+        set("object-lock", &text)
+    };
+    check(&server, "a default", lock(&format!("<Rule>{default}</Rule>")), 200, "").await;
+    let mistyped = format!("<Rules>{default}</Rules>");
+    check(&server, "rules", lock(&mistyped), 400, "MalformedXML").await;
+    let prefixed = format!("<s:Rule xmlns:s='urn:s'>{default}</s:Rule>");
+    check(&server, "a prefix", lock(&prefixed), 400, "MalformedXML").await;
+    let kept = Ask::new(&server, "GET", "/kept?object-lock").send(&server).await;
+    assert!(kept.text().contains("<Days>30</Days>"), "{}", kept.text());
+
+    let lifecycle = |expiration: &str| {
+        let text = format!(
+            "<LifecycleConfiguration><Rule><ID>a</ID><Filter/><Status>Enabled</Status>{expiration}</Rule></LifecycleConfiguration>"
+        );
+        set("lifecycle", &text)
+    };
+    let expiration = |limit: &str| {
+        let days = "<NoncurrentDays>3</NoncurrentDays>";
+        lifecycle(&format!("<NoncurrentVersionExpiration>{days}{limit}</NoncurrentVersionExpiration>"))
+    };
+    let limit = "<NewerNoncurrentVersions>5</NewerNoncurrentVersions>";
+    check(&server, "a rule", expiration(limit), 200, "").await;
+    let mistyped = "<NewerNoncurrentVersion>5</NewerNoncurrentVersion>";
+    check(&server, "a limit that is none", expiration(mistyped), 400, "MalformedXML").await;
+    let versions = "<VersioningConfiguration><Status>Enabled</Status><Stat>Suspended</Stat></VersioningConfiguration>";
+    check(&server, "two states", set("versioning", versions), 400, "MalformedXML").await;
+    let deletion = "<Delete><Object><Key>k</Key><VersionID>1</VersionID></Object></Delete>";
+    let several = Ask::new(&server, "POST", "/kept?delete").body(deletion);
+    check(&server, "a version under another name", several, 400, "MalformedXML").await;
 }

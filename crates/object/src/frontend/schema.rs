@@ -1,0 +1,109 @@
+//! The elements that documents about keeping and deletion may have.
+//!
+//! The wire crate passes over elements that it does not know. A mistyped one would then silently mean "none": a default
+//! retention without its rule is no default retention, and a lifecycle rule without its limit removes more.
+
+use hyper::Method;
+use s3s::{S3ErrorCode, S3Result};
+
+use super::policing::plain_elements;
+use crate::query::Query;
+use crate::refusal::refuse;
+
+/// Elements below the root, by the subresource that is set.
+const KNOWN: [(&str, &[&str]); 8] = [
+    (
+        "object-lock",
+        &[
+            "ObjectLockEnabled",
+            "Rule",
+            "Rule/DefaultRetention",
+            "Rule/DefaultRetention/Mode",
+            "Rule/DefaultRetention/Days",
+            "Rule/DefaultRetention/Years",
+        ],
+    ),
+    ("retention", &["Mode", "RetainUntilDate"]),
+    ("legal-hold", &["Status"]),
+    ("versioning", &["Status", "MfaDelete"]),
+    ("publicAccessBlock", &["BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets"]),
+    (
+        "lifecycle",
+        &[
+            "Rule",
+            "Rule/ID",
+            "Rule/Prefix",
+            "Rule/Status",
+            "Rule/Filter",
+            "Rule/Filter/Prefix",
+            "Rule/Filter/Tag",
+            "Rule/Filter/Tag/Key",
+            "Rule/Filter/Tag/Value",
+            "Rule/Filter/ObjectSizeGreaterThan",
+            "Rule/Filter/ObjectSizeLessThan",
+            "Rule/Filter/And",
+            "Rule/Filter/And/Prefix",
+            "Rule/Filter/And/Tag",
+            "Rule/Filter/And/Tag/Key",
+            "Rule/Filter/And/Tag/Value",
+            "Rule/Filter/And/ObjectSizeGreaterThan",
+            "Rule/Filter/And/ObjectSizeLessThan",
+            "Rule/Expiration",
+            "Rule/Expiration/Days",
+            "Rule/Expiration/Date",
+            "Rule/Expiration/ExpiredObjectDeleteMarker",
+            "Rule/NoncurrentVersionExpiration",
+            "Rule/NoncurrentVersionExpiration/NoncurrentDays",
+            "Rule/NoncurrentVersionExpiration/NewerNoncurrentVersions",
+            "Rule/AbortIncompleteMultipartUpload",
+            "Rule/AbortIncompleteMultipartUpload/DaysAfterInitiation",
+            "Rule/Transition",
+            "Rule/Transition/Date",
+            "Rule/Transition/Days",
+            "Rule/Transition/StorageClass",
+            "Rule/NoncurrentVersionTransition",
+            "Rule/NoncurrentVersionTransition/NoncurrentDays",
+            "Rule/NoncurrentVersionTransition/NewerNoncurrentVersions",
+            "Rule/NoncurrentVersionTransition/StorageClass",
+        ],
+    ),
+    (
+        "cors",
+        &[
+            "CORSRule",
+            "CORSRule/ID",
+            "CORSRule/AllowedHeader",
+            "CORSRule/AllowedMethod",
+            "CORSRule/AllowedOrigin",
+            "CORSRule/ExposeHeader",
+            "CORSRule/MaxAgeSeconds",
+        ],
+    ),
+    (
+        "delete",
+        &["Quiet", "Object", "Object/Key", "Object/VersionId", "Object/ETag", "Object/LastModifiedTime", "Object/Size"],
+    ),
+];
+
+/// Refuses a document with an element that the operation does not have.
+pub fn check(method: &Method, query: &Query, document: &[u8]) -> S3Result<()> {
+    let known = KNOWN.iter().find(|(name, _)| {
+        let sets = if *name == "delete" { Method::POST } else { Method::PUT };
+        *method == sets && query.has(name)
+    });
+    let Some((_, known)) = known.filter(|_| !document.is_empty()) else { return Ok(()) };
+    let elements = plain_elements(document)?;
+    let below = |path: &str| path.split_once('/').map(|(_, below)| below.to_owned());
+    match elements.iter().filter_map(|element| below(&element.path)).find(|path| !known.contains(&path.as_str())) {
+        None => Ok(()),
+        Some(path) => Err(refuse(
+            S3ErrorCode::MalformedXML,
+            format!("The XML you provided has an element that this operation does not know: {}", shown(&path)),
+        )),
+    }
+}
+
+/// A path as far as a message shows it.
+fn shown(path: &str) -> String {
+    path.chars().take(100).collect()
+}
