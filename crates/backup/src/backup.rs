@@ -293,15 +293,15 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
     session.check()?;
     let snapshot = Snapshot { references: packed.references, description };
     let (id, _) = repository.commit_locked(&snapshot, options.locked_until)?;
-    if figures.is_some() {
-        volume::confirm(&indexed, &id, &packed.stored)?;
-    }
     // The segments of a locked snapshot were there when they were locked, and nothing removes them.
     if options.locked_until.is_none() {
-        session.confirm(&id)?;
+        session.confirm(&id, &snapshot.references)?;
     }
     // The snapshot is there. A session that could not be ended only delays the removal of segments.
     let _ = session.end();
+    if figures.is_some() {
+        volume::confirm(&indexed, &id, &packed.stored, progress)?;
+    }
     Ok(Saved {
         id,
         parent: parent.map(|(id, _)| id),
@@ -379,6 +379,11 @@ fn find_parent(indexed: &Indexed, paths: &[Vec<u8>], host: &str) -> Result<Optio
         }
     }
     Ok(None)
+}
+
+/// The paths as a snapshot of them has them: with the links above them resolved, sorted, none within another one.
+pub fn tree_paths(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
+    scan::roots(paths)
 }
 
 /// The absolute form of a path in a tree: without a slash before it.

@@ -1,15 +1,24 @@
 //! Which snapshots are kept: the last so many, and one for each of the last so many hours, days, weeks, months, years.
 //!
-//! The store dates snapshots. So an agent with a wrong clock cannot push good snapshots out of the rules. Snapshots of
-//! the same host and the same paths are one series, and the rules count in each series alone.
+//! Snapshots of the same host and the same paths are one series, and the rules count in each series alone. They count
+//! twice: by the dates of the store, and by the ends of the backups in the sealed descriptions. A snapshot stays if either
+//! count keeps it. So an agent with a wrong clock pushes nothing out, and neither does a writer without the key, who can
+//! store an old object again under its name and so move its date.
+//!
+//! If both dates of a snapshot lie further apart than [`DRIFT_SECONDS_MAX`](crate::snapshot::DRIFT_SECONDS_MAX), one of
+//! them is wrong. Such a snapshot stays and counts for no rule, so an intruder who has the key cannot fill the place of
+//! others with new snapshots of old dates. The same holds for a date that lies in the store's future.
+//!
+//! Rules by age go wrong if a clock jumps ahead by years, and nothing shows whether it did. So a gap between two snapshots
+//! of the repository counts as [`GAP_SECONDS_MAX`] at most, see [`Timeline`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use stele_ground::calendar::date;
 
 use crate::error::{BackupError, Result};
-use crate::repository::{Closed, Dated};
-use crate::snapshot::SnapshotId;
+use crate::repository::{Closed, Dated, Repository};
+use crate::snapshot::{NANOS, SnapshotId};
 use crate::store::{Folder, Name};
 
 /// How many to keep of each kind. All zero keeps nothing, and is refused.
@@ -21,7 +30,7 @@ pub struct Policy {
     pub weekly: usize,
     pub monthly: usize,
     pub yearly: usize,
-    /// Keeps all that are not older than so many seconds before the latest of the series.
+    /// Keeps all that are not older than so many seconds before the latest of the series, on a [`Timeline`].
     pub within_seconds: u64,
     /// Keeps all with one of these tags.
     pub tags: Vec<String>,
@@ -33,11 +42,28 @@ pub struct Candidate {
     pub id: SnapshotId,
     /// By the store's clock.
     pub stored: u64,
-    /// The end by the agent's clock, see [`crate::snapshot::Description::finished`]. It orders those of one second.
+    /// The end by the agent's clock, see [`crate::snapshot::Description::finished`].
     pub finished: u64,
     /// Host and paths.
     pub series: (String, Vec<Vec<u8>>),
     pub tags: Vec<String>,
+    /// Whether one of both dates is wrong.
+    pub is_misdated: bool,
+}
+
+impl Candidate {
+    /// Reads the description. `now` is the store's time.
+    pub fn read(repository: &Repository, dated: &Dated, now: u64) -> Result<Candidate> {
+        let is = repository.snapshot(&dated.id)?.description;
+        Ok(Candidate {
+            id: dated.id,
+            stored: dated.stored,
+            finished: is.finished,
+            is_misdated: is.is_misdated(dated.stored) || dated.stored > now.saturating_add(AHEAD_SECONDS_MAX),
+            series: (is.host, is.paths),
+            tags: is.tags,
+        })
+    }
 }
 
 /// A snapshot with the rules that keep it. Without any, it goes.
@@ -47,21 +73,86 @@ pub struct Judged {
     pub kept_by: Vec<String>,
 }
 
+impl Judged {
+    /// Kept by no rule yet. A date that is wrong keeps a snapshot whatever the rules.
+    pub fn new(candidate: Candidate) -> Judged {
+        let kept_by = if candidate.is_misdated { vec![MISDATED.to_owned()] } else { Vec::new() };
+        Judged { candidate, kept_by }
+    }
+
+    fn keep(&mut self, rule: &str) {
+        if !self.kept_by.iter().any(|by| by == rule) {
+            self.kept_by.push(rule.to_owned());
+        }
+    }
+}
+
 const DAY: u64 = 86_400;
+/// A snapshot that is dated further ahead was stored when the store's clock was wrong, or the clock is wrong now.
+const AHEAD_SECONDS_MAX: u64 = DAY;
+/// A longer time without any snapshot of the repository counts as so much.
+pub const GAP_SECONDS_MAX: u64 = 7 * DAY;
+
+/// Dates with the gaps between them shortened. A clock that jumps ahead by years makes everything older by the longest gap
+/// and no more; after that it ages with the snapshots that are made.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// Each date with its place on the line, both ascending.
+    places: Vec<(u64, u64)>,
+    gap_max: u64,
+}
+
+impl Timeline {
+    pub fn new(dates: impl IntoIterator<Item = u64>, gap_max: u64) -> Timeline {
+        let dates: BTreeSet<u64> = dates.into_iter().collect();
+        let mut line = Timeline { places: Vec::with_capacity(dates.len()), gap_max };
+        for date in dates {
+            line.places.push((date, line.at(date)));
+        }
+        line
+    }
+
+    /// The place of a date in seconds. Differences of places are ages.
+    pub fn at(&self, date: u64) -> u64 {
+        let before = self.places.partition_point(|(before, _)| *before <= date).checked_sub(1);
+        let before = before.and_then(|before| self.places.get(before));
+        before.map_or(0, |(before, place)| place + (date - before).min(self.gap_max))
+    }
+
+    /// Seconds of all gaps that do not count.
+    pub fn left_out(&self) -> u64 {
+        let ends = self.places.first().zip(self.places.last());
+        ends.map_or(0, |((first, from), (last, to))| (last - first) - (to - from))
+    }
+}
+
+/// The reason of snapshots that no rule may judge.
+pub const MISDATED: &str = "doubtful-date";
 
 /// Judges all snapshots: in each series, newest first.
 pub fn judge(candidates: Vec<Candidate>, policy: &Policy) -> Result<Vec<Judged>> {
+    judge_with(candidates, policy, GAP_SECONDS_MAX)
+}
+
+/// As [`judge`], with another longest gap.
+pub fn judge_with(candidates: Vec<Candidate>, policy: &Policy, gap_max: u64) -> Result<Vec<Judged>> {
     if *policy == Policy::default() {
         return Err(BackupError::Invalid("no rule keeps any snapshot; give at least one".to_owned()));
     }
+    let sure = || candidates.iter().filter(|is| !is.is_misdated);
+    let clocks = [agent as Clock, store].map(|clock| (clock, Timeline::new(sure().map(clock), gap_max)));
     let mut series: BTreeMap<(String, Vec<Vec<u8>>), Vec<Candidate>> = BTreeMap::new();
     for candidate in candidates {
         series.entry(candidate.series.clone()).or_default().push(candidate);
     }
     let mut judged = Vec::new();
-    for mut members in series.into_values() {
-        members.sort_by_key(|candidate| std::cmp::Reverse((candidate.stored, candidate.finished, candidate.id)));
-        judged.extend(judge_series(members, policy));
+    for members in series.into_values() {
+        let mut members: Vec<Judged> = members.into_iter().map(Judged::new).collect();
+        for (clock, line) in &clocks {
+            members.sort_by_key(|Judged { candidate: is, .. }| std::cmp::Reverse((clock(is), is.finished, is.id)));
+            judge_series(&mut members, policy, *clock, line);
+        }
+        judged.extend(members);
     }
     Ok(judged)
 }
@@ -77,8 +168,14 @@ pub fn named(
     let found = names.iter().map(|id| all.iter().find(|dated| dated.id == *id).ok_or_else(|| missing(id)));
     let found = found.collect::<Result<Vec<&Dated>>>()?;
     let judged = found.into_iter().map(|dated| {
-        let unread =
-            Candidate { id: dated.id, stored: dated.stored, finished: 0, series: Default::default(), tags: Vec::new() };
+        let unread = Candidate {
+            id: dated.id,
+            stored: dated.stored,
+            finished: 0,
+            series: Default::default(),
+            tags: Vec::new(),
+            is_misdated: false,
+        };
         Judged { candidate: describe(dated).unwrap_or(unread), kept_by: Vec::new() }
     });
     Ok(judged.collect())
@@ -90,8 +187,19 @@ pub fn remove(repository: &Closed, id: &SnapshotId) -> Result<()> {
 }
 
 type Period = fn(u64) -> String;
+/// The date of a snapshot by one of both clocks: seconds since 1970.
+type Clock = fn(&Candidate) -> u64;
 
-fn judge_series(members: Vec<Candidate>, policy: &Policy) -> Vec<Judged> {
+fn store(candidate: &Candidate) -> u64 {
+    candidate.stored
+}
+
+fn agent(candidate: &Candidate) -> u64 {
+    candidate.finished / NANOS
+}
+
+/// Judges the members of a series, newest first by the clock.
+fn judge_series(members: &mut [Judged], policy: &Policy, clock: Clock, line: &Timeline) {
     let periods: [(&'static str, usize, Period); 5] = [
         ("hourly", policy.hourly, |at| (at / 3600).to_string()),
         ("daily", policy.daily, |at| (at / DAY).to_string()),
@@ -101,27 +209,27 @@ fn judge_series(members: Vec<Candidate>, policy: &Policy) -> Vec<Judged> {
         ("yearly", policy.yearly, |at| date(at).get(..4).unwrap_or_default().to_owned()),
     ];
     let mut seen: [BTreeSet<String>; 5] = Default::default();
-    let latest = members.first().map_or(0, |candidate| candidate.stored);
-    let judge = |(place, candidate): (usize, Candidate)| {
-        let mut kept_by = Vec::new();
+    let mut latest = None;
+    let members = members.iter_mut().filter(|is| !is.candidate.is_misdated);
+    for (place, judged) in members.enumerate() {
+        let at = clock(&judged.candidate);
         if place < policy.last {
-            kept_by.push("last".to_owned());
+            judged.keep("last");
         }
         // The latest snapshot of each period is kept.
         for ((name, most, period), seen) in periods.iter().zip(&mut seen) {
-            if seen.len() < *most && seen.insert(period(candidate.stored)) {
-                kept_by.push((*name).to_owned());
+            if seen.len() < *most && seen.insert(period(at)) {
+                judged.keep(name);
             }
         }
-        if policy.within_seconds > 0 && latest - candidate.stored <= policy.within_seconds {
-            kept_by.push("within".to_owned());
+        let since = latest.get_or_insert(line.at(at)).saturating_sub(line.at(at));
+        if policy.within_seconds > 0 && since <= policy.within_seconds {
+            judged.keep("within");
         }
-        if candidate.tags.iter().any(|tag| policy.tags.contains(tag)) {
-            kept_by.push("tag".to_owned());
+        if judged.candidate.tags.iter().any(|tag| policy.tags.contains(tag)) {
+            judged.keep("tag");
         }
-        Judged { candidate, kept_by }
-    };
-    members.into_iter().enumerate().map(judge).collect()
+    }
 }
 
 #[cfg(test)]

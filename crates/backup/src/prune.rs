@@ -5,11 +5,15 @@
 //! 1. It reads the latest epoch, then the sessions, then the snapshots, then the segments. The order matters.
 //! 2. It stores the next epoch with the segments that are condemned: those of before that are still needed by none, and
 //!    those that are needed by none now. Two prunes at once want the same number, and only one gets it.
-//! 3. It removes the segments that were condemned two epochs ago or earlier, unless a session is older than that.
+//! 3. It removes the segments that were condemned two epochs ago or earlier, if every live session began in the latest
+//!    epoch and so has read its list.
 //!
 //! A segment that holds a chunk again, whose place in a needed segment is marked as damaged, is needed too: older
 //! snapshots reference the damaged place, and live from the repaired one. If a needed segment is gone, or cannot tell
 //! which chunks it had, any segment may hold them again, and nothing is condemned until its snapshots are forgotten.
+//!
+//! Only step 2 is exclusive. A prune that began later may have pardoned a segment that this one has yet to remove, so each
+//! removal looks at the latest epoch first, and ends the prune if it is another one.
 //!
 //! A crash behind each step leaves segments that the next prune finds again. It removes whole segments only.
 
@@ -52,9 +56,10 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
-/// Whether a segment that was condemned in `condemned` may be removed in `epoch`.
-fn is_due(condemned: u64, epoch: u64, oldest_session: Option<u64>) -> bool {
-    condemned.saturating_add(EPOCHS) <= epoch && oldest_session.is_none_or(|session| session >= condemned)
+/// Whether a segment that the epoch `latest` condemns since `condemned` may be removed in `epoch`. An epoch needs no key,
+/// so `condemned` may be a lie: it is not compared with sessions. A session of `latest` has read this very list.
+fn is_due(condemned: u64, epoch: u64, latest: u64, oldest_session: Option<u64>) -> bool {
+    condemned.saturating_add(EPOCHS) <= epoch && oldest_session.is_none_or(|session| session >= latest)
 }
 
 /// What a running prune has removed so far.
@@ -123,7 +128,7 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &Progress) -> Resu
         condemned.insert(segment, since);
         pruned.condemned += 1;
         pruned.condemned_bytes += size;
-        if is_due(since, number, oldest) {
+        if is_due(since, number, latest.number, oldest) {
             due.push((segment, size));
         } else {
             pruned.waiting += u64::from(since.saturating_add(EPOCHS) <= number);
@@ -138,6 +143,10 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &Progress) -> Resu
     progress.bytes_expected.store(due.iter().map(|(_, size)| size).sum(), Ordering::Relaxed);
     for (segment, size) in due {
         progress.check()?;
+        if repository.latest_epoch()? != Some(Name::epoch(number)) {
+            let text = "another prune has begun in this repository, and goes on with what this one left";
+            return Err(BackupError::Locked(text.to_owned()));
+        }
         match remove(repository, &segment)? {
             Gone::Removed => {
                 pruned.removed += 1;

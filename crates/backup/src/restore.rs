@@ -25,6 +25,7 @@ use crate::repository::Indexed;
 use crate::repository::trees::{Found, Walk};
 use crate::snapshot::{Description, ISSUES_MAX, Issue, is_within};
 use crate::tree::{Content, Entry, Metadata, Piece};
+use crate::versions::{Version, version};
 use place::{Faults, Identity, Present, Target};
 
 /// Files and pieces of a window. Both bound the memory: about 300 bytes for a file and 24 for a piece.
@@ -147,8 +148,9 @@ struct Restore<'a, 'b> {
     job: &'a Job<'b>,
     window: Window,
     directories: Vec<(Vec<u8>, Identity, Metadata)>,
-    /// The first path of each file that has several, and then the others.
-    first: BTreeMap<(u64, u64), Vec<u8>>,
+    /// The first path of each file that has several, and then the others. A file is told by device, inode and content: a
+    /// file system gives the inode of a removed file to another one while the backup runs.
+    first: BTreeMap<(u64, u64, Version), Vec<u8>>,
     links: Vec<(Vec<u8>, Vec<u8>)>,
     /// Directories that are made if something in them is restored.
     pending: Vec<Found>,
@@ -167,15 +169,7 @@ fn run_in(
     progress: &Progress,
 ) -> Result<Restored> {
     let job = Job { indexed, options, progress, target, issues: Mutex::default() };
-    let mut restore = Restore {
-        job: &job,
-        window: Window::default(),
-        directories: Vec::new(),
-        first: BTreeMap::new(),
-        links: Vec::new(),
-        pending: Vec::new(),
-        done: Restored::default(),
-    };
+    let mut restore = Restore::new(&job);
     let mut found_any = options.within.is_empty();
     if found_any && options.include.is_empty() && options.exclude.is_empty() {
         progress.bytes_expected.store(description.counts.bytes, Ordering::Relaxed);
@@ -214,6 +208,10 @@ fn run_in(
     }
     restore.flush()?;
     let mut done = restore.finish()?;
+    let anything = done.files + done.files_kept + done.directories + done.others + lock(&job.issues).0 > 0;
+    if !options.include.is_empty() && !anything {
+        return Err(BackupError::Missing("the snapshot has nothing that the patterns select".to_owned()));
+    }
     if options.verify {
         compare(&job, description)?;
     }
@@ -255,7 +253,19 @@ fn choose(options: &Options, found: Found) -> Choice {
     }
 }
 
-impl Restore<'_, '_> {
+impl<'a, 'b> Restore<'a, 'b> {
+    fn new(job: &'a Job<'b>) -> Restore<'a, 'b> {
+        Restore {
+            job,
+            window: Window::default(),
+            directories: Vec::new(),
+            first: BTreeMap::new(),
+            links: Vec::new(),
+            pending: Vec::new(),
+            done: Restored::default(),
+        }
+    }
+
     fn entry(&mut self, found: Found) -> Result<()> {
         // Those that do not lead to the entry were left behind by the walk.
         for above in std::mem::take(&mut self.pending) {
@@ -293,12 +303,21 @@ impl Restore<'_, '_> {
         }
     }
 
-    /// Notes a further path of a file that has several.
+    /// Notes a further path of a file that has several. One with another content or modification time than the paths
+    /// before it is restored as a file of its own, and listed.
     fn is_first_link(&mut self, path: &[u8], entry: &Entry) -> bool {
-        let file = (entry.metadata.device, entry.metadata.inode);
+        let Metadata { device, inode, .. } = entry.metadata;
+        let file = (device, inode, version(entry));
         if let Some(first) = self.first.get(&file) {
             self.links.push((first.clone(), path.to_vec()));
             return false;
+        }
+        let of_inode = (device, inode, Version::default())..=(device, inode, [u8::MAX; 32]);
+        if let Some((_, first)) = self.first.range(of_inode).next() {
+            let first = String::from_utf8_lossy(first).into_owned();
+            let text =
+                format!("it was a hard link of {first} with another content or time, and is a file of its own now");
+            self.job.issue(path, text);
         }
         self.first.insert(file, path.to_vec());
         true
@@ -400,17 +419,23 @@ impl Restore<'_, '_> {
 /// Compares all files with the snapshot.
 fn compare(job: &Job<'_>, description: &Description) -> Result<()> {
     let mut walk = Walk::new(job.indexed, description, &job.options.within);
-    while let Some(found) = walk.step()? {
+    loop {
+        let found = match walk.step() {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(()),
+            // The restore has listed it.
+            Err(BackupError::Damaged(_)) => continue,
+            Err(error) => return Err(error),
+        };
         job.progress.check()?;
         let Choice::Restored(Found { path, entry }) = choose(job.options, found) else { continue };
         if matches!(entry.content, Content::File { .. }) {
-            let pieces = job.indexed.pieces(&entry.content)?;
+            let Some(pieces) = job.settle(&path, job.indexed.pieces(&entry.content))? else { continue };
             if !place::matches(job, &path, &pieces)? {
                 job.issue(&path, "its content differs from that of the snapshot".to_owned());
             }
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -20,10 +20,12 @@ pub const MAGIC: [u8; 8] = *b"STLBSNP2";
 const MAGIC_UNBOUND: [u8; 8] = *b"STLBSNP1";
 /// A backup that took longer is doubtful.
 const BACKUP_SECONDS_MAX: u64 = 14 * 86_400;
+/// The end of a backup and the store's date of its snapshot differ by no more, unless a clock is wrong or the date moved.
+pub const DRIFT_SECONDS_MAX: u64 = 2 * 86_400;
 /// Bytes of the longest snapshot: about 100 million files.
 pub const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
 /// Nanoseconds of a second.
-const NANOS: u64 = 1_000_000_000;
+pub const NANOS: u64 = 1_000_000_000;
 const PURPOSE: &str = "snapshot";
 const VERSION: u64 = 2;
 /// The version of a description whose tree has a volume. Programs that know none refuse it as a whole.
@@ -223,6 +225,14 @@ impl Description {
                 "its backup began {days} days before it was stored: the agent's clock is wrong, or it is an old one"
             )
         })
+    }
+
+    /// Whether the store's date is not that of the commit: the object was copied, or stored again under its name, or a
+    /// clock was wrong. The first version of the description has no end, and is compared by its beginning.
+    pub fn is_misdated(&self, stored: u64) -> bool {
+        let has_end = self.finished != self.begun.saturating_mul(NANOS);
+        let most = if has_end { DRIFT_SECONDS_MAX } else { BACKUP_SECONDS_MAX };
+        stored.abs_diff(self.finished / NANOS) > most
     }
 
     /// The chunks of the tree that can hold `path` and the entries below it. Empty: the whole tree.

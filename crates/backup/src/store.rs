@@ -154,6 +154,11 @@ pub trait Store: Send + Sync {
         Ok(false)
     }
 
+    /// What the maker of a repository should know about the place.
+    fn advice(&self) -> Option<String> {
+        None
+    }
+
     /// The error of a store without locks.
     fn lockless(&self) -> BackupError {
         BackupError::Invalid(format!("{} has no locks: they need a bucket with Object Lock", self.place()))

@@ -113,7 +113,7 @@ pub struct Judged {
 }
 
 /// What a snapshot has at a path.
-type Version = [u8; 32];
+pub type Version = [u8; 32];
 
 /// Judges the snapshots of one series, oldest first, at a moment of the store's clock.
 pub fn judge(indexed: &Indexed, members: &[Member], policy: &Policy, now: u64) -> Result<Judged> {
@@ -306,7 +306,7 @@ impl<'a> Merge<'a> {
 }
 
 /// What tells versions apart: kind, content and modification time. Owners, modes and attributes do not.
-fn version(entry: &Entry) -> Version {
+pub fn version(entry: &Entry) -> Version {
     let mut bytes = vec![entry.content.letter() as u8];
     let modified = entry.metadata.modified;
     // Each backup of a volume takes a snapshot of its own time.

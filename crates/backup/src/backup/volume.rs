@@ -13,7 +13,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Job, Tree, collect, lock, read};
+use super::{Job, Progress, Tree, collect, lock, read};
 use crate::codec::Decoder;
 use crate::crypt::{ChunkId, Kind};
 use crate::error::{BackupError, Result};
@@ -36,6 +36,8 @@ const CELL: u64 = 256 << 10;
 const CELL_MAX: u64 = crate::chunker::CHUNK_MAX as u64;
 /// Earlier backups that are asked for their base.
 const BASES_MAX: usize = 8;
+/// Threads that read segments back, each of which holds one.
+const READERS: usize = 4;
 
 /// The snapshot of the array that is saved.
 pub trait Reader: Sync {
@@ -359,16 +361,34 @@ fn read_cells(job: &Job<'_>, reader: &dyn Reader, part: &Part, cells: &[Cell]) -
 }
 
 /// Reads the stored snapshot back: its description, its tree and every segment that was stored for it, and finds all of
-/// its chunks. Behind this the base may go.
-pub fn confirm(indexed: &Indexed, id: &SnapshotId, stored: &[SegmentId]) -> Result<()> {
+/// its chunks. Behind this the base may go. It may take as long as the backup itself, so the session has ended before: the
+/// snapshot keeps what it needs.
+pub fn confirm(indexed: &Indexed, id: &SnapshotId, stored: &[SegmentId], progress: &Progress) -> Result<()> {
     let doubtful = |what: String| BackupError::Damaged(format!("snapshot {} was stored, but {what}", id.short()));
     let Snapshot { description, .. } = indexed.snapshot(id)?;
-    for segment in stored {
+    let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+    let read_back = |segment: &SegmentId| -> Result<()> {
+        progress.check()?;
         let bytes = indexed.store.get(&Name::segment(segment), SEGMENT_BYTES_MAX)?;
-        if SegmentId::of(&bytes) != *segment {
-            return Err(doubtful(format!("segment {segment:?} is not what was sent")));
+        match SegmentId::of(&bytes) == *segment {
+            true => Ok(()),
+            false => Err(doubtful(format!("segment {segment:?} is not what was sent"))),
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..READERS.min(stored.len()) {
+            scope.spawn(|| {
+                while let Some(segment) = stored.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(error) = read_back(segment) {
+                        lock(&failure).get_or_insert(error);
+                        // The others find no further segment.
+                        next.store(stored.len(), Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    lock(&failure).take().map_or(Ok(()), Err)?;
     let Some((_, Entry { content, .. })) = find(indexed, &description)? else {
         return Err(doubtful("its volume is not there".to_owned()));
     };

@@ -10,9 +10,10 @@ fn candidate(number: u64, stored: u64) -> Candidate {
     Candidate {
         id: SnapshotId(id),
         stored,
-        finished: 0,
+        finished: stored * NANOS,
         series: ("host".to_owned(), vec![b"srv".to_vec()]),
         tags: Vec::new(),
+        is_misdated: false,
     }
 }
 
@@ -67,20 +68,113 @@ fn snapshots_of_a_thousand_times_in_a_day_do_not_push_out_older_days() {
 
 #[test]
 fn of_one_second_the_last_to_end_is_the_latest() {
-    let check = |stored: [u64; 2], finished: [u64; 2], expected: usize| {
+    let check = |stored: [u64; 2], finished: [u64; 2], expected: &[usize]| {
         // The name must not decide: both orders of names have the same outcome.
         for names in [[1, 2], [2, 1]] {
             let made = |at: usize| Candidate { finished: finished[at], ..candidate(names[at], START + stored[at]) };
             let judged = judge(vec![made(0), made(1)], &Policy { last: 1, ..Policy::default() }).unwrap();
             let kept: Vec<&Candidate> =
                 judged.iter().filter(|is| !is.kept_by.is_empty()).map(|is| &is.candidate).collect();
-            assert_eq!(kept, [&made(expected)], "{stored:?} {finished:?}");
+            let expected: Vec<Candidate> = expected.iter().map(|at| made(*at)).collect();
+            assert_eq!(kept, expected.iter().collect::<Vec<_>>(), "{stored:?} {finished:?}");
         }
     };
-    check([0, 0], [5, 6], 1);
-    check([0, 0], [6, 5], 0);
-    // The store's clock counts first: an agent with a wrong clock pushes out nothing.
-    check([0, 1], [u64::MAX, 0], 1);
+    check([0, 0], [5, 6], &[1]);
+    check([0, 0], [6, 5], &[0]);
+    // An agent with a wrong clock pushes out nothing: the latest one of either clock stays.
+    check([0, 1], [u64::MAX, 0], &[1, 0]);
+}
+
+/// Ten snapshots at these intervals, and what the rules keep of them when all were stored again at `moved`.
+fn stored_again(every: u64, moved: u64, policy: &Policy) -> Vec<Vec<String>> {
+    use crate::store::{Folder, Name, Store};
+    use crate::testing::{PASSWORD, SMALL, Temporary, save, stage};
+    let (store, stage) = (std::sync::Arc::new(crate::store::memory::Memory::default()), stage(1));
+    let repository = Repository::make(store.clone(), stage.clone(), PASSWORD, "first", SMALL).unwrap();
+    let folder = Temporary::new();
+    folder.write("file", b"content");
+    for number in 0..10 {
+        store.set_now(START + number * every);
+        stage.instant.store((START + number * every) * NANOS, std::sync::atomic::Ordering::Relaxed);
+        save(&repository, &folder.0).unwrap();
+    }
+    store.set_now(START + moved);
+    for dated in repository.snapshots().unwrap() {
+        let name = Name::of(Folder::Snapshots, &dated.id.0);
+        store.replace(&name, &store.get(&name, 1 << 20).unwrap()).unwrap();
+    }
+    let candidates = repository
+        .snapshots()
+        .unwrap()
+        .iter()
+        .map(|dated| Candidate::read(&repository, dated, START + moved))
+        .collect();
+    let judged = judge(Result::<Vec<Candidate>>::unwrap(candidates), policy).unwrap();
+    judged.into_iter().map(|is| is.kept_by).collect()
+}
+
+#[test]
+fn snapshots_that_were_stored_again_stay() {
+    let day = 24 * HOUR;
+    let daily = Policy { daily: 14, ..Policy::default() };
+    // Long after: no rule may judge them, and they fill the place of none.
+    assert_eq!(stored_again(day, 100 * day, &daily), vec![vec![MISDATED.to_owned()]; 10]);
+    // In the same hour: the ends of the backups keep what the dates of the store let go.
+    let hourly = Policy { hourly: 24, ..Policy::default() };
+    assert_eq!(stored_again(HOUR, 9 * HOUR + 60, &hourly), vec![vec!["hourly".to_owned()]; 10]);
+    // The same of days: the last two are misdated by less than two days, and the others by more.
+    let kept = stored_again(day, 9 * day + 60, &daily);
+    assert!(kept.iter().all(|by| !by.is_empty()), "{kept:?}");
+}
+
+#[test]
+fn a_clock_that_jumps_ahead_makes_nothing_old() {
+    let years = 10 * 365 * 24 * HOUR;
+    let within = Policy { within_seconds: 30 * 24 * HOUR, ..Policy::default() };
+    let kept = |candidates: &[Candidate], gap_max: u64| {
+        let judged = judge_with(candidates.to_vec(), &within, gap_max).unwrap();
+        judged.iter().filter(|is| !is.kept_by.is_empty()).count()
+    };
+    let mut all: Vec<Candidate> = (0..20).map(|day| candidate(day, START + day * 24 * HOUR)).collect();
+    assert_eq!(kept(&all, GAP_SECONDS_MAX), 20);
+    // The agent and its directory show 2036.
+    all.push(candidate(20, START + years));
+    assert_eq!(kept(&all, GAP_SECONDS_MAX), 21);
+    assert_eq!(kept(&all, u64::MAX), 1);
+    // Ages go on from there, day by day.
+    all.extend((1..10).map(|day| candidate(20 + day, START + years + day * 24 * HOUR)));
+    assert_eq!(kept(&all, GAP_SECONDS_MAX), 30 - 5);
+}
+
+#[test]
+fn a_line_shortens_gaps_and_keeps_the_rest() {
+    let line = Timeline::new([100, 103, 500], 10);
+    let at: Vec<u64> = [0, 100, 102, 103, 113, 499, 500, 505, 9000].into_iter().map(|date| line.at(date)).collect();
+    assert_eq!(at, [0, 0, 2, 3, 13, 13, 13, 18, 23]);
+    assert_eq!((line.left_out(), Timeline::new([], 10).left_out()), (400 - 13, 0));
+}
+
+#[test]
+fn snapshots_of_the_future_fill_no_place() {
+    let (repository, store) = crate::testing::repository(1);
+    let folder = crate::testing::Temporary::new();
+    folder.write("file", b"content");
+    crate::testing::save(&repository, &folder.0).unwrap();
+    let dated = repository.snapshots().unwrap()[0];
+    let is_misdated = |now: u64| Candidate::read(&repository, &dated, now).unwrap().is_misdated;
+    let now = crate::store::Store::now(&*store).unwrap();
+    assert!(!is_misdated(now) && !is_misdated(now - AHEAD_SECONDS_MAX));
+    assert!(is_misdated(now - AHEAD_SECONDS_MAX - 1), "the store's clock went back");
+}
+
+#[test]
+fn a_wrong_date_fills_no_place_of_others() {
+    let mut all: Vec<Candidate> = (0..10).map(|number| candidate(number, START + number)).collect();
+    // An intruder with the key dates them into the future of the others.
+    all.extend((0..10).map(|number| Candidate { is_misdated: true, ..candidate(100 + number, START + 100) }));
+    let judged = judge(all, &Policy { last: 10, ..Policy::default() }).unwrap();
+    let reasons: BTreeSet<&str> = judged.iter().flat_map(|is| &is.kept_by).map(String::as_str).collect();
+    assert_eq!((judged.iter().filter(|is| is.kept_by == ["last"]).count(), reasons.len()), (10, 2));
 }
 
 #[test]

@@ -216,6 +216,78 @@ fn prune_condemns_nothing_while_a_needed_segment_is_lost() {
 }
 
 #[test]
+fn a_planted_epoch_takes_nothing_from_a_running_backup() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 60_000));
+    let saved = save(&repository, &folder.0).unwrap();
+    crate::forget::remove(&repository, &saved.id).unwrap();
+    // A backup has read the list, and uses every segment. Then a writer without the key condemns all of them.
+    let (session, read) = repository.begin_session().unwrap();
+    assert!(read.condemned.is_empty());
+    let all: Vec<SegmentId> = repository.segments().unwrap().into_iter().map(|(id, _)| id).collect();
+    let planted = Epoch { number: read.number + 1, condemned: all.iter().map(|id| (*id, 0)).collect() };
+    repository.advance(&planted).unwrap();
+    for _ in 0..3 {
+        let pruned = run(&repository, false).unwrap();
+        assert_eq!((pruned.removed, pruned.waiting as usize), (0, all.len()));
+    }
+    // A backup that begins now does not use them, so they need not wait for it.
+    session.end().unwrap();
+    let (_session, read) = repository.begin_session().unwrap();
+    assert_eq!(read.condemned.len(), all.len());
+    assert_eq!((run(&repository, false).unwrap().removed as usize, segments(&store)), (all.len(), 0));
+}
+
+#[test]
+fn a_backup_whose_segments_were_removed_takes_its_snapshot_back() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 60_000));
+    let (session, _) = repository.begin_session().unwrap();
+    let saved = save(&repository, &folder.0).unwrap();
+    let references = repository.references(&saved.id).unwrap();
+    session.confirm(&saved.id, &references).unwrap();
+    assert_eq!(repository.snapshots().unwrap().len(), 1);
+    store.remove(&store.names(Folder::Segments)[0]).unwrap();
+    let Err(BackupError::Failed(text)) = session.confirm(&saved.id, &references) else { panic!("it was confirmed") };
+    assert!(text.starts_with("1 segments that the backup needs were removed meanwhile"), "{text}");
+    assert!(repository.snapshots().unwrap().is_empty());
+}
+
+#[test]
+fn a_prune_removes_nothing_that_a_later_one_may_have_pardoned() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 60_000));
+    let saved = save(&repository, &folder.0).unwrap();
+    crate::forget::remove(&repository, &saved.id).unwrap();
+    for _ in 0..2 {
+        run(&repository, false).unwrap();
+    }
+    let before = store.names(Folder::Segments);
+    assert_eq!(run(&repository, true).unwrap().removed as usize, before.len());
+    // The other prune stores its epoch behind that of this one, and condemns nothing.
+    let later = Epoch { number: repository.epoch().unwrap().number + 2, condemned: Default::default() };
+    store.store_behind(Folder::Epochs, Name::epoch(later.number), later.encode());
+    assert!(matches!(run(&repository, false), Err(BackupError::Locked(_))));
+    assert_eq!(store.names(Folder::Segments), before);
+    for _ in 0..3 {
+        run(&repository, false).unwrap();
+    }
+    assert_eq!(segments(&store), 0);
+}
+
+#[test]
+fn a_backup_that_begins_while_an_epoch_goes_finds_the_next_one() {
+    let (repository, store) = repository(1);
+    run(&repository, false).unwrap();
+    let next = Epoch { number: 2, condemned: Default::default() };
+    store.exchange_at_reading(Name::epoch(1), Name::epoch(2), next.encode());
+    assert_eq!(repository.epoch(), Ok(next));
+}
+
+#[test]
 fn a_planted_epoch_removes_nothing() {
     let (repository, store) = repository(1);
     let folder = Temporary::new();

@@ -1,26 +1,31 @@
 //! Sessions and epochs: how segments are removed beside running backups.
 //!
 //! A backup begins a session before it looks at anything. A prune condemns segments that no snapshot references, in a
-//! new epoch; it removes them two epochs later, if no snapshot references them then and every live session began after
-//! the condemnation. A session ignores condemned segments, so it stores their chunks again.
+//! new epoch; it removes them two epochs later, if no snapshot references them then and every live session began in the
+//! epoch before, the latest one that the prune found. A session ignores condemned segments, so it stores their chunks
+//! again.
 //!
 //! Why this is safe for a session that reuses a chunk of segment S:
 //!
 //! 1. S was condemned before the session read the list: then the session did not see S, and stored the chunk.
-//! 2. S was condemned later, in epoch C: then the session began in an epoch before C. While it lives, prune does not
-//!    remove S. When it ends, its snapshot is committed, and prune reads the snapshots after it read the sessions.
+//! 2. S was condemned later, in epoch C: then the session began in an epoch before C. While it lives, no prune that finds C
+//!    or a later epoch removes S. When it ends, its snapshot is committed, and prune reads the snapshots after it read the
+//!    sessions. This holds for a planted epoch too, whatever it says about the time of the condemnation.
 //! 3. The agent died: its session ends after [`SESSION_SECONDS`] without a renewal. A living agent that could not renew
 //!    for half of that time has lapsed for good: it renews no more, and does not commit. It measures with its own clock
 //!    and with the store's, because a virtual machine that stands still has no clock that shows it.
 //! 4. The agent stood still between its last look at the clocks and the commit: it looks again behind the commit, and
 //!    takes the snapshot back.
+//! 5. Another writer replaced the session or an epoch, which needs no key: behind the commit the agent compares what its
+//!    snapshot needs with the segments that are there, and takes it back if one is missing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Closed;
 use crate::codec::{Decoder, put_varint};
 use crate::crypt::hex;
 use crate::error::{BackupError, Result};
+use crate::references::References;
 use crate::segment::SegmentId;
 use crate::snapshot::SnapshotId;
 use crate::store::{Folder, Name};
@@ -31,6 +36,8 @@ const SESSION_BYTES_MAX: u64 = 64;
 /// Bytes of the longest epoch: 16 million condemned segments.
 const EPOCH_BYTES_MAX: u64 = 1 << 30;
 
+/// Looks for the latest epoch, if each that is found has gone when it is read.
+const LOOKS_MAX: u32 = 10;
 /// A session that was not renewed for so long, by the store's clock, has ended.
 pub const SESSION_SECONDS: u64 = 86_400;
 /// A session that was not renewed for so long commits no more.
@@ -49,7 +56,7 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = EPOCH_MAGIC.to_vec();
         bytes.extend_from_slice(&self.number.to_le_bytes());
         put_varint(&mut bytes, self.condemned.len() as u64);
@@ -110,14 +117,28 @@ impl SessionState {
 }
 
 impl Closed {
-    pub fn epoch(&self) -> Result<Epoch> {
+    /// The name of the latest epoch. None: nothing was ever pruned.
+    pub fn latest_epoch(&self) -> Result<Option<Name>> {
         let mut latest: Option<Name> = None;
         self.store.list(Folder::Epochs, &mut |listed| {
             latest = latest.take().max(Some(listed.name));
             Ok(())
         })?;
-        let Some(name) = latest else { return Ok(Epoch::default()) };
-        let epoch = Epoch::decode(&self.store.get(&name, EPOCH_BYTES_MAX)?)?;
+        Ok(latest)
+    }
+
+    pub fn epoch(&self) -> Result<Epoch> {
+        let mut looks = 0;
+        let (name, bytes) = loop {
+            let Some(name) = self.latest_epoch()? else { return Ok(Epoch::default()) };
+            looks += 1;
+            match self.store.get(&name, EPOCH_BYTES_MAX) {
+                // A prune stored the next one, and removed this one behind the list.
+                Err(BackupError::Missing(_)) if looks < LOOKS_MAX => {}
+                bytes => break (name, bytes?),
+            }
+        };
+        let epoch = Epoch::decode(&bytes)?;
         match Name::epoch(epoch.number) == name {
             true => Ok(epoch),
             false => Err(BackupError::Damaged(format!("{} is an epoch of another number", name.text()))),
@@ -214,14 +235,29 @@ impl Session {
         Err(BackupError::Failed(format!("session {id} could not be renewed for {silent} seconds; repeat the backup")))
     }
 
-    /// Looks at the clocks behind the commit. If prune may have ended the session before it, removes the snapshot.
-    pub fn confirm(&self, snapshot: &SnapshotId) -> Result<()> {
+    /// Looks at the clocks and at the segments behind the commit. If prune may have ended the session before it, or if a
+    /// segment is gone, removes the snapshot.
+    pub fn confirm(&self, snapshot: &SnapshotId, references: &References) -> Result<()> {
         // The snapshot is there. A store that does not tell the time now is no reason to take it back.
         let silent = self.silent(self.closed.store.now().unwrap_or(0));
-        if silent < SESSION_SECONDS {
-            return Ok(());
+        if silent >= SESSION_SECONDS {
+            let why = format!("the backup stood still for {silent} seconds, and prune may have removed what it needs");
+            return self.take_back(snapshot, &why);
         }
-        let why = format!("the backup stood still for {silent} seconds, and prune may have removed what it needs");
+        let mut gone: BTreeSet<&SegmentId> = references.0.keys().collect();
+        self.closed.store.list(Folder::Segments, &mut |listed| {
+            if let Some(id) = listed.name.id() {
+                gone.remove(&SegmentId(id));
+            }
+            Ok(())
+        })?;
+        match gone.len() {
+            0 => Ok(()),
+            gone => self.take_back(snapshot, &format!("{gone} segments that the backup needs were removed meanwhile")),
+        }
+    }
+
+    fn take_back(&self, snapshot: &SnapshotId, why: &str) -> Result<()> {
         match self.closed.store.remove(&Name::of(Folder::Snapshots, &snapshot.0)) {
             Ok(()) | Err(BackupError::Missing(_)) => Err(BackupError::Failed(format!("{why}; repeat it"))),
             Err(error) => Err(BackupError::Failed(format!(

@@ -108,6 +108,7 @@ impl Repository {
         let cache = cache.filter(|_| !self.store.is_local()).map(|dir| Cache::new(dir, &self.header.id));
         let store = Arc::clone(&self.store);
         let sizes = Arc::new(segments);
+        let there = Arc::clone(&sizes);
         let source = Box::new(move |id: &SegmentId| match sizes.get(id) {
             Some(size) => Footer::decode(&read_tail(&*store, id, *size)?),
             None => {
@@ -128,13 +129,15 @@ impl Repository {
         };
         let is_marked = |id: &SegmentId| damaged.get(id).is_some_and(|chunks| chunks.count() > 0);
         if let Some(cache) = &cache {
-            for (id, footer) in cache.read() {
+            // Each footer goes when it is indexed: all of them at once need more memory than the index.
+            cache.read(&mut |id, footer| {
                 // A footer that is known says nothing about a segment that was cut short, or that a check marked.
                 let usable = left.get(&id) == Some(&footer.segment_bytes()) && !is_marked(&id);
                 if usable && left.remove(&id).is_some() {
                     add(&mut index, id, footer)?;
                 }
-            }
+                Ok(there.contains_key(&id))
+            })?;
         }
         let left: Vec<(SegmentId, u64)> = left.into_iter().collect();
         for batch in left.chunks(BATCH) {
@@ -195,22 +198,53 @@ impl Cache {
         Cache { path: dir.join(hex(repository)).join("footers") }
     }
 
-    fn read(&self) -> Vec<(SegmentId, Footer)> {
-        let Ok(file) = File::open(&self.path) else { return Vec::new() };
+    /// Calls `each` for the footer of every segment in the file. It says whether the store still has the segment; if it
+    /// has few of them, the others are dropped from the file.
+    fn read(&self, each: &mut dyn FnMut(SegmentId, Footer) -> Result<bool>) -> Result<()> {
+        let Ok(file) = File::open(&self.path) else { return Ok(()) };
         let mut reader = BufReader::new(file);
-        let (mut found, mut seen, mut good) = (Vec::new(), BTreeSet::new(), 0_u64);
+        let (mut seen, mut wanted) = (BTreeSet::new(), BTreeSet::new());
+        let (mut good, mut useful) = (0_u64, 0_u64);
         while let Some((id, bytes)) = record(&mut reader) {
             let Ok(footer) = Footer::decode(&bytes) else { break };
-            good += 36 + bytes.len() as u64;
-            if seen.insert(id) {
-                found.push((id, footer));
+            let length = RECORD_HEAD + bytes.len() as u64;
+            good += length;
+            if seen.insert(id) && each(id, footer)? {
+                wanted.insert(id);
+                useful += length;
             }
         }
-        // Records behind damage would never be read.
-        if fs::metadata(&self.path).is_ok_and(|is| is.len() > good) {
+        if useful < good / 2 {
+            // It is a cache: what another agent appends meanwhile, it fetches again.
+            let _ = self.shorten(wanted);
+        } else if fs::metadata(&self.path).is_ok_and(|is| is.len() > good) {
+            // Records behind damage would never be read.
             let _ = OpenOptions::new().write(true).open(&self.path).and_then(|file| file.set_len(good));
         }
-        found
+        Ok(())
+    }
+
+    /// Replaces the file by one with the first record of each of these segments.
+    fn shorten(&self, mut wanted: BTreeSet<SegmentId>) -> std::io::Result<()> {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{}", std::process::id()));
+        let temporary = PathBuf::from(name);
+        let written = || -> std::io::Result<()> {
+            let mut reader = BufReader::new(File::open(&self.path)?);
+            let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+            let mut writer = BufWriter::new(file);
+            while let Some((id, bytes)) = record(&mut reader).filter(|_| !wanted.is_empty()) {
+                if wanted.remove(&id) {
+                    write_record(&mut writer, &id, &bytes)?;
+                }
+            }
+            writer.flush()?;
+            fs::rename(&temporary, &self.path)
+        }();
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written
     }
 
     fn append(&self, footers: &[(SegmentId, Vec<u8>)]) {
@@ -219,14 +253,21 @@ impl Cache {
             let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
             let mut writer = BufWriter::new(file);
             for (id, bytes) in footers {
-                writer.write_all(&id.0)?;
-                writer.write_all(&(bytes.len() as u32).to_le_bytes())?;
-                writer.write_all(bytes)?;
+                write_record(&mut writer, id, bytes)?;
             }
             writer.flush()
         };
         let _ = written();
     }
+}
+
+/// Bytes before the footer of a record: the name of the segment, and the length.
+const RECORD_HEAD: u64 = 36;
+
+fn write_record(writer: &mut impl Write, id: &SegmentId, bytes: &[u8]) -> std::io::Result<()> {
+    writer.write_all(&id.0)?;
+    writer.write_all(&(bytes.len() as u32).to_le_bytes())?;
+    writer.write_all(bytes)
 }
 
 fn record(reader: &mut impl Read) -> Option<(SegmentId, Vec<u8>)> {

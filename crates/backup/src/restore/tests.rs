@@ -112,6 +112,10 @@ fn a_part_of_a_snapshot_is_selected_by_path_and_pattern() {
     check("data/0", &["1[25]"], &[], &["12", "15"]);
     check("data", &["1[25]", "/**/data/1/7"], &["15"], &["0", "0/12", "1", "1/7"]);
     check("data", &[], &["0", "2"], &["1", "1/1", "1/10", "1/13", "1/16", "1/19", "1/4", "1/7"]);
+    // Patterns that select nothing are no success.
+    let mut nothing = options(&Temporary::new().0, &folder.join("data"));
+    nothing.include.add("*.conf", false).unwrap();
+    assert!(matches!(with(&repository, &saved, &nothing), Err(BackupError::Missing(_))));
     let mut options = options(&Temporary::new().0, &folder.0);
     options.within.extend_from_slice(b"/none");
     assert!(matches!(with(&repository, &saved, &options), Err(BackupError::Missing(_))));
@@ -335,4 +339,63 @@ fn a_bad_sector_costs_the_file_with_that_chunk_alone() {
     assert_eq!(done.problems, 1, "{:?}", done.issues);
     let (is, was) = (picture(&target.0), picture(&folder.0));
     assert_eq!(was.iter().filter(|line| !is.contains(line)).count(), 1);
+}
+
+#[test]
+fn files_that_had_one_inode_in_turn_are_not_joined() {
+    let (repository, _) = repository(1);
+    let folder = Temporary::new();
+    let (old, new) = (random(1, 9000), random(2, 9000));
+    // In the order of the tree: two names of the old file, two of the new one.
+    for (name, content) in [("a", &old), ("b", &old), ("c", &new), ("d", &new)] {
+        let file = std::fs::File::open(folder.write(name, content)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    }
+    let saved = save(&repository, &folder.0).unwrap();
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let (target, progress) = (Temporary::new(), Progress::default());
+    let options = Options { verify: false, ..options(&target.0, &folder.0) };
+    let opened = Target::open(&target.0).unwrap();
+    let job =
+        Job { indexed: &indexed, options: &options, progress: &progress, target: opened, issues: Mutex::default() };
+    let mut restore = Restore::new(&job);
+    let mut walk = Walk::new(&indexed, &saved.description, &options.within);
+    while let Some(found) = walk.step().unwrap() {
+        // The file system gave the inode of the old file, when it was removed, to the new one.
+        let Choice::Restored(mut found) = choose(&options, found) else { continue };
+        (found.entry.metadata.device, found.entry.metadata.inode, found.entry.metadata.links) = (1, 5, 2);
+        restore.entry(found).unwrap();
+    }
+    restore.flush().unwrap();
+    restore.finish().unwrap();
+    use std::os::unix::fs::MetadataExt;
+    let is = |name: &str| (std::fs::read(target.join(name)).unwrap(), target.join(name).metadata().unwrap().ino());
+    let (a, b, c, d) = (is("a"), is("b"), is("c"), is("d"));
+    assert!(a == b && c == d && a.1 != c.1);
+    assert!(a.0 == old && c.0 == new);
+    let issues: Vec<Vec<u8>> = lock(&job.issues).1.iter().map(|issue| issue.path.clone()).collect();
+    assert_eq!(issues, [b"c".to_vec()]);
+}
+
+#[test]
+fn a_comparison_goes_on_behind_a_damaged_part_of_the_tree() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    // Links with long targets make a tree of several chunks.
+    let long = "x".repeat(3900);
+    (0..900).for_each(|number| symlink(&long, folder.join(&format!("{number:03}"))).unwrap());
+    let saved = save(&repository, &folder.0).unwrap();
+    let mut compared = 0;
+    for name in store.names(Folder::Segments) {
+        let whole = store.get(&name, 1 << 20).unwrap();
+        assert!(store.damage(&name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1));
+        if let Ok(Restored { problems: 1.., .. }) = restore(&repository, &saved, &folder.0, &Temporary::new().0) {
+            let target = Temporary::new();
+            let done = with(&repository, &saved, &options(&target.0, &folder.0)).unwrap();
+            assert!(done.problems > 0 && done.others > 100, "{done:?}");
+            compared += 1;
+        }
+        assert!(store.damage(&name, |bytes| *bytes = whole));
+    }
+    assert!(compared > 0);
 }

@@ -161,3 +161,19 @@ fn a_snapshot_that_began_long_before_its_date_is_doubtful() {
     check(1_000_000 + BACKUP_SECONDS_MAX, false);
     check(1_000_000 + BACKUP_SECONDS_MAX + 86_400, true);
 }
+
+#[test]
+fn a_date_far_from_the_end_of_the_backup_is_wrong() {
+    let check = |finished: u64, stored: u64, expected: bool| {
+        let is = Description { begun: 1_000_000, finished, ..Description::default() };
+        assert_eq!(is.is_misdated(stored), expected, "{finished} {stored}");
+    };
+    let end = 5_000_000;
+    check(end * NANOS, end + DRIFT_SECONDS_MAX, false);
+    check(end * NANOS, end - DRIFT_SECONDS_MAX, false);
+    check(end * NANOS, end + DRIFT_SECONDS_MAX + 1, true);
+    check(end * NANOS, end - DRIFT_SECONDS_MAX - 1, true);
+    // Without an end, the backup may have taken long.
+    check(1_000_000 * NANOS, 1_000_000 + BACKUP_SECONDS_MAX, false);
+    check(1_000_000 * NANOS, 1_000_000 + BACKUP_SECONDS_MAX + 1, true);
+}

@@ -156,9 +156,21 @@ impl Store for Directory {
         fs::remove_file(&path).map_err(|error| BackupError::io("remove", &path, &error))
     }
 
-    /// This machine dates the files, so its clock is the store's.
+    /// The time that a new file gets: a file system of another machine dates by that one's clock. Where none can be made,
+    /// nothing is stored, and the clock of this machine serves.
     fn now(&self) -> Result<u64> {
-        Ok(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+        let folder = self.root.join(TEMPORARY);
+        let _ = fs::create_dir(&folder);
+        let mut id = [0; 16];
+        self.surroundings.entropy(&mut id);
+        let path = folder.join(hex(&id));
+        let dated = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).and_then(|file| {
+            let is = file.metadata();
+            let _ = fs::remove_file(&path);
+            is
+        });
+        let machine = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Ok(dated.map_or_else(|_| machine(), |is| stored(&is)))
     }
 
     fn is_local(&self) -> bool {

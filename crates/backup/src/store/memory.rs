@@ -22,6 +22,12 @@ struct State {
     unreadable: Vec<(Name, Range<u64>)>,
     /// When the next object of this folder is stored, the clock jumps to this time.
     jump: Option<(Folder, u64)>,
+    /// When an object of this folder is read as a whole, the clock jumps to this time.
+    reading_jump: Option<(Folder, u64)>,
+    /// Behind the next object that is stored in the folder of this one, another writer stores this one.
+    follower: Option<(Folder, Name, Vec<u8>)>,
+    /// When the first object is read next, it has gone, and the other one is there.
+    exchange: Option<(Name, Name, Vec<u8>)>,
 }
 
 #[derive(Default, Debug)]
@@ -66,6 +72,21 @@ impl Memory {
     /// The clock jumps to `now` behind the next object that is stored in the folder, as if the agent's machine slept.
     pub fn jump_behind(&self, folder: Folder, now: u64) {
         self.state().jump = Some((folder, now));
+    }
+
+    /// The clock jumps to `now` when a whole object of the folder is read next.
+    pub fn jump_at_reading(&self, folder: Folder, now: u64) {
+        self.state().reading_jump = Some((folder, now));
+    }
+
+    /// Another writer stores this object directly behind the next one of the folder.
+    pub fn store_behind(&self, folder: Folder, name: Name, bytes: Vec<u8>) {
+        self.state().follower = Some((folder, name, bytes));
+    }
+
+    /// When `gone` is read next, another writer has removed it and stored `name`.
+    pub fn exchange_at_reading(&self, gone: Name, name: Name, bytes: Vec<u8>) {
+        self.state().exchange = Some((gone, name, bytes));
     }
 
     /// Changes the bytes of an object behind the back of its reader. Whether it was there.
@@ -126,6 +147,9 @@ impl Store for Memory {
         if let Some((_, now)) = state.jump.take_if(|(folder, _)| Name::parse(*folder, name.text()).is_some()) {
             state.now = now;
         }
+        if let Some((_, name, bytes)) = state.follower.take_if(|(folder, ..)| name.is_in(*folder)) {
+            state.objects.insert(name, (bytes, now));
+        }
         Ok(())
     }
 
@@ -138,7 +162,15 @@ impl Store for Memory {
     }
 
     fn get(&self, name: &Name, max: u64) -> Result<Vec<u8>> {
-        let state = self.state();
+        let mut state = self.state();
+        if let Some((_, now)) = state.reading_jump.take_if(|(folder, _)| name.is_in(*folder)) {
+            state.now = now;
+        }
+        if let Some((gone, name, bytes)) = state.exchange.take_if(|(gone, ..)| gone == name) {
+            state.objects.remove(&gone);
+            let now = state.now;
+            state.objects.insert(name, (bytes, now));
+        }
         let bytes = state.find(name)?.to_vec();
         state.readable(name, &(0..u64::MAX))?;
         if bytes.len() as u64 > max {

@@ -108,3 +108,23 @@ fn a_sector_that_cannot_be_read_is_damage_of_the_object() {
     assert!(matches!(store.get(&name, 100), Err(BackupError::Damaged(_))));
     assert!(matches!(store.get_range(&name, 0..100), Err(BackupError::Damaged(_))));
 }
+
+#[test]
+fn the_clock_of_a_directory_is_the_one_that_dates_its_files() {
+    let folder = Temporary::new();
+    let store = Directory::new(&folder.0, stage(1));
+    let before = store.now().unwrap();
+    // A file was made for it, which has gone.
+    assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 0);
+    store.create(&Name::of(Folder::Keys, &[1]), b"key").unwrap();
+    let mut dates = Vec::new();
+    let listed = store.list(Folder::Keys, &mut |listed| {
+        dates.push(listed.stored);
+        Ok(())
+    });
+    listed.unwrap();
+    assert!(before <= dates[0] && dates[0] <= store.now().unwrap());
+    // Where nothing can be written, the machine's clock serves.
+    let nowhere = Directory::new(&folder.join("nowhere"), stage(1));
+    assert!(nowhere.now().unwrap() >= before && !folder.join("nowhere").exists());
+}

@@ -7,7 +7,7 @@ use super::*;
 use crate::backup::{Progress, Saved, Source, run};
 use crate::repository::Repository;
 use crate::restore::volume::{self as restore, Writer};
-use crate::store::Folder;
+use crate::store::{Folder, Store};
 use crate::testing::{options, random, repository};
 use crate::verify;
 
@@ -243,10 +243,29 @@ fn a_snapshot_that_cannot_be_read_back_is_an_error() {
     let saved = save_it(&repository, &array.snapshot(1)).unwrap();
     let (indexed, _) = repository.index(&repository.epoch().unwrap(), None).unwrap();
     let segments: Vec<SegmentId> = indexed.segments().unwrap().into_iter().map(|(id, _)| id).collect();
-    confirm(&indexed, &saved.id, &segments).unwrap();
+    let confirm = |id, segments: &[SegmentId]| confirm(&indexed, id, segments, &Progress::default());
+    confirm(&saved.id, &segments).unwrap();
     store.damage(&Name::segment(&segments[0]), |bytes| bytes[60] ^= 1);
-    assert!(matches!(confirm(&indexed, &saved.id, &segments), Err(BackupError::Damaged(_))));
-    assert!(matches!(confirm(&indexed, &SnapshotId([9; 32]), &[]), Err(BackupError::Missing(_))));
+    assert!(matches!(confirm(&saved.id, &segments), Err(BackupError::Damaged(_))));
+    assert!(matches!(confirm(&SnapshotId([9; 32]), &[]), Err(BackupError::Missing(_))));
+}
+
+#[test]
+fn a_snapshot_that_takes_more_than_a_day_to_be_read_back_stays() {
+    let (repository, store) = repository(5);
+    let mut array = Array { size: 1 << 20, ..Array::default() };
+    array.write(3, random(3, BLOCK as usize));
+    let later = 1_000_000 + 2 * crate::repository::epochs::SESSION_SECONDS;
+    store.jump_at_reading(Folder::Segments, later);
+    let saved = save_it(&repository, &array.snapshot(1)).unwrap();
+    assert_eq!(store.now().unwrap(), later, "no segment was read back");
+    assert_eq!(repository.snapshots().unwrap().iter().map(|dated| dated.id).collect::<Vec<_>>(), [saved.id]);
+    // A stop is heard while it is read back.
+    let (indexed, _) = repository.index(&repository.epoch().unwrap(), None).unwrap();
+    let segments: Vec<SegmentId> = indexed.segments().unwrap().into_iter().map(|(id, _)| id).collect();
+    let progress = Progress::default();
+    progress.stop.store(true, Ordering::Relaxed);
+    assert!(matches!(confirm(&indexed, &saved.id, &segments, &progress), Err(BackupError::Stopped)));
 }
 
 #[test]

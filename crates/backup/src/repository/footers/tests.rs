@@ -82,6 +82,33 @@ fn a_cache_saves_reads_and_may_be_lost_or_damaged() {
 }
 
 #[test]
+fn a_cache_drops_segments_that_the_store_has_no_longer() {
+    let (made, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("data/file", random(1, 300_000));
+    save(&made, &folder.join("data")).unwrap();
+    let far = Arc::new(Far(store.clone(), AtomicUsize::new(0)));
+    let opened = Repository::open(far.clone(), stage(2), PASSWORD).unwrap();
+    let cache = folder.join("cache");
+    let load = || opened.index(&Epoch::default(), Some(&cache)).unwrap().0.index().segments();
+    let length = || cache.join(hex(&opened.header.id)).join("footers").metadata().unwrap().len();
+    let all = load();
+    let before = length();
+    let gone = store.names(Folder::Segments);
+    let check = |keep: usize, shortened: bool| {
+        gone.iter().skip(keep).for_each(|name| drop(store.remove(name)));
+        assert_eq!(load(), keep);
+        assert_eq!(length() < before, shortened, "{keep} of {all}");
+    };
+    // A few that are gone cost less than another file.
+    check(all - 2, false);
+    check(2, true);
+    let reads = far.1.load(Ordering::Relaxed);
+    assert_eq!((load(), far.1.load(Ordering::Relaxed) - reads), (2, 0), "the cache has the rest");
+    assert_eq!(fs::read_dir(cache.join(hex(&opened.header.id))).unwrap().count(), 1);
+}
+
+#[test]
 fn a_segment_without_a_footer_is_named_and_the_rest_is_there() {
     let (made, store) = repository(1);
     let folder = Temporary::new();

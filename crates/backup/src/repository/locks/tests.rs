@@ -105,6 +105,7 @@ fn defaults_are_read_as_they_were_written() {
 #[test]
 fn a_thousand_tiny_snapshots_push_out_no_locked_one() {
     use crate::forget::{Candidate, Policy, judge, remove};
+    use crate::snapshot::{DRIFT_SECONDS_MAX, NANOS};
     let (repository, store) = repository(1);
     let folder = Temporary::new();
     let file = folder.write("file", random(1, 60_000));
@@ -115,19 +116,17 @@ fn a_thousand_tiny_snapshots_push_out_no_locked_one() {
     let mut tiny = repository.snapshot(&empty.id).unwrap();
     for number in 0..1000 {
         store.set_now(1_000_100 + number);
-        // Clocks of agents in the past and in the future.
-        (tiny.description.begun, tiny.description.finished) =
-            if number % 2 == 0 { (0, 0) } else { (u64::MAX, u64::MAX) };
+        // Clocks in the past and in the future, as wrong as the rules let pass.
+        let ended = if number % 2 == 0 { 1_000_100 - DRIFT_SECONDS_MAX } else { 1_000_100 + DRIFT_SECONDS_MAX };
+        tiny.description.finished = (ended + number) * NANOS;
         tiny.description.tags = vec![number.to_string()];
         repository.commit(&tiny).unwrap();
     }
-    let candidates = repository.snapshots().unwrap().into_iter().map(|dated| {
-        let is = repository.snapshot(&dated.id).unwrap().description;
-        let (id, stored, series) = (dated.id, dated.stored, (is.host, is.paths));
-        Candidate { id, stored, finished: is.finished, series, tags: is.tags }
-    });
+    let snapshots = repository.snapshots().unwrap();
+    let candidates = snapshots.iter().map(|dated| Candidate::read(&repository, dated, store.now().unwrap()).unwrap());
     let judged = judge(candidates.collect(), &Policy { last: 3, ..Policy::default() }).unwrap();
-    assert_eq!((judged.len(), judged.iter().filter(|is| is.kept_by.is_empty()).count()), (1002, 999));
+    // The store's clock keeps the last three, and those of the agents one more.
+    assert_eq!((judged.len(), judged.iter().filter(|is| is.kept_by.is_empty()).count()), (1002, 998));
     for is in judged.iter().filter(|is| is.kept_by.is_empty()) {
         assert_eq!(remove(&repository, &is.candidate.id).is_err(), is.candidate.id == good.id);
     }
