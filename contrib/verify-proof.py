@@ -63,8 +63,7 @@ def chunk(data, counter, root):
     chaining = IV
     blocks = [data[at:at + 64] for at in range(0, len(data), 64)] or [b""]
     for at, block in enumerate(blocks):
-        last = at + 1 == len(blocks)
-        flags = (CHUNK_START if at == 0 else 0) | ((CHUNK_END | root) if last else 0)
+        flags = (CHUNK_START if at == 0 else 0) | (CHUNK_END | root if at + 1 == len(blocks) else 0)
         chaining = compress(chaining, block.ljust(64, b"\0"), counter, len(block), flags)
     return chaining
 
@@ -72,9 +71,7 @@ def chunk(data, counter, root):
 def subtree(data, counter, root):
     if len(data) <= 1024:
         return chunk(data, counter, root)
-    left = 1024
-    while left * 2 < len(data):
-        left *= 2
+    left = 1 << (len(data) - 1).bit_length() - 1  # The largest power of two below the length.
     sides = subtree(data[:left], counter, 0) + subtree(data[left:], counter + left // 1024, 0)
     block = b"".join(word.to_bytes(4, "little") for word in sides)
     return compress(IV, block, 0, 64, PARENT | root)
@@ -118,8 +115,7 @@ def climb(value, index, leaves, path):
 def cbor(data, at):
     """One CBOR item of the kinds that records have, and the place behind it."""
     check(at < len(data), "a record ends early")
-    kind, low = data[at] >> 5, data[at] & 31
-    at += 1
+    kind, low, at = data[at] >> 5, data[at] & 31, at + 1
     if kind == 7:
         return {20: False, 21: True, 22: None}[low], at
     number = low
@@ -149,9 +145,8 @@ def names_only(value, names, what):
 def check_head(head, key, store):
     check(head["public_key"] == key.hex(), "another key signed the head")
     check(head["store"] == store, "the head is of another store")
-    fields = [head["store"], str(head["records"]), head["link"], head["root"], head["time"]]
-    text = "".join(line + "\n" for line in ["stele audit head 1"] + fields)
-    signed(key, unhex(head["signature"], 64), text.encode(), "the head")
+    text = ["stele audit head 1", head["store"], str(head["records"]), head["link"], head["root"], head["time"], ""]
+    signed(key, unhex(head["signature"], 64), "\n".join(text).encode(), "the head")
 
 
 def open_record(proven, head):
@@ -176,7 +171,6 @@ class History:
         self.stored, self.retentions, self.holds, self.removed, self.matters = [], [], [], [], []
 
     def add(self, number, action, detail):
-        detail = detail or ""
         if detail.startswith("path `"):  # A client chose the path; what follows it is the store's own.
             detail = detail.rpartition("`; ")[2]
         if action in STORING:
@@ -237,7 +231,7 @@ def verify(folder, given):
         last = proven["record"]
         check(of == bucket and (name is None or name.startswith(prefix)), f"record {last} is about something else")
         if refused is None and name is not None and version is not None:
-            histories.setdefault((name, version), History()).add(last, action, detail)
+            histories.setdefault((name, version), History()).add(last, action, detail or "")
     versions = []
     for line in files["versions.jsonl"].splitlines():
         version = names_only(json.loads(line), "key version delete_marker size_bytes blake3 parts sha256 stored owner "

@@ -107,7 +107,7 @@ fn entries(root: &Path, folder: &Path) -> Done<Vec<Entry>> {
     };
     let mut all = vec![
         file(folder.join("stele"), "usr/bin/stele", 0o755)?,
-        file(ours.join("stele.toml"), "etc/stele/stele.toml", 0o640)?,
+        file(ours.join("stele.toml"), "etc/stele/stele.toml", 0o644)?,
         file(ours.join("stele.service"), "usr/lib/systemd/system/stele.service", 0o644)?,
         file(ours.join("sysusers.conf"), "usr/lib/sysusers.d/stele.conf", 0o644)?,
         file(ours.join("tmpfiles.conf"), "usr/lib/tmpfiles.d/stele.conf", 0o644)?,

@@ -15,6 +15,12 @@ use std::process::Command;
 
 pub use documents::commands;
 
+/// Endings of files that `patch` and `git apply` leave behind.
+const LEFTOVERS: [&str; 2] = ["orig", "rej"];
+
+/// Files whose length documents state, and the lines that each may have.
+const SHORT: &[(&str, usize)] = &[("contrib/verify-proof.py", 299)];
+
 /// Every fault that is visible without a build.
 pub fn check(root: &Path) -> Vec<String> {
     let files = tracked(root);
@@ -23,6 +29,9 @@ pub fn check(root: &Path) -> Vec<String> {
     }
     let mut faults = Vec::new();
     for path in &files {
+        if path.extension().is_some_and(|end| LEFTOVERS.iter().any(|leftover| end == *leftover)) {
+            faults.push(format!("{}: a patch left this file behind; delete it", path.display()));
+        }
         let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
         let name = path.to_string_lossy();
         // The rules themselves contain the words that they forbid.
@@ -34,11 +43,19 @@ pub fn check(root: &Path) -> Vec<String> {
         } else if documents::is_one(&name) {
             documents::check(root, &name, &text, &files, &mut faults);
         }
+        check_length(&name, &text, &mut faults);
         if prose::is_kept(&name) {
             prose::check(&name, &text, &mut faults);
         }
     }
     faults
+}
+
+fn check_length(name: &str, text: &str, faults: &mut Vec<String>) {
+    let lines = text.lines().count();
+    for (_, max) in SHORT.iter().filter(|(short, max)| *short == name && lines > *max) {
+        faults.push(format!("{name}:{lines}: {lines} lines; OPERATIONS.md promises at most {max}; shorten it"));
+    }
 }
 
 /// The files that git tracks, or would track after `git add`.

@@ -1,17 +1,39 @@
 //! The connection of a command: to the socket of a running server, or to the drives themselves if no server holds them.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
-use crate::api::{Actor, Call};
+use crate::api::approval::Officer;
+use crate::api::{Actor, Call, OFFICER_HEADER};
+use crate::commands::approve::read_officer;
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::{Node, Opening};
 use crate::output::answered;
+
+/// Names the file with an officer's key, for calls that only read and have no `--officer`.
+const OFFICER_VARIABLE: &str = "STELE_OFFICER";
+
+/// The officer whose key this command was given with `--officer`. Calls that only read show it beside them.
+static SHOWN: OnceLock<Officer> = OnceLock::new();
+
+/// Shows an officer's key with the calls that follow.
+pub fn show(officer: &Officer) {
+    SHOWN.get_or_init(|| officer.clone());
+}
+
+fn shown() -> Outcome<Option<Officer>> {
+    if let Some(officer) = SHOWN.get() {
+        return Ok(Some(officer.clone()));
+    }
+    let file = std::env::var_os(OFFICER_VARIABLE).filter(|file| !file.is_empty());
+    file.map(|file| read_officer(Path::new(&file))).transpose()
+}
 
 pub enum Connection {
     Server(std::path::PathBuf),
@@ -94,11 +116,15 @@ pub async fn connect(socket: &Path) -> Outcome<Sender> {
 
 /// Sends one request, and returns the bytes of its answer.
 pub async fn ask(socket: &Path, sender: &mut Sender, target: &str, body: Vec<u8>) -> Outcome<Bytes> {
-    let request = hyper::Request::post(format!("/v1/{target}"))
+    let mut request = hyper::Request::post(format!("/v1/{target}"))
         .header("host", "stele")
-        .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|error| broken(socket, "was asked wrongly", &error))?;
+        .header("content-type", "application/json");
+    if let Some(officer) = shown()? {
+        let officer = serde_json::to_vec(&officer).unwrap_or_default();
+        request = request.header(OFFICER_HEADER, base64_simd::STANDARD.encode_to_string(officer));
+    }
+    let request =
+        request.body(Full::new(Bytes::from(body))).map_err(|error| broken(socket, "was asked wrongly", &error))?;
     let response = sender.send_request(request).await.map_err(|error| broken(socket, "broke off", &error))?;
     let status = response.status();
     let body = response.into_body().collect().await.map_err(|error| broken(socket, "broke off", &error))?.to_bytes();

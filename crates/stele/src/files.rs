@@ -1,30 +1,58 @@
 //! Small files that are written atomically: a kill or a power cut leaves the old or the new contents.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Outcome, io_failure};
+use crate::node::surroundings::random;
 
 const PUBLIC: u32 = 0o644;
 const PRIVATE: u32 = 0o600;
+/// What is kept of a mode: nobody but the owner may write a file of the server.
+const KEPT: u32 = 0o755;
+const GROUP: u32 = 0o070;
 
-/// Writes a file, and replaces an existing one.
+/// Writes a file, and replaces an existing one. Whoever could not read the old file cannot read the new one: it keeps
+/// mode and owner, without writing by others.
 pub fn replace(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    let written = beside(path, bytes, PUBLIC).and_then(|new| fs::rename(new, path)).and_then(|()| sync_folder(path));
+    let written =
+        beside(path, bytes, Access::of(path)).and_then(|new| fs::rename(new, path)).and_then(|()| sync_folder(path));
     written.map_err(|error| io_failure("write", path, &error))
 }
 
 /// The same, readable by its owner only.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    let written = beside(path, bytes, PRIVATE).and_then(|new| fs::rename(new, path)).and_then(|()| sync_folder(path));
+    let written = beside(path, bytes, Access::New(PRIVATE))
+        .and_then(|new| fs::rename(new, path))
+        .and_then(|()| sync_folder(path));
     written.map_err(|error| io_failure("write", path, &error))
+}
+
+/// Replaces a file in a directory where other people may write too. The bytes go to a new file under a name that they
+/// cannot foresee, so that no link planted there leads the bytes to a file elsewhere. A link in the file's own place is
+/// replaced, and not followed.
+pub fn replace_among_others(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{:016x}.new", u64::from_be_bytes(random())));
+    let new = path.with_file_name(name);
+    let written = fresh(&new, bytes, Access::New(PUBLIC)).and_then(|()| {
+        fs::rename(&new, path).inspect_err(|_| {
+            let _ = fs::remove_file(&new);
+        })
+    });
+    // Some network shares cannot make a directory durable on request, and do it by themselves.
+    let durable = written.and_then(|()| match sync_folder(path) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+        synced => synced,
+    });
+    durable.map_err(|error| io_failure("write", path, &error))
 }
 
 /// Makes a new file that only its owner may read. It never overwrites an existing file.
 pub fn create_private(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    let written = taken(path).and_then(|()| beside(path, bytes, PRIVATE)).and_then(|new| {
+    let written = taken(path).and_then(|()| beside(path, bytes, Access::New(PRIVATE))).and_then(|new| {
         match fs::hard_link(&new, path) {
             Ok(()) => fs::remove_file(&new),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -59,7 +87,7 @@ fn taken(path: &Path) -> io::Result<()> {
 }
 
 /// Writes the bytes durably under another name in the same directory, over any remains of a killed process.
-fn beside(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
+fn beside(path: &Path, bytes: &[u8], access: Access) -> io::Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
@@ -67,10 +95,48 @@ fn beside(path: &Path, bytes: &[u8], mode: u32) -> io::Result<PathBuf> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
+    fresh(&new, bytes, access)?;
     Ok(new)
+}
+
+/// Writes a new file durably. Whatever has its name already, also a link, is an error.
+fn fresh(new: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
+    let mode = match access {
+        Access::New(mode) => mode,
+        Access::Kept { .. } => PRIVATE,
+    };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(new)?;
+    file.write_all(bytes).and_then(|()| access.keep(&file)).and_then(|()| file.sync_all()).inspect_err(|_| {
+        let _ = fs::remove_file(new);
+    })
+}
+
+/// Who may use a new file.
+#[derive(Clone, Copy)]
+enum Access {
+    /// This mode, and the user of this process.
+    New(u32),
+    /// The mode and the owner of the file that it replaces.
+    Kept { mode: u32, user: u32, group: u32 },
+}
+
+impl Access {
+    fn of(path: &Path) -> Access {
+        match fs::metadata(path) {
+            Ok(about) if about.is_file() => {
+                Access::Kept { mode: about.mode() & KEPT, user: about.uid(), group: about.gid() }
+            }
+            _ => Access::New(PUBLIC),
+        }
+    }
+
+    /// A user other than root cannot give a file away. The group then is another one, and may not read it.
+    fn keep(self, file: &File) -> io::Result<()> {
+        let Access::Kept { mode, user, group } = self else { return Ok(()) };
+        let about = file.metadata()?;
+        let is_kept = (about.uid(), about.gid()) == (user, group) || fchown(file, Some(user), Some(group)).is_ok();
+        file.set_permissions(Permissions::from_mode(if is_kept { mode } else { mode & !GROUP }))
+    }
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
@@ -95,6 +161,29 @@ mod tests {
         replace(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left behind");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_who_may_read_it() {
+        let folder = std::env::temp_dir().join(format!("stele-files-mode-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("stele.toml");
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o777;
+        replace(&path, b"new").unwrap();
+        assert_eq!(mode() & !PUBLIC, 0);
+        for (set, kept) in [(0o600, 0o600), (0o640, 0o640), (0o666, 0o644)] {
+            fs::set_permissions(&path, Permissions::from_mode(set)).unwrap();
+            replace(&path, b"changed").unwrap();
+            assert_eq!(mode(), kept, "{set:o}");
+        }
+        // Only root can see that the owner is kept.
+        if crate::node::own_uid() == 0 {
+            std::os::unix::fs::chown(&path, Some(12345), Some(12346)).unwrap();
+            replace(&path, b"again").unwrap();
+            let about = fs::metadata(&path).unwrap();
+            assert_eq!((about.uid(), about.gid(), mode()), (12345, 12346, 0o644));
+        }
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -130,8 +130,14 @@ fn a_volume_is_saved_while_hosts_write_and_comes_back() {
             comes_back(place, &saved);
         }
     });
-    // Without any writes nothing is read.
-    let (first, _) = backup(place, 0, &["run", "--volume", "vm", "--json"]);
+    // Without any writes nothing is read. The command behind the snapshot of the array runs before the backup stores one.
+    let stored = || std::fs::read_dir(place.path("repository/snapshots")).unwrap().count();
+    let (before, noted) = (stored(), place.path("after"));
+    let after =
+        format!("ls {} | wc -l > {noted}; echo $STELE_BACKUP_EXIT >> {noted}", place.path("repository/snapshots"));
+    let (first, _) = backup(place, 0, &["run", "--volume", "vm", "--json", "--after", &after]);
+    assert_eq!(std::fs::read_to_string(&noted).unwrap(), format!("{before}\n0\n"));
+    assert_eq!(stored(), before + 1);
     let (second, _) = backup(place, 0, &["run", "--volume", "vm", "--json"]);
     assert_eq!(second["parent"], first["snapshot"]);
     assert_eq!((second["volume"]["read_bytes"].as_u64(), second["problems"].as_u64()), (Some(0), Some(0)));

@@ -144,15 +144,30 @@ fn same_trees(left: &Path, right: &Path) {
     assert!(same, "{text}");
 }
 
-#[test]
-fn boto3_finds_what_it_expects_of_s3() {
-    if !installed(&["python3", "-c", "import boto3"]) {
+/// Runs a script against a server, if Python has these modules.
+fn all_holds(script: &str, modules: &str) {
+    if !installed(&["python3", "-c", &format!("import {modules}")]) {
         return;
     }
-    let server = Server::start("boto3");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/boto.py");
+    let server = Server::start(script);
+    let script = format!("{}/tests/clients/{script}", env!("CARGO_MANIFEST_DIR"));
     let said = server.must(server.client("python3").arg(script));
     assert!(said.trim_end().ends_with("all held"), "{said}");
+}
+
+#[test]
+fn boto3_finds_what_it_expects_of_s3() {
+    all_holds("boto.py", "boto3");
+}
+
+#[test]
+fn the_aws_common_runtime_transfers_objects_in_parts() {
+    all_holds("crt.py", "boto3, awscrt");
+}
+
+#[test]
+fn a_backup_repository_stays_immutable() {
+    all_holds("immutable.py", "boto3");
 }
 
 #[test]

@@ -279,6 +279,39 @@ fn what_is_printed_for_machines_is_documented() {
     );
 }
 
+const NOTIFICATION: &str = "<NotificationConfiguration><QueueConfiguration><Id>all</Id>\
+    <Queue>arn:stele:sqs::trail:file</Queue><Event>s3:ObjectCreated:*</Event></QueueConfiguration>\
+    </NotificationConfiguration>";
+
+#[test]
+fn targets_of_notifications_are_documented() {
+    let place = Place::new("json-targets");
+    let server = place.up();
+    let keys = server.keys();
+    server.stop();
+    let section = "\n[notifications.trail]\nfile = \"trail.jsonl\"\n";
+    place.edit_config(|text| format!("{text}{section}"));
+    let server = place.serve().with_keys(keys);
+    let mut mistakes = Vec::new();
+    place.json(&["bucket", "create", "told"]);
+    server.put("/told?notification", NOTIFICATION.as_bytes());
+    let list = place.json(&["notifications", "list"]);
+    check("stele notifications list", std::slice::from_ref(&list), &mut mistakes);
+    assert_eq!(list[0]["configured"], true, "{list}");
+    place.refused(2, &["in the configuration"], &["notifications", "forget", "trail"]);
+    server.stop();
+    place.edit_config(|text| text.replace(section, ""));
+    let server = place.serve();
+    let list = place.json(&["notifications", "list"]);
+    assert_eq!((&list[0]["configured"], &list[0]["buckets"][0]), (&false.into(), &"told".into()), "{list}");
+    let status = place.json(&["pool", "status"]);
+    assert!(status.to_string().contains("forget trail"), "{status}");
+    let forgotten = place.json(&["notifications", "forget", "trail"]);
+    check("stele notifications forget", std::slice::from_ref(&forgotten), &mut mistakes);
+    server.stop();
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+}
+
 /// Checks that the document is parsed correctly.
 #[test]
 fn a_field_of_another_kind_is_noticed() {

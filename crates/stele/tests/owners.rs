@@ -173,6 +173,10 @@ fn a_pool_set_back_behind_its_heads_is_not_written() {
     server.stop();
     std::fs::rename(&drives, &newer).unwrap();
     std::fs::rename(&older, &drives).unwrap();
+    // Somebody who may only add to the place adds an old head under a great name.
+    let heads = place.0.join("heads");
+    let oldest = std::fs::read_dir(&heads).unwrap().map(|file| file.unwrap().path()).min().unwrap();
+    std::fs::copy(oldest, heads.join("99999999999999999999.head")).unwrap();
     let server = place.up().with_keys(keys.clone());
     assert!(alarms(&place).contains(&"rolled-back".to_owned()), "{:?}", alarms(&place));
     whole(&server, 2);

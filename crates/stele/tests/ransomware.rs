@@ -14,7 +14,7 @@ use support::{Place, Server, content, md5_base64};
 const POLICY: &str = r#"{"Version": "2012-10-17", "Statement": [{
   "Sid": "NoOverwrite", "Effect": "Deny", "Principal": "*", "Action": "s3:PutObject",
   "Resource": ["arn:aws:s3:::vault/*/segments/*", "arn:aws:s3:::vault/*/snapshots/*", "arn:aws:s3:::vault/*/keys/*",
-    "arn:aws:s3:::vault/*/repository", "arn:aws:s3:::vault/*/defaults"],
+    "arn:aws:s3:::vault/*/epochs/*", "arn:aws:s3:::vault/*/repository", "arn:aws:s3:::vault/*/defaults"],
   "Condition": {"StringNotEquals": {"s3:if-none-match": "*"}}}]}"#;
 
 /// Snapshots of nothing that push out good ones; a test in the crate `stele-backup` does it with a thousand.

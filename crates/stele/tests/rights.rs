@@ -120,6 +120,64 @@ fn nobody_else_connects_to_the_socket_of_the_administrator() {
     assert!(!place.0.join("stele.new").exists(), "the folder in which it was bound is gone");
 }
 
+/// Runs a command as another user of this machine, with an officer's key or without.
+fn as_user(place: &Place, uid: u32, key: Option<&str>, arguments: &[&str]) -> std::process::Output {
+    use std::os::unix::process::CommandExt;
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stele"));
+    command.uid(uid).current_dir("/").env_remove("STELE_OFFICER");
+    command.args(["--dir", place.0.to_str().unwrap()]).args(arguments);
+    key.map(|key| command.env("STELE_OFFICER", key));
+    command.output().unwrap()
+}
+
+#[test]
+fn an_officers_user_reads_nothing_without_a_valid_key() {
+    const USER: u32 = 54_321;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let place = Place::new("officers-read");
+    // Only root can act as another user.
+    if std::fs::metadata(&place.0).unwrap().uid() != 0 {
+        return;
+    }
+    place.pool(5);
+    place.edit_config(|text| text.replace("[admin]\n", &format!("[admin]\nofficers = [{USER}]\n")));
+    let _server = place.serve();
+    let key = |name: &str, role: &str| {
+        let key = place.json(&["key", "create", "--name", name, "--role", role]);
+        let path = place.path(&format!("{name}.json"));
+        std::fs::write(&path, key.to_string()).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        (path, key["access_key"].as_str().unwrap().to_owned())
+    };
+    let (anna, id) = key("anna", "retention-officer");
+    let (clerk, _) = key("clerk", "user");
+    let reads: [&[&str]; 7] = [
+        &["find", "--bucket", "records"],
+        &["matter", "list"],
+        &["class", "list"],
+        &["disposal", "status"],
+        &["disposal", "list"],
+        &["act", "list"],
+        &["approve"],
+    ];
+    for arguments in reads {
+        for (what, shown) in [("no key", None), ("a clerk's", Some(clerk.as_str()))] {
+            let output = as_user(&place, USER, shown, arguments);
+            assert_eq!(output.status.code(), Some(3), "{what}: {arguments:?}: {output:?}");
+        }
+    }
+    let listed = |key: &str| as_user(&place, USER, Some(key), &["act", "list"]);
+    assert!(listed(&anna).status.success(), "{:?}", listed(&anna));
+    let list = as_user(&place, USER, None, &["approve", "--officer", &anna]);
+    assert!(list.status.success(), "{list:?}");
+    let approve = ["approve", "none", "--officer", &anna, "--yes"];
+    let output = as_user(&place, USER, None, &approve);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("no request `none`"), "--officer is enough: {said}");
+    place.json(&["key", "revoke", &id]);
+    assert_eq!(listed(&anna).status.code(), Some(3), "revoked: {:?}", listed(&anna));
+}
+
 #[test]
 fn what_takes_two_people_is_not_done_by_one() {
     let place = Place::new("two-people");

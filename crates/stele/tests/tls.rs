@@ -100,3 +100,21 @@ fn certificate_files_are_served_and_mistakes_in_them_named() {
     place.edit_config(|text| text.replace("tls_key = \"own.key\"\n", ""));
     place.refused(2, &["both or neither"], &["serve"]);
 }
+
+/// A host that connects on and on, and never says anything, pushes out its own connections.
+#[test]
+fn handshakes_that_a_host_never_finishes_give_way_to_its_next_ones() {
+    use std::io::Read;
+    use std::net::TcpStream;
+    let place = Place::new("tls-silent");
+    let server = place.up_with(&["--tls"]);
+    let mut silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    // Its time limit alone would end the first one after ten seconds.
+    let first = &mut silent[0];
+    first.set_read_timeout(Some(std::time::Duration::from_secs(8))).unwrap();
+    match first.read(&mut [0]) {
+        Ok(length) => assert_eq!(length, 0),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "it is still there: {error}"),
+    }
+    server.stop();
+}

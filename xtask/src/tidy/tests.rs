@@ -49,6 +49,18 @@ fn dependencies_point_down() {
     check("crates/new/Cargo.toml", "", &["has no floor"]);
 }
 
+#[test]
+fn the_second_verifier_stays_as_short_as_documented() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let name = "contrib/verify-proof.py";
+    let text = std::fs::read_to_string(root.join(name)).unwrap();
+    let mut faults = Vec::new();
+    check_length(name, &text, &mut faults);
+    assert_eq!(faults, Vec::<String>::new());
+    check_length(name, &"pass\n".repeat(300), &mut faults);
+    assert!(faults.len() == 1 && faults[0].contains("300 lines"), "{faults:?}");
+}
+
 /// The suite applies these rules to the repository in a step of its own; this test only checks that they find it.
 #[test]
 fn the_repository_is_listed() {

@@ -32,6 +32,7 @@ pub struct ActRestrict {
 impl Call for ActRestrict {
     const NAME: &'static str = "act/restrict";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = RequestInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
         let caller = known(node, actor, &self.officer, ActRestrict::NAME).await?;
@@ -48,6 +49,7 @@ pub struct ClockAcceptRequest {
 impl Call for ClockAcceptRequest {
     const NAME: &'static str = "clock/accept/request";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = RequestInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
         let caller = known(node, actor, &self.officer, ClockAcceptRequest::NAME).await?;
@@ -64,6 +66,7 @@ pub struct EscrowRequest {
 impl Call for EscrowRequest {
     const NAME: &'static str = "key/escrow/request";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = RequestInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
         let caller = known(node, actor, &self.officer, EscrowRequest::NAME).await?;
@@ -84,6 +87,7 @@ pub struct DeleteRequest {
 impl Call for DeleteRequest {
     const NAME: &'static str = "disposal/delete";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = RequestInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
         let caller = known(node, actor, &self.officer, DeleteRequest::NAME).await?;

@@ -74,7 +74,8 @@ impl Call for Affected {
         let (objects, objects_total) = match node.archive() {
             Ok(archive) => {
                 let archive = archive.clone();
-                blocking(move || Ok(archive.affected(&ranges, limit)?)).await?
+                let unreadable = archive.unreadable(ranges).await;
+                blocking(move || Ok(archive.affected(&unreadable, limit)?)).await?
             }
             Err(_) => (Vec::new(), 0),
         };

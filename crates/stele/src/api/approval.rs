@@ -2,7 +2,7 @@
 //! too.
 
 use serde::{Deserialize, Serialize};
-use stele_archive::{Caller, RequestInfo};
+use stele_archive::{Caller, RequestInfo, Role};
 
 use super::{Actor, Call};
 use crate::failure::{Failure, Kind, Outcome};
@@ -38,6 +38,22 @@ pub(super) async fn known(node: &Node, actor: &Actor, officer: &Officer, what: &
     Err(Failure::new(Kind::Refused, refused))
 }
 
+/// Checks the key that an officer shows beside a call that only reads. A key that the matter `rebuild` suspends opens the
+/// list of requests alone, among which is the one about that matter.
+pub async fn check_shown(node: &Node, actor: &Actor, officer: Option<Officer>, call: &str) -> Outcome<()> {
+    let refuse =
+        |message: &str| Err(Failure::new(Kind::Refused, message).next("let STELE_OFFICER name the key's file"));
+    let Some(officer) = officer else { return refuse("an officer shows its key, also to read") };
+    let caller = known(node, actor, &officer, call).await?;
+    if !caller.has(Role::RetentionOfficer) {
+        return refuse("the key that was shown is no retention officer's");
+    }
+    if call != Requests::NAME && node.archive()?.is_suspended(&officer.access_key) {
+        return refuse("the matter `rebuild` suspends this key, which may decide about that matter only");
+    }
+    Ok(())
+}
+
 /// An officer asks to count the time in which the store was closed.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ClockCredit {
@@ -47,6 +63,7 @@ pub struct ClockCredit {
 impl Call for ClockCredit {
     const NAME: &'static str = "clock/credit";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = RequestInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
         let caller = known(node, actor, &self.officer, ClockCredit::NAME).await?;
@@ -63,6 +80,7 @@ pub struct CatalogRelease {
 impl Call for CatalogRelease {
     const NAME: &'static str = "catalog/release";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = RequestInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
         let caller = known(node, actor, &self.officer, CatalogRelease::NAME).await?;
@@ -101,6 +119,7 @@ pub struct ApprovedView {
 impl Call for Approve {
     const NAME: &'static str = "approve";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = ApprovedView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ApprovedView> {
         let caller = match &self.officer {

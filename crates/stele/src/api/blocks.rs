@@ -22,10 +22,12 @@ pub const RANGE_MAX: u64 = 4 << 30;
 pub const READ_MAX: u64 = 4 << 20;
 /// Bytes of the longest write.
 pub const WRITE_MAX: u64 = 512 << 10;
-/// A restore that writes nothing for so long has ended.
+/// A restore that writes nothing for so long has ended. Trimming the volume before the first write counts as no silence.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 /// Restores into volumes at once.
 const RESTORES_MAX: usize = 64;
+/// Between the name of a volume and the seconds since 1970, in the name of the snapshot that keeps its earlier content.
+pub const BEFORE: &str = "-before-restore-";
 /// Bytes that are trimmed at once.
 const TRIM: u64 = 1 << 30;
 
@@ -153,13 +155,32 @@ pub struct Restores(Mutex<BTreeMap<String, Held>>);
 struct Held {
     token: u64,
     last: Instant,
+    /// Whether the volume is being trimmed. Until that has ended, nobody else may get it, however long it takes.
+    preparing: bool,
     status: VolumeStatus,
+}
+
+/// A volume that is being trimmed. Dropped, its restore has the usual time for its first write.
+struct Preparing<'a> {
+    restores: &'a Restores,
+    token: u64,
+}
+
+impl Drop for Preparing<'_> {
+    fn drop(&mut self) {
+        self.restores.set_preparing(self.token, false);
+    }
+}
+
+fn held_already(volume: &str) -> Failure {
+    Failure::new(Kind::Busy, format!("volume '{volume}' is being restored from a backup"))
+        .next(format!("wait for its end; a restore that was killed ends after {} s", SILENCE_MAX.as_secs()))
 }
 
 impl Restores {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Held>> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|_, held| held.last.elapsed() < SILENCE_MAX);
+        held.retain(|_, held| held.preparing || held.last.elapsed() < SILENCE_MAX);
         held
     }
 
@@ -167,19 +188,32 @@ impl Restores {
     pub fn check(&self, volume: &str) -> Outcome<()> {
         match self.lock().contains_key(volume) {
             false => Ok(()),
-            true => Err(Failure::new(Kind::Busy, format!("volume '{volume}' is being restored from a backup"))
-                .next(format!("wait for its end; a restore that was killed ends after {} s", SILENCE_MAX.as_secs()))),
+            true => Err(held_already(volume)),
         }
     }
 
     fn hold(&self, status: VolumeStatus, token: u64) -> Outcome<()> {
-        self.check(&status.spec.name)?;
+        // One lock for the look and the entry: of two restores at once only one gets the volume.
         let mut held = self.lock();
+        if held.contains_key(&status.spec.name) {
+            return Err(held_already(&status.spec.name));
+        }
         if held.len() >= RESTORES_MAX {
             return Err(Failure::new(Kind::Busy, format!("{RESTORES_MAX} restores are under way, the limit")));
         }
-        held.insert(status.spec.name.clone(), Held { token, last: Instant::now(), status });
+        held.insert(status.spec.name.clone(), Held { token, last: Instant::now(), preparing: false, status });
         Ok(())
+    }
+
+    fn preparing(&self, token: u64) -> Preparing<'_> {
+        self.set_preparing(token, true);
+        Preparing { restores: self, token }
+    }
+
+    fn set_preparing(&self, token: u64, preparing: bool) {
+        if let Some(held) = self.lock().values_mut().find(|held| held.token == token) {
+            (held.preparing, held.last) = (preparing, Instant::now());
+        }
     }
 
     /// The volume that a restore holds, if it does still.
@@ -236,7 +270,9 @@ impl Call for RestoreBegin {
         check_target(node, volume, &self)?;
         // From here on nobody exports it. What the check saw is looked at again under this.
         node.restores.hold(volume.clone(), token)?;
-        let done = prepare(node, actor, volume).await;
+        let preparing = node.restores.preparing(token);
+        let done = prepare(node, actor, volume, token).await;
+        drop(preparing);
         if done.is_err() {
             node.restores.end(token);
         }
@@ -281,12 +317,12 @@ fn check_exports(node: &Node, name: &str) -> Outcome<()> {
     }
 }
 
-/// Keeps what is there as a snapshot, and trims the volume.
-async fn prepare(node: &Node, actor: &Actor, volume: &VolumeStatus) -> Outcome<String> {
+/// Keeps what is there as a snapshot, and trims the volume while the restore holds it.
+async fn prepare(node: &Node, actor: &Actor, volume: &VolumeStatus, token: u64) -> Outcome<String> {
     let name = &volume.spec.name;
     check_exports(node, name)?;
     let made = crate::node::wall_clock();
-    let before = format!("{name}-before-restore-{made}");
+    let before = format!("{name}{BEFORE}{made}");
     let act = async {
         let command = Command::SnapshotVolume { volume: name.clone(), name: before.clone(), made };
         match node.pool.command(command).await? {
@@ -296,14 +332,30 @@ async fn prepare(node: &Node, actor: &Actor, volume: &VolumeStatus) -> Outcome<S
         Ok::<(), ArrayError>(())
     };
     node.audited(actor, RestoreBegin::NAME, &format!("over {name}, kept as {before}"), act).await??;
+    match trim(node, volume, token).await {
+        Ok(()) => Ok(before),
+        Err(failure) => Err(unfinished(name, &before, &failure)),
+    }
+}
+
+async fn trim(node: &Node, volume: &VolumeStatus, token: u64) -> Outcome<()> {
     let handle = node.pool.volume_of(volume);
     let mut at = 0;
     while at < volume.spec.size.0 {
+        // Nothing is trimmed that others may write.
+        node.restores.of(token)?;
+        check_exports(node, &volume.spec.name)?;
         let length = TRIM.min(volume.spec.size.0 - at);
         handle.discard(at, length).await.map_err(|error| failed(volume, &error))?;
         at += length;
     }
-    Ok(before)
+    Ok(())
+}
+
+/// The failure of a restore that has written over a volume, or trimmed it, with the way back.
+pub fn unfinished(name: &str, before: &str, failure: &Failure) -> Failure {
+    Failure::new(failure.kind, format!("volume '{name}' is incomplete: {}", failure.error))
+        .next(format!("`stele volume rollback {name} {before}` brings its earlier content back"))
 }
 
 /// Where a write of a restore goes; the bytes are those of the request.
@@ -351,3 +403,6 @@ impl Call for RestoreEnd {
         Ok(Done {})
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,7 @@ pub struct ClassCreate {
 impl Call for ClassCreate {
     const NAME: &'static str = "class/create";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = Vec<ClassInfo>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<ClassInfo>> {
         let caller = caller(node, actor, self.officer.as_ref(), ClassCreate::NAME).await?;
@@ -85,6 +86,7 @@ pub struct ActivationView {
 impl Call for ClassActivate {
     const NAME: &'static str = "class/activate";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = ActivationView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ActivationView> {
         let caller = caller(node, actor, self.officer.as_ref(), ClassActivate::NAME).await?;
@@ -201,6 +203,7 @@ pub struct EventView {
 impl Call for EventTell {
     const NAME: &'static str = "event/tell";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = EventView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<EventView> {
         let caller = caller(node, actor, self.officer.as_ref(), EventTell::NAME).await?;
@@ -224,6 +227,7 @@ pub struct EventSelect {
 impl Call for EventSelect {
     const NAME: &'static str = "event/select";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = Told;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Told> {
         let caller = caller(node, actor, self.officer.as_ref(), EventSelect::NAME).await?;
@@ -245,6 +249,7 @@ pub struct EventRevoke {
 impl Call for EventRevoke {
     const NAME: &'static str = "event/revoke";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = RequestInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
         let caller = known(node, actor, &self.officer, EventRevoke::NAME).await?;

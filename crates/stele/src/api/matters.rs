@@ -65,6 +65,7 @@ pub struct MatterOpen {
 impl Call for MatterOpen {
     const NAME: &'static str = "matter/open";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = MatterInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<MatterInfo> {
         let caller = caller(node, actor, self.officer.as_ref(), MatterOpen::NAME).await?;
@@ -157,6 +158,7 @@ pub struct MatterSelect {
 impl Call for MatterSelect {
     const NAME: &'static str = "matter/select";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = MatterInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<MatterInfo> {
         let caller = caller(node, actor, self.officer.as_ref(), MatterSelect::NAME).await?;
@@ -186,6 +188,7 @@ pub struct MatterHold {
 impl Call for MatterHold {
     const NAME: &'static str = "matter/hold";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = Vec<Listed>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<Listed>> {
         let caller = caller(node, actor, self.officer.as_ref(), MatterHold::NAME).await?;
@@ -208,6 +211,7 @@ pub struct MatterClose {
 impl Call for MatterClose {
     const NAME: &'static str = "matter/close";
     const FOR_OFFICERS: bool = true;
+    const CARRIES_KEY: bool = true;
     type Answer = RequestInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
         let caller = known(node, actor, &self.officer, MatterClose::NAME).await?;

@@ -18,6 +18,7 @@ pub mod export;
 pub mod find;
 pub mod formats;
 pub mod matters;
+pub mod notifications;
 pub mod pool;
 pub mod share;
 pub mod top;
@@ -45,11 +46,16 @@ impl Actor {
     }
 }
 
+/// The header with an officer's key: the JSON of [`approval::Officer`] in base64.
+pub const OFFICER_HEADER: &str = "x-stele-officer";
+
 /// One call: its name in the protocol, its answer, and its implementation.
 pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     const NAME: &'static str;
-    /// Whether the users in `[admin] officers` may call it: such a call asks for an officer's key, or only reads.
+    /// Whether the users in `[admin] officers` may call it. Each such call takes an officer's key.
     const FOR_OFFICERS: bool = false;
+    /// Whether the call itself carries that key and checks it. If not, the key comes beside it, in [`OFFICER_HEADER`].
+    const CARRIES_KEY: bool = false;
     type Answer: Serialize + DeserializeOwned + Send;
 
     fn perform(self, node: &Node, actor: &Actor) -> impl Future<Output = Outcome<Self::Answer>> + Send;

@@ -16,7 +16,8 @@ Examples:
 A repository is a directory, or a bucket of any S3 server, whose keys come from AWS_ACCESS_KEY_ID and
 AWS_SECRET_ACCESS_KEY or ~/.aws/credentials. Its content and its names are encrypted: without a password or the escrow of the key
 nothing can be restored. Exit codes beside those of every command: 3 some files could not be saved or restored, or the
-store refused; 5 damage was found; 10 no repository; 11 another process prunes; 12 wrong password; 130 interrupted.")]
+store refused (`stele backup run` ends with 1 then); 5 damage was found; 10 no repository; 11 another process prunes;
+12 wrong password; 130 interrupted.")]
 pub enum Backup {
     /// Make a repository
     #[command(after_help = "\
@@ -248,7 +249,8 @@ Examples:
 
 Patterns are those of restic: `*.o`, `/home/*/tmp`, `a/**/b`, and `!keep` takes back. A file whose size, times and
 inode are those of the previous snapshot of the same paths is not read. Exit code 3: the snapshot was made, but files
-changed, vanished or could not be read; they are listed. An interrupted backup is repeated, and stores nothing twice.
+changed, vanished or could not be read; they are listed. With every other code but 0 there may be no snapshot. An
+interrupted backup is repeated, and stores nothing twice.
 
 --keep-until locks the snapshot and all that it needs in a bucket with Object Lock, by retention in COMPLIANCE mode: no
 right removes it before. A period counts from the beginning of the backup by the server's clock. It takes a key that may
@@ -304,7 +306,8 @@ pub struct Run {
     /// Command to run before; if it fails, nothing is saved
     #[arg(long, value_name = "COMMAND")]
     pub before: Option<String>,
-    /// Command to run afterwards, in any case; STELE_BACKUP_EXIT has the exit code
+    /// Command to run afterwards, in any case; STELE_BACKUP_EXIT has the exit code. With --volume it runs as soon as the
+    /// array has its snapshot
     #[arg(long, value_name = "COMMAND")]
     pub after: Option<String>,
     #[command(flatten)]
@@ -322,7 +325,8 @@ Examples:
 
 A file that has its size and its modification time is taken as restored, so an interrupted restore goes on. With
 --verify the content of such files is compared too, and all files are read again at the end. Nothing that the snapshot
-lacks is removed. Owners need root. Exit code 3: some files could not be restored, and are listed.
+lacks is removed. Owners need root. Exit code 3: some files could not be restored, and are listed, or the store refused.
+Exit code 4: the snapshot has nothing of that path, or nothing that --include selects.
 
 --to-volume makes a new volume of the size and the code of the saved one, through the server of this machine. With
 --overwrite it may exist, if its size is the same and no export has it. Its content is kept as the snapshot
@@ -365,8 +369,9 @@ Examples:
   stele backup forget --policy /etc/stele/policy.toml
   stele backup forget 3f09c2e4
 
-Snapshots of the same host and paths are one series, and the rules count in each. The store's clock dates snapshots. A
-snapshot stays if any rule keeps it.")]
+Snapshots of the same host and paths are one series, and the rules count in each: by the store's clock, and by the ends
+of the backups. A snapshot stays if any rule keeps it by either date, or if both lie more than two days apart. For ages
+in days, a time without snapshots counts as 7 days at most: a clock that jumps ahead makes nothing old.")]
 pub struct Forget {
     #[command(flatten)]
     pub place: Place,
@@ -393,6 +398,9 @@ pub struct Forget {
     /// Keep all with this tag
     #[arg(long, value_name = "TAG")]
     pub keep_tag: Vec<String>,
+    /// Count the time between two snapshots in full for --keep-within-days and --policy, not as 7 days at most
+    #[arg(long, conflicts_with = "snapshots")]
+    pub accept_gaps: bool,
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
@@ -415,7 +423,7 @@ A file of one schedule:
   options = [\"--exclude-caches\"]
 
 A schedule divides time into slots by the store's clock, in UTC, and runs `stele backup run` in each until there is a
-snapshot, at most three times. With --once it looks once and ends, for a timer of the system. `volume` takes the place of
+snapshot, at most three times, an eighth of the slot apart. With --once it looks once and ends, for a timer of the system. `volume` takes the place of
 `paths`, and schedules with the `host` of another machine are only reported.")]
 pub struct Schedule {
     #[command(flatten)]

@@ -13,6 +13,7 @@ pub mod find;
 pub mod key;
 pub mod lab;
 pub mod matter;
+pub mod notifications;
 pub mod pool;
 pub mod serve;
 pub mod share;
@@ -86,6 +87,9 @@ pub enum Command {
     /// Buckets, their locks and their default retention
     #[command(subcommand)]
     Bucket(bucket::Bucket),
+    /// Notifications: the targets that buckets tell of their changes
+    #[command(subcommand)]
+    Notifications(notifications::Notifications),
     /// Backups: encrypted, deduplicated snapshots of files
     #[command(subcommand)]
     Backup(backup::Backup),

@@ -128,6 +128,7 @@ Example, by two officers who are two users of this machine:
 #[command(after_help = "\
 Examples:
   stele approve                                   the waiting requests, and the effect of each
+  stele approve --officer ben.json                the same, for a user whom [admin] officers names
   stele approve 7k2m9xqa --officer ben.json
   stele approve 7k2m9xqa --refuse --officer ben.json
 
@@ -136,7 +137,7 @@ pub struct Approve {
     /// The request [default: list all that wait]
     pub request: Option<String>,
     /// File with the officer's access_key and secret_key, as `stele key create --json` prints them
-    #[arg(long, value_name = "FILE", requires = "request")]
+    #[arg(long, value_name = "FILE")]
     pub officer: Option<PathBuf>,
     /// Refuse the request
     #[arg(long, requires = "request")]

@@ -7,10 +7,12 @@ use crate::cli::show::Approve;
 use crate::commands::archive::ask;
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
+use crate::connection::show;
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::output::{Align, Table};
 
 pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
+    let officer = approve.officer.as_deref().map(read_officer).transpose()?;
     let waiting = ask(site, calls::Requests {}).await?;
     let Some(id) = approve.request else {
         if json {
@@ -28,7 +30,6 @@ pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
         print!("{}", table.render());
         return Ok(());
     };
-    let officer = approve.officer.as_deref().map(read_officer).transpose()?;
     if !approve.yes && !approve.refuse {
         let known = waiting.iter().find(|request| request.id == id);
         let says = known.map_or("its effect is unknown", |request| request.says.as_str());
@@ -53,12 +54,14 @@ pub fn asked(json: bool, asked: &stele_archive::RequestInfo) -> Outcome<()> {
     Ok(())
 }
 
-/// An officer's key, from the file that only the officer can read.
+/// An officer's key, from the file that only the officer can read. It is shown with all calls that follow.
 pub fn read_officer(path: &Path) -> Outcome<calls::Officer> {
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the officer's key", path, &error))?;
     // The text is a secret: the error names the file and quotes nothing of it.
-    serde_json::from_str(text.trim()).map_err(|_| {
+    let officer = serde_json::from_str(text.trim()).map_err(|_| {
         Failure::usage(format!("{} is not an access key", path.display()))
             .next("it holds access_key and secret_key, as `stele key create --json` prints them")
-    })
+    })?;
+    show(&officer);
+    Ok(officer)
 }

@@ -224,7 +224,11 @@ fn init(json: bool, place: &Place, label: &str, keep_for: Option<u64>) -> Outcom
         return Err(store.lockless().into());
     }
     let making = Making { defaults, ..Making::default() };
+    let advice = store.advice();
     let made = Repository::make(store, machine(), &password(place)?, label, making)?;
+    if let Some(advice) = advice {
+        eprintln!("stele: {}", Shown(&advice));
+    }
     let id = stele_backup::crypt::hex(&made.header.id);
     if json {
         return print_json(&json!({ "repository": id, "place": place.repository }));

@@ -137,14 +137,7 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
             keep(&file, &mut secret)?;
         }
     }
-    let named = [
-        &config.s3.tls_certificate,
-        &config.s3.tls_key,
-        &config.nbd.tls_certificate,
-        &config.nbd.tls_key,
-        &config.nbd.client_authority,
-    ];
-    for file in named.into_iter().flatten().map(|path| site.path(path)) {
+    for file in named(&config).into_iter().map(|path| site.path(path)) {
         if !secret.iter().any(|kept| site.dir.join(&kept.path) == file) {
             keep(&file, &mut secret)?;
         }
@@ -285,6 +278,23 @@ fn is_inner(path: &Path) -> bool {
 }
 
 /// The files of a folder; empty if there is no such folder.
+/// The files that a configuration names and a server needs, besides the master key and the drives.
+fn named(config: &Config) -> Vec<&PathBuf> {
+    let files = [
+        &config.s3.tls_certificate,
+        &config.s3.tls_key,
+        &config.nbd.tls_certificate,
+        &config.nbd.tls_key,
+        &config.nbd.client_authority,
+        &config.nfs.tls_certificate,
+        &config.nfs.tls_key,
+        &config.nfs.client_authority,
+        &config.messages.mail_password,
+        &config.smb.include,
+    ];
+    files.into_iter().flatten().collect()
+}
+
 fn within(folder: &Path) -> Outcome<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -299,4 +309,23 @@ fn within(folder: &Path) -> Outcome<Vec<PathBuf>> {
 
 fn to_json(value: &impl Serialize) -> Outcome<Vec<u8>> {
     serde_json::to_vec(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_that_the_configuration_names_is_exported() {
+        let text = "[pool]\ndrives = [\"a.img@0\"]\n\
+            [s3]\ntls_certificate = \"1.pem\"\ntls_key = \"2.pem\"\n\
+            [nbd]\ntls_certificate = \"3.pem\"\ntls_key = \"4.pem\"\nclient_authority = \"5.pem\"\n\
+            [nfs]\ntls_certificate = \"6.pem\"\ntls_key = \"7.pem\"\nclient_authority = \"8.pem\"\n\
+            [messages]\nmail_password = \"9.pem\"\n\
+            [smb]\ninclude = \"10.pem\"\n";
+        let config: Config = toml::from_str(text).unwrap();
+        let files: Vec<String> = named(&config).into_iter().map(|path| path.display().to_string()).collect();
+        let expected: Vec<String> = (1..=10).map(|number| format!("{number}.pem")).collect();
+        assert_eq!(files, expected);
+    }
 }

@@ -17,6 +17,7 @@ pub mod find;
 pub mod lab;
 pub mod manual;
 pub mod matter;
+pub mod notifications;
 pub mod pool;
 pub mod rebuild;
 pub mod self_test;
@@ -49,6 +50,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Share(command) => share::run(&site, json, command).await,
         Command::Backup(command) => backup::run(&site, json, command).await,
         Command::Bucket(command) => archive::bucket(&site, json, command).await,
+        Command::Notifications(command) => notifications::run(&site, json, command).await,
         Command::Key(command) => archive::key(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,
         Command::SelfTest { bucket } => self_test::run(&site, json, bucket).await,

@@ -21,6 +21,7 @@ use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::create::{Made, make, space_of};
 use crate::node::first_start::FirstStart;
+use crate::node::surroundings::hide_memory;
 use crate::node::{Node, Opening, own_uid};
 use crate::server::services::{Places, Services};
 use crate::server::tls::{self, TlsFiles};
@@ -66,6 +67,7 @@ struct Start {
 }
 
 pub async fn up(site: &Site, json: bool, up: Up) -> Outcome<()> {
+    hide_memory();
     alone(site).await?;
     fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
     let start = if site.config_path.exists() {
@@ -81,6 +83,7 @@ pub async fn up(site: &Site, json: bool, up: Up) -> Outcome<()> {
 }
 
 pub async fn serve(site: &Site, json: bool, serve: Serve) -> Outcome<()> {
+    hide_memory();
     alone(site).await?;
     let config = Config::read(&site.config_path)?;
     let opening = Opening { override_quorum: serve.override_quorum, ..Opening::for_server() };

@@ -1,6 +1,7 @@
 //! Creates a pool, the archive's volumes on it, and the archive on these volumes.
 
 use std::fs;
+use std::sync::Arc;
 
 use stele_archive::Archive;
 use stele_array::reactor::{NewDrives, PoolServer};
@@ -27,8 +28,20 @@ fn segment(volume: u64) -> u64 {
     1 << (volume / 32).clamp(SEGMENT_MIN, 64 * MIB).ilog2()
 }
 
-pub(super) fn archive_options(read_only: bool) -> stele_archive::Options {
-    stele_archive::Options { read_only, ..stele_archive::Options::default() }
+impl Node {
+    /// How the archive opens.
+    pub(crate) fn archive_options(&self, read_only: bool) -> stele_archive::Options {
+        let targets = self.config.notifications.keys().cloned().collect();
+        stele_archive::Options {
+            without: self.without,
+            notification_targets: Some(Arc::new(targets)),
+            events_pending_max: self
+                .catalog_status()
+                .map_or(stele_archive::EVENTS_PENDING_MAX, |catalog| stele_archive::events_pending_max(catalog.area.0)),
+            read_only,
+            ..stele_archive::Options::default()
+        }
+    }
 }
 
 /// Creates the directory, the configuration and the pool, and the archive on it (unless `--data none`).

@@ -4,21 +4,36 @@
 //! head sent elsewhere is not rolled back with it. Before the archive is opened for writing, its log is compared with
 //! this store's newest head in each place. If a head is newer, or of another history, the archive is opened read-only.
 //!
-//! Failure model: a place that cannot be read raises an alarm only, since a network share may be away. A file that this
+//! Failure model: a place that cannot be read in time raises an alarm only, since a network share may be away. A file that this
 //! store did not sign is ignored. An attacker who removes the heads from every place can hide that the pool was rolled
 //! back.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use stele_archive::{Archive, HeadVerdict, SignedHead};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
 use super::volumes::Trouble;
 use crate::config::{Config, Site};
-use crate::failure::{Outcome, io_failure};
+use crate::failure::{Failure, Outcome, io_failure};
+use crate::files;
 
 /// The trouble of a pool that is older than one of its own heads.
 pub(super) const ROLLED_BACK: &str = "rolled-back";
+
+/// Time for all places together to show their heads at a start.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of a file with a head. A head has about 500.
+const HEAD_BYTES_MAX: u64 = 64 << 10;
+/// Heads of one place: one an hour for a hundred years. A place with more cannot be compared.
+const HEADS_MAX: usize = 1_000_000;
+/// Alarms about single files of one place. The others are counted.
+const STRANGE_TOLD: usize = 5;
 
 /// The directories that heads are sent to.
 pub fn places(site: &Site, config: &Config) -> Vec<PathBuf> {
@@ -26,83 +41,183 @@ pub fn places(site: &Site, config: &Config) -> Vec<PathBuf> {
     std::iter::once(&config.archive.heads).chain(also).map(|place| site.path(place)).collect()
 }
 
-/// Heads that the log does not contain, and the places that could not be read.
-pub fn compare(archive: &Archive, places: &[PathBuf]) -> Outcome<(Option<Trouble>, Vec<String>)> {
-    let (mut trouble, mut unasked) = (None, Vec::new());
-    for place in places {
-        let files = match files(place) {
-            Ok(files) => files,
-            Err(failure) => {
-                unasked.push(failure.error);
-                continue;
+/// The outcome of a comparison with the places of heads.
+#[derive(Default)]
+pub struct Compared {
+    /// A head that the log does not contain.
+    pub trouble: Option<Trouble>,
+    /// Places that could not be read, and files that are not heads of this store as it writes them.
+    pub unasked: Vec<String>,
+}
+
+/// Compares the log with the newest head of each place. The places are read at the same time, and together they have
+/// [`PATIENCE`]: a share that hangs is one that could not be read.
+pub async fn compare(archive: &Archive, places: &[PathBuf]) -> Outcome<Compared> {
+    let until = Instant::now() + PATIENCE;
+    let mut compared = Compared::default();
+    let shown: Vec<(&PathBuf, Shown)> = places.iter().map(|place| (place, Shown::begin(place, list))).collect();
+    for (place, shown) in shown {
+        judge(&mut compared, place, shown, until, |head| Ok(archive.compare_head(head)?)).await?;
+    }
+    Ok(compared)
+}
+
+/// Judges the files of a place, newest name first, until one is a head that the log contains. Only a head under the name
+/// that this store gives it ends the search: a file that somebody added under a greater number hides no other.
+async fn judge(
+    compared: &mut Compared,
+    place: &Path,
+    mut shown: Shown,
+    until: Instant,
+    verdict: impl Fn(&SignedHead) -> Outcome<HeadVerdict>,
+) -> Outcome<()> {
+    let mut strange = Vec::new();
+    loop {
+        let (head, path) = match timeout_at(until, shown.next()).await {
+            Ok(Ok(Some(found))) => found,
+            Ok(Ok(None)) => break,
+            Ok(Err(failure)) => {
+                compared.unasked.push(failure.error);
+                break;
+            }
+            Err(_) => {
+                let late = format!("{} did not show its heads within {} s", place.display(), PATIENCE.as_secs());
+                compared.unasked.push(late);
+                break;
             }
         };
-        for path in files {
-            let Some(head) = read(&path) else {
-                unasked.push(format!("{} is not a signed head", path.display()));
-                continue;
-            };
-            let message = match archive.compare_head(&head)? {
-                HeadVerdict::Contained => break,
-                HeadVerdict::Lost => continue,
-                HeadVerdict::Foreign(finding) => {
-                    unasked.push(format!("{}: {finding}", path.display()));
-                    continue;
-                }
-                HeadVerdict::Newer { theirs, ours } => format!(
-                    "{} was signed at record {theirs} of the audit log, which ends at {ours}: the place is newer, this pool \
-                     was set back",
-                    path.display()
-                ),
-                HeadVerdict::Other { records } => format!(
-                    "{} was signed at record {records} of another log than this one: the pool is of another history",
-                    path.display()
-                ),
-            };
-            let next = "keep this pool as it is, and return the drives that hold the newer state; if they are gone for good, \
-                        `stele catalog rebuild --force --accept-losses` goes on from here and holds everything until two \
-                        officers decide";
-            trouble = trouble.or(Some(Trouble { kind: ROLLED_BACK, message, next: next.to_owned() }));
-            break;
+        let Some(head) = head else {
+            strange.push(format!("{} is not a signed head", path.display()));
+            continue;
+        };
+        let is_named = number(&path) == Some(head.records);
+        let verdict = verdict(&head)?;
+        if !is_named && !matches!(verdict, HeadVerdict::Foreign(_)) {
+            let records = head.records;
+            strange.push(format!("{} is a head of {records} records under another name", path.display()));
         }
+        let message = match verdict {
+            HeadVerdict::Contained if is_named => break,
+            HeadVerdict::Contained | HeadVerdict::Lost => continue,
+            HeadVerdict::Foreign(finding) => {
+                strange.push(format!("{}: {finding}", path.display()));
+                continue;
+            }
+            HeadVerdict::Newer { theirs, ours } => format!(
+                "{} was signed at record {theirs} of the audit log, which ends at {ours}: the place is newer, this pool \
+                 was set back",
+                path.display()
+            ),
+            HeadVerdict::Other { records } => format!(
+                "{} was signed at record {records} of another log than this one: the pool is of another history",
+                path.display()
+            ),
+        };
+        let next = "keep this pool as it is, and return the drives that hold the newer state; if they are gone for good, \
+                    `stele catalog rebuild --force --accept-losses` goes on from here and holds everything until two \
+                    officers decide";
+        compared.trouble.get_or_insert(Trouble { kind: ROLLED_BACK, message, next: next.to_owned() });
+        break;
     }
-    Ok((trouble, unasked))
+    let more = strange.len().saturating_sub(STRANGE_TOLD);
+    compared.unasked.extend(strange.into_iter().take(STRANGE_TOLD));
+    if more > 0 {
+        compared.unasked.push(format!("{} has {more} more files that are no heads of this store", place.display()));
+    }
+    Ok(())
+}
+
+/// A file of a place, and the head in it, if it is one.
+type Found = (Option<SignedHead>, PathBuf);
+
+/// The files of a place, as a thread of their own reads them. A share that is away can hold a thread for ever, so none
+/// that others wait for reads it. The thread ends when nobody asks for the next file.
+struct Shown(mpsc::Receiver<Outcome<Option<Found>>>);
+
+impl Shown {
+    fn begin(place: &Path, list: fn(&Path) -> Outcome<Vec<PathBuf>>) -> Shown {
+        let (sender, receiver) = mpsc::channel(1);
+        let (place, failed) = (place.to_owned(), sender.clone());
+        let reading = std::thread::Builder::new().name("stele-heads".into()).spawn(move || match list(&place) {
+            Ok(files) => {
+                let mut found = files.into_iter().map(|path| Ok(Some((read(&path), path)))).chain([Ok(None)]);
+                // It ends early when nobody asks any more.
+                found.all(|found| sender.blocking_send(found).is_ok());
+            }
+            Err(failure) => drop(sender.blocking_send(Err(failure))),
+        });
+        if let Err(error) = reading {
+            let _ = failed.try_send(Err(Failure::failed(format!("no thread reads the signed heads: {error}"))));
+        }
+        Shown(receiver)
+    }
+
+    /// The next file; None at the end.
+    async fn next(&mut self) -> Outcome<Option<Found>> {
+        let broken = || Failure::failed("the thread that reads the signed heads ended");
+        self.0.recv().await.unwrap_or_else(|| Err(broken()))
+    }
 }
 
 /// All heads of the places: a rebuild learns from them how far the log reached.
 pub fn all(places: &[PathBuf]) -> Vec<SignedHead> {
-    places.iter().flat_map(|place| files(place).unwrap_or_default()).filter_map(|path| read(&path)).collect()
+    places.iter().flat_map(|place| list(place).unwrap_or_default()).filter_map(|path| read(&path)).collect()
 }
 
-/// The files of a place, newest first. A place that does not exist yet has none.
-fn files(place: &Path) -> Outcome<Vec<PathBuf>> {
+/// The files of a place, newest name first; before them files whose names state no number. A place that does not exist
+/// yet has none.
+fn list(place: &Path) -> Outcome<Vec<PathBuf>> {
     let entries = match fs::read_dir(place) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(|error| io_failure("read the signed heads in", place, &error))?,
     };
-    let mut files: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "head"))
-        .collect();
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| io_failure("read the signed heads in", place, &error))?.path();
+        if path.extension().is_some_and(|extension| extension == "head") {
+            files.push((number(&path).unwrap_or(u64::MAX), path));
+        }
+        if files.len() > HEADS_MAX {
+            return Err(Failure::failed(format!("{} holds more than {HEADS_MAX} heads", place.display()))
+                .next("move the oldest ones to another directory"));
+        }
+    }
     files.sort_unstable_by(|one, other| other.cmp(one));
-    Ok(files)
+    Ok(files.into_iter().map(|(_, path)| path).collect())
 }
 
+/// The number of records that a file's name states, as [`write`] makes names.
+fn number(path: &Path) -> Option<u64> {
+    let name = path.file_stem()?.to_str()?;
+    let digits = name.split_once('-').map_or(name, |(digits, _)| digits);
+    let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number)
+}
+
+/// Other people may write in a place: a link, a pipe or an endless file is not a head.
 fn read(path: &Path) -> Option<SignedHead> {
-    serde_json::from_str(fs::read_to_string(path).ok()?.trim()).ok()
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(HEAD_BYTES_MAX).read_to_string(&mut text).ok()?;
+    serde_json::from_str(text.trim()).ok()
 }
 
-/// Writes `DIR/00000000000000001234.head` atomically. The number of records is the name, so that names sort. A head of
-/// another history at that number, from before a rebuild, is kept.
+/// Writes `DIR/00000000000000001234.head` atomically and durably. The number of records is the name, so that names
+/// sort. A head of another history at that number, from before a rebuild, is kept. Other people may write in the
+/// directory, so no link there is followed.
 pub fn write(dir: &Path, head: &SignedHead) -> Outcome<()> {
     fs::create_dir_all(dir).map_err(|error| io_failure("make", dir, &error))?;
     let mut path = dir.join(format!("{:020}.head", head.records));
     if read(&path).is_some_and(|other| other.link != head.link) {
         path = dir.join(format!("{:020}-{}.head", head.records, head.link.get(..8).unwrap_or_default()));
     }
-    let new = path.with_extension("new");
     let text = serde_json::to_string(head).unwrap_or_default();
-    let written = fs::write(&new, format!("{text}\n")).and_then(|()| fs::rename(&new, &path));
-    written.map_err(|error| io_failure("write", &path, &error))
+    files::replace_among_others(&path, format!("{text}\n").as_bytes())
 }
+
+#[cfg(test)]
+mod tests;

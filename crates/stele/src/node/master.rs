@@ -1,5 +1,6 @@
 //! The source of the master key: a file, the environment, or a command's output.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -8,7 +9,7 @@ use stele_archive::MasterKey;
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::files::create_private;
-use crate::node::surroundings::System;
+use crate::node::surroundings::{System, own_uid};
 
 /// Reads the key that `source` names: `file:PATH`, `env:NAME`, or `command:PROGRAM ARG ...`.
 pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
@@ -22,7 +23,10 @@ pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
         }
         Some(("env", name)) => std::env::var(name)
             .map_err(|_| Failure::usage(format!("the master key's environment variable {name} is not set")))?,
-        Some(("command", line)) => run(line)?,
+        Some(("command", line)) => {
+            check_command(site)?;
+            run(line)?
+        }
         _ => {
             return Err(Failure::usage(format!("[archive] master_key = \"{source}\" names no source"))
                 .next("write file:PATH, env:NAME, or command:PROGRAM ARG ..."));
@@ -36,6 +40,28 @@ pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
 /// A command may carry a secret in its arguments, so only the name of its program is shown.
 fn redact(source: &str) -> String {
     source.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
+/// Refuses that root runs a command which another user may have written into the configuration.
+fn check_command(site: &Site) -> Outcome<()> {
+    let folder = site.config_path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    for path in [site.config_path.as_path(), folder.unwrap_or(Path::new("."))] {
+        let owner = std::fs::symlink_metadata(path).map(|about| about.uid());
+        let owner = owner.map_err(|error| io_failure("look at", path, &error))?;
+        if !may_run(own_uid(), owner) {
+            let message = format!(
+                "[archive] master_key is a command, and {} belongs to user {owner}, who could have root start any other",
+                path.display()
+            );
+            return Err(Failure::new(Kind::Refused, message)
+                .next(format!("run it as that user: runuser -u '#{owner}' -- stele ...")));
+        }
+    }
+    Ok(())
+}
+
+fn may_run(user: u32, owner: u32) -> bool {
+    user != 0 || owner == 0
 }
 
 fn run(line: &str) -> Outcome<String> {
@@ -63,4 +89,34 @@ pub fn make(site: &Site, source: &str) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_runs_no_command_of_another_user() {
+        for (user, owner, allowed) in [(0, 0, true), (0, 990, false), (990, 990, true), (990, 0, true)] {
+            assert_eq!(may_run(user, owner), allowed, "user {user}, owner {owner}");
+        }
+        if own_uid() != 0 {
+            return;
+        }
+        // The file may be root's while its directory is the server's: the name leads to what its user wants.
+        let dir = std::env::temp_dir().join(format!("stele-master-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let config_path = dir.join("stele.toml");
+        std::fs::write(&config_path, "").unwrap();
+        let ran = dir.join("ran");
+        let source = format!("command:touch {}", ran.display());
+        let site = Site { dir: dir.clone(), config_path: config_path.clone() };
+        for (path, owner) in [(&config_path, 990), (&config_path, 0), (&dir, 990)] {
+            std::os::unix::fs::chown(path, Some(owner), None).unwrap();
+            let failure = read(&site, &source).err().unwrap();
+            assert_eq!(failure.error.contains("belongs to user 990"), owner == 990, "{}", failure.error);
+            assert_eq!(std::fs::remove_file(&ran).is_ok(), owner == 0, "{}", failure.error);
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -300,9 +300,9 @@ impl Node {
         // Opening for writing changes both volumes, so every reason against it is checked first.
         let archive = Archive::open(foundation.clone(), self.archive_options(true)).await?;
         if asked && self.trouble().is_none() {
-            let (rolled_back, unasked) = heads::compare(&archive, &heads::places(site, &self.config))?;
-            unasked.iter().for_each(|what| self.note_alarm("heads", what));
-            rolled_back.into_iter().for_each(|trouble| self.note_trouble(trouble));
+            let compared = heads::compare(&archive, &heads::places(site, &self.config)).await?;
+            compared.unasked.iter().for_each(|what| self.note_alarm("heads", what));
+            compared.trouble.into_iter().for_each(|trouble| self.note_trouble(trouble));
         }
         if !asked || self.trouble().is_some() {
             self.archive = Some(archive);
@@ -330,10 +330,6 @@ impl Node {
         }
         self.archive = Some(archive);
         Ok(())
-    }
-
-    pub(crate) fn archive_options(&self, read_only: bool) -> stele_archive::Options {
-        stele_archive::Options { without: self.without, ..create::archive_options(read_only) }
     }
 
     fn note_trouble(&self, trouble: Trouble) {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Node;
+use super::surroundings::program;
 
 const EVERY: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -88,7 +89,7 @@ fn ask_all(paths: &[PathBuf]) -> (bool, BTreeMap<PathBuf, SmartView>) {
 }
 
 fn ask(path: &Path) -> std::io::Result<Option<SmartView>> {
-    let mut child = Command::new(PROGRAM)
+    let mut child = program(PROGRAM)
         .args(["--json", "--info", "--health", "--attributes", "--"])
         .arg(path)
         .stdin(Stdio::null())

@@ -154,7 +154,11 @@ fn told(of: stele_archive::Alarm) -> StandingView {
         ),
         AlarmKind::Notifications => (
             "the events wait, and are sent again; requests are served as before",
-            "mend the target, or remove it from the buckets' notifications; the server's log says why it fails",
+            "`stele notifications list`; mend the target, the server's log says why it fails",
+        ),
+        AlarmKind::Inventory => (
+            "the files that it stored are deleted, and it is tried again with a growing pause",
+            "mend what the message names, then `stele bucket inventory BUCKET ID`; or remove the inventory",
         ),
         AlarmKind::Pairing => ("reads are served, changes refused", super::UNPAIRED_NEXT),
         AlarmKind::Audit => (

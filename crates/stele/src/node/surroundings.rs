@@ -1,9 +1,11 @@
 //! The system's clocks, entropy and user: everything that the lower crates take as values.
 
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use rustix::process::DumpableBehavior;
 use stele_archive::{Reading, Surroundings, Timestamp};
 use stele_ground::Instant;
 
@@ -64,10 +66,26 @@ fn steady(kept: Option<i128>, measured: i128) -> i128 {
     kept.filter(|kept| (kept - measured).abs() < 2_000_000_000).unwrap_or(measured)
 }
 
-/// The user of this process, taken from the owner of its own entry under /proc.
+/// Variables that other programs get of this process's environment, which may hold the master key.
+const INHERITED: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "LD_LIBRARY_PATH"];
+
+/// Another program, with nothing of this process's environment but what it needs to start.
+pub fn program(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.env_clear().envs(INHERITED.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command
+}
+
+/// Keeps the memory of this process, which holds keys, out of core dumps and from other processes of its user.
+pub fn hide_memory() {
+    if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!("keys may reach a core dump: {error}");
+    }
+}
+
+/// The user of this process.
 pub fn own_uid() -> u32 {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").map_or(u32::MAX, |about| about.uid())
+    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]

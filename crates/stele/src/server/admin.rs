@@ -1,36 +1,44 @@
 //! The administration socket: the calls of [`crate::api`] over HTTP on a Unix socket.
 //!
 //! The mode of the socket is 0600, and a peer must be root or the user of the server. The users in `[admin] officers`
-//! may connect too, for the calls that ask for an officer's key. A request is at most 1 MiB.
+//! may connect too, for the calls that ask for an officer's key. The socket then has the mode 0666, and the kernel says
+//! who connects. A user that may not call learns that from the head of a request: no body is read from it. Each user has
+//! a bound of connections, and all users that may not call have one together. A request is at most 1 MiB.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::connect_info::{ConnectInfo, Connected};
-use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::serve::IncomingStream;
+use hyper::Request;
+use hyper::body::{Bytes, Incoming};
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 
+use super::http::{self, Allowance};
+use crate::api::approval::Officer;
 use crate::api::blocks::{Read, RestoreWrite};
-use crate::api::{self, Actor, Call};
+use crate::api::{self, Actor, Call, OFFICER_HEADER};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Node;
 
-/// The user at the other end, as the kernel reports it.
-#[derive(Clone, Copy, Debug)]
-struct Peer(Option<u32>);
-
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Peer {
-        Peer(stream.io().peer_cred().ok().map(|credentials| credentials.uid()))
-    }
-}
+/// Bytes of a request.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// Time for the body of a request to arrive.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// Connections of root, and of the user of the server.
+const CONNECTIONS_MAX: usize = 256;
+/// Connections of each user in `[admin] officers`.
+const CONNECTIONS_PER_OFFICER: usize = 16;
+/// Connections of all other users together. They only learn that they are refused.
+const STRANGERS_MAX: usize = 16;
+/// Idle time of a connection between two requests. A backup of a volume may pause for long.
+const IDLE_MAX: Duration = Duration::from_secs(600);
+/// The same for all other users.
+const STRANGER_IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// Makes a Unix socket that only this user and root may connect to. With `open`, every local user may connect, and the
 /// kernel then reports the user. The caller holds the drives, so an existing socket file is left over from a killed
@@ -63,21 +71,30 @@ fn bind(new: &Path, path: &Path, setting: &str, mode: u32) -> Outcome<UnixListen
     Ok(listener)
 }
 
-/// Serves until `stop` resolves.
-pub async fn serve(
-    listener: UnixListener,
-    node: Arc<Node>,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let router = Router::new().fallback(dispatch).layer(DefaultBodyLimit::max(1 << 20)).with_state(node);
-    axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).with_graceful_shutdown(stop).await
+/// Serves until `stopping` is true.
+pub async fn serve(listener: UnixListener, node: Arc<Node>, stopping: watch::Receiver<bool>) {
+    let known = Arc::clone(&node);
+    let allow = move |user: Option<u32>| match user {
+        Some(user) => allowance(user, user == 0 || known.serves_user(user), known.serves_officer(user)),
+        None => allowance(u32::MAX, false, false),
+    };
+    let answer = move |user, request| dispatch(Arc::clone(&node), user, request);
+    http::serve_unix(listener, allow, answer, stopping).await;
+}
+
+fn allowance(user: u32, administers: bool, is_officer: bool) -> Allowance {
+    match (administers, is_officer) {
+        (true, _) => Allowance { account: Some(user), connections: CONNECTIONS_MAX, idle: IDLE_MAX },
+        (false, true) => Allowance { account: Some(user), connections: CONNECTIONS_PER_OFFICER, idle: IDLE_MAX },
+        (false, false) => Allowance { account: None, connections: STRANGERS_MAX, idle: STRANGER_IDLE_MAX },
+    }
 }
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Outcome<Vec<u8>>> + Send + 'a>>;
 type Handler = for<'a> fn(&'a Node, Actor, Bytes) -> Answer<'a>;
 
 /// All calls by name.
-const CALLS: &[(&str, bool, Handler)] = &[
+const CALLS: &[Entry] = &[
     entry::<api::pool::Status>(),
     entry::<api::pool::Scrub>(),
     entry::<api::pool::Wash>(),
@@ -156,6 +173,8 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::classes::EventRevoke>(),
     entry::<api::archive::SelfTest>(),
     entry::<api::archive::BucketInventory>(),
+    entry::<api::notifications::NotificationsList>(),
+    entry::<api::notifications::NotificationsForget>(),
     entry::<api::archive::Verify>(),
     entry::<api::archive::Why>(),
     entry::<api::archive::AuditShow>(),
@@ -177,8 +196,15 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::evidence::ProofNext>(),
 ];
 
-const fn entry<C: Call>() -> (&'static str, bool, Handler) {
-    (C::NAME, C::FOR_OFFICERS, answer::<C>)
+struct Entry {
+    name: &'static str,
+    for_officers: bool,
+    carries_key: bool,
+    handler: Handler,
+}
+
+const fn entry<C: Call>() -> Entry {
+    Entry { name: C::NAME, for_officers: C::FOR_OFFICERS, carries_key: C::CARRIES_KEY, handler: answer::<C> }
 }
 
 fn answer<C: Call>(node: &Node, actor: Actor, body: Bytes) -> Answer<'_> {
@@ -191,31 +217,27 @@ fn answer<C: Call>(node: &Node, actor: Actor, body: Bytes) -> Answer<'_> {
     })
 }
 
-async fn dispatch(
-    State(node): State<Arc<Node>>,
-    ConnectInfo(Peer(uid)): ConnectInfo<Peer>,
-    method: Method,
-    uri: Uri,
-    body: Bytes,
-) -> Response {
+async fn dispatch(node: Arc<Node>, uid: Option<u32>, request: Request<Incoming>) -> Response {
     let Some(uid) = uid.filter(|uid| *uid == 0 || node.serves_user(*uid) || node.serves_officer(*uid)) else {
         return failed(Failure::new(Kind::Refused, "only root and the user the server runs as may administer it"));
     };
+    let (method, uri) = (request.method().clone(), request.uri().clone());
     let name = uri.path().strip_prefix("/v1/").unwrap_or_default();
     if method == Method::POST && [Read::NAME, RestoreWrite::NAME].contains(&name) {
-        return match content(&node, uid, name, &uri, body).await {
+        return match content(&node, uid, name, &uri, request).await {
             Ok(bytes) => ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response(),
             Err(failure) => failed(failure),
         };
     }
-    let call = CALLS.iter().find(|(known, ..)| *known == name).filter(|_| method == Method::POST);
-    let Some((_, for_officers, handler)) = call else {
+    let call = CALLS.iter().find(|call| call.name == name).filter(|_| method == Method::POST);
+    let Some(call) = call else {
         return failed(
             Failure::missing(format!("the server does not know the call {method} {}", uri.path()))
                 .next("the server may be older than the command; compare `stele --version`"),
         );
     };
-    if !for_officers && uid != 0 && !node.serves_user(uid) {
+    let administers = uid == 0 || node.serves_user(uid);
+    if !call.for_officers && !administers {
         return failed(
             Failure::new(
                 Kind::Refused,
@@ -224,17 +246,38 @@ async fn dispatch(
             .next("[admin] officers names who may approve; root and the server's own user administer"),
         );
     }
-    match handler(&node, Actor { uid }, body).await {
+    if !administers && !call.carries_key {
+        let shown = api::approval::check_shown(&node, &Actor { uid }, officer(&request), call.name).await;
+        if let Err(failure) = shown {
+            return failed(failure);
+        }
+    }
+    let body = match body(request).await {
+        Ok(body) => body,
+        Err(failure) => return failed(failure),
+    };
+    match (call.handler)(&node, Actor { uid }, body).await {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(failure) => failed(failure),
     }
 }
 
+/// The officer's key beside a call.
+fn officer(request: &Request<Incoming>) -> Option<Officer> {
+    let text = request.headers().get(OFFICER_HEADER)?.as_bytes();
+    serde_json::from_slice(&base64_simd::STANDARD.decode_to_vec(text).ok()?).ok()
+}
+
+async fn body(request: Request<Incoming>) -> Outcome<Bytes> {
+    http::body(request, REQUEST_BYTES_MAX, BODY_PATIENCE).await.map_err(|(_, reason)| Failure::usage(reason))
+}
+
 /// The calls that carry the content of volumes, for root and the server's own user.
-async fn content(node: &Node, uid: u32, name: &str, uri: &Uri, body: Bytes) -> Outcome<Vec<u8>> {
+async fn content(node: &Node, uid: u32, name: &str, uri: &Uri, request: Request<Incoming>) -> Outcome<Vec<u8>> {
     if uid != 0 && !node.serves_user(uid) {
         return Err(Failure::new(Kind::Refused, "only root and the user the server runs as may read volumes"));
     }
+    let body = body(request).await?;
     if name == Read::NAME {
         let read: Read = serde_json::from_slice(&body)
             .map_err(|error| Failure::usage(format!("the body of {name} is not valid: {error}")))?;
@@ -273,4 +316,20 @@ fn failed(failure: Failure) -> Response {
     };
     let json = serde_json::to_vec(&failure).unwrap_or_default();
     (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_have_one_account_together() {
+        let strangers = [allowance(1001, false, false), allowance(1002, false, false)];
+        assert_eq!(strangers[0], strangers[1]);
+        assert_eq!((strangers[0].account, strangers[0].connections), (None, STRANGERS_MAX));
+        let officers = [allowance(1001, false, true), allowance(1002, false, true)];
+        assert!(officers.iter().all(|officer| officer.connections == CONNECTIONS_PER_OFFICER));
+        assert_eq!((officers[0].account, officers[1].account), (Some(1001), Some(1002)));
+        assert_eq!(allowance(0, true, false).connections, CONNECTIONS_MAX);
+    }
 }

@@ -47,7 +47,7 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>, places: Hea
     if node.config.archive.self_test_hours > 0 {
         tasks.spawn(self_test(archive.clone(), node.config.archive.self_test_hours));
     }
-    tasks.spawn(export_heads(archive, places, Duration::from_secs(node.config.archive.heads_every.max(1))));
+    tasks.spawn(export_heads(archive, places, Arc::clone(node)));
 }
 
 /// Removes drives that have left the pool from the configuration.
@@ -197,14 +197,19 @@ pub async fn keep_history(node: &Node) {
 pub async fn send_heads(site: &Site, node: &Node) {
     let Ok(archive) = node.archive() else { return };
     match HeadPlaces::of(site, &node.config) {
-        Ok(mut places) => places.send(archive).await,
+        Ok(mut places) => drop(places.send(archive, heads_every(node)).await),
         Err(failure) => tracing::warn!("the audit head was not exported: {failure}"),
     }
 }
 
-async fn export_heads(archive: Archive, mut places: HeadPlaces, every: Duration) {
+fn heads_every(node: &Node) -> Duration {
+    Duration::from_secs(node.config.archive.heads_every.max(1))
+}
+
+async fn export_heads(archive: Archive, mut places: HeadPlaces, node: Arc<Node>) {
+    let every = heads_every(&node);
     loop {
-        places.send(&archive).await;
+        places.send(&archive, every).await.iter().for_each(|what| node.note_alarm("heads", what));
         tokio::time::sleep(every).await;
     }
 }

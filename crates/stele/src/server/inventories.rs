@@ -1,24 +1,19 @@
 //! Makes the inventories whose time has come, one after the other.
 //!
-//! Failure model: an inventory that could not be made is logged, and tried again after an hour. A run that a stop or a
-//! crash ends begins anew.
+//! Failure model: an inventory that could not be made is logged, and tried again after a pause that the archive doubles
+//! with each failure. A run that a stop or a crash ends begins anew.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stele_archive::{Archive, Caller};
 
 /// Interval at which the server looks for inventories that are due.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Time until an inventory that failed is tried again.
-const AGAIN: Duration = Duration::from_secs(3600);
 
 /// Runs until the task is dropped.
 pub async fn make(archive: Archive) {
-    let mut failed: BTreeMap<(String, String), Instant> = BTreeMap::new();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        failed.retain(|_, at| at.elapsed() < AGAIN);
         let due = match archive.inventories_due() {
             Ok(due) => due,
             Err(error) => {
@@ -27,9 +22,6 @@ pub async fn make(archive: Archive) {
             }
         };
         for (bucket, id) in due {
-            if failed.contains_key(&(bucket.clone(), id.clone())) {
-                continue;
-            }
             match archive.run_inventory(&Caller::local(0), &bucket, &id).await {
                 Ok(report) => tracing::info!(
                     "inventory {id} of bucket {bucket}: {} objects in {} files, {}/{}",
@@ -38,10 +30,7 @@ pub async fn make(archive: Archive) {
                     report.destination,
                     report.manifest
                 ),
-                Err(error) => {
-                    tracing::warn!("inventory {id} of bucket {bucket} could not be made: {error}");
-                    failed.insert((bucket, id), Instant::now());
-                }
+                Err(error) => tracing::warn!("inventory {id} of bucket {bucket} could not be made: {error}"),
             }
         }
     }

@@ -65,7 +65,8 @@ impl Destination {
     async fn send(&self, message: &Message) -> Result<(), String> {
         match self {
             Destination::Webhook(webhook) => {
-                webhook.post_json(crate::output::json_line(message).map_err(|error| error.to_string())?).await
+                let text = crate::output::json_line(message).map_err(|error| error.to_string())?;
+                webhook.post_json(text, PATIENCE).await.map_err(|not_taken| not_taken.why)
             }
             Destination::Mail(mail) => mail.send(message).await,
         }

@@ -8,55 +8,66 @@
 
 mod file;
 mod record;
+mod sender;
+mod writer;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use stele_archive::{Archive, ObjectEvent, TEST_EVENT, is_target_name};
+use stele_archive::{Archive, is_target_name};
 use tokio::task::JoinSet;
 
 use self::file::EventFile;
+use self::sender::{NotTaken, Numbered, OfTarget, Place, Sender};
+use self::writer::Writer;
 use super::messages::webhook::Webhook;
 use crate::config::{Config, NotificationTarget, Site};
 use crate::failure::{Failure, Outcome};
 
 /// Targets of one server.
 const TARGETS_MAX: usize = 8;
-/// Events that one message holds.
-const BATCH_MAX: usize = 100;
 /// Time limit for a target to take a message.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Interval at which a sender looks for events after it found none.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Pause before the second attempt; it doubles with each further attempt.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// A place that takes events.
 enum Target {
     Webhook(Webhook),
-    File(EventFile),
+    File(Writer),
 }
 
 impl Target {
     fn of(site: &Site, name: &str, target: &NotificationTarget) -> Outcome<Target> {
         match (&target.webhook, &target.file) {
             (Some(url), None) => Ok(Target::Webhook(Webhook::new(url, &format!("[notifications.{name}] webhook"))?)),
-            (None, Some(path)) => Ok(Target::File(EventFile::new(site.path(path)))),
+            (None, Some(path)) => {
+                let mut file = EventFile::new(site.path(path));
+                let writer = Writer::start(move |lines| file.append(lines), PATIENCE);
+                let failed = |error| Failure::failed(format!("[notifications.{name}]: no thread can begin: {error}"));
+                Ok(Target::File(writer.map_err(failed)?))
+            }
             _ => Err(Failure::usage(format!("[notifications.{name}] has both of webhook and file, or none"))
                 .next("give each target one of them")),
         }
     }
+}
 
-    async fn send(&self, events: &[(u64, ObjectEvent)]) -> Result<(), String> {
+impl Place for Target {
+    async fn take(&mut self, events: Vec<Numbered>) -> Result<u64, NotTaken> {
+        let through = events.last().map_or(0, |(last, _)| *last);
         match self {
-            Target::Webhook(webhook) => webhook.post_json(record::message(events)?).await,
-            Target::File(file) => {
+            Target::Webhook(webhook) => {
+                let message = record::message(&events).map_err(NotTaken::Failed)?;
+                match webhook.post_json(message, PATIENCE).await {
+                    Ok(()) => Ok(through),
+                    Err(not) if not.is_refused => Err(NotTaken::Refused(not.why)),
+                    Err(not) => Err(NotTaken::Failed(not.why)),
+                }
+            }
+            Target::File(writer) => {
                 let lines = events.iter().map(|event| record::message(std::slice::from_ref(event)));
-                let lines = lines.collect::<Result<Vec<String>, String>>()?;
-                let file = file.clone();
-                let appended = tokio::task::spawn_blocking(move || file.append(&lines)).await;
-                appended.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+                let lines = lines.collect::<Result<_, String>>().map_err(NotTaken::Failed)?;
+                writer.append(through, lines).await.map_err(NotTaken::Failed)
             }
         }
     }
@@ -75,63 +86,32 @@ pub fn start(site: &Site, config: &Config, archive: Option<&Archive>, tasks: &mu
             config.notifications.len()
         )));
     }
+    let mut files: BTreeMap<PathBuf, &str> = BTreeMap::new();
     for (name, target) in &config.notifications {
+        for path in target.file.iter().flat_map(|path| EventFile::paths(&whole(&site.path(path)))) {
+            if let Some(other) = files.insert(path.clone(), name) {
+                let message =
+                    format!("[notifications.{other}] and [notifications.{name}] both write {}", path.display());
+                return Err(Failure::usage(message).next("give each target a file of its own"));
+            }
+        }
         if !is_target_name(name) {
             return Err(Failure::usage(format!("[notifications.{name}]: no target can have this name"))
                 .next("a name has 1 to 64 letters, digits, `-` and `_`"));
         }
         let target = Target::of(site, name, target)?;
         if let Some(archive) = archive {
-            tasks.spawn(send(archive.clone(), name.clone(), Arc::new(target)));
+            let (name, waiting) = (name.clone(), OfTarget { archive: archive.clone(), target: name.clone() });
+            tasks.spawn(async move { Sender::new(waiting, target).run(&name).await });
         }
     }
     Ok(())
 }
 
-/// Runs until the task is dropped.
-async fn send(archive: Archive, name: String, target: Arc<Target>) {
-    let mut pause = PAUSE_MIN;
-    let mut trouble = String::new();
-    loop {
-        match send_some(&archive, &name, &target).await {
-            Ok(sent) => {
-                if !std::mem::take(&mut trouble).is_empty() {
-                    tracing::info!("notifications reach the target {name} again");
-                }
-                pause = PAUSE_MIN;
-                if sent == 0 {
-                    tokio::time::sleep(LOOK_EVERY).await;
-                }
-            }
-            Err(why) => {
-                if why != trouble {
-                    tracing::warn!("notifications do not reach the target {name}, and are tried again: {why}");
-                    trouble = why;
-                }
-                tokio::time::sleep(pause).await;
-                pause = (2 * pause).min(PAUSE_MAX);
-            }
-        }
-    }
-}
-
-/// Sends the oldest events, and deletes them. Returns their number.
-async fn send_some(archive: &Archive, name: &str, target: &Target) -> Result<usize, String> {
-    let mut events = archive.pending_events(name, BATCH_MAX).map_err(|error| error.to_string())?;
-    // A test event is a message of its own, in a form of its own.
-    let tests = |event: &(u64, ObjectEvent)| event.1.name == TEST_EVENT;
-    match events.iter().position(tests) {
-        Some(0) => events.truncate(1),
-        Some(at) => events.truncate(at),
-        None => {}
-    }
-    let Some((last, _)) = events.last() else { return Ok(0) };
-    match tokio::time::timeout(PATIENCE, target.send(&events)).await {
-        Ok(sent) => sent?,
-        Err(_) => return Err(format!("no answer within {} s", PATIENCE.as_secs())),
-    }
-    archive.delivered(name, *last).await.map_err(|error| error.to_string())?;
-    Ok(events.len())
+/// The path without a link or `..` in its folder, if that is there.
+fn whole(path: &Path) -> PathBuf {
+    let folder = path.parent().and_then(|folder| std::fs::canonicalize(folder).ok());
+    folder.zip(path.file_name()).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
 }
 
 #[cfg(test)]

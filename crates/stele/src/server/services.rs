@@ -212,15 +212,7 @@ impl Services {
     }
 
     fn serve_commands(&mut self, listener: UnixListener) {
-        let (node, mut stopping) = (Arc::clone(&self.node), self.stop_commands.subscribe());
-        self.commands.spawn(async move {
-            let stop = async move {
-                let _ = stopping.wait_for(|stop| *stop).await;
-            };
-            if let Err(error) = admin::serve(listener, node, stop).await {
-                tracing::error!("the administration socket failed: {error}");
-            }
-        });
+        self.commands.spawn(admin::serve(listener, Arc::clone(&self.node), self.stop_commands.subscribe()));
     }
 
     async fn serve_nbd(&mut self) -> Outcome<()> {

@@ -11,7 +11,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use tokio::time::sleep;
 
 use crate::config::{Site, Smb};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::node::surroundings::program;
 use crate::node::{Node, blocking, own_uid};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -67,7 +68,7 @@ pub fn check() -> Outcome<()> {
     if own_uid() != 0 {
         return Err(Failure::new(Kind::Refused, "[smb] listen needs a server that runs as root: it mounts the shares"));
     }
-    match Command::new("smbd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status() {
+    match program("smbd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
         _ => Err(Failure::missing("[smb] listen needs Samba, and this machine has no smbd that starts")
             .next("Debian: sudo apt-get install samba samba-vfs-modules")),
@@ -196,7 +197,7 @@ impl Samba {
     fn start(&self) -> Outcome<Child> {
         self.end_former();
         let configuration = self.directory.join("smb.conf");
-        let mut command = Command::new("smbd");
+        let mut command = program("smbd");
         command.args(["--foreground", "--no-process-group"]).arg(format!("--configfile={}", configuration.display()));
         // At its end smbd signals its process group: it has one of its own.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use stele_object::{Alarm, DriveSample, Health, Snapshot, SnapshotSource};
+use stele_object::{Alarm, DriveSample, Health, Snapshot, SnapshotSource, TargetSample};
 
 use crate::api::pool::{StandingView, StatusView};
 use crate::node::{Node, wall_clock};
@@ -59,6 +59,7 @@ impl Latest {
                     scrubbed: look.scrubbed.add(&status) + node.verified_bytes(),
                     versions: look.versions,
                     stored: look.stored,
+                    targets: targets(node),
                     alarms: by_name(status.standing.iter().map(short).collect()),
                     alarms_came: node.alarms_kept().came().into_iter().collect(),
                     ..whole
@@ -96,6 +97,14 @@ async fn usage(node: &Node) -> Option<(u64, u64)> {
         }
     }
     Some((versions, bytes))
+}
+
+/// The targets of notifications, with the events that wait and that were dropped.
+fn targets(node: &Node) -> Vec<TargetSample> {
+    let lags = node.archive().ok().and_then(|archive| archive.target_lags().ok()).unwrap_or_default();
+    let sample =
+        |lag: stele_archive::TargetLag| TargetSample { target: lag.target, pending: lag.pending, dropped: lag.dropped };
+    lags.into_iter().map(sample).collect()
 }
 
 /// Sums the bytes read by the array's scrubs from the progress of each pass.

@@ -147,6 +147,29 @@ fn alarms_reach_webhooks_and_mail_whatever_fails_on_the_way() {
 }
 
 #[test]
+fn heads_of_the_audit_log_go_out_by_mail() {
+    let place = Place::new("heads-mail");
+    place.up().stop();
+    let (mail, mailed) = listening(|_, stream, heard| take_mail(false, stream, heard));
+    place.edit_config(|text| {
+        let text = text.replacen("[archive]\n", "[archive]\nheads_mail = [\"auditor@example.org\"]\n", 1);
+        format!("{text}\n[messages]\nmail_from = \"stele@example.org\"\nmail_server = \"smtp://{mail}\"\n")
+    });
+    let server = place.serve();
+    let letter = mailed.recv_timeout(PATIENCE).unwrap();
+    for word in ["From: stele@example.org", "To: auditor@example.org", "Subject: [stele] head of "] {
+        assert!(letter.contains(word), "{word}: {letter}");
+    }
+    // The line is too long for a mail, so it comes quoted-printable; a mail reader undoes that.
+    let letter = letter.replace("=\n", "").replace("=3D", "=");
+    let head = letter.lines().find(|line| line.starts_with('{')).unwrap();
+    std::fs::write(place.0.join("mailed"), format!("{head}\n")).unwrap();
+    let verdict = place.json(&["audit", "verify", "--anchor", &place.path("mailed")]);
+    assert!(verdict["anchored"].as_u64().is_some_and(|records| records > 0), "{verdict}");
+    server.stop();
+}
+
+#[test]
 fn a_drive_that_says_it_will_fail_is_told() {
     let place = Place::new("smart");
     place.up().stop();

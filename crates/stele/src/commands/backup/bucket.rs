@@ -477,6 +477,17 @@ impl Store for Bucket {
     fn is_local(&self) -> bool {
         false
     }
+
+    fn advice(&self) -> Option<String> {
+        let path = format!("/{}", self.bucket);
+        let ask = Ask { method: "GET", path: &path, query: "versioning=", headers: &[], max: TEXT_MAX };
+        // A server that does not say, or says it to others alone, is no reason to make no repository.
+        let answer = self.ask(ask, b"").ok()?;
+        let enabled = tag(&String::from_utf8_lossy(&answer.body), "Status").as_deref() == Some("Enabled");
+        let text =
+            "keeps no versions: a key that may only write can destroy every backup in it by storing other objects";
+        (!enabled).then(|| format!("bucket '{}' {text} under the same names; turn versions on", self.bucket))
+    }
 }
 
 #[cfg(test)]

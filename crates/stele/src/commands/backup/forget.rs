@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use stele_backup::BackupError;
-use stele_backup::forget::{self, Candidate, Judged, Policy, judge};
+use stele_backup::forget::{self, Candidate, GAP_SECONDS_MAX, Judged, Policy, Timeline, judge_with};
 use stele_backup::repository::{Dated, Repository};
 use stele_backup::snapshot::SnapshotId;
 use stele_backup::store::{Folder, Name};
@@ -32,50 +32,63 @@ fn policy(command: &Forget) -> Policy {
 }
 
 /// What the rules see of a snapshot. None: it cannot be read, which is said.
-fn candidate(repository: &Repository, dated: &Dated) -> Outcome<Option<Candidate>> {
-    let is = match repository.snapshot(&dated.id) {
+fn candidate(repository: &Repository, dated: &Dated, now: u64) -> Outcome<Option<Candidate>> {
+    match Candidate::read(repository, dated, now) {
         Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
             eprintln!("stele: {}", Shown(&error.to_string()));
-            return Ok(None);
+            Ok(None)
         }
-        snapshot => snapshot?.description,
-    };
-    Ok(Some(Candidate {
-        id: dated.id,
-        stored: dated.stored,
-        finished: is.finished,
-        series: (is.host, is.paths),
-        tags: is.tags,
-    }))
+        candidate => Ok(Some(candidate?)),
+    }
 }
 
 /// By the rules, a snapshot that cannot be read stays.
-fn candidates(repository: &Repository) -> Outcome<Vec<Candidate>> {
-    let found = repository.snapshots()?.into_iter().map(|dated| candidate(repository, &dated));
+fn candidates(repository: &Repository, now: u64) -> Outcome<Vec<Candidate>> {
+    let found = repository.snapshots()?.into_iter().map(|dated| candidate(repository, &dated, now));
     Ok(found.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 /// What the rules keep, and what the classes of a policy keep.
 fn by_rules(repository: &Repository, command: &Forget) -> Outcome<Vec<Judged>> {
-    let (candidates, rules) = (candidates(repository)?, policy(command));
-    let Some(file) = &command.policy else { return Ok(judge(candidates, &rules)?) };
+    let now = repository.store.now()?;
+    let (candidates, rules) = (candidates(repository, now)?, policy(command));
+    let misdated = candidates.iter().filter(|is| is.is_misdated).count();
+    if misdated > 0 {
+        eprintln!(
+            "stele: {misdated} snapshots stay: the store dates them days before or behind the ends of their backups, as in a \
+             copy without its times; name them to remove them"
+        );
+    }
+    let gap_max = if command.accept_gaps { u64::MAX } else { GAP_SECONDS_MAX };
+    let sure = candidates.iter().filter(|is| !is.is_misdated);
+    let line = Timeline::new(sure.map(|is| is.stored).chain([now]), gap_max);
+    let counts_time = command.policy.is_some() || rules.within_seconds > 0;
+    if counts_time && line.left_out() >= DAY {
+        eprintln!(
+            "stele: {} days without a snapshot are not counted, since a clock may have jumped ahead; --accept-gaps counts them",
+            line.left_out() / DAY
+        );
+    }
+    let Some(file) = &command.policy else { return Ok(judge_with(candidates, &rules, gap_max)?) };
     let classes = super::policy::policy(file)?;
     let mut judged: Vec<Judged> = match rules == Policy::default() {
-        false => judge(candidates, &rules)?,
-        true => candidates.into_iter().map(|candidate| Judged { candidate, kept_by: Vec::new() }).collect(),
+        false => judge_with(candidates, &rules, gap_max)?,
+        true => candidates.into_iter().map(Judged::new).collect(),
     };
     judged.sort_by(|a, b| {
         let newest = |is: &Judged| std::cmp::Reverse((is.candidate.stored, is.candidate.finished, is.candidate.id));
         a.candidate.series.cmp(&b.candidate.series).then_with(|| newest(a).cmp(&newest(b)))
     });
-    let (indexed, now) = (super::index(repository)?, repository.store.now()?);
+    let indexed = super::index(repository)?;
     for series in judged.chunk_by_mut(|a, b| a.candidate.series == b.candidate.series) {
-        let members = series.iter().rev().map(|is| {
+        // A date that is wrong dates no version, and such a snapshot stays in any case.
+        let dated = series.iter().rev().filter(|is| !is.candidate.is_misdated);
+        let members = dated.map(|is| {
             let Candidate { id, stored, .. } = is.candidate;
-            Ok(Member { id, stored, description: repository.snapshot(&id)?.description })
+            Ok(Member { id, stored: line.at(stored), description: repository.snapshot(&id)?.description })
         });
         let members = members.collect::<Outcome<Vec<Member>>>()?;
-        let kept = versions::judge(&indexed, &members, &classes, now)?;
+        let kept = versions::judge(&indexed, &members, &classes, line.at(now))?;
         if kept.left > 0 {
             eprintln!("stele: {} snapshots are too many for one run, and stay; run it again", kept.left);
         }
@@ -96,7 +109,8 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
         named.sort_unstable();
         named.dedup();
         // One that is named goes, whether it can be read or not.
-        let describe = |dated: &Dated| candidate(&repository, dated).ok().flatten();
+        let now = repository.store.now()?;
+        let describe = |dated: &Dated| candidate(&repository, dated, now).ok().flatten();
         forget::named(&repository.snapshots()?, &named, describe)?
     };
     let locks = judged.iter().map(|Judged { candidate, kept_by }| match kept_by.is_empty() {

@@ -19,7 +19,7 @@ use super::{cache, incomplete, index, issues_json, now, open, snapshot};
 use crate::cli::backup::{KeepUntil, Restore, Run};
 use crate::commands::print_json;
 use crate::config::Site;
-use crate::failure::{Failure, Outcome, io_failure};
+use crate::failure::{Failure, Kind, Outcome, io_failure};
 
 /// Threads that store segments.
 const SESSIONS: usize = 2;
@@ -31,17 +31,34 @@ pub fn workers() -> usize {
 }
 
 pub fn run(site: &Site, json: bool, command: Run) -> Outcome<()> {
-    if let Some(before) = &command.before {
-        hook("--before", before, None)?;
+    let mut after = After { command: command.after.as_deref(), done: Ok(()) };
+    let begun = command.before.as_ref().map_or(Ok(()), |before| hook("--before", before, None));
+    let done = begun.and_then(|()| save(site, json, &command, &mut after)).map_err(no_snapshot);
+    let hooked = after.run(done.as_ref().map_or_else(|failure| failure.kind.exit_code(), |()| 0));
+    // A failure of the backup is the one to report.
+    done.and(hooked)
+}
+
+/// The command of `--after`. It runs once: behind the snapshot of a volume, and else at the end. It runs if `--before`
+/// failed too, which may have frozen a part of what it should.
+struct After<'a> {
+    command: Option<&'a str>,
+    done: Outcome<()>,
+}
+
+impl After<'_> {
+    fn run(&mut self, code: u8) -> Outcome<()> {
+        if let Some(command) = self.command.take() {
+            self.done = hook("--after", command, Some(code));
+        }
+        self.done.clone()
     }
-    let done = save(site, json, &command);
-    if let Some(after) = &command.after {
-        let code = done.as_ref().map_or_else(|failure| failure.kind.exit_code(), |()| 0);
-        // A failure of the backup is the one to report.
-        let hooked = hook("--after", after, Some(code));
-        return done.and(hooked);
-    }
-    done
+}
+
+/// Exit code 3 of a run says that the snapshot was made. A store that refuses made none: that has the code of a failure.
+fn no_snapshot(failure: Failure) -> Failure {
+    let kind = if failure.kind == Kind::Refused { Kind::Failed } else { failure.kind };
+    Failure { kind, ..failure }
 }
 
 fn hook(option: &str, command: &str, code: Option<u8>) -> Outcome<()> {
@@ -95,7 +112,7 @@ fn locked_until(repository: &Repository, asked: Option<KeepUntil>) -> Outcome<Op
     Ok(Some(repository.store.now()?.saturating_add(seconds)))
 }
 
-fn save(site: &Site, json: bool, command: &Run) -> Outcome<()> {
+fn save(site: &Site, json: bool, command: &Run, after: &mut After<'_>) -> Outcome<()> {
     let repository = open(&command.place)?;
     let locked_until = locked_until(&repository, command.keep_until)?;
     let options = Options {
@@ -124,6 +141,12 @@ fn save(site: &Site, json: bool, command: &Run) -> Outcome<()> {
         Some(name) => Some(Taken::snapshot(site, &repository, name)?),
         None => None,
     };
+    if taken.is_some()
+        && let Err(failure) = after.run(0)
+    {
+        // Now, not in hours: something may still be frozen.
+        eprintln!("stele: {failure}");
+    }
     let source = match &command.stdin_name {
         Some(name) if name.is_empty() || name.contains('/') || name == "." || name == ".." => {
             return Err(Failure::usage(format!("--stdin-name {name}: it must be the name of a file, without a path")));
@@ -230,4 +253,19 @@ pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outc
         );
     }
     incomplete("the restore is incomplete", done.problems, &done.issues)
+}
+
+#[cfg(test)]
+mod tests {
+    use stele_backup::BackupError;
+
+    use super::*;
+
+    #[test]
+    fn only_a_snapshot_that_was_made_ends_with_exit_code_3() {
+        let exit = |failure: Failure| no_snapshot(failure).kind.exit_code();
+        assert_eq!(exit(BackupError::Refused("this key may not write".to_owned()).into()), 1);
+        assert_eq!(exit(BackupError::Full("the quota is used up".to_owned()).into()), 6);
+        assert_eq!(exit(incomplete("snapshot 1 is incomplete", 1, &[]).unwrap_err()), 3);
+    }
 }

@@ -4,20 +4,24 @@
 //! A schedule divides time into slots of equal length, by the store's clock alone. A slot has its backup if a snapshot
 //! of the schedule began in it. The report reads this from the repository, so an agent that says nothing is found out.
 //! What failed leaves no snapshot: the attempts of this machine are in a file beside the schedules, for the report and
-//! so that no schedule is repeated without end.
+//! so that no schedule is repeated without end. An attempt is noted when it begins and when it ends.
+//!
+//! Schedules run one after another. One scheduler runs those of a file: it holds a lock beside it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stele_backup::BackupError;
-use stele_backup::repository::Repository;
+use stele_backup::repository::{Dated, Repository};
+use stele_backup::snapshot::{Description, NANOS, SnapshotId};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
-use super::{open, policy::text};
+use super::{closed, open, policy::text};
 use crate::cli::backup::{Report, Schedule};
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -28,6 +32,8 @@ const DAY: u64 = 86_400;
 const MONDAY: u64 = 4 * DAY;
 /// Attempts in one slot.
 const ATTEMPTS_MAX: u32 = 3;
+/// The part of a slot between two attempts. So an hour without the store does not use all of them up.
+const ATTEMPTS_APART: u64 = 8;
 /// Seconds between two looks at the schedules.
 const LOOK_EVERY: u64 = 30;
 /// Slots that a report counts at most, and schedules of a file.
@@ -125,7 +131,15 @@ impl Planned {
         };
         let this = super::run::host();
         let host = row.host.clone().unwrap_or_else(|| this.clone());
-        Ok(Planned { every, offset, late_after, silent_seconds, own: host == this, host, series, row })
+        let mut planned = Planned { every, offset, late_after, silent_seconds, own: host == this, host, series, row };
+        if planned.own
+            && planned.row.volume.is_none()
+            && let Ok(resolved) = stele_backup::backup::tree_paths(&planned.row.paths)
+        {
+            // As the snapshots of this machine have them. A path that is not there now is taken as it is written.
+            planned.series = resolved;
+        }
+        Ok(planned)
     }
 
     /// The beginning of the slot that a moment belongs to.
@@ -175,17 +189,52 @@ struct Attempt {
     /// The slot, and the attempts in it.
     slot: u64,
     number: u32,
-    /// When it ended, by the store's clock, and its exit code.
+    /// When it ended, by the store's clock, and its exit code. While it runs: when it began, and none.
     ended: u64,
-    exit: i32,
+    exit: Option<i32>,
+}
+
+impl Attempt {
+    /// Whether a further attempt in the same slot may begin.
+    fn is_over(&self, planned: &Planned, now: u64) -> bool {
+        let apart = self.number == 0 || now >= self.ended.saturating_add(planned.every / ATTEMPTS_APART);
+        self.number < ATTEMPTS_MAX && apart
+    }
 }
 
 type Attempts = BTreeMap<String, Attempt>;
 
-fn attempts_path(file: &Path) -> PathBuf {
+/// A file beside that of the schedules.
+fn beside(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
-    name.push(".state");
+    name.push(ending);
     PathBuf::from(name)
+}
+
+fn attempts_path(file: &Path) -> PathBuf {
+    beside(file, ".state")
+}
+
+fn note(file: &Path, name: &str, attempt: Attempt) -> Outcome<()> {
+    let mut known = attempts(file);
+    known.insert(name.to_owned(), attempt);
+    let text = serde_json::to_vec(&known).map_err(|error| Failure::failed(error.to_string()))?;
+    crate::files::replace_private(&attempts_path(file), &text)
+}
+
+/// The lock of the only scheduler of this file, until it is dropped.
+fn alone(file: &Path) -> Outcome<std::fs::File> {
+    let path = beside(file, ".lock");
+    let failed = |error: std::io::Error| io_failure("lock", &path, &error);
+    let opened = std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let opened = opened.map_err(failed)?;
+    match opened.try_lock() {
+        Ok(()) => Ok(opened),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(Failure::new(Kind::Busy, format!("another process runs the schedules of {}", file.display())))
+        }
+        Err(std::fs::TryLockError::Error(error)) => Err(failed(error)),
+    }
 }
 
 /// A file that cannot be read counts as empty: it only tells more of what the repository shows.
@@ -202,24 +251,55 @@ struct Seen {
     problems: u64,
 }
 
-/// The snapshots of a schedule, oldest first.
-fn seen(repository: &Repository, all: &[Planned]) -> Outcome<Vec<Vec<Seen>>> {
-    let mut found: Vec<Vec<Seen>> = all.iter().map(|_| Vec::new()).collect();
-    for dated in repository.snapshots()? {
-        let is = match repository.snapshot(&dated.id) {
-            Err(BackupError::Damaged(_) | BackupError::Missing(_)) => continue,
-            snapshot => snapshot?.description,
-        };
+/// What schedules need of a snapshot's description.
+struct Known {
+    host: String,
+    paths: Vec<Vec<u8>>,
+    /// Seconds that its backup took.
+    took: u64,
+    finished: u64,
+    problems: u64,
+}
+
+impl Known {
+    fn new(is: Description) -> Known {
         // The agent's clock measures how long it took. It dates nothing.
-        let took = (is.finished / 1_000_000_000).saturating_sub(is.begun).min(BACKUP_MAX);
-        for (planned, found) in all.iter().zip(&mut found) {
-            if planned.host == is.host && planned.series == is.paths {
-                let begun = dated.stored.saturating_sub(took);
-                found.push(Seen { begun, stored: dated.stored, problems: is.problems });
+        let took = (is.finished / NANOS).saturating_sub(is.begun).min(BACKUP_MAX);
+        Known { host: is.host, paths: is.paths, took, finished: is.finished, problems: is.problems }
+    }
+}
+
+/// The snapshots of a repository, each read once, since none ever changes. None: it cannot be read.
+#[derive(Default)]
+struct Snapshots(BTreeMap<SnapshotId, Option<Known>>);
+
+impl Snapshots {
+    /// The snapshots of each schedule, oldest first.
+    fn seen(&mut self, repository: &Repository, all: &[Planned]) -> Outcome<Vec<Vec<Seen>>> {
+        let mut listed = repository.closed.snapshots()?;
+        let ids: BTreeSet<SnapshotId> = listed.iter().map(|dated| dated.id).collect();
+        self.0.retain(|id, _| ids.contains(id));
+        for Dated { id, .. } in &listed {
+            if !self.0.contains_key(id) {
+                let known = match repository.snapshot(id) {
+                    Err(BackupError::Damaged(_) | BackupError::Missing(_)) => None,
+                    snapshot => Some(Known::new(snapshot?.description)),
+                };
+                self.0.insert(*id, known);
             }
         }
+        let known = |id: &SnapshotId| self.0.get(id).and_then(Option::as_ref);
+        listed.sort_by_key(|dated| (dated.stored, known(&dated.id).map(|is| is.finished), dated.id));
+        let of = |planned: &Planned| {
+            let of_series = |dated: &Dated| {
+                let is = known(&dated.id).filter(|is| planned.host == is.host && planned.series == is.paths)?;
+                let begun = dated.stored.saturating_sub(is.took);
+                Some(Seen { begun, stored: dated.stored, problems: is.problems })
+            };
+            listed.iter().filter_map(of_series).collect()
+        };
+        Ok(all.iter().map(of).collect())
     }
-    Ok(found)
 }
 
 /// How a schedule stands.
@@ -268,7 +348,7 @@ fn stand(planned: &Planned, seen: &[Seen], attempt: Option<&Attempt>, now: u64) 
     let current = planned.slot(now);
     let in_slot = |slot: u64| seen.iter().filter(move |seen| planned.slot(seen.begun) == slot);
     let is_late = |slot: u64, seen: &Seen| seen.begun > slot + planned.late_after;
-    let failed = attempt.is_some_and(|attempt| attempt.slot == current && ![0, 3].contains(&attempt.exit));
+    let failed = attempt.is_some_and(|attempt| attempt.slot == current && attempt.exit.is_some_and(|exit| exit != 0));
     let last = seen.last();
     let mut standing =
         Standing { state: State::Never, last: last.map(|seen| seen.stored), slots: 0, missed: 0, late: 0 };
@@ -296,6 +376,7 @@ fn stand(planned: &Planned, seen: &[Seen], attempt: Option<&Attempt>, now: u64) 
         None if failed => State::Failed,
         None if first < current && in_slot(previous).next().is_none() => State::Missed,
         None if now > current + planned.late_after => State::Late,
+        None if problems => State::Incomplete,
         None => State::Waiting,
     };
     standing
@@ -316,14 +397,14 @@ pub fn report(json: bool, command: &Report) -> Outcome<()> {
         ("HOST", Align::Left),
     ]);
     let (mut rows, mut bad) = (Vec::new(), 0);
-    for (planned, seen) in all.iter().zip(seen(&repository, &all)?) {
+    for (planned, seen) in all.iter().zip(Snapshots::default().seen(&repository, &all)?) {
         let attempt = attempts.get(&planned.row.name).filter(|_| planned.own);
         let is = stand(planned, &seen, attempt, now);
         bad += usize::from(!is.state.is_good());
         rows.push(json!({
             "schedule": planned.row.name, "state": is.state.word(), "host": planned.host,
             "slot": moment(planned.slot(now)), "last": is.last.map(moment), "slots": is.slots, "missed": is.missed,
-            "late": is.late, "exit_code": attempt.map(|attempt| attempt.exit),
+            "late": is.late, "exit_code": attempt.and_then(|attempt| attempt.exit),
         }));
         table.row(vec![
             Shown(&planned.row.name).to_string(),
@@ -332,7 +413,7 @@ pub fn report(json: bool, command: &Report) -> Outcome<()> {
             is.slots.to_string(),
             is.missed.to_string(),
             is.late.to_string(),
-            attempt.map(|attempt| attempt.exit.to_string()).unwrap_or_default(),
+            attempt.and_then(|attempt| attempt.exit).map(|exit| exit.to_string()).unwrap_or_default(),
             Shown(&planned.host).to_string(),
         ]);
     }
@@ -346,10 +427,32 @@ pub fn report(json: bool, command: &Report) -> Outcome<()> {
     Err(Failure::new(Kind::Incomplete, format!("{bad} of {} schedules are not as they should be", all.len())))
 }
 
+/// What a scheduler keeps between its looks: the keys of the repository, and what it knows of the snapshots.
+#[derive(Default)]
+struct Looks {
+    repository: Option<Repository>,
+    snapshots: Snapshots,
+}
+
+impl Looks {
+    /// Opens the repository, unless it is that of the look before. Stretching the password costs memory and time.
+    fn open(&mut self, command: &Schedule) -> Outcome<Repository> {
+        let header = closed(&command.place)?.header;
+        if let Some(known) = self.repository.as_ref().filter(|known| known.header == header) {
+            return Ok(known.clone());
+        }
+        let opened = open(&command.place)?;
+        *self = Looks { repository: Some(opened.clone()), snapshots: Snapshots::default() };
+        Ok(opened)
+    }
+}
+
 /// Runs what is due, once or until a signal.
 pub fn run(json: bool, command: &Schedule) -> Outcome<()> {
+    let _alone = alone(&command.file)?;
+    let mut looks = Looks::default();
     loop {
-        let done = run_due(json, command);
+        let done = run_due(json, command, &mut looks);
         if command.once {
             return done;
         }
@@ -360,26 +463,28 @@ pub fn run(json: bool, command: &Schedule) -> Outcome<()> {
     }
 }
 
-fn run_due(json: bool, command: &Schedule) -> Outcome<()> {
+fn run_due(json: bool, command: &Schedule, looks: &mut Looks) -> Outcome<()> {
     let all = read(&command.file)?;
-    let repository = open(&command.place)?;
+    let repository = looks.open(command)?;
     let (mut ran, mut failed) = (0, 0);
-    for (planned, seen) in all.iter().zip(seen(&repository, &all)?).filter(|(planned, _)| planned.own) {
-        let mut known = attempts(&command.file);
-        let slot = planned.slot(repository.store.now()?);
-        let before = known.get(&planned.row.name).copied().filter(|attempt| attempt.slot == slot).unwrap_or_default();
+    let seen = looks.snapshots.seen(&repository, &all)?;
+    for (planned, seen) in all.iter().zip(seen).filter(|(planned, _)| planned.own) {
+        let (name, known) = (&planned.row.name, attempts(&command.file));
+        let now = repository.store.now()?;
+        let slot = planned.slot(now);
+        let before = known.get(name).copied().filter(|attempt| attempt.slot == slot).unwrap_or_default();
         let is_done = seen.iter().any(|seen| planned.slot(seen.begun) == slot);
-        if is_done || before.number >= ATTEMPTS_MAX {
+        if is_done || !before.is_over(planned, now) {
             continue;
         }
+        // One that never ends, or is killed with the scheduler, is an attempt too.
+        let attempt = Attempt { slot, number: before.number + 1, ended: now, exit: None };
+        note(&command.file, name, attempt)?;
         let exit = run_one(json, command, planned)?;
         ran += 1;
         failed += usize::from(exit != 0);
         let ended = repository.store.now()?;
-        let attempt = Attempt { slot, number: before.number + 1, ended, exit };
-        known.insert(planned.row.name.clone(), attempt);
-        let text = serde_json::to_vec(&known).map_err(|error| Failure::failed(error.to_string()))?;
-        crate::files::replace_private(&attempts_path(&command.file), &text)?;
+        note(&command.file, name, Attempt { ended, exit: Some(exit), ..attempt })?;
     }
     match failed {
         0 => Ok(()),

@@ -16,7 +16,9 @@ use tokio::runtime::Handle;
 
 use super::progress::{Shows, Watch};
 use super::{incomplete, index, issues_json, open, snapshot};
-use crate::api::blocks::{Base, Blocks, RANGE_MAX, Read, RestoreBegin, RestoreEnd, RestoreWrite, WRITE_MAX};
+use crate::api::blocks::{
+    self, BEFORE, Base, Blocks, RANGE_MAX, Read, RestoreBegin, RestoreEnd, RestoreWrite, WRITE_MAX,
+};
 use crate::api::volume::{Delete, List, Snapshot, View};
 use crate::api::{Call, volume as calls};
 use crate::cli::backup::Restore;
@@ -250,6 +252,19 @@ impl Writer for Target<'_> {
     }
 }
 
+/// The failure of the beginning of a restore. If the server did not answer, it may have trimmed the volume before.
+fn beginning_failed(name: &str, overwrite: bool, failure: Failure) -> Failure {
+    if !overwrite || failure.kind != Kind::Busy {
+        return failure;
+    }
+    let before = format!("{name}{BEFORE}SECONDS");
+    let next = format!(
+        "{}; if `stele volume list` shows a snapshot '{before}' of this time, the volume may be incomplete:          `stele volume rollback` brings its earlier content back",
+        failure.next
+    );
+    failure.next(next)
+}
+
 pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcome<()> {
     let watch = Watch::begin(json, command.telling);
     let repository = open(&command.place)?;
@@ -269,7 +284,8 @@ pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcom
         write_through: false,
         allocate: false,
     };
-    let begun = server.call(&RestoreBegin { create, overwrite: command.overwrite })?;
+    let begun = server.call(&RestoreBegin { create, overwrite: command.overwrite });
+    let begun = begun.map_err(|failure| beginning_failed(name, command.overwrite, failure))?;
     let target = Target { server: &server, name, token: begun.token };
     let progress = Arc::new(restore::Progress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
@@ -280,12 +296,10 @@ pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcom
     );
     let complete = done.as_ref().is_ok_and(|done| done.problems == 0);
     let ended = server.call(&RestoreEnd { token: begun.token, complete });
-    let undo = match &begun.before {
-        Some(before) => format!("`stele volume rollback {name} {before}` brings its earlier content back"),
-        None => format!("`stele volume delete {name}` removes it"),
-    };
-    let unfinished = |failure: Failure| {
-        Failure::new(failure.kind, format!("volume '{name}' is incomplete: {}", failure.error)).next(undo.clone())
+    let unfinished = |failure: Failure| match &begun.before {
+        Some(before) => blocks::unfinished(name, before, &failure),
+        None => Failure::new(failure.kind, format!("volume '{name}' is incomplete: {}", failure.error))
+            .next(format!("`stele volume delete {name}` removes it")),
     };
     let done = done.map_err(&unfinished)?;
     ended.map_err(unfinished)?;
@@ -302,4 +316,24 @@ pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcom
         }
     }
     incomplete("the restore is incomplete", done.problems, &done.issues)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beginning_without_an_answer_says_what_may_have_been_trimmed() {
+        let check = |overwrite: bool, kind: Kind, expected: bool| {
+            let failure = Failure::new(kind, "the server broke off").next("see its log");
+            let shown = beginning_failed("vm", overwrite, failure).to_string();
+            assert_eq!(
+                shown.contains("see its log; if `stele volume list` shows a snapshot 'vm-before-restore-"),
+                expected
+            );
+        };
+        check(true, Kind::Busy, true);
+        check(false, Kind::Busy, false);
+        check(true, Kind::Exists, false);
+    }
 }

@@ -46,7 +46,8 @@ pub fn permissions(site: &Site, config: &Config) -> Vec<Finding> {
     if let Some(("file", path)) = config.archive.master_key.split_once(':') {
         look(site.path(Path::new(path)), May::Nothing);
     }
-    for key in [&config.s3.tls_key, &config.nbd.tls_key].into_iter().flatten() {
+    let keys = [&config.s3.tls_key, &config.nbd.tls_key, &config.nfs.tls_key, &config.messages.mail_password];
+    for key in keys.into_iter().flatten() {
         look(site.path(key), May::Nothing);
     }
     for drive in &config.pool.drives {

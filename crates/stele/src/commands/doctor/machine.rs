@@ -116,17 +116,12 @@ pub fn limits(machine: &Machine, config: Option<&Config>) -> Vec<Finding> {
     };
     let locked = match limit("Max locked memory") {
         None => Finding::unknown("memlock", "the limit of locked memory"),
-        Some(limit) if limit < 64 << 20 && std::fs::metadata("/proc/self").is_ok_and(|about| about.uid() != 0) => {
-            Finding::new(
-                "memlock",
-                Verdict::Note,
-                format!(
-                    "{} of memory may be locked; kernels before 5.12 count the rings of io_uring there",
-                    amount(limit)
-                ),
-                "raise LimitMEMLOCK of the service, or `ulimit -l`, if io_uring is refused",
-            )
-        }
+        Some(limit) if limit < 64 << 20 && crate::node::own_uid() != 0 => Finding::new(
+            "memlock",
+            Verdict::Note,
+            format!("{} of memory may be locked; kernels before 5.12 count the rings of io_uring there", amount(limit)),
+            "raise LimitMEMLOCK of the service, or `ulimit -l`, if io_uring is refused",
+        ),
         Some(limit) => Finding::good("memlock", format!("{} of memory may be locked", amount(limit))),
     };
     vec![files, locked]

@@ -1,10 +1,13 @@
-//! A webhook: a message as JSON, by POST. Alarms and notifications use it. An answer with status 2xx means that it was taken.
+//! A webhook: a message as JSON, by POST. Alarms and notifications use it. An answer with status 2xx means that it was
+//! taken, whatever becomes of the answer's body.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::http::Uri;
+use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -16,12 +19,29 @@ use crate::failure::{Failure, Outcome};
 
 /// Largest number of bytes read of an answer.
 const ANSWER_MAX: usize = 64 << 10;
+/// Time for the body of an answer to be read away, so that a sound server sees its answer arrive.
+const READ_AWAY: Duration = Duration::from_secs(1);
 
 pub struct Webhook {
     uri: Uri,
     host: String,
     port: u16,
     tls: Option<TlsConnector>,
+    read_away: Duration,
+}
+
+/// Why a message was not taken.
+#[derive(Debug)]
+pub struct NotTaken {
+    pub why: String,
+    /// The server answered that it does not want this very message.
+    pub is_refused: bool,
+}
+
+impl From<String> for NotTaken {
+    fn from(why: String) -> NotTaken {
+        NotTaken { why, is_refused: false }
+    }
 }
 
 impl Webhook {
@@ -38,7 +58,7 @@ impl Webhook {
             _ => return Err(wrong("is neither http nor https")),
         };
         let port = uri.port_u16().unwrap_or(port);
-        Ok(Webhook { uri, host, port, tls })
+        Ok(Webhook { uri, host, port, tls, read_away: READ_AWAY })
     }
 
     /// The name without path and query, which may hold a secret.
@@ -46,8 +66,22 @@ impl Webhook {
         format!("the webhook at {}:{}", self.host, self.port)
     }
 
-    /// Posts a JSON document.
-    pub async fn post_json(&self, body: String) -> Result<(), String> {
+    /// Posts a JSON document. The head of the answer has this time to arrive.
+    pub async fn post_json(&self, body: String, patience: Duration) -> Result<(), NotTaken> {
+        let late = |_| format!("no answer within {} s", patience.as_secs());
+        let (answer, driver) = tokio::time::timeout(patience, self.exchange(body)).await.map_err(late)??;
+        let status = answer.status();
+        let read_away = Limited::new(answer.into_body(), ANSWER_MAX).collect();
+        let _ = tokio::time::timeout(self.read_away, read_away).await;
+        drop(driver);
+        if status.is_success() {
+            return Ok(());
+        }
+        let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+        Err(NotTaken { why: format!("it answers {status}"), is_refused: status.is_client_error() && !later })
+    }
+
+    async fn exchange(&self, body: String) -> Result<(Response<Incoming>, Aborts), String> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| error.to_string())?;
         match &self.tls {
             None => self.post(stream, body).await,
@@ -62,7 +96,7 @@ impl Webhook {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         body: String,
-    ) -> Result<(), String> {
+    ) -> Result<(Response<Incoming>, Aborts), String> {
         let broken = |error: hyper::Error| format!("the connection broke: {error}");
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
@@ -72,18 +106,33 @@ impl Webhook {
         }));
         let target = self.uri.path_and_query().map_or("/", |target| target.as_str());
         let authority = self.uri.authority().map_or("", |authority| authority.as_str());
-        let request = hyper::Request::post(target)
-            .header("host", authority.rsplit('@').next().unwrap_or_default())
+        let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+        let mut request = hyper::Request::post(target).header("host", host);
+        if let Some(user) = user {
+            let credentials = base64_simd::STANDARD.encode_to_string(unescaped(user));
+            request = request.header("authorization", format!("Basic {credentials}"));
+        }
+        let request = request
             .header("content-type", "application/json")
             .header("user-agent", concat!("stele/", env!("CARGO_PKG_VERSION")))
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| error.to_string())?;
-        let answer = sender.send_request(request).await.map_err(broken)?;
-        let status = answer.status();
-        let _ = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
-        drop(driver);
-        if status.is_success() { Ok(()) } else { Err(format!("it answers {status}")) }
+        Ok((sender.send_request(request).await.map_err(broken)?, driver))
     }
+}
+
+/// `user:password` of a URL, whose reserved characters are escaped there.
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('%') {
+        bytes.extend_from_slice(before.as_bytes());
+        let escape = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(escape.unwrap_or(b'%'));
+        rest = if escape.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    bytes
 }
 
 struct Aborts(tokio::task::JoinHandle<()>);
@@ -100,3 +149,6 @@ fn connector() -> TlsConnector {
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     TlsConnector::from(Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
 }
+
+#[cfg(test)]
+mod tests;

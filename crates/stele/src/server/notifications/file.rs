@@ -2,40 +2,51 @@
 //!
 //! A file that has grown to [`FILE_MAX`] becomes `NAME.1`, that one `NAME.2`, and so on; the oldest of [`KEPT`] goes.
 //! A line that a crash cut off is ended, and its event comes again.
+//!
+//! The name is the operator's, but its folder may be writable for others. A symbolic link, a name that is no regular
+//! file, and a file that does not begin as one of events are refused before anything is written.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// Bytes of a file before the next one begins.
 const FILE_MAX: u64 = 64 << 20;
 /// Older files that are kept.
 const KEPT: u32 = 8;
 
-#[derive(Clone)]
 pub struct EventFile {
     path: PathBuf,
     most: u64,
+    /// The folder was forced to disk since the file had its name.
+    named: bool,
 }
 
 impl EventFile {
     pub fn new(path: PathBuf) -> EventFile {
-        EventFile { path, most: FILE_MAX }
+        EventFile::with_limit(path, FILE_MAX)
     }
 
-    #[cfg(test)]
     pub fn with_limit(path: PathBuf, most: u64) -> EventFile {
-        EventFile { path, most }
+        EventFile { path, most, named: false }
+    }
+
+    /// The names of the file and of the older ones.
+    pub fn paths(path: &Path) -> Vec<PathBuf> {
+        std::iter::once(path.to_owned()).chain((1..=KEPT).map(|number| older(path, number))).collect()
     }
 
     /// Appends lines, and returns when they are durable.
-    pub fn append(&self, lines: &[String]) -> io::Result<()> {
-        if std::fs::metadata(&self.path).is_ok_and(|data| data.len() >= self.most) {
+    pub fn append(&mut self, lines: &[String]) -> io::Result<()> {
+        let mut file = self.open()?;
+        if file.metadata()?.len() >= self.most {
             self.turn()?;
+            file = self.open()?;
         }
-        let new = !self.path.exists();
-        let mut file = OpenOptions::new().create(true).read(true).append(true).mode(0o640).open(&self.path)?;
         let mut text = lines.join("\n");
         text.push('\n');
         if is_cut_off(&mut file)? {
@@ -43,30 +54,58 @@ impl EventFile {
         }
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
-        if new { self.sync_folder() } else { Ok(()) }
+        if !self.named {
+            self.sync_folder()?;
+            self.named = true;
+        }
+        Ok(())
     }
 
-    fn turn(&self) -> io::Result<()> {
-        for number in (1..KEPT).rev() {
-            let from = self.older(number);
-            if from.exists() {
-                std::fs::rename(from, self.older(number + 1))?;
+    /// Opens or makes the file. Neither a link nor a pipe without a reader is waited for or followed.
+    fn open(&self) -> io::Result<File> {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut options = OpenOptions::new();
+        options.create(true).read(true).append(true).mode(0o640).custom_flags(flags.bits().cast_signed());
+        let refused = |why: &str| Error::new(ErrorKind::InvalidInput, format!("{} {why}", self.path.display()));
+        let mut file = options.open(&self.path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::LOOP) => refused("is a symbolic link, and none is followed"),
+            _ => Error::new(error.kind(), format!("{}: {error}", self.path.display())),
+        })?;
+        let about = file.metadata()?;
+        if !about.is_file() {
+            return Err(refused("is no regular file"));
+        }
+        if about.len() > 0 {
+            let mut first = [0];
+            file.read_exact(&mut first)?;
+            if first != *b"{" {
+                return Err(refused("is there and does not begin with an event; name another file"));
             }
         }
-        std::fs::rename(&self.path, self.older(1))?;
-        self.sync_folder()
+        Ok(file)
     }
 
-    fn older(&self, number: u32) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{number}"));
-        name.into()
+    fn turn(&mut self) -> io::Result<()> {
+        self.named = false;
+        for number in (1..KEPT).rev() {
+            let from = older(&self.path, number);
+            if from.symlink_metadata().is_ok() {
+                std::fs::rename(from, older(&self.path, number + 1))?;
+            }
+        }
+        std::fs::rename(&self.path, older(&self.path, 1))
     }
 
     fn sync_folder(&self) -> io::Result<()> {
         let folder = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()
     }
+}
+
+fn older(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    name.push(format!(".{number}"));
+    name.into()
 }
 
 fn is_cut_off(file: &mut File) -> io::Result<bool> {
@@ -78,3 +117,6 @@ fn is_cut_off(file: &mut File) -> io::Result<bool> {
     file.read_exact(&mut last)?;
     Ok(last != *b"\n")
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,6 @@
-use stele_archive::Timestamp;
+use stele_archive::{ObjectEvent, TEST_EVENT, Timestamp};
 
-use super::file::EventFile;
 use super::record::message;
-use super::*;
 
 fn event(name: &str, key: &str) -> ObjectEvent {
     ObjectEvent {
@@ -47,26 +45,4 @@ fn a_message_has_the_form_of_aws() {
     assert_eq!(record["s3"]["object"]["size"], 7);
     let text = message(&[(1, event(TEST_EVENT, ""))]).expect("JSON");
     assert!(text.contains(r#""Event":"s3:TestEvent""#) && text.contains(r#""Bucket":"records""#), "{text}");
-}
-
-#[test]
-fn a_full_file_turns_and_a_cut_line_is_ended() {
-    let folder = std::env::temp_dir().join(format!("stele-events-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let path = folder.join("events.jsonl");
-    let file = EventFile::with_limit(path.clone(), 20);
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
-    std::fs::write(&path, "{\"cut").expect("a file");
-    file.append(&["first".into(), "second".into()]).expect("a line");
-    assert_eq!(read("events.jsonl"), "{\"cut\nfirst\nsecond\n");
-    file.append(&["third".into()]).expect("a line");
-    file.append(&["fourth".into()]).expect("a line");
-    assert_eq!(read("events.jsonl"), "fourth\n");
-    assert_eq!(read("events.jsonl.1"), "{\"cut\nfirst\nsecond\nthird\n");
-    for number in 0..40 {
-        file.append(&[format!("a line of twenty bytes {number}")]).expect("a line");
-    }
-    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 9);
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
 }

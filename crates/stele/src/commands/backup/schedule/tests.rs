@@ -42,7 +42,8 @@ fn a_schedule_stands_by_what_the_repository_has() {
     let planned = Planned::new(row("1d", "03:00")).unwrap();
     let day = |day: u64, hour: u64| MONDAY_2026 + day * DAY + hour * HOUR;
     let check = |seen: &[Seen], attempt: Option<(u64, i32)>, now: u64, expected: State, missed: u64, late: u64| {
-        let attempt = attempt.map(|(at, exit)| Attempt { slot: planned.slot(at), number: 1, ended: at, exit });
+        let attempt =
+            attempt.map(|(at, exit)| Attempt { slot: planned.slot(at), number: 1, ended: at, exit: Some(exit) });
         let is = stand(&planned, seen, attempt.as_ref(), now);
         assert_eq!((is.state, is.missed, is.late), (expected, missed, late));
     };
@@ -53,12 +54,72 @@ fn a_schedule_stands_by_what_the_repository_has() {
     check(&[seen(day(1, 3))], None, day(2, 4), State::Waiting, 0, 0);
     check(&[seen(day(1, 3))], None, day(2, 6), State::Late, 0, 0);
     check(&[seen(day(1, 3))], Some((day(2, 4), 6)), day(2, 6), State::Failed, 0, 0);
-    check(&[seen(day(1, 3))], Some((day(2, 4), 3)), day(2, 6), State::Late, 0, 0);
+    // Whatever the exit code says: the slot has no snapshot.
+    check(&[seen(day(1, 3))], Some((day(2, 4), 3)), day(2, 4), State::Failed, 0, 0);
+    check(&[seen(day(1, 3)), seen(day(2, 4))], Some((day(2, 4), 3)), day(2, 6), State::Good, 0, 0);
     check(&[seen(day(1, 3))], None, day(3, 4), State::Missed, 1, 0);
     check(&[seen(day(1, 3))], None, day(6, 4), State::Silent, 4, 0);
     check(&[seen(day(1, 6)), seen(day(3, 3))], None, day(3, 4), State::Good, 1, 1);
     let incomplete = Seen { problems: 2, ..seen(day(1, 3)) };
     check(&[incomplete], None, day(1, 4), State::Incomplete, 0, 0);
+}
+
+#[test]
+fn files_that_the_last_snapshot_lacks_are_told_until_the_next_one() {
+    let planned = Planned::new(row("1d", "03:00")).unwrap();
+    let state = |now: u64| {
+        let incomplete = Seen { problems: 2, ..seen(MONDAY_2026 + 3 * HOUR) };
+        stand(&planned, &[incomplete], None, MONDAY_2026 + now * HOUR).state
+    };
+    // Before the slot's backup has ended, and when it should have.
+    assert_eq!((state(24 + 2), state(24 + 4), state(24 + 6)), (State::Incomplete, State::Incomplete, State::Late));
+}
+
+#[test]
+fn attempts_lie_apart_and_end_at_three() {
+    let planned = Planned::new(row("1d", "03:00")).unwrap();
+    let over = |number: u32, seconds: u64| {
+        let before = Attempt { slot: MONDAY_2026, number, ended: MONDAY_2026, exit: Some(7) };
+        before.is_over(&planned, MONDAY_2026 + seconds)
+    };
+    assert!(Attempt::default().is_over(&planned, 5), "the first one waits for nothing");
+    assert_eq!((over(1, 0), over(1, 3 * HOUR - 1), over(1, 3 * HOUR)), (false, false, true));
+    assert_eq!((over(2, 3 * HOUR), over(3, 23 * HOUR)), (true, false));
+}
+
+#[test]
+fn one_scheduler_runs_a_file_and_notes_what_it_begins() {
+    let folder = std::env::temp_dir().join(format!("stele-schedule-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("schedules.toml");
+    let first = alone(&file).unwrap();
+    assert_eq!(alone(&file).unwrap_err().kind, Kind::Busy);
+    drop(first);
+    alone(&file).unwrap();
+    let begun = Attempt { slot: 1, number: 2, ended: 3, exit: None };
+    note(&file, "home", begun).unwrap();
+    assert_eq!(attempts(&file), Attempts::from([("home".to_owned(), begun)]));
+    // What earlier versions noted.
+    std::fs::write(attempts_path(&file), br#"{"home":{"slot":1,"number":2,"ended":3,"exit":7}}"#).unwrap();
+    assert_eq!(attempts(&file), Attempts::from([("home".to_owned(), Attempt { exit: Some(7), ..begun })]));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn links_above_a_path_are_resolved_as_in_its_snapshots() {
+    let folder = std::env::temp_dir().join(format!("stele-schedule-links-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("usr/home/anna")).unwrap();
+    let folder = folder.canonicalize().unwrap();
+    std::os::unix::fs::symlink("usr/home", folder.join("home")).unwrap();
+    let series = |host: Option<&str>| {
+        let linked = Row { paths: vec![folder.join("home/anna")], host: host.map(str::to_owned), ..row("1d", "") };
+        Planned::new(linked).unwrap().series
+    };
+    let expected = |path: &str| vec![folder.join(path).to_str().unwrap().as_bytes()[1..].to_vec()];
+    assert_eq!(series(None), expected("usr/home/anna"));
+    // Those of other machines are named as they are there.
+    assert_eq!(series(Some("another machine")), expected("home/anna"));
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -1,0 +1,65 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("stele-events-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+#[test]
+fn a_full_file_turns_and_a_cut_line_is_ended() {
+    let folder = folder("turn");
+    let path = folder.join("events.jsonl");
+    let mut file = EventFile::with_limit(path.clone(), 20);
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+    std::fs::write(&path, "{\"cut").expect("a file");
+    file.append(&["first".into(), "second".into()]).expect("a line");
+    assert_eq!(read("events.jsonl"), "{\"cut\nfirst\nsecond\n");
+    file.append(&["{third".into()]).expect("a line");
+    file.append(&["{fourth".into()]).expect("a line");
+    assert_eq!(read("events.jsonl"), "{fourth\n");
+    assert_eq!(read("events.jsonl.1"), "{\"cut\nfirst\nsecond\n{third\n");
+    for number in 0..40 {
+        file.append(&[format!("{{a line of twenty bytes {number}")]).expect("a line");
+    }
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 9);
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+#[test]
+fn no_link_pipe_or_other_file_is_written() {
+    let folder = folder("foreign");
+    let (link, other, real) = (folder.join("link"), folder.join("other"), folder.join("real"));
+    std::fs::write(&real, "{}\n").expect("a file");
+    std::fs::write(&other, "[pool]\n").expect("a file");
+    symlink(&real, &link).expect("a link");
+    let pipe = folder.join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+    for (path, why) in [(&link, "symbolic link"), (&pipe, "no regular file"), (&other, "does not begin")] {
+        let refused = EventFile::with_limit(path.clone(), 1).append(&["{}".into()]);
+        let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(said.contains(why), "{}: {said}", path.display());
+    }
+    assert_eq!(std::fs::read(&real).expect("the file"), b"{}\n");
+    assert_eq!(std::fs::read(&other).expect("the file"), b"[pool]\n");
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 4, "nothing turned");
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+#[test]
+fn the_folder_is_forced_to_disk_once_and_after_each_turn() {
+    let folder = folder("named");
+    // The file is there already: an earlier process may have made it and ended before it forced the folder.
+    std::fs::write(folder.join("events"), "{}\n").expect("a file");
+    let mut file = EventFile::with_limit(folder.join("events"), 8);
+    assert!(!file.named);
+    file.append(&["{ }".into()]).expect("a line");
+    assert!(file.named);
+    file.turn().expect("a turn");
+    assert!(!file.named);
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
