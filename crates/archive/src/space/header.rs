@@ -49,6 +49,11 @@ impl Kind {
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
+
+    /// Whether a record counts only if the catalog refers to it. Other notes may take back what an earlier one states.
+    pub fn needs_reference(self) -> bool {
+        matches!(self, Kind::Piece | Kind::Whole | Kind::Part)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

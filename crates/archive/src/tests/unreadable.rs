@@ -137,3 +137,26 @@ async fn a_segment_that_cannot_be_moved_for_a_time_is_moved_after_it() {
         assert_eq!(again.is_some_and(|finding| finding.contains("a part of it is no record")), damaged);
     }
 }
+
+#[tokio::test]
+async fn a_torn_record_of_no_version_is_no_damage() {
+    for referred in [false, true] {
+        let world = World::sized(4, 16 * MIB, SEGMENT);
+        let archive = filled(&world).await;
+        let (at, length) = places(&archive, "03")[0];
+        if !referred {
+            let request = DeleteRequest { bucket: "records".into(), key: "03".into(), ..DeleteRequest::default() };
+            archive.delete(&admin(), request).await.unwrap();
+        }
+        // What a kill leaves of a write: the header and a part of the payload.
+        let store = archive.store();
+        let block = u64::from(crate::space::BLOCK);
+        let aligned = (at + length / 2) / block * block;
+        store.volume().write(aligned, vec![vec![0xA5; block as usize].into()], false).await.unwrap();
+        let segment = (at / SEGMENT) as u32;
+        let finding = archive.scrub_again(&ScrubPlace::Segment(segment)).await.unwrap();
+        assert_eq!(finding.is_some_and(|finding| finding.contains("1 records do not verify")), referred);
+        let reclaimed = store.reclaim(segment).await.unwrap();
+        assert_eq!(reclaimed.retired, !referred, "{reclaimed:?}");
+    }
+}

@@ -64,20 +64,32 @@ impl Store {
         }
         let mut reclaimed = Reclaimed::default();
         let mut failed = !walk.unreadable.is_empty();
-        let moves = found.into_iter().map(|(at, header)| self.keep_if_needed(segment, at, header));
+        let mut damaged = BTreeSet::new();
+        let moves = found.into_iter().map(async |(at, header)| {
+            let lone = header.kind.needs_reference().then_some(at);
+            self.keep_if_needed(segment, at, header).await.map_err(|error| (error, lone))
+        });
         let mut outcomes = futures_util::stream::iter(moves).buffer_unordered(MOVING);
         while let Some(outcome) = outcomes.next().await {
             match outcome {
                 Ok(true) => reclaimed.kept += 1,
                 Ok(false) => reclaimed.dropped += 1,
-                Err(error @ (ArchiveError::Stopped(_) | ArchiveError::NoSpace(_))) => return Err(error),
-                Err(error) => {
+                Err((error @ (ArchiveError::Stopped(_) | ArchiveError::NoSpace(_)), _)) => return Err(error),
+                Err((ArchiveError::Damaged { .. }, Some(at))) => drop(damaged.insert(at)),
+                Err((error, _)) => {
                     tracing::warn!("segment {segment} is kept: {error}");
                     failed = true;
                 }
             }
         }
         drop(outcomes);
+        // A power cut or a kill tears writes that were not acknowledged. No row refers to those.
+        let needed = self.referred_among(segment, &damaged)?;
+        reclaimed.dropped += (damaged.len() - needed.len()) as u64;
+        if let Some(at) = needed.first() {
+            tracing::warn!("segment {segment} is kept: the record at byte {at} does not verify");
+            failed = true;
+        }
         if !failed && walk.doubtful {
             // The walk does not find a record with a damaged header. The catalog shows whether there is one.
             failed = self.refers_to(segment)?;
@@ -458,6 +470,19 @@ impl Store {
         let mut beside = false;
         self.each_reference(|place| beside |= place.segment == segment && !records.contains(&place.at))?;
         Ok(beside)
+    }
+
+    /// The places among these in a segment to which the catalog refers. Slow, as above, unless there are none.
+    pub(crate) fn referred_among(&self, segment: u32, places: &BTreeSet<u32>) -> Result<BTreeSet<u32>> {
+        let mut referred = BTreeSet::new();
+        if !places.is_empty() {
+            self.each_reference(|place| {
+                if place.segment == segment && places.contains(&place.at) {
+                    referred.insert(place.at);
+                }
+            })?;
+        }
+        Ok(referred)
     }
 
     /// Bytes in each segment to which the catalog refers. Walks the whole catalog.

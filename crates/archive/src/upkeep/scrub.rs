@@ -143,22 +143,26 @@ impl Archive {
         let _reading = store.segments().reading();
         let start = store.segments().start(number);
         let mut walk = Walk::new(store.volume().clone(), start, store.segments().size, row.incarnation);
-        let (mut bad, mut first) = (0, None);
+        let (mut bad, mut torn) = (BTreeMap::new(), BTreeMap::new());
         let mut records = BTreeSet::new();
         while let Some((at, header)) = walk.next().await? {
             records.insert(at);
             let payload = walk.payload(at, &header).await?;
             report.records += 1;
             report.record_bytes += u64::from(header.length());
-            if payload.is_none_or(|payload| stele_ground::digest::crc32c(&payload) != header.check) {
-                bad += 1;
-                first = first.or(Some((at, header.object)));
+            match payload {
+                Some(payload) if stele_ground::digest::crc32c(&payload) == header.check => {}
+                Some(_) if header.kind.needs_reference() => drop(torn.insert(at, header.object)),
+                _ => drop(bad.insert(at, header.object)),
             }
         }
+        // A power cut or a kill tears writes that were not acknowledged. No row refers to those.
+        let needed = store.referred_among(number, &torn.keys().copied().collect())?;
+        bad.extend(torn.into_iter().filter(|(at, _)| needed.contains(at)));
         // A segment on lost drives may have thousands of findings: one line sums them up.
         let mut what = Vec::new();
-        if let Some((at, object)) = first {
-            what.push(format!("{bad} records do not verify, the first at byte {at}, of object {object}"));
+        if let Some((at, object)) = bad.first_key_value() {
+            what.push(format!("{} records do not verify, the first at byte {at}, of object {object}", bad.len()));
         }
         let ranges = merged(&walk.unreadable);
         if let Some((at, _)) = ranges.first() {
