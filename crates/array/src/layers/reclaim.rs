@@ -5,10 +5,10 @@
 //! views of all others are the same before and after every one of them, so this may stop anywhere and begin again. One that
 //! several layers stand on waits until one of them is left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use stele_ground::Duration;
+use stele_ground::{Duration, VolumeId};
 
 use crate::durable::log::Purpose;
 use crate::durable::records::Record;
@@ -22,12 +22,15 @@ use crate::volumes::{LayerKind, Volume};
 
 /// Stripes worked on at once.
 const STRIPES_AT_ONCE: usize = 128;
-/// What could not be done is tried again after so long.
+/// What could not be done is tried again after so long, and after twice as long each further time.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Drives that answer with errors are not asked for the same stripes more often than this.
+const AGAIN_MAX: Duration = Duration::from_secs(60);
 
 impl Engine {
     /// Runs for the pool's life.
     pub async fn reclaim_flow(self: Rc<Self>) {
+        let mut again = AGAIN;
         loop {
             let wanted = self.reclaiming.wanted();
             if self.standing.is_closing() || self.check_writable().is_err() {
@@ -39,38 +42,53 @@ impl Engine {
                 Err(error) => Err(error),
             };
             match done {
-                Ok(()) => wanted.await,
+                Ok(()) => {
+                    again = AGAIN;
+                    wanted.await;
+                }
                 Err(error) => {
                     tracing::warn!("a deleted volume or snapshot could not be taken apart: {error}");
-                    self.io.sleep(AGAIN).await;
+                    self.io.sleep(again).await;
+                    again = Duration((again.0 * 2).min(AGAIN_MAX.0));
                 }
             }
         }
     }
 
-    /// Takes apart what can be now. Answers whether anything was.
+    /// Takes apart what can be now. Answers whether anything was. A layer that has to wait for drives keeps no other one
+    /// waiting: its error is answered at the end.
     pub async fn reclaim(self: &Rc<Self>) -> Result<bool, ArrayError> {
         let _turn = self.reclaiming.turn().await;
+        let mut waiting = BTreeMap::new();
         let mut any = false;
-        while let Some((layer, heir)) = self.next_given_up() {
+        while let Some((layer, heir)) = self.next_given_up(&waiting) {
             self.check_writable()?;
-            match &heir {
-                None => self.free_all(&layer).await?,
-                Some(heir) => self.hand_over(&layer, heir).await?,
+            match self.take_apart(&layer, heir).await {
+                Ok(()) => any = true,
+                Err(error) => drop(waiting.insert(layer.id, error)),
             }
-            let lsn = self.record(Record::VolumeDelete { volume: layer.id }, Purpose::Inside).await?;
-            self.log.durable(lsn).await?;
-            any = true;
         }
-        Ok(any)
+        match waiting.into_values().next() {
+            Some(error) => self.free_empty_rows().await.and(Err(error)),
+            None => Ok(any),
+        }
+    }
+
+    async fn take_apart(self: &Rc<Self>, layer: &Rc<Volume>, heir: Option<Rc<Volume>>) -> Result<(), ArrayError> {
+        match &heir {
+            None => self.free_all(layer).await?,
+            Some(heir) => self.hand_over(layer, heir).await?,
+        }
+        let lsn = self.record(Record::VolumeDelete { volume: layer.id }, Purpose::Inside).await?;
+        self.log.durable(lsn).await
     }
 
     /// A layer that may go now, those that nobody stands on first; and the one that stands on it.
-    fn next_given_up(&self) -> Option<(Rc<Volume>, Option<Rc<Volume>>)> {
+    fn next_given_up(&self, waiting: &BTreeMap<VolumeId, ArrayError>) -> Option<(Rc<Volume>, Option<Rc<Volume>>)> {
         let given_up: Vec<Rc<Volume>> = self
             .look(|core| core.volumes.all())
             .into_iter()
-            .filter(|layer| layer.kind() == LayerKind::GivenUp)
+            .filter(|layer| layer.kind() == LayerKind::GivenUp && !waiting.contains_key(&layer.id))
             .collect();
         let standing = |layer: &Rc<Volume>| self.look(|core| core.volumes.standing_on(layer.id));
         let free = given_up.iter().find(|layer| standing(layer).is_empty());
@@ -122,12 +140,15 @@ impl Engine {
 
     async fn hand_over(self: &Rc<Self>, layer: &Rc<Volume>, heir: &Rc<Volume>) -> Result<(), ArrayError> {
         let stripes: Vec<u64> = self.stripes_of(layer).await?.into_iter().collect();
+        let mut done = Ok(());
         for batch in stripes.chunks(STRIPES_AT_ONCE) {
+            // One that has to wait for drives keeps no other one waiting.
             for result in join_all(batch.iter().map(|stripe| self.hand_over_one(layer, heir, *stripe))).await {
-                result?;
+                done = done.and(result);
             }
+            self.check_writable()?;
         }
-        Ok(())
+        done
     }
 
     async fn hand_over_one(

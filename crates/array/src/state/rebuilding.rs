@@ -24,6 +24,8 @@ pub struct Rebuilding {
     undone: RefCell<BTreeSet<(RowId, u8)>>,
     /// It waits for drives that spare cells are on.
     waits: Cell<bool>,
+    /// It put a strip off until the looks at lost stripes tell more.
+    waits_for_looks: Cell<bool>,
     /// Stripes that hosts had to have reconstructed because a drive is gone.
     promoted: RefCell<BTreeSet<StripeKey>>,
     /// Members of rows all of whose strips lie in spare space.
@@ -41,6 +43,7 @@ impl Rebuilding {
             critical: TokenBucket::new(now),
             undone: RefCell::default(),
             waits: Cell::new(false),
+            waits_for_looks: Cell::new(false),
             promoted: RefCell::default(),
             moved: RefCell::default(),
             spare_warned: Cell::new(false),
@@ -59,6 +62,16 @@ impl Rebuilding {
     /// A spare cell is on a drive that is away.
     pub fn wait_for_spare(&self) {
         self.waits.set(true);
+    }
+
+    /// Drives answer with errors, and a spare cell may not be given up before all looks at the stripe are over.
+    pub fn wait_for_looks(&self) {
+        self.waits_for_looks.set(true);
+    }
+
+    /// Whether there is something to try again after a look.
+    pub fn end_wait_for_looks(&self) -> bool {
+        self.waits_for_looks.take()
     }
 
     /// The round is over. Answers the members it left undone, and whether it left anything.

@@ -131,6 +131,9 @@ impl Engine {
                 // What was put off until the looks are over may be discarded after the last.
                 engine.destaging.forgive_all();
                 engine.destaging.want();
+                if engine.rebuilding.end_wait_for_looks() {
+                    engine.membership.note_change();
+                }
             }
         });
     }

@@ -60,6 +60,9 @@ struct Task {
     member: u8,
 }
 
+/// What a filled drive lacks of the pool's tables is written again after so long.
+const TABLES_AGAIN: Duration = Duration::from_secs(60);
+
 /// What came of bringing a strip to where it belongs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Placed {
@@ -182,11 +185,11 @@ impl Engine {
         }
     }
 
-    fn retry_later(&self) {
+    fn retry_later(&self, after: Duration) {
         let io = self.io.clone();
         if let Some(engine) = self.weak.upgrade() {
             io.clone().spawn(async move {
-                io.sleep(Duration::from_secs(5)).await;
+                io.sleep(after).await;
                 engine.membership.note_change();
             });
         }
@@ -346,6 +349,8 @@ impl Engine {
                     // It says so itself.
                     filled += 1;
                     done.clear();
+                } else {
+                    self.retry_later(TABLES_AGAIN);
                 }
             }
         }

@@ -218,23 +218,25 @@ impl Table {
     }
 
     /// Reads every replica of every page and of the directory and repairs what does not verify; for scrub. Calls `progress`
-    /// with pages done and in all now and then, and stops early when it answers false. Returns replicas repaired.
+    /// with pages done and in all now and then, and stops early when it answers false. Returns replicas repaired. A page
+    /// that fails keeps it from no other one: the first error is the answer at the end.
     pub async fn scrub(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, ArrayError> {
         let mut total = self.0.store.borrow().directory.count_all();
-        let (mut done, mut repaired) = (0, 0);
+        let (mut done, mut repaired) = (0, Ok(0));
         let mut pages: Vec<(PageId, Entry)> = self.0.store.borrow().directory.index_pages().collect();
         let mut chunk = None;
         // A chunk at a time: a list of all pages would be as large as the directory.
         loop {
             for batch in pages.chunks(BATCH) {
                 if !progress(done, total) {
-                    return Ok(repaired);
+                    return repaired;
                 }
                 let _turn = self.0.writing.lock().await;
                 for (id, entry) in batch {
                     // Stored anew since: the next pass sees it.
                     let (Some(place), true) = (entry.place(), self.current(*id) == *entry) else { continue };
-                    repaired += self.scrub_page(*id, *entry, place).await?;
+                    let page = self.scrub_page(*id, *entry, place).await;
+                    repaired = repaired.and_then(|sum| page.map(|page| sum + page));
                 }
                 done += batch.len() as u64;
                 total = total.max(done);
@@ -245,7 +247,7 @@ impl Table {
             pages = store.directory.family(key).collect();
         }
         progress(total, total);
-        Ok(repaired)
+        repaired
     }
 
     /// Compares the newest anchor on all usable drives and writes it again where it is missing or damaged; for scrub.
@@ -298,7 +300,18 @@ impl Table {
             return Ok(0);
         }
         match reads.into_iter().flatten().next() {
-            Some(bytes) => Ok(self.repair(place, &bad, &bytes.freeze()).await),
+            Some(bytes) => {
+                let repaired = self.repair(place, &bad, &bytes.freeze()).await;
+                // A drive that left meanwhile is asked again when it returns.
+                let left = bad.iter().filter(|drive| self.0.labels.is_usable(**drive)).count() as u64;
+                match repaired < left {
+                    true => Err(ArrayError::Degraded(format!(
+                        "{id} of the pool's tables could not be written again on {}; `stele pool scrub` tries again",
+                        bad.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+                    ))),
+                    false => Ok(repaired),
+                }
+            }
             // In memory it may still be whole; then the next checkpoint that stores it heals it.
             None => Err(ArrayError::Damaged(format!(
                 "{id} of the pool's tables verifies on none of its drives; return missing drives"

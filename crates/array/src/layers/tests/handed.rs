@@ -9,6 +9,7 @@ use crate::model::place::{DriveNumber, RowId, SlotId};
 use crate::model::{Command, DriveHealth};
 use crate::space::layout::RowKind;
 use crate::testing::{Fixture, pattern, spec};
+use crate::volumes::LayerKind;
 
 const SIZE: u64 = 8 * MIB;
 const HOUR: Duration = Duration::from_secs(3600);
@@ -74,4 +75,44 @@ fn a_fill_goes_over_what_a_deleted_snapshot_hands_over_meanwhile() {
         assert_eq!(fixture.status().drives[1].health, DriveHealth::Healthy, "after {operations}");
         assert_eq!(fixture.scrub(), (0, 0), "after {operations}: a drive that counts as whole is whole");
     }
+}
+
+#[test]
+fn a_snapshot_that_waits_for_its_drives_keeps_no_other_one() {
+    let mut fixture = Fixture::new(12, 12, 3);
+    let one = fixture.create_volume(spec("a", "8+2", SIZE)).id;
+    let other = fixture.create_volume(spec("b", "mirror-2", SIZE)).id;
+    let mut data = pattern(1, SIZE as usize);
+    fixture.write(one, 0, &data).expect("written");
+    fixture.write(other, 0, &pattern(2, SIZE as usize)).expect("written");
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened, with nothing in the cache");
+    let given_up = |fixture: &Fixture| {
+        let engine = &fixture.pool.serving().expect("it is open").engine;
+        engine.look(|core| core.volumes.all()).iter().filter(|layer| layer.kind() == LayerKind::GivenUp).count()
+    };
+    let drives: Vec<usize> = {
+        let engine = &fixture.pool.serving().expect("it is open").engine;
+        let layout = engine.layout.read();
+        let row = layout.rows().find(|row| row.class.code.width() == 10).expect("a row of a");
+        row.members.iter().take(3).map(|member| usize::from(member.cell.drive.0)).collect()
+    };
+    let set = |fixture: &mut Fixture, loose: bool| {
+        drives.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = loose);
+    };
+    set(&mut fixture, true);
+    // A part of a stripe: the rest of it has to be read.
+    data[..4096].copy_from_slice(&pattern(3, 4096));
+    fixture.write(one, 0, &data[..4096]).expect("acknowledged");
+    fixture.snapshot("a", "of-a").expect("a snapshot");
+    fixture.snapshot("b", "of-b").expect("a snapshot");
+    fixture.delete("of-a").expect("deleted");
+    fixture.delete("of-b").expect("deleted");
+    fixture.pass(Duration::from_secs(30));
+    assert_eq!(given_up(&fixture), 1, "what needs no drive that fails is done");
+    set(&mut fixture, false);
+    fixture.pass(HOUR);
+    assert_eq!(given_up(&fixture), 0);
+    assert!(fixture.read(one, 0, SIZE as usize).as_deref() == Ok(&data[..]));
+    assert_eq!((fixture.status().lost_stripes, fixture.scrub()), (0, (0, 0)));
 }

@@ -167,3 +167,34 @@ fn a_slow_member_of_the_log_makes_no_way_for_one_that_fails() {
     }
     assert_eq!(relieved, 24);
 }
+
+#[test]
+fn errors_during_the_way_home_cost_no_copy_in_spare_space() {
+    for loose in [[2, 3], [3, 4], [4, 5], [2, 5]] {
+        let mut fixture = Fixture::blank(6, 6, 3, OpenOptions { seed: 3, ..OpenOptions::default() });
+        assert_eq!(fixture.settle(), Ok(()));
+        let volume = fixture.create_volume(spec("a", "2+1", SIZE)).id;
+        let mut data = pattern(1, SIZE as usize);
+        fixture.write(volume, 0, &data).expect("written");
+        fixture.pull(&[0]);
+        fixture.pass(Duration::from_secs(5 * 3600));
+        // What lies on the drive that is away is old now.
+        for at in (0..SIZE as usize).step_by(32 << 10) {
+            data[at..at + 4096].copy_from_slice(&pattern(at as u64, 4096));
+            fixture.write(volume, at as u64, &data[at..at + 4096]).expect("written without it");
+        }
+        fixture.command(Command::Close).expect("closed");
+        fixture.open().expect("opened, with nothing in the cache");
+        // One strip of many stripes is damaged for good: those need all others.
+        fixture.test_drives.damage(1, LOG.end, (64 << 20) - LOG.end);
+        loose.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = true);
+        fixture.begin_to_give_back(0);
+        fixture.pass(Duration::from_secs(20));
+        loose.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = false);
+        fixture.pass(HOUR);
+        take_back_all(&mut fixture);
+        let read = fixture.read(volume, 0, SIZE as usize);
+        assert!(read.as_deref() == Ok(&data[..]), "{loose:?}: {:?}", read.err());
+        assert_eq!(fixture.status().lost_stripes, 0, "{loose:?}");
+    }
+}

@@ -112,7 +112,7 @@ impl Engine {
                     tracing::warn!(row = task.row.0, "rebuild of a row put off: {error}");
                     done.insert(task);
                     self.rebuilding.note_undone(task.row, task.member);
-                    self.retry_later();
+                    self.retry_later(Duration::from_secs(5));
                 }
             }
         }

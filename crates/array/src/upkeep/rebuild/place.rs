@@ -55,6 +55,12 @@ impl Engine {
                 self.rebuilding.note_undone(slot.row, member as u8);
                 return Ok(Placed::Waits);
             }
+            // The way home gives the spare cell up, and what its drive cannot read just now with it.
+            if of.hopes_for(&columns) && moved && !to_spare && !self.may_discard(&of, &columns).await? {
+                self.rebuilding.note_undone(slot.row, member as u8);
+                self.rebuilding.wait_for_looks();
+                return Ok(Placed::Waits);
+            }
             if !volume.has_lost(stripe) {
                 self.record_lost(&of, Strips::of([member])).await?;
                 self.note_lost(&volume, stripe);

@@ -119,6 +119,28 @@ fn a_page_damaged_on_all_but_one_drive_is_read_and_repaired() {
 }
 
 #[test]
+fn a_replica_that_could_not_be_repaired_is_told() {
+    let mut bench = Bench::new(6, 42);
+    let running = bench.open().expect("no cut").expect("opens");
+    bench.work(&running, 200);
+    bench.checkpoint(&running).expect("room");
+    drop(running);
+    bench.test_drives.damage(0, UNITS_AT, 20 * MIB);
+    let running = bench.open().expect("no cut").expect("opens");
+    let scrub = |bench: &mut Bench| {
+        let table = running.table.clone();
+        let scrub = async move { table.scrub(&mut |_, _| true).await };
+        bench.test_drives.finish(&running.tasks, &running.io, scrub).expect("no cut")
+    };
+    bench.test_drives.drives[0].write_protected = true;
+    let told = scrub(&mut bench);
+    assert!(matches!(&told, Err(ArrayError::Degraded(why)) if why.contains("could not be written again")), "{told:?}");
+    bench.test_drives.drives[0].write_protected = false;
+    assert!(scrub(&mut bench).is_ok_and(|repaired| repaired > 0));
+    assert_eq!(scrub(&mut bench), Ok(0));
+}
+
+#[test]
 fn a_lost_drive_is_evacuated_and_its_cells_come_free_with_the_anchor() {
     let mut bench = Bench::new(7, 43);
     let running = bench.open().expect("no cut").expect("opens");
