@@ -226,6 +226,25 @@ fn a_drive_that_does_not_answer_is_let_go_and_holds_nobody_up_for_good() {
 }
 
 #[test]
+fn a_drive_that_was_let_go_three_times_is_taken_back_an_hour_later() {
+    let mut clinic = clinic(8, 6);
+    let volume = filled(&mut clinic, "4+2");
+    let every = Duration::from_secs(5);
+    let is = |health| move |status: &stele_array::PoolStatus| status.drives[3].health == health;
+    for time in 0..3 {
+        stick(&mut clinic, 3, true);
+        for at in (0..24 * MIB).step_by(1 << 20) {
+            clinic.write(volume, at, &content(at, 64 << 10), PATIENT).expect("an answer").0.expect("written");
+        }
+        clinic.until(every, PATIENT, is(DriveHealth::Missing)).expect("it does not answer");
+        stick(&mut clinic, 3, false);
+        assert_eq!(clinic.until(every, PATIENT, is(DriveHealth::Healthy)).is_ok(), time < 2, "{time}");
+    }
+    clinic.until(every, Duration::from_secs(3600), is(DriveHealth::Healthy)).expect("an hour later");
+    read_times(&mut clinic, volume, 9, 100);
+}
+
+#[test]
 fn a_silent_drive_that_is_needed_is_kept_and_reads_of_it_end_with_an_error() {
     let mut clinic = clinic(5, 5);
     let volume = filled(&mut clinic, "2+1");

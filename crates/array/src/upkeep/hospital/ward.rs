@@ -22,7 +22,8 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(4);
 /// the seven that a drive may try to read a bad place, and below the thirty after which operating systems reset it. Looks
 /// are counted, not time, so that a machine that stood still blames no drive.
 const LOOKS_MAX: u32 = 4;
-/// A drive that was let go so often within an hour is not taken back any more.
+/// A drive that was let go so often within an hour is taken back an hour later: each time it is brought up to date, and
+/// one that comes and goes would keep the others busy.
 const DEPARTURES_MAX: usize = 3;
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -59,7 +60,9 @@ impl Serving {
         for (index, drive) in engine.hospital.due(now, |index| engine.io.owed(index) == 0) {
             let hour = Instant(now.0.saturating_sub(HOUR.0));
             if engine.hospital.discharge(index, drive, hour) >= DEPARTURES_MAX {
-                engine.drives.change(drive, |seen| seen.note = "let go too often within an hour".into());
+                let note = "did not answer three times within an hour; the pool takes it back in an hour";
+                engine.drives.change(drive, |seen| seen.note = note.into());
+                engine.hospital.ask_again(index, drive, now + HOUR);
                 continue;
             }
             let serving = Rc::clone(self);
