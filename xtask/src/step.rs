@@ -11,23 +11,39 @@ pub struct Outcome {
     pub failed: u64,
     /// The output that a person needs to see after a failure.
     pub shown: Vec<String>,
+    /// How long each test program ran.
+    pub took: Vec<(Duration, String)>,
 }
 
 impl Outcome {
     /// The result of a step that is one test.
     pub fn of(passed: bool, shown: Vec<String>) -> Outcome {
-        Outcome { passed: u64::from(passed), failed: u64::from(!passed), shown }
+        Outcome { passed: u64::from(passed), failed: u64::from(!passed), shown, took: Vec::new() }
     }
 
     /// Adds the result of another part of the same step.
     pub fn and(mut self, other: Outcome) -> Outcome {
         self.shown.extend(other.shown);
-        Outcome { passed: self.passed + other.passed, failed: self.failed + other.failed, shown: self.shown }
+        self.took.extend(other.took);
+        Outcome { passed: self.passed + other.passed, failed: self.failed + other.failed, ..self }
+    }
+
+    /// The programs that took the most time, and what all took. None: there were none.
+    fn longest(&self) -> Option<String> {
+        let mut took = self.took.clone();
+        took.sort_by(|one, other| other.cmp(one));
+        let all: Duration = took.iter().map(|(time, _)| *time).sum();
+        let longest: Vec<String> =
+            took.iter().take(LONGEST).map(|(time, name)| format!("{name} {}", time.as_secs())).collect();
+        (!took.is_empty()).then(|| format!("seconds: {}; all {} {}", longest.join(", "), took.len(), all.as_secs()))
     }
 }
 
 /// Largest number of lines shown of a failed step.
 const SHOWN_MAX: usize = 300;
+
+/// Test programs that are named for the time they took.
+const LONGEST: usize = 10;
 
 /// Runs a step and prints one line about it, after the failures.
 pub fn take(name: &str, work: impl FnOnce() -> Outcome) -> Outcome {
@@ -38,6 +54,9 @@ pub fn take(name: &str, work: impl FnOnce() -> Outcome) -> Outcome {
     let outcome = work();
     let verdict = if outcome.failed == 0 { "ok" } else { "FAILED" };
     println!("{verdict:<7} {:>8}  {} passed, {} failed", lasted(start.elapsed()), outcome.passed, outcome.failed);
+    if let Some(longest) = outcome.longest() {
+        println!("    {longest}");
+    }
     // The end names the failures, and the beginning their start.
     let left_out = outcome.shown.len().saturating_sub(SHOWN_MAX);
     let first = if left_out > 0 { SHOWN_MAX / 3 } else { outcome.shown.len() };
@@ -87,6 +106,7 @@ struct Tally {
     outcome: Outcome,
     /// Lines since the last test program began.
     lines: Vec<String>,
+    program: String,
 }
 
 impl Tally {
@@ -97,10 +117,14 @@ impl Tally {
         };
         if line.trim_start().starts_with("Running ") || line.trim_start().starts_with("Doc-tests ") {
             self.lines.clear();
+            self.program = program(&line);
         }
         if let Some(result) = line.strip_prefix("test result: ") {
             self.outcome.passed += count("passed").unwrap_or(0);
             self.outcome.failed += count("failed").unwrap_or(0);
+            let seconds = line.rsplit_once("finished in ").and_then(|(_, time)| time.strip_suffix('s')?.parse().ok());
+            let took = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            self.outcome.took.extend(took.map(|took| (took, self.program.clone())));
             if !result.starts_with("ok") {
                 self.outcome.shown.append(&mut self.lines);
                 self.outcome.shown.push(line);
@@ -127,6 +151,12 @@ impl Tally {
         }
         self.outcome
     }
+}
+
+/// The name in a line such as `Running tests/clients.rs (target/release/deps/clients-a1c6397641f85875)`.
+fn program(line: &str) -> String {
+    let file = line.trim_end_matches(')').rsplit(['/', ' ']).next().unwrap_or_default();
+    file.rsplit_once('-').map_or(file, |(name, _)| name).to_owned()
 }
 
 /// `3.2 s` or `4 min 05 s`.

@@ -12,6 +12,9 @@ const SEEDS: &str = "300";
 /// Number of kills of a process at work on file drives.
 const KILLS: &str = "200";
 
+/// The programs of the unit tests.
+const UNITS: [&str; 3] = ["--lib", "--bins", "--tests"];
+
 /// The directories and the state of the steps.
 struct Site<'a> {
     root: &'a Path,
@@ -53,6 +56,7 @@ const STEPS: &[(&str, Work)] = &[
         let workspace = ["clippy", "--quiet", "--locked", "--release", "--workspace", "--all-targets"];
         step::command(cargo().args(workspace).args(["--", "-D", "warnings"]))
     }),
+    ("build", |_| step::command(crate::tests().args(UNITS).arg("--no-run"))),
     // These tests also drive real clients (S3 libraries and tools), and say so if a client is missing.
     ("unit", |_| units()),
     ("seeds", |site| seeds(&mut site.world())),
@@ -77,7 +81,7 @@ const STEPS: &[(&str, Work)] = &[
 /// demonstration is left out too: it has no tests, and it alone needs the largest library.
 fn units() -> Outcome {
     let of = |which: &[&str]| step::tests(crate::tests().arg("--no-fail-fast").args(which));
-    of(&["--lib", "--bins", "--tests"]).and(of(&["--doc"]))
+    of(&UNITS).and(of(&["--doc"]))
 }
 
 pub fn run(root: &Path, chosen: &[String]) -> ExitCode {

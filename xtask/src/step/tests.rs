@@ -21,7 +21,20 @@ fn results_add_up_and_only_failures_are_shown() {
     assert_eq!((outcome.passed, outcome.failed), (45, 2));
     assert!(outcome.shown.iter().any(|line| line == "why it failed"));
     assert!(!outcome.shown.iter().any(|line| line.contains("target/a")), "{:?}", outcome.shown);
-    assert_eq!(tally(GOOD, Ok(true)), Outcome { passed: 21, failed: 0, shown: Vec::new() });
+    let took = vec![(Duration::from_millis(360), "a".to_owned())];
+    assert_eq!(tally(GOOD, Ok(true)), Outcome { passed: 21, failed: 0, shown: Vec::new(), took });
+}
+
+#[test]
+fn the_longest_programs_are_named() {
+    let of = |name: &str, seconds: &str| {
+        format!(
+            "  Running tests/{name}.rs (target/release/deps/{name}-0aff)\ntest result: ok. 1 passed; 0 failed; finished in {seconds}s\n"
+        )
+    };
+    let outcome = tally(&[of("short", "0.50"), of("long", "71.30")].concat(), Ok(true));
+    assert_eq!(outcome.longest().as_deref(), Some("seconds: long 71, short 0; all 2 71"));
+    assert_eq!(Outcome::default().longest(), None);
 }
 
 #[test]
