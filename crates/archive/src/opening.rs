@@ -137,7 +137,7 @@ impl Store {
     }
 
     /// Keeps the alarms of the opening for the first step to report: of the clock, and of the audit log's end.
-    async fn raise_alarms(&self) -> Result<()> {
+    async fn raise_alarms(self: &Arc<Store>) -> Result<()> {
         let clock = self.alarm_clock().await?;
         let audit = self.seal_if_there_is_room().await?;
         self.upkeep().report_later(clock.into_iter().chain(audit).collect());

@@ -139,6 +139,7 @@ impl Archive {
         // Buckets first, since their keys open the notes of versions.
         survey.walk(&foundation.data, &superblock, &note_key, None).await?;
         survey.drop_withdrawn();
+        survey.drop_cut_off();
         survey.rename_duplicate_buckets(foundation.surroundings.now().wall);
         let mut buckets = BTreeMap::new();
         for (number, (_, row, _)) in &survey.buckets {

@@ -253,6 +253,9 @@ impl Install<'_> {
         }
         transaction = transaction.put(VERSIONS, record_key.clone(), raw.clone());
         transaction = self.index(transaction, number, &row);
+        if let Some(mark) = &row.class {
+            transaction = store.while_in_force(transaction, mark)?;
+        }
         let _protected = if row.retention.is_some() || row.hold { Some(store.ensure_protected().await?) } else { None };
         if lease.slot.used {
             transaction = transaction.delete(FREE_SLOTS, keys::number(lease.slot.number));

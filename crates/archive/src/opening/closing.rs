@@ -22,7 +22,9 @@ impl Archive {
         store.compensate_or_warn().await;
         store.note_audit_end().await?;
         store.renew_witness(true).await?;
-        store.note_close().await?;
+        // Until the end: a change of the identity under way is known in memory then.
+        let identity_lock = store.lock_identity().await?;
+        store.note_close(&identity_lock).await?;
         // The appender closes before the catalog. A record that has its place already may still be committed before
         // the end is stored, and lies before the tail.
         let tails = store.appender().close();

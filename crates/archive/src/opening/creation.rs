@@ -94,6 +94,7 @@ fn first_rows(foundation: &Foundation, id: [u8; 16], now: Reading) -> Result<Tra
         gaps: None,
         acts: None,
         expiration: None,
+        cuts: None,
     };
     let clock = ComplianceClock::start(now).row();
     let signing = Signing::open(foundation, &id, &identity.signing)?;

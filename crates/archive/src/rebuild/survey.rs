@@ -57,7 +57,8 @@ pub(super) struct Survey {
     /// Object, stream, first frame: the piece.
     pub pieces: BTreeMap<(u64, u64, u32), Extent>,
     pub tombstones: BTreeMap<Bytes, TombstoneRow>,
-    pub audit: BTreeMap<u64, Vec<u8>>,
+    /// By number: the sequence of the note, and the record.
+    pub audit: BTreeMap<u64, (u64, Vec<u8>)>,
     pub highest: u64,
     pub records: u64,
     pub findings: Vec<String>,
@@ -316,7 +317,9 @@ impl Survey {
             Kind::Audit => {
                 let note: AuditNote = decode(AUDIT, &[], note)?;
                 for (number, value) in (note.first..).zip(note.values) {
-                    self.audit.insert(number, value.into());
+                    if self.audit.get(&number).is_none_or(|(before, _)| *before < sequence) {
+                        self.audit.insert(number, (sequence, value.into()));
+                    }
                 }
             }
         }
@@ -329,6 +332,15 @@ impl Survey {
         self.access_keys.retain(|_, (_, row, _)| !row.is_withdrawn());
         self.matters.retain(|_, (_, row, _)| !row.is_withdrawn());
         self.classes.retain(|_, (_, row, _)| !row.is_withdrawn());
+    }
+
+    /// Records of the audit log behind the place where an earlier rebuild cut it off do not go on behind what was
+    /// recorded since then.
+    pub fn drop_cut_off(&mut self) {
+        let Some((_, note)) = &self.identity else { return };
+        for cut in note.identity.cuts.iter().flatten() {
+            self.audit.retain(|number, (sequence, _)| *number < cut.first || *sequence >= cut.sequence);
+        }
     }
 
     /// Of several live buckets with one name, only the newest can have it. The others were deleted by notes that are

@@ -17,7 +17,7 @@ use crate::record::class::ClassRow;
 use crate::record::content::Place;
 use crate::record::matter::MatterRow;
 use crate::record::settings::{
-    AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityNote, IdentityRow, NUMBERS, ReservedRow, SLOTS,
+    AUDIT_HEAD, CLOCK, ClockRow, Cut, Doubt, Gap, IdentityNote, IdentityRow, NUMBERS, ReservedRow, SLOTS,
 };
 use crate::record::{
     ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, REVOKED, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys,
@@ -211,7 +211,7 @@ impl<'a> Filling<'a> {
     /// The audit log from its first record up to the first gap.
     async fn put_audit(&mut self) -> Result<()> {
         let mut head = Head::default();
-        for (number, value) in std::mem::take(&mut self.survey.audit) {
+        for (number, (_, value)) in std::mem::take(&mut self.survey.audit) {
             if number != head.count + 1 {
                 let missing = format!("audit records {} to {} are missing", head.count + 1, number - 1);
                 self.survey.findings.push(missing);
@@ -304,6 +304,8 @@ impl<'a> Filling<'a> {
         }
         if !self.survey.losses.is_empty() && !self.survey.without.has(Mutation::Doubt) {
             let highest = self.survey.buckets.keys().next_back().copied().unwrap_or(0);
+            // Notes of later records may be among what cannot be read, and come back.
+            identity.cuts.get_or_insert_default().push(Cut { first, sequence: self.survey.highest + MARGIN_OF_LOSSES });
             identity.doubt = Some(Doubt {
                 since: wall,
                 // A bucket whose notes are lost has a number too.

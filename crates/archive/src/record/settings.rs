@@ -62,6 +62,20 @@ pub(crate) struct IdentityRow {
     /// How expiration is held back.
     #[n(12)]
     pub expiration: Option<ExpirationRow>,
+    /// Where rebuilds cut the audit log off.
+    #[n(13)]
+    pub cuts: Option<Vec<Cut>>,
+}
+
+/// A rebuild accepted that something cannot be read, and the audit log went on from what it found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct Cut {
+    /// The number of the first record since.
+    #[n(0)]
+    pub first: u64,
+    /// Notes of records with this number or a later one that have a lower sequence are of the log before.
+    #[n(1)]
+    pub sequence: u64,
 }
 
 /// What holds expiration back. Both only keep versions longer.

@@ -3,6 +3,8 @@
 //! A rule only gets stricter, and two officers decide that. The rule is in the store's identity, in the catalog and on the
 //! data volume, so that a rebuild of the catalog finds it. It is durable in both before its change is acknowledged.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use stele_catalog::Transaction;
 use zeroize::Zeroizing;
@@ -21,6 +23,8 @@ use crate::record::{SETTINGS, encode};
 use crate::retention::approval::RequestInfo;
 use crate::retention::rules::{Cause, judge, require_lock};
 use crate::space::superblock::FORMAT;
+use crate::state::key_locks::KeyLock;
+use crate::store::committing::{Committing, Proof};
 use crate::store::lookup::{self, Found};
 use crate::store::{Archive, Store};
 
@@ -107,23 +111,37 @@ impl Store {
         }
     }
 
+    /// Held while the identity is changed, noted, or stored for the last time.
+    pub(crate) async fn lock_identity(self: &Arc<Store>) -> Result<KeyLock> {
+        self.lock(0, "identity:").await
+    }
+
     /// Changes the identity together with a transaction and its record, and notes it on the data volume. Two changes do not
-    /// lose each other.
+    /// lose each other, and one that took place is known although its request went away.
     pub(crate) async fn change_identity(
-        &self,
+        self: &Arc<Store>,
         transaction: Transaction,
         event: Event,
-        change: impl Fn(&mut IdentityRow),
+        change: impl FnOnce(&mut IdentityRow),
     ) -> Result<()> {
+        let lock = self.lock_identity().await?;
         let before = self.identity().look(Clone::clone);
         let mut after = before.clone();
         change(&mut after);
-        let transaction = transaction
-            .with_reserve()
-            .equals(SETTINGS, bytes::Bytes::from_static(IDENTITY), encode(&before))
-            .put(SETTINGS, bytes::Bytes::from_static(IDENTITY), encode(&after));
-        self.record(transaction, event).await?;
-        self.identity().step(|identity| change(identity));
+        let (key, raw) = (bytes::Bytes::from_static(IDENTITY), encode(&after));
+        let transaction = transaction.with_reserve().equals(SETTINGS, key.clone(), encode(&before)).put(
+            SETTINGS,
+            key.clone(),
+            raw.clone(),
+        );
+        let proof = Proof { table: SETTINGS, key, value: Some(raw) };
+        let committing = Committing::new(self, proof).lock(lock).after(move |store| {
+            store.identity().step(|identity| *identity = after);
+            // The request notes it, if it is still there.
+            store.upkeep().identity_changed();
+            None
+        });
+        committing.commit(self.with_record(transaction, event)).await?;
         self.note_identity().await
     }
 }

@@ -109,6 +109,18 @@ impl Store {
         let retention = at_bucket_level(bucket, Retention { mode, until: mark.until() });
         Ok((Some(retention), Some(mark)))
     }
+
+    /// Makes the transaction require that the class is in force as the mark says. A stricter version that was activated
+    /// meanwhile holds for everything that is stored after its activation.
+    pub(crate) fn while_in_force(&self, transaction: Transaction, mark: &ClassMark) -> Result<Transaction> {
+        let changed = || ArchiveError::Conflict(format!("the class `{}` was changed meanwhile; try again", mark.name));
+        let raw = self.snapshot()?.get(CLASSES, mark.name.as_bytes())?.ok_or_else(changed)?;
+        let row: ClassRow = decode(CLASSES, mark.name.as_bytes(), &raw)?;
+        match row.active == Some(mark.version) {
+            true => Ok(transaction.equals(CLASSES, mark.name.clone(), raw)),
+            false => Err(changed()),
+        }
+    }
 }
 
 impl Archive {

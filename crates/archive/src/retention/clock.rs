@@ -1,5 +1,7 @@
 //! The compliance clock of an open store: its status, its alarms, and an officer's acceptance of an alarm.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use stele_catalog::Transaction;
 
@@ -66,7 +68,7 @@ impl Store {
     }
 
     /// Records a clock alarm that has not been reported, and returns it.
-    pub(crate) async fn alarm_clock(&self) -> Result<Option<Alarm>> {
+    pub(crate) async fn alarm_clock(self: &Arc<Store>) -> Result<Option<Alarm>> {
         let _turn = self.clock_turn().await;
         let alarm = self.clock().step(ComplianceClock::take_alarm);
         if let Some(alarm) = &alarm {

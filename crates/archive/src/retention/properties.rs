@@ -79,7 +79,13 @@ impl Archive {
                 (false, true) => self.store().while_bypassing(Transaction::new(), rules, caller)?,
                 (false, false) => rules.stand(Transaction::new()),
             };
-            let change = |row: &mut VersionRow| row.retention = retention;
+            let change = |row: &mut VersionRow| {
+                row.retention = retention;
+                // The event of its class computes the end anew, and never to before what was asked for.
+                if let (Some(mark), Some(asked)) = (row.class.as_mut().filter(|mark| mark.awaits_event()), retention) {
+                    mark.least = mark.least.max(Some(asked.until));
+                }
+            };
             self.store().change_version_if(required, &bucket, key, &found, lock, event, change).await
         };
         let result = result.await;

@@ -107,7 +107,12 @@ impl Compensations {
     pub fn begin(self: &Arc<Compensations>, subject: NoteSubject) -> Result<Noting> {
         self.step(|subjects| {
             let is_known = subjects.due.contains(&subject) || subjects.under_way.contains_key(&subject);
-            if !is_known && subjects.due.len() + subjects.under_way.len() >= NOTES_MAX {
+            // Clients that change many versions keep no officer from a bucket, a key, a matter or a class.
+            let most = match subject {
+                NoteSubject::Version(_) | NoteSubject::Upload(_) => NOTES_MAX - NOTES_MAX / 4,
+                _ => NOTES_MAX,
+            };
+            if !is_known && subjects.due.len() + subjects.under_way.len() >= most {
                 return Err(ArchiveError::Busy(format!("{NOTES_MAX} changes are under way or to be taken back")));
             }
             subjects.begin(&subject);

@@ -111,6 +111,11 @@ impl Upkeep {
         self.identity_noting.is_due(elapsed)
     }
 
+    /// The identity is to be noted at the next step.
+    pub fn identity_changed(&self) {
+        self.identity_noting.want();
+    }
+
     /// Whether disposals that were set aside are to be tried again.
     pub fn is_retry_due(&self, elapsed: u64) -> bool {
         self.disposal_retry.is_due(elapsed)

@@ -18,7 +18,8 @@ use tokio::sync::futures::Notified;
 use crate::model::error::Result;
 use crate::model::version::ObjectInfo;
 use crate::record::bucket::BucketRow;
-use crate::record::{BUCKETS, decode};
+use crate::record::class::ClassRow;
+use crate::record::{BUCKETS, CLASSES, decode};
 use crate::space::keytable::Changed;
 use crate::space::segments::Writing;
 use crate::state::key_locks::KeyLock;
@@ -143,9 +144,9 @@ impl Committing {
         self.answered(answer).await
     }
 
-    /// As `commit`, for a transaction that requires its bucket to be unchanged and does not change it. Reclamation
-    /// moves the bucket's note and rewrites its row. Where only that differs, the commit is tried again with the new
-    /// row.
+    /// As `commit`, for a transaction that requires its bucket and class to be unchanged and does not change them.
+    /// Reclamation moves their notes and rewrites their rows. Where only that differs, the commit is tried again with
+    /// the new row.
     pub async fn commit_within_bucket(
         self,
         mut transaction: Transaction,
@@ -153,7 +154,7 @@ impl Committing {
         loop {
             let answer = self.store.catalog.commit(transaction.clone()).await;
             match &answer {
-                Err(CatalogError::Failed(failure)) if follow_bucket(&mut transaction, failure) => {}
+                Err(CatalogError::Failed(failure)) if follow_rows(&mut transaction, failure) => {}
                 _ => return self.answered(answer).await,
             }
         }
@@ -183,7 +184,7 @@ impl Committing {
             alongside.settle(answer.is_ok());
             match &answer {
                 Err(CatalogError::Failed(failure)) if failure.precondition >= own => {}
-                Err(CatalogError::Failed(failure)) if follow_bucket(&mut transaction, failure) => {}
+                Err(CatalogError::Failed(failure)) if follow_rows(&mut transaction, failure) => {}
                 _ => return Ok(self.answered(answer).await),
             }
         }
@@ -217,21 +218,35 @@ impl Committing {
     }
 }
 
-/// Makes the transaction require the bucket's row as it is now. False: another precondition failed, or the bucket's
-/// settings changed.
-fn follow_bucket(transaction: &mut Transaction, failure: &Failure) -> bool {
+/// Makes the transaction require the row of the bucket, or of the class, as it is now. False: another precondition
+/// failed, or the bucket's settings or the class in force changed.
+fn follow_rows(transaction: &mut Transaction, failure: &Failure) -> bool {
     let required = transaction.preconditions.get_mut(failure.precondition);
-    let (Some(Precondition::Equals { table: BUCKETS, key, value }), Some((_, found))) = (required, &failure.found)
-    else {
+    let (Some(Precondition::Equals { table, key, value }), Some((_, found))) = (required, &failure.found) else {
         return false;
     };
-    let row = |value: &[u8]| decode::<BucketRow>(BUCKETS, key, value);
-    let (Ok(before), Ok(now)) = (row(value), row(found)) else { return false };
-    let unchanged = now == BucketRow { note: now.note, change: now.change, ..before };
+    let unchanged = match *table {
+        BUCKETS => is_same_bucket(key, value, found),
+        CLASSES => is_same_class(key, value, found),
+        _ => false,
+    };
     if unchanged {
         *value = found.clone();
     }
     unchanged
+}
+
+fn is_same_bucket(key: &[u8], before: &[u8], now: &[u8]) -> bool {
+    let row = |value: &[u8]| decode::<BucketRow>(BUCKETS, key, value);
+    let (Ok(before), Ok(now)) = (row(before), row(now)) else { return false };
+    now == BucketRow { note: now.note, change: now.change, ..before }
+}
+
+/// The same version of the class is in force. No version of a class ever changes.
+fn is_same_class(key: &[u8], before: &[u8], now: &[u8]) -> bool {
+    let row = |value: &[u8]| decode::<ClassRow>(CLASSES, key, value);
+    let (Ok(before), Ok(now)) = (row(before), row(now)) else { return false };
+    now.active.is_some() && now.active == before.active
 }
 
 impl Drop for Committing {

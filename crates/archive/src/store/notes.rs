@@ -12,6 +12,7 @@ use crate::space::compensations::{NoteSubject, Noting};
 use crate::space::header::{Kind, RecordHeader};
 use crate::space::segments::Writing;
 use crate::state::buckets::Bucket;
+use crate::state::key_locks::KeyLock;
 use crate::store::Store;
 
 /// Segments tried for a note.
@@ -114,17 +115,18 @@ impl Store {
         Ok(Record::note(header, &sealed))
     }
 
-    /// Notes identity and clock on the data volume, for a rebuild.
-    pub(crate) async fn note_identity(&self) -> Result<()> {
-        self.note_identity_as(false).await
+    /// Notes identity and clock on the data volume, for a rebuild. One at a time: of two notes, the later one counts.
+    pub(crate) async fn note_identity(self: &Arc<Store>) -> Result<()> {
+        let lock = self.lock_identity().await?;
+        self.note_identity_as(false, &lock).await
     }
 
     /// Notes the same as the last of a session: the clock has no alarm behind this note.
-    pub(crate) async fn note_close(&self) -> Result<()> {
-        self.note_identity_as(true).await
+    pub(crate) async fn note_close(&self, lock: &KeyLock) -> Result<()> {
+        self.note_identity_as(true, lock).await
     }
 
-    async fn note_identity_as(&self, clean: bool) -> Result<()> {
+    async fn note_identity_as(&self, clean: bool, _lock: &KeyLock) -> Result<()> {
         let identity = IdentityRow { clean, ..self.identity().look(Clone::clone) };
         let clock = self.clock_row();
         match self.note(Kind::Identity, None, 0, &IdentityNote { identity, clock }).await {

@@ -28,6 +28,7 @@ struct Scene {
     part: CompletedPart,
     key: String,
     credit: String,
+    rule: String,
     admission: String,
     free: VersionId,
     governed: VersionId,
@@ -127,6 +128,8 @@ fn requests() -> Requests {
         request!("a credit asked for", |a, s| a.request_credit(&officer("other", 3)).await),
         request!("a credited clock", |a, s| a.approve(&officer("second", 2), &s.credit).await),
         request!("a credit refused", |a, s| a.refuse_request(&officer("second", 2), &s.credit).await),
+        request!("a rule made stricter", |a, s| a.approve(&officer("second", 2), &s.rule).await),
+        request!("a rate", |a, s| a.limit_expiration(&admin(), Some(100)).await),
         request!("a new officer", |a, s| a.create_access_key(&admin(), "new", Rights::officer()).await),
         request!("an officer approved", |a, s| a.approve(&officer("second", 2), &s.admission).await),
         request!("an exported key", |a, s| a.export_master_key(&admin()).await),
@@ -176,11 +179,12 @@ async fn scene(archive: &Archive) -> Scene {
         store.clock().step(|clock| *clock = earlier);
     }
     let credit = archive.request_credit(&officer("first", 1)).await.unwrap().id;
+    let rule = archive.request_restriction(&officer("first", 1), Act::KeyExport, People::Two).await.unwrap().id;
     for name in ["anna", "ben"] {
         archive.create_access_key(&admin(), name, Rights::officer()).await.unwrap();
     }
     let admission = archive.create_access_key(&admin(), "cleo", Rights::officer()).await.unwrap().awaits.unwrap();
-    Scene { upload, part: listed, key, credit, admission, free, governed }
+    Scene { upload, part: listed, key, credit, rule, admission, free, governed }
 }
 
 fn rows(world: &World, table: Table) -> Vec<stele_catalog::Record> {
@@ -266,6 +270,9 @@ async fn check(archive: &Archive, world: &World) {
         let known = archive.store().buckets().by_number(number).map(|bucket| bucket.raw.clone());
         assert_eq!(known, Some(value), "bucket {number} is known as it is stored");
     }
+    let identity = world.catalog.snapshot().unwrap().get(SETTINGS, record::settings::IDENTITY).unwrap();
+    let known = archive.store().identity().look(record::encode);
+    assert_eq!(identity, Some(known), "the identity is known as it is stored");
     let mut seen = BTreeSet::new();
     for bucket in archive.list_buckets(&admin()).await.unwrap() {
         let usage = archive.usage(&admin(), &bucket.name).await.unwrap();

@@ -1,5 +1,7 @@
 //! Events that are taken back and told again.
 
+use std::task::Poll;
+
 use super::classes::{active, now, put_in, retained, store, terms};
 use super::*;
 use crate::testing::officer;
@@ -58,4 +60,78 @@ async fn a_revocation_takes_back_only_the_event_that_it_names() {
     assert!(matches!(again, Err(ArchiveError::InvalidState(_))), "{again:?}");
     let kept = archive.retention(&admin(), "records", "record", None).await.unwrap();
     assert_eq!(kept.until, at.plus_days(30));
+}
+
+/// The date that a client reads of a version without an event, and asks for.
+#[tokio::test]
+async fn a_retention_that_was_asked_for_outlasts_the_event() {
+    let world = World::new(15);
+    let archive = store(&world).await;
+    active(&archive, "staff", terms(Initiation::Event, Some(30), 0, ExpiryAction::Keep)).await;
+    for asked in [false, true] {
+        let key = format!("asked: {asked}");
+        put_in(&archive, &key, Some("staff")).await.unwrap();
+        let shown = archive.retention(&admin(), "records", &key, None).await.unwrap();
+        if asked {
+            archive.set_retention(&admin(), "records", &key, None, Some(shown), false).await.unwrap();
+        }
+        let at = now(&archive).plus_days(5);
+        archive.tell_event(&admin(), "records", &key, None, at).await.unwrap();
+        let kept = archive.retention(&admin(), "records", &key, None).await.unwrap();
+        assert_eq!(kept.until, if asked { shown.until } else { at.plus_days(30) });
+    }
+}
+
+/// Polls a future so many times.
+async fn polled<F: Future>(mut future: std::pin::Pin<&mut F>, times: usize) -> Option<F::Output> {
+    let mut polls = 0;
+    std::future::poll_fn(|cx| {
+        if polls == times {
+            return Poll::Ready(None);
+        }
+        polls += 1;
+        future.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
+#[test]
+fn what_is_stored_beside_an_activation_has_the_class_in_force() {
+    const ALL: usize = 1_000_000;
+    let mut refused = 0;
+    for polls in 0.. {
+        let (world, gate) = World::gated(16, 32 * crate::testing::MIB, 256 << 10);
+        gate.close();
+        let ended_before = gate.drive(
+            async {
+                let archive = store(&world).await;
+                active(&archive, "staff", terms(Initiation::Creation, Some(30), 0, ExpiryAction::Delete)).await;
+                let stricter = terms(Initiation::Creation, Some(60), 0, ExpiryAction::Keep);
+                archive.create_class(&admin(), "staff", stricter, "").await.unwrap();
+                let mut storing = std::pin::pin!(put_in(&archive, "record", Some("staff")));
+                let ended = polled(storing.as_mut(), polls).await;
+                if let Some(stored) = ended {
+                    stored.unwrap();
+                    return true;
+                }
+                archive.activate_class(&admin(), "staff", None).await.unwrap();
+                let activated = archive.audit_verify(&admin(), None).await.unwrap().records;
+                match storing.await {
+                    Err(ArchiveError::Conflict(_)) => refused += 1,
+                    stored => {
+                        let stored = stored.unwrap();
+                        let class = archive.why(&admin(), "records", "record", None).await.unwrap().class_version;
+                        let is_before = stored.logged.is_some_and(|logged| logged <= activated);
+                        assert!(is_before || class == Some(2), "after {polls} polls: {class:?}");
+                    }
+                }
+                false
+            },
+            ALL,
+        );
+        if ended_before.unwrap() {
+            break;
+        }
+    }
+    assert!(refused > 0, "no activation came in between");
 }

@@ -7,7 +7,9 @@ use stele_catalog::{Direction, KeyRange, MemoryCatalog};
 use stele_ground::Dice;
 
 use super::*;
+use crate::record::version::VersionRef;
 use crate::record::{MATTER_HOLDS, MATTER_PROGRESS};
+use crate::space::compensations::NoteSubject;
 use crate::testing::{officer, put_as};
 
 const DAY: u64 = 86_400_000;
@@ -443,4 +445,32 @@ async fn settle(archive: &Archive, twins: &mut BTreeMap<String, (ObjectInfo, [Op
             under[which] = Some(names.iter().any(|name| name == matter));
         }
     }
+}
+
+#[tokio::test]
+async fn a_put_leaves_no_version_out_while_others_change_much() {
+    let world = World::new(17);
+    let archive = store(&world).await;
+    for number in 0..20 {
+        put(&archive, "versioned", &format!("{number}"), b"record").await.unwrap();
+    }
+    archive.open_matter(&admin(), "smith", "a reason").await.unwrap();
+    archive.hold_selected(&admin(), "smith", selection("versioned", ""), true).await.unwrap();
+    let store = archive.store();
+    let mut others = Vec::new();
+    while let Ok(noting) = store.compensations().begin(NoteSubject::Upload(VersionRef {
+        bucket: 1,
+        key: String::new(),
+        number: others.len() as u64,
+    })) {
+        others.push(noting);
+    }
+    archive.step().await.unwrap();
+    assert_eq!(held(&world), 0, "no room for it");
+    archive.open_matter(&admin(), "tax", "a reason").await.expect("an officer's change finds room");
+    drop(others);
+    steps(&archive).await;
+    assert_eq!(held(&world), 20);
+    let matter = archive.matter(&admin(), "smith").await.unwrap();
+    assert!(matter.job.iter().all(|job| job.failed == 0), "{matter:?}");
 }

@@ -438,3 +438,30 @@ async fn a_rebuild_explains_no_head_of_its_own_log() {
     assert!(matches!(archive.compare_head(&since).unwrap(), HeadVerdict::Newer { .. }));
     assert_eq!(archive.compare_head(&lost).unwrap(), HeadVerdict::Lost);
 }
+
+/// The drives with the last records of the log come back after the log went on without them.
+#[tokio::test]
+async fn a_log_that_was_cut_off_does_not_go_on_behind_what_came_since() {
+    let (world, _, lost, _) = with_a_lost_note(46).await;
+    let log = |world: &World| {
+        let snapshot = world.catalog.snapshot().unwrap();
+        snapshot.range(crate::record::AUDIT, &KeyRange::all(), 10_000, Direction::Forward).unwrap()
+    };
+    let before = log(&world).len();
+    world.bench.lose(lost);
+    let world = anew(world);
+    let (archive, report) = rebuild(&world, losses()).await.unwrap();
+    assert!(report.audit_records < before as u64, "{report:?}");
+    let head = archive.audit_head_to_send().await.unwrap();
+    archive.close().await.unwrap();
+    drop(archive);
+    let since = log(&world);
+    assert!(since.len() < before, "the log before has more records: {} and {before}", since.len());
+    world.bench.lose(0..0);
+    let world = anew(world);
+    let (archive, _) = rebuild(&world, Rebuild::default()).await.unwrap();
+    assert_eq!(archive.compare_head(&head).unwrap(), HeadVerdict::Contained);
+    let now = log(&world);
+    assert_eq!(now[..since.len()], since, "what was recorded stands");
+    assert!(now.len() <= since.len() + 2, "only this opening follows: {} and {}", now.len(), since.len());
+}

@@ -100,7 +100,7 @@ impl Archive {
 impl Store {
     /// Writes the clock and the segments' counts at intervals. After a crash both may be behind: the clock then shows
     /// less, and the counts are hints.
-    async fn write_clock(&self) -> Result<()> {
+    async fn write_clock(self: &Arc<Store>) -> Result<()> {
         if self.upkeep().is_clock_due(self.elapsed()) {
             let clock = self.clock_row();
             let mut transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));

@@ -68,8 +68,8 @@ impl Store {
             return self.end_job(name, row, counts).await;
         }
         let (versions, next, seen) = match job.kind {
-            JobKind::Close => self.held_page(name, cursor)?,
-            _ => self.selected_page(&job, cursor)?,
+            JobKind::Close => self.held_page(name, cursor.clone())?,
+            _ => self.selected_page(&job, cursor.clone())?,
         };
         let caller = Caller::system("matters");
         let asked = format!(", asked for by {}", job.by);
@@ -82,6 +82,7 @@ impl Store {
             }
         });
         let mut changes = futures_util::stream::iter(changes).buffer_unordered(HOLDING);
+        let mut again = false;
         while let Some(changed) = changes.next().await {
             match changed {
                 Ok(changed) => {
@@ -89,6 +90,8 @@ impl Store {
                     report.held += u64::from(changed);
                 }
                 Err(error @ (ArchiveError::Stopped(_) | ArchiveError::NoSpace(_))) => return Err(error),
+                // Others change much just now. A version that is left out would not be held.
+                Err(ArchiveError::Busy(_) | ArchiveError::Conflict(_)) => again = true,
                 Err(error) => {
                     counts.failed += 1;
                     counts.failure.get_or_insert(error.to_string());
@@ -96,6 +99,10 @@ impl Store {
             }
         }
         drop(changes);
+        if again {
+            // The next step tries the page once more, without haste. What has changed already is not counted twice.
+            return self.store_progress(name, job.number, cursor, counts).await;
+        }
         counts.seen += seen;
         let left = KeyRange::prefix(keys::all_under(name));
         if next.is_none() {
@@ -110,7 +117,11 @@ impl Store {
         } else {
             report.more = true;
         }
-        let progress = ProgressRow { job: job.number, cursor: next.map(|key| key.to_vec().into()), counts };
+        self.store_progress(name, job.number, next, counts).await
+    }
+
+    async fn store_progress(&self, name: &str, job: u64, cursor: Option<Bytes>, counts: Counts) -> Result<()> {
+        let progress = ProgressRow { job, cursor: cursor.map(|key| key.to_vec().into()), counts };
         let transaction = Transaction::new().with_reserve().put(MATTER_PROGRESS, name.to_string(), encode(&progress));
         self.catalog().commit(transaction).await?;
         Ok(())
