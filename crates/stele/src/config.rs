@@ -279,6 +279,12 @@ pub struct Archive {
     /// Mail addresses that heads are sent to, by the mail server of `[messages]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub heads_mail: Vec<String>,
+    /// URL of a time stamp authority (RFC 3161) that stamps each head that goes out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heads_timestamp: Option<String>,
+    /// PEM file of authorities; one of them must have certified the signer of each time stamp.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heads_timestamp_ca: Option<PathBuf>,
     /// Seconds between two exports of a head.
     pub heads_every: u64,
     /// Hours between two self-tests of the buckets with Object Lock; 0: only on request.
@@ -298,6 +304,8 @@ impl Default for Archive {
             heads_also: Vec::new(),
             heads_syslog: Vec::new(),
             heads_mail: Vec::new(),
+            heads_timestamp: None,
+            heads_timestamp_ca: None,
             heads_every: 3600,
             self_test_hours: 0,
             data_max: None,

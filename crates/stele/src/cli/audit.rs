@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 #[derive(Subcommand, Debug)]
 pub enum Audit {
@@ -18,14 +18,12 @@ pub enum Audit {
     },
     /// Check the whole chain; name every edit, gap and reordering
     #[command(
-        after_help = "Examples:\n  stele audit verify\n  stele audit verify --anchor heads/00000000000000001234.head"
+        after_help = "Examples:
+  stele audit verify
+  stele audit verify --anchor heads/00000000000000001234.head
+  stele audit verify --anchor heads/00000000000000001234.head --timestamp-ca authority.pem"
     )]
-    Verify {
-        /// A signed head exported earlier and kept elsewhere. With it, the check detects a cut tail or a rolled-back
-        /// pool
-        #[arg(long, value_name = "HEAD")]
-        anchor: Option<PathBuf>,
-    },
+    Verify(Anchor),
     /// Print the public key that verifies heads, receipts and proofs of this store
     #[command(after_help = "Examples:\n  stele audit key\n  stele audit key --to stele.pub")]
     Key {
@@ -54,4 +52,18 @@ Examples:
         #[arg(long, default_value = "-")]
         to: String,
     },
+}
+
+#[derive(Args, Debug)]
+pub struct Anchor {
+    /// A signed head exported earlier and kept elsewhere: its file, a line of a syslog, or a mail. With it, the check
+    /// detects a cut tail or a rolled-back pool
+    #[arg(long, value_name = "HEAD")]
+    pub anchor: Option<PathBuf>,
+    /// Check the time stamp of the head: a PEM file with the certificates of the authorities that you trust
+    #[arg(long, value_name = "PEM", requires = "anchor")]
+    pub timestamp_ca: Option<PathBuf>,
+    /// The reply of the time stamp authority [default: the file beside HEAD whose name ends in .tsr]
+    #[arg(long, value_name = "REPLY", requires = "timestamp_ca")]
+    pub timestamp: Option<PathBuf>,
 }

@@ -196,6 +196,10 @@ fn number(path: &Path) -> Option<u64> {
 
 /// Other people may write in a place: a link, a pipe or an endless file is not a head.
 fn read(path: &Path) -> Option<SignedHead> {
+    serde_json::from_str(read_text(path)?.trim()).ok()
+}
+
+fn read_text(path: &Path) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     if !file.metadata().ok()?.is_file() {
@@ -203,20 +207,58 @@ fn read(path: &Path) -> Option<SignedHead> {
     }
     let mut text = String::new();
     file.take(HEAD_BYTES_MAX).read_to_string(&mut text).ok()?;
-    serde_json::from_str(text.trim()).ok()
+    Some(text)
+}
+
+/// The bytes of a head's file, which time stamps are about: its JSON and a line break.
+pub fn text(head: &SignedHead) -> String {
+    format!("{}\n", serde_json::to_string(head).unwrap_or_default())
+}
+
+/// The names that a head may have in a directory: the second one is for another history at that number.
+fn names(dir: &Path, head: &SignedHead) -> [PathBuf; 2] {
+    let link = head.link.get(..8).unwrap_or_default();
+    [format!("{:020}.head", head.records), format!("{:020}-{link}.head", head.records)].map(|name| dir.join(name))
+}
+
+/// Whether both heads end the same log, and this store signed the one that is there. They may differ in their times.
+fn is_same(there: &SignedHead, head: &SignedHead) -> bool {
+    let key = stele_archive::public_key(format!("{}\n", head.public_key).as_bytes());
+    let is_signed = key.is_ok_and(|key| stele_archive::check_head(there, &key).is_ok());
+    is_signed && (there.records, &there.link, &there.root) == (head.records, &head.link, &head.root)
 }
 
 /// Writes `DIR/00000000000000001234.head` atomically and durably. The number of records is the name, so that names
 /// sort. A head of another history at that number, from before a rebuild, is kept. Other people may write in the
-/// directory, so no link there is followed.
+/// directory, so no link there is followed. A head with a time stamp is kept too: the stamp is about its bytes, and the
+/// earlier time proves more.
 pub fn write(dir: &Path, head: &SignedHead) -> Outcome<()> {
     fs::create_dir_all(dir).map_err(|error| io_failure("make", dir, &error))?;
-    let mut path = dir.join(format!("{:020}.head", head.records));
-    if read(&path).is_some_and(|other| other.link != head.link) {
-        path = dir.join(format!("{:020}-{}.head", head.records, head.link.get(..8).unwrap_or_default()));
+    let [mut path, other] = names(dir, head);
+    let mut there = read(&path);
+    if there.as_ref().is_some_and(|there| there.link != head.link) {
+        path = other;
+        there = read(&path);
     }
-    let text = serde_json::to_string(head).unwrap_or_default();
-    files::replace_among_others(&path, format!("{text}\n").as_bytes())
+    if there.is_some_and(|there| is_same(&there, head)) && stamp_of(&path).exists() {
+        return Ok(());
+    }
+    files::replace_among_others(&path, text(head).as_bytes())
+}
+
+/// The file with the time stamp of a head.
+pub fn stamp_of(head: &Path) -> PathBuf {
+    head.with_extension("tsr")
+}
+
+/// Writes the time stamp beside the head that it is about. A directory that kept another head of that log keeps the
+/// stamp of that one.
+pub fn write_stamp(dir: &Path, head: &SignedHead, reply: &[u8]) -> Outcome<()> {
+    let text = text(head);
+    match names(dir, head).iter().find(|path| read_text(path).as_ref() == Some(&text)) {
+        Some(path) => files::replace_among_others(&stamp_of(path), reply),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

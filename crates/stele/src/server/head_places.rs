@@ -1,10 +1,14 @@
-//! The places that signed heads are sent to, on a schedule and at a stop: directories, syslog servers, mail addresses.
+//! The places that signed heads are sent to, on a schedule and at a stop: directories, syslog servers, mail addresses. A
+//! time stamp authority stamps each head meanwhile, and the stamp goes beside the head in the directories.
 //!
 //! Failure model: every place gets the head at the same time and has [`PATIENCE`] to take it. A place that takes none is
 //! logged and asked again at the next turn, and raises the alarm `heads` once two turns have passed. A share that hangs
-//! holds one thread and one head until it answers; no further head is written there meanwhile. At a start the server
-//! compares its log with the heads in directories (`node::heads`); what went out by syslog or mail, a person compares with
+//! holds one thread and one head until it answers; no further head is written there meanwhile. An authority that gives
+//! no time stamp is treated the same way, and keeps no head from any place. At a start the server compares its log with
+//! the heads in directories (`node::heads`); what went out by syslog or mail, a person compares with
 //! `stele audit verify --anchor`.
+
+mod authority;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +18,7 @@ use stele_archive::{Archive, SignedHead};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
+use self::authority::{Authority, Stamped};
 use crate::config::{Config, Site};
 use crate::failure::Outcome;
 use crate::node::heads;
@@ -31,10 +36,15 @@ enum Way {
     Mail(Box<Mail>),
 }
 
-/// A directory, perhaps of a share, and the head that it has not taken yet.
+/// What a thread does in a directory.
+type Work = Box<dyn FnOnce(&Path) -> Outcome<()> + Send>;
+
+/// A directory, perhaps of a share, and what it has not taken yet.
 struct Directory {
     path: PathBuf,
     write: fn(&Path, &SignedHead) -> Outcome<()>,
+    /// The number of records of the last head whose time stamp it has.
+    stamped: Option<u64>,
     under_way: Option<oneshot::Receiver<Outcome<()>>>,
     patience: Duration,
 }
@@ -43,19 +53,32 @@ struct Directory {
 struct HeadPlace {
     way: Way,
     has: Option<u64>,
-    /// Since when it has taken no head, and whether an alarm told that.
-    without: Option<Instant>,
+    heads: Lack,
+    stamps: Lack,
+}
+
+/// Since when something has failed, and whether an alarm told that.
+#[derive(Default)]
+struct Lack {
+    since: Option<Instant>,
     is_told: bool,
 }
 
 /// All places of a configuration.
-pub struct HeadPlaces(Vec<HeadPlace>);
+#[derive(Default)]
+pub struct HeadPlaces {
+    places: Vec<HeadPlace>,
+    authority: Option<Authority>,
+    /// The last time stamp, until the log has grown.
+    stamped: Option<Stamped>,
+    stamps: Lack,
+}
 
 impl HeadPlaces {
     /// Reads the configuration. Nothing is sent yet.
     pub fn of(site: &Site, config: &Config) -> Outcome<HeadPlaces> {
         let directory =
-            |path| Way::Directory(Directory { path, write: heads::write, under_way: None, patience: PATIENCE });
+            |path| Way::Directory(Directory { path, write: heads::write, stamped: None, under_way: None, patience: PATIENCE });
         let mut ways: Vec<Way> = heads::places(site, config).into_iter().map(directory).collect();
         for text in &config.archive.heads_syslog {
             ways.push(Way::Syslog(Syslog::parse(text)?));
@@ -63,7 +86,8 @@ impl HeadPlaces {
         if !config.archive.heads_mail.is_empty() {
             ways.push(Way::Mail(Box::new(Mail::to(site, &config.messages, "heads_mail", &config.archive.heads_mail)?)));
         }
-        Ok(HeadPlaces(ways.into_iter().map(HeadPlace::new).collect()))
+        let places = ways.into_iter().map(HeadPlace::new).collect();
+        Ok(HeadPlaces { places, authority: Authority::of(site, config)?, ..HeadPlaces::default() })
     }
 
     /// Sends the head as it is now to each place that lacks it. Returns what an alarm should tell, with `every` between
@@ -73,15 +97,65 @@ impl HeadPlaces {
         self.send_head(head.map_err(|error| error.to_string()), every, Instant::now()).await
     }
 
-    async fn send_head(&mut self, head: Result<SignedHead, String>, every: Duration, now: Instant) -> Vec<String> {
-        let sent = self.0.iter_mut().map(|place| place.send(head.as_ref(), every, now));
-        join_all(sent).await.into_iter().flatten().collect()
+    async fn send_head(&mut self, mut head: Result<SignedHead, String>, every: Duration, now: Instant) -> Vec<String> {
+        // The time stamp is about the head that was sent when the log ended here.
+        if let Ok(head) = &mut head {
+            self.stamped.take_if(|stamped| !stamped.is_of(head));
+            if let Some(stamped) = &self.stamped {
+                *head = stamped.head.clone();
+            }
+        }
+        let stamping = stamp(self.authority.as_ref(), self.stamped.as_ref(), head.as_ref());
+        let sent = self.places.iter_mut().map(|place| place.send(head.as_ref(), every, now));
+        let (stamp, told) = tokio::join!(stamping, join_all(sent));
+        let mut told: Vec<String> = told.into_iter().flatten().collect();
+        match stamp {
+            Some(Ok(stamped)) => {
+                self.stamped = Some(stamped);
+                self.stamps.end();
+            }
+            Some(Err(reason)) => {
+                tracing::warn!("the audit head was not stamped: {reason}");
+                let alarm = self.stamps.note(every, now);
+                told.extend(alarm.map(|minutes| format!("heads had no time stamp for {minutes} minutes: {reason}")));
+            }
+            None => {}
+        }
+        if let Some(stamped) = &self.stamped {
+            let kept = self.places.iter_mut().map(|place| place.keep(stamped, every, now));
+            told.extend(join_all(kept).await.into_iter().flatten());
+        }
+        told
+    }
+}
+
+/// Asks for the time stamp of a head that has none.
+async fn stamp(
+    authority: Option<&Authority>,
+    stamped: Option<&Stamped>,
+    head: Result<&SignedHead, &String>,
+) -> Option<Result<Stamped, String>> {
+    let (Some(authority), None, Ok(head)) = (authority, stamped, head) else { return None };
+    Some(authority.stamp(head).await)
+}
+
+impl Lack {
+    fn end(&mut self) {
+        *self = Lack::default();
+    }
+
+    /// Notes a failure. Once two turns have passed, it returns the minutes since the first one, for an alarm.
+    fn note(&mut self, every: Duration, now: Instant) -> Option<u64> {
+        let since = *self.since.get_or_insert(now);
+        let is_due = now.duration_since(since) >= every * TURNS_MISSED && !self.is_told;
+        self.is_told |= is_due;
+        is_due.then(|| now.duration_since(since).as_secs() / 60)
     }
 }
 
 impl HeadPlace {
     fn new(way: Way) -> HeadPlace {
-        HeadPlace { way, has: None, without: None, is_told: false }
+        HeadPlace { way, has: None, heads: Lack::default(), stamps: Lack::default() }
     }
 
     async fn send(&mut self, head: Result<&SignedHead, &String>, every: Duration, now: Instant) -> Option<String> {
@@ -92,41 +166,69 @@ impl HeadPlace {
         };
         let Err(reason) = sent else {
             self.has = head.map(|head| head.records).ok();
-            (self.without, self.is_told) = (None, false);
+            self.heads.end();
             return None;
         };
         tracing::warn!("the audit head was not exported: {reason}");
-        let without = *self.without.get_or_insert(now);
-        let is_due = now.duration_since(without) >= every * TURNS_MISSED && !self.is_told;
-        self.is_told |= is_due;
-        let minutes = now.duration_since(without).as_secs() / 60;
-        is_due.then(|| format!("a place for signed heads took none for {minutes} minutes: {reason}"))
+        let minutes = self.heads.note(every, now)?;
+        Some(format!("a place for signed heads took none for {minutes} minutes: {reason}"))
+    }
+
+    /// Keeps the time stamp of the head that the place has. Syslog and mail keep none.
+    async fn keep(&mut self, stamped: &Stamped, every: Duration, now: Instant) -> Option<String> {
+        let records = Some(stamped.head.records);
+        let Way::Directory(directory) = &mut self.way else { return None };
+        if self.has != records || directory.stamped == records {
+            return None;
+        }
+        let Err(reason) = directory.keep(stamped).await else {
+            directory.stamped = records;
+            self.stamps.end();
+            return None;
+        };
+        tracing::warn!("the time stamp of the audit head was not kept: {reason}");
+        let minutes = self.stamps.note(every, now)?;
+        Some(format!("a place for signed heads took no time stamp for {minutes} minutes: {reason}"))
     }
 }
 
 impl Way {
     async fn take(&mut self, head: &SignedHead) -> Result<(), String> {
-        let late = |name: String| format!("{name}: it did not answer within {} s", PATIENCE.as_secs());
         match self {
-            Way::Directory(directory) => {
-                let taken = timeout(directory.patience, directory.take(head)).await;
-                taken.unwrap_or_else(|_| Err(late(directory.path.display().to_string())))
-            }
+            Way::Directory(directory) => directory.take(head).await,
             Way::Syslog(syslog) => syslog.send(head).await.map_err(|failure| failure.to_string()),
             Way::Mail(mail) => {
                 let subject = format!("[stele] head of {} records", head.records);
-                let text = format!("{}\n", serde_json::to_string(head).unwrap_or_default());
-                let sent = timeout(PATIENCE, mail.deliver(subject, text)).await;
-                sent.map_err(|_| late(mail.name().to_string()))?.map_err(|reason| format!("{}: {reason}", mail.name()))
+                let sent = timeout(PATIENCE, mail.deliver_exact(subject, heads::text(head))).await;
+                sent.map_err(|_| late(mail.name()))?.map_err(|reason| format!("{}: {reason}", mail.name()))
             }
         }
     }
 }
 
+fn late(name: impl std::fmt::Display) -> String {
+    format!("{name}: it did not answer within {} s", PATIENCE.as_secs())
+}
+
 impl Directory {
-    /// Writes the head on a thread of its own, since a share that is away can hold a thread for ever. The caller may stop
-    /// waiting; no other thread starts while this one writes.
     async fn take(&mut self, head: &SignedHead) -> Result<(), String> {
+        let (head, write) = (head.clone(), self.write);
+        self.within_patience(Box::new(move |path| write(path, &head))).await
+    }
+
+    async fn keep(&mut self, stamped: &Stamped) -> Result<(), String> {
+        let Stamped { head, reply } = stamped.clone();
+        self.within_patience(Box::new(move |path| heads::write_stamp(path, &head, &reply))).await
+    }
+
+    async fn within_patience(&mut self, work: Work) -> Result<(), String> {
+        let done = timeout(self.patience, self.on_a_thread(work)).await;
+        done.unwrap_or_else(|_| Err(late(self.path.display())))
+    }
+
+    /// Works on a thread of its own, since a share that is away can hold a thread for ever. The caller may stop waiting;
+    /// no other thread starts while this one works.
+    async fn on_a_thread(&mut self, work: Work) -> Result<(), String> {
         if let Some(last) = &mut self.under_way {
             let place = self.path.display();
             match last.try_recv() {
@@ -137,10 +239,10 @@ impl Directory {
             }
         }
         let (sender, receiver) = oneshot::channel();
-        let (path, head, write) = (self.path.clone(), head.clone(), self.write);
+        let path = self.path.clone();
         std::thread::Builder::new()
             .name("stele-head".into())
-            .spawn(move || drop(sender.send(write(&path, &head))))
+            .spawn(move || drop(sender.send(work(&path))))
             .map_err(|error| format!("no thread writes the head: {error}"))?;
         let written = self.under_way.insert(receiver).await;
         self.under_way = None;
