@@ -91,3 +91,35 @@ fn no_changed_or_cut_byte_keeps_a_stamp_valid() {
         }
     }
 }
+
+/// A value of DER.
+fn value(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+    [&[tag, 0x82], &length[..], content].concat()
+}
+
+/// What `signer` signs over the stamp in a reply, as a reply. It names its certificate as RFC 5816 says.
+fn signed_by(authority: &Authority, reply: &[u8], signer: &str) -> Vec<u8> {
+    std::fs::write(authority.path("original"), reply).unwrap();
+    authority.openssl(&["ts", "-reply", "-in", "original", "-token_out", "-out", "token"]);
+    let read = ["cms", "-verify", "-noverify", "-inform", "DER", "-in", "token", "-out", "content"];
+    authority.openssl(&read);
+    let (certificate, key) = (format!("{signer}.pem"), format!("{signer}.key"));
+    let what = ["cms", "-sign", "-binary", "-nodetach", "-cades", "-econtent_type", "id-smime-ct-TSTInfo"];
+    let how = ["-in", "content", "-signer", &certificate, "-inkey", &key, "-outform", "DER", "-out", "token"];
+    authority.openssl(&[&what[..], &how].concat());
+    let token = std::fs::read(authority.path("token")).unwrap();
+    value(0x30, &[&[0x30, 3, 2, 1, 0], &token[..]].concat())
+}
+
+#[test]
+fn only_a_certificate_for_time_stamping_may_sign() {
+    let authority = Authority::new("purpose", ECDSA, "sha256");
+    let request = Request::new(Imprint::of(BYTES), NONCE);
+    let reply = authority.reply(&request.to_der());
+    let trusted = authorities(&authority, "ca.pem");
+    assert!(request.check(&signed_by(&authority, &reply, "signer"), Some(&trusted)).is_ok());
+    let web = signed_by(&authority, &reply, "web");
+    assert!(request.check(&web, None).is_ok(), "its signature holds");
+    assert!(request.check(&web, Some(&trusted)).unwrap_err().contains("no given authority"));
+}
