@@ -57,8 +57,11 @@ pub fn verify(reply: &[u8], imprint: Imprint, authorities: Option<&Authorities>)
 
 /// The token in a TimeStampResp.
 fn token(reply: &[u8]) -> Result<Value<'_>, Finding> {
+    if reply.first() != Some(&SEQUENCE) {
+        return Err("it is no reply in DER".into());
+    }
     let mut outside = Values::of(reply);
-    let mut fields = outside.sequence("the reply, a sequence in DER,")?;
+    let mut fields = outside.sequence("the reply")?;
     outside.end("the reply")?;
     let mut status = fields.sequence("the status")?;
     let granted = status.take(INTEGER, "the status")?.content;

@@ -92,6 +92,35 @@ fn no_changed_or_cut_byte_keeps_a_stamp_valid() {
     }
 }
 
+#[test]
+fn no_noise_in_a_reply_verifies_or_breaks_the_reader() {
+    let authority = Authority::new("noise", ECDSA, "sha256");
+    let request = Request::new(Imprint::of(BYTES), NONCE);
+    let reply = authority.reply(&request.to_der());
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut below = |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % limit as u64).unwrap()
+    };
+    for _ in 0..100_000 {
+        let mut noisy = reply.clone();
+        for _ in 0..=below(5) {
+            // At least one byte stays.
+            let at = 1.max(below(noisy.len().max(2))).min(noisy.len());
+            match below(4) {
+                0 => noisy.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 0x55),
+                1 => drop(noisy.splice(at..noisy.len().min(at + 1), [])),
+                2 => noisy.insert(at, 0x30),
+                _ if at % 8 == 0 => noisy.truncate(at),
+                _ => {}
+            }
+        }
+        assert!(verify(&noisy, Imprint::of(b"other bytes"), None).is_err());
+    }
+}
+
 /// A value of DER.
 fn value(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = u16::try_from(content.len()).unwrap().to_be_bytes();

@@ -86,11 +86,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the text names a bucket and not a directory.
-pub fn is_address(text: &str) -> bool {
-    text.starts_with("s3://") || text.starts_with("s3+http://")
-}
-
 impl Bucket {
     /// `s3://HOST[:PORT]/BUCKET[/PREFIX]`, or `s3+http://` without TLS. `what` says what the text should name.
     pub fn open(text: &str, what: &str, keys: Keys) -> Outcome<Bucket> {

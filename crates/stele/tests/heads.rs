@@ -104,6 +104,7 @@ fn heads_are_stamped_and_the_stamps_verify_here_and_in_openssl() {
     place.refused(5, &["no given authority"], &["audit", "verify", "--anchor", &anchor, "--timestamp-ca", &other]);
     place.refused(2, &["--anchor"], &["audit", "verify", "--timestamp-ca", &ca]);
     place.refused(2, &["no certificate"], &["audit", "verify", "--anchor", &anchor, "--timestamp-ca", &anchor]);
+    assert!(place.stele(&["bucket", "create", "later"]).status.success());
     server.stop();
     // The stop sent a later head, with a stamp of its own. The stamp of one head is none of the other.
     let later = stamped(&place).pop().unwrap().with_extension("tsr").display().to_string();
@@ -257,7 +258,7 @@ fn a_bucket_that_is_away_or_refuses_hinders_no_start() {
     assert!(!place.log().contains("hidden"), "the log tells no secret");
     place.edit_config(|_| text.clone());
     let cases = [
-        ("heads_bucket = \"s3://\"", "is no place in [archive] heads_bucket"),
+        ("heads_bucket = \"s3://\"\nheads_bucket_key = \"keys\"", "is no place in [archive] heads_bucket"),
         ("heads_bucket_days = 7", "no heads_bucket"),
         ("heads_bucket = \"s3://vault.example.org/heads\"\nheads_bucket_key = \"stele.toml\"", "holds no keys"),
         ("heads_bucket = \"s3://vault.example.org/heads\"\nheads_bucket_days = 0", "not between 1 and"),
@@ -357,7 +358,8 @@ fn a_witness_signs_what_goes_on_and_shows_a_store_that_forked() {
 
     let countersigned = std::fs::read_dir(&heads).unwrap().map(|file| file.unwrap().path());
     let countersigned = countersigned.filter(|path| path.extension().is_some_and(|is| is == "witness")).max().unwrap();
-    let (anchor, key) = (countersigned.display().to_string(), place.path("witness/witness.pub"));
+    let (anchor, key) = (place.path("anchor"), place.path("witness/witness.pub"));
+    std::fs::copy(countersigned, &anchor).unwrap();
     let verdict = place.json(&["audit", "verify", "--anchor", &anchor, "--witness", &key]);
     assert!(verdict["anchored"].is_u64() && verdict["countersigned"].is_string(), "{verdict}");
     place.refused(
@@ -411,7 +413,7 @@ fn two_witnesses_share_no_directory_and_a_server_needs_the_key_of_its_own() {
     let witness = Witness::start(&place, "127.0.0.1:0");
     let [home, store] = ["witness", "stele.pub"].map(|name| place.path(name));
     place.refused(7, &["another witness"], &["witness", &home, "--store", &store, "--listen", "127.0.0.1:0"]);
-    place.refused(2, &["public key"], &["witness", &home, "--store", &place.path("stele.toml")]);
+    place.refused(2, &["public key"], &["witness", &place.path("new"), "--store", &place.path("stele.toml")]);
     let text = place.config();
     with_archive(&place, "heads_witness = \"http://127.0.0.1:1/witness\"");
     place.refused(2, &["heads_witness_key"], &["serve"]);

@@ -16,7 +16,6 @@ pub mod witness;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};

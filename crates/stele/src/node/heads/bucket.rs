@@ -63,7 +63,10 @@ impl HeadBucket {
                 .next("leave it out, if the bucket should lock no head"));
         }
         let keys = match &archive.heads_bucket_key {
-            None => Keys::find()?,
+            None => Keys::find().map_err(|error| {
+                Failure::usage(format!("[archive] heads_bucket: {error}"))
+                    .next("name a file with the keys in [archive] heads_bucket_key")
+            })?,
             Some(path) => {
                 let path = site.path(path);
                 let text = std::fs::read_to_string(&path)

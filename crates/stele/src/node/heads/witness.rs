@@ -87,8 +87,11 @@ impl Witness {
         let (place, runtime) = (PathBuf::from(self.name()), Handle::current());
         let shown = Shown::on_a_thread(move || {
             let last = runtime.block_on(self.last(&store)).map_err(Failure::failed)?;
-            let name = |head: &SignedHead| PathBuf::from(format!("{}: {:020}.head", self.name(), head.records));
-            Ok(last.into_iter().map(move |last| Ok((Some(last.head.clone()), name(&last.head)))))
+            let named = move |last: Countersigned| {
+                let name = format!("{:020}.head", last.head.records);
+                Ok((Some(last.head), PathBuf::from(self.name()).join(name)))
+            };
+            Ok(last.into_iter().map(named))
         });
         (shown, place)
     }

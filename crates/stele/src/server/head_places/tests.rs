@@ -141,7 +141,7 @@ async fn an_authority_that_gives_no_stamp_raises_one_alarm_and_delays_no_head() 
     };
     let answers: [(Option<&[u8]>, &str); 4] = [
         (None, "no answer within"),
-        (Some(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwords"), "a sequence in DER"),
+        (Some(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwords"), "no reply in DER"),
         (Some(b"HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n"), "500"),
         (Some(b"HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n"), "answer"),
     ];
