@@ -14,6 +14,7 @@ use stele_backup::BackupError;
 use stele_backup::store::s3;
 use stele_ground::calendar::moment;
 use stele_lab::live::s3::sign::Keys;
+use tokio::runtime::{Builder, Runtime};
 
 use super::{Found, HEAD_BYTES_MAX, HEADS_MAX, Keeper, countersigned_file, in_order, is_same, names, text};
 use crate::bucket::{Ask, Bucket, Result, TEXT_MAX, checksum, encoded, judge};
@@ -29,7 +30,32 @@ const ATTEMPTS: u32 = 2;
 
 pub struct HeadBucket {
     bucket: Bucket,
+    /// Where its requests run. They may outlast the server's own runtime: a thread whose request hangs is left behind.
+    _runtime: Apart,
     days: Option<u32>,
+}
+
+/// A runtime of its own, which waits for nothing when it is dropped.
+struct Apart(Option<Runtime>);
+
+impl Apart {
+    fn start() -> Outcome<Apart> {
+        let started = Builder::new_multi_thread().worker_threads(1).thread_name("stele-bucket").enable_all().build();
+        Ok(Apart(Some(started.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?)))
+    }
+
+    fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _inside = self.0.as_ref().map(Runtime::enter);
+        work()
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Keys as `stele key create --json` prints them, or as other S3 clients keep them.
@@ -79,9 +105,10 @@ impl HeadBucket {
                 })?
             }
         };
-        let bucket = Bucket::open(address, "place in [archive] heads_bucket", keys)?;
+        let runtime = Apart::start()?;
+        let bucket = runtime.within(|| Bucket::open(address, "place in [archive] heads_bucket", keys))?;
         let bucket = bucket.with_attempts(ATTEMPTS);
-        Ok(Some(Arc::new(HeadBucket { bucket, days: archive.heads_bucket_days })))
+        Ok(Some(Arc::new(HeadBucket { bucket, _runtime: runtime, days: archive.heads_bucket_days })))
     }
 
     /// A name as people see it.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stele_archive::{Archive, SignedHead};
-use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 
 use super::Shown;
 
@@ -84,16 +84,23 @@ impl Witness {
 
     /// The last head that it signed, to be compared at a start.
     pub(super) fn shown(self, store: String) -> (Shown, PathBuf) {
-        let (place, runtime) = (PathBuf::from(self.name()), Handle::current());
-        let shown = Shown::on_a_thread(move || {
-            let last = runtime.block_on(self.last(&store)).map_err(Failure::failed)?;
-            let named = move |last: Countersigned| {
-                let name = format!("{:020}.head", last.head.records);
-                Ok((Some(last.head), PathBuf::from(self.name()).join(name)))
+        let place = PathBuf::from(self.name());
+        let (sender, receiver) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let found = match self.last(&store).await {
+                Err(why) => vec![Err(Failure::failed(why))],
+                Ok(None) => vec![Ok(None)],
+                Ok(Some(last)) => {
+                    let name = format!("{:020}.head", last.head.records);
+                    vec![Ok(Some((Some(last.head), PathBuf::from(self.name()).join(name)))), Ok(None)]
+                }
             };
-            Ok(last.into_iter().map(named))
+            for found in found {
+                // A start that stopped waiting asks no more.
+                let _ = sender.send(found).await;
+            }
         });
-        (shown, place)
+        (Shown(receiver), place)
     }
 
     /// Sends the head of the log as it is now.
