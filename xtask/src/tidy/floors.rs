@@ -16,12 +16,13 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("backup", &["ground"]),
     ("lab", &["ground", "codes", "media", "array", "block"]),
     ("papers", &["ground", "media", "lab"]),
+    ("stamp", &["ground"]),
     ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "file"]),
     (
         "stele",
         &[
             "ground", "codes", "media", "array", "catalog", "archive", "object", "block", "file", "backup", "lab",
-            "papers",
+            "papers", "stamp",
         ],
     ),
     // What is not part of the product may use all of it.

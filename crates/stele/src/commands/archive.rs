@@ -1,9 +1,11 @@
 //! Runs `stele bucket`, `key`, `why` and `audit`, and shows their results.
 
+mod anchor;
+
 use std::io::Write;
 use std::path::Path;
 
-use stele_archive::{AuditRecord, SignedHead};
+use stele_archive::AuditRecord;
 use stele_ground::{Bytes, Shown};
 
 use crate::api::acts::{ClockAcceptRequest, EscrowRequest};
@@ -349,7 +351,7 @@ pub async fn clock(site: &Site, json: bool, command: Clock) -> Outcome<()> {
 pub async fn audit(site: &Site, json: bool, command: Audit) -> Outcome<()> {
     match command {
         Audit::Show { from, limit } => show(site, json, from, limit).await,
-        Audit::Verify { anchor } => verify(site, json, anchor.as_deref()).await,
+        Audit::Verify(given) => anchor::verify(site, json, given).await,
         Audit::Key { to } => evidence::key(site, json, &to).await,
         Audit::Prove { from, to } => evidence::prove(site, &from, &to).await,
         Audit::Export { to } => export(site, &to).await,
@@ -401,34 +403,6 @@ fn place(record: &AuditRecord) -> String {
         text.push_str(detail);
     }
     text
-}
-
-async fn verify(site: &Site, json: bool, anchor: Option<&Path>) -> Outcome<()> {
-    let anchor = anchor.map(read_head).transpose()?;
-    let verdict = ask(site, calls::AuditVerify { anchor }).await?;
-    if json {
-        print_json(&verdict)?;
-    } else if verdict.findings.is_empty() {
-        println!("{} records, {} checkpoints: the chain is unbroken.", verdict.records, verdict.checkpoints);
-        if let Some(records) = verdict.anchored {
-            println!("The anchor of {records} records is on it.");
-        } else {
-            println!("Without --anchor a cut tail cannot be seen; keep exported heads elsewhere.");
-        }
-    }
-    if verdict.findings.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::new(Kind::Damaged, format!("the audit log does not verify: {}", verdict.findings.join("; ")))
-        .next("keep this pool as it is and compare it with exported heads and records"))
-}
-
-fn read_head(path: &Path) -> Outcome<SignedHead> {
-    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the head", path, &error))?;
-    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    // A line of a syslog has words before the head.
-    serde_json::from_str(line.find('{').and_then(|at| line.get(at..)).unwrap_or(line))
-        .map_err(|error| Failure::usage(format!("{} is not a signed head: {error}", path.display())))
 }
 
 async fn export(site: &Site, to: &str) -> Outcome<()> {

@@ -19,20 +19,44 @@ fn head(records: u64) -> SignedHead {
     }
 }
 
-fn directory(write: fn(&Path, &SignedHead) -> Outcome<()>) -> HeadPlace {
-    HeadPlace::new(Way::Directory(Directory {
-        path: "/mnt/vault".into(),
-        write,
-        under_way: None,
-        patience: Duration::from_millis(1),
-    }))
+/// A place that writes heads so.
+struct Fake(fn(&SignedHead) -> Outcome<()>);
+
+impl Keeper for Fake {
+    fn name(&self) -> String {
+        "/mnt/vault".into()
+    }
+
+    fn write(&self, head: &SignedHead) -> Outcome<()> {
+        self.0(head)
+    }
+
+    fn write_stamp(&self, _: &SignedHead, _: &[u8]) -> Outcome<()> {
+        Ok(())
+    }
+
+    fn write_countersigned(&self, _: &Countersigned) -> Outcome<()> {
+        Ok(())
+    }
+}
+
+fn shelf(write: fn(&SignedHead) -> Outcome<()>) -> Shelf {
+    Shelf { keeper: Arc::new(Fake(write)), stamped: None, under_way: None, patience: Duration::from_millis(1) }
+}
+
+fn directory(write: fn(&SignedHead) -> Outcome<()>) -> HeadPlace {
+    HeadPlace::new(Way::Shelf(shelf(write)))
+}
+
+fn places(places: Vec<HeadPlace>) -> HeadPlaces {
+    HeadPlaces { places, ..HeadPlaces::default() }
 }
 
 /// Each call of it, as the share sees it, before it hangs.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// A hard mount of a server that is away: its calls return when it comes back, or never.
-fn hang(_: &Path, _: &SignedHead) -> Outcome<()> {
+fn hang(_: &SignedHead) -> Outcome<()> {
     BEGUN.fetch_add(1, Ordering::SeqCst);
     loop {
         std::thread::park();
@@ -47,27 +71,27 @@ static TAKEN: std::sync::LazyLock<Taken> = std::sync::LazyLock::new(|| {
     (sender, Mutex::new(receiver))
 });
 
-fn take(_: &Path, head: &SignedHead) -> Outcome<()> {
+fn take(head: &SignedHead) -> Outcome<()> {
     let _ = TAKEN.0.send(head.records);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_share_that_hangs_keeps_no_head_from_the_others() {
-    let mut places = HeadPlaces(vec![directory(hang), directory(take)]);
+    let mut places = places(vec![directory(hang), directory(take)]);
     for records in 1..=3 {
         places.send_head(Ok(head(records)), HOUR, Instant::now()).await;
         let taken = TAKEN.1.lock().unwrap().recv().unwrap();
         assert_eq!(taken, records, "the other place has it");
         // Its thread may be about to answer still.
-        places.0[1] = directory(take);
+        places.places[1] = directory(take);
     }
     assert_eq!(BEGUN.load(Ordering::SeqCst), 1, "one thread waits for the share, not one for each head");
 }
 
 #[tokio::test]
 async fn a_place_that_took_no_head_for_two_turns_raises_one_alarm() {
-    let mut places = HeadPlaces(vec![directory(|_, _| Err(crate::failure::Failure::failed("the share is away")))]);
+    let mut places = places(vec![directory(|_| Err(crate::failure::Failure::failed("the share is away")))]);
     let (mut told, mut now) = (Vec::new(), Instant::now());
     for records in 1..=4 {
         told.push(places.send_head(Ok(head(records)), HOUR, now).await.len());
@@ -78,11 +102,81 @@ async fn a_place_that_took_no_head_for_two_turns_raises_one_alarm() {
 
 #[tokio::test]
 async fn a_head_that_could_not_be_signed_counts_for_every_place() {
-    let mut places = HeadPlaces(vec![directory(take), directory(take)]);
+    let mut places = places(vec![directory(take), directory(take)]);
     let mut now = Instant::now();
     for due in [0, 0, 2, 0] {
         let told = places.send_head(Err("the log was changed".into()), HOUR, now).await;
         assert_eq!(told.len(), due, "{told:?}");
         now += HOUR;
     }
+}
+
+/// A service on loopback that says this to each request, or nothing at all.
+async fn service(answer: Option<&'static [u8]>) -> (String, tokio::task::JoinHandle<()>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            if let Some(answer) = answer {
+                let _ = stream.write_all(answer).await;
+            }
+            kept.push(stream);
+        }
+    });
+    (url, serving)
+}
+
+#[tokio::test]
+async fn an_authority_that_gives_no_stamp_raises_one_alarm_and_delays_no_head() {
+    static GIVEN: std::sync::LazyLock<Taken> = std::sync::LazyLock::new(|| {
+        let (sender, receiver) = mpsc::channel();
+        (sender, Mutex::new(receiver))
+    });
+    let give = |head: &SignedHead| {
+        let _ = GIVEN.0.send(head.records);
+        Ok(())
+    };
+    let answers: [(Option<&[u8]>, &str); 4] = [
+        (None, "no answer within"),
+        (Some(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwords"), "no reply in DER"),
+        (Some(b"HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n"), "500"),
+        (Some(b"HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n"), "answer"),
+    ];
+    for (answer, word) in answers {
+        let (url, serving) = service(answer).await;
+        let mut sending = places(vec![directory(give)]);
+        sending.authority = Some(Authority::at(&url, Duration::from_millis(200)));
+        let (mut told, mut now) = (Vec::new(), Instant::now());
+        for records in 1..=4 {
+            told.push(sending.send_head(Ok(head(records)), HOUR, now).await);
+            assert_eq!(GIVEN.1.lock().unwrap().recv().unwrap(), records, "the place has it");
+            sending.places[0] = directory(give);
+            now += HOUR;
+        }
+        assert_eq!(told.iter().map(Vec::len).collect::<Vec<_>>(), [0, 0, 1, 0], "{word}: {told:?}");
+        assert!(told[2][0].contains("no time stamp for 120 minutes") && told[2][0].contains(word), "{:?}", told[2]);
+        assert!(told[2][0].contains("127.0.0.1"), "the authority is named: {:?}", told[2]);
+        serving.abort();
+    }
+}
+
+#[tokio::test]
+async fn places_get_the_stamped_head_until_the_log_has_grown() {
+    let stamped = Stamped { head: SignedHead { time: "earlier".into(), ..head(7) }, reply: vec![1] };
+    static TIMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let note = |head: &SignedHead| {
+        TIMES.lock().unwrap().push(head.time.clone());
+        Ok(())
+    };
+    let patient = Shelf { patience: HOUR, ..shelf(note) };
+    let mut sending = places(vec![HeadPlace::new(Way::Shelf(patient))]);
+    sending.stamped = Some(stamped);
+    for records in [7, 8] {
+        sending.send_head(Ok(head(records)), HOUR, Instant::now()).await;
+    }
+    assert_eq!(*TIMES.lock().unwrap(), ["earlier", "now"]);
+    assert!(sending.stamped.is_none(), "the stamp is about the shorter log");
 }

@@ -1,6 +1,7 @@
 //! Mail over SMTP: one mail for each message, in plain text.
 
-use lettre::message::Mailbox;
+use lettre::message::header::ContentTransferEncoding;
+use lettre::message::{Body, Mailbox};
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
 use stele_ground::Shown;
@@ -9,6 +10,9 @@ use super::Message;
 use crate::config::{Messages, Site};
 use crate::failure::{Failure, Outcome, io_failure};
 use stele_ground::calendar::moment;
+
+/// Characters of a line that mail carries unchanged (RFC 5322).
+const LINE_MAX: usize = 998;
 
 pub struct Mail {
     transport: AsyncSmtpTransport<Tokio1Executor>,
@@ -61,11 +65,29 @@ impl Mail {
 
     /// Sends a mail in plain text.
     pub async fn deliver(&self, subject: String, text: String) -> Result<(), String> {
+        self.deliver_body(subject, Body::new(text)).await
+    }
+
+    /// Sends a mail whose lines arrive as they are: the raw mail contains them too. Mail carries lines of ASCII with
+    /// at most 998 characters so; other texts are encoded.
+    pub async fn deliver_exact(&self, subject: String, text: String) -> Result<(), String> {
+        let is_plain = text.is_ascii() && text.lines().all(|line| line.len() <= LINE_MAX);
+        let body = match is_plain {
+            true => {
+                let lines = text.lines().map(|line| format!("{line}\r\n")).collect::<String>();
+                Body::dangerous_pre_encoded(lines.into_bytes(), ContentTransferEncoding::SevenBit)
+            }
+            false => Body::new(text),
+        };
+        self.deliver_body(subject, body).await
+    }
+
+    async fn deliver_body(&self, subject: String, body: Body) -> Result<(), String> {
         let mut mail = lettre::Message::builder().from(self.from.clone()).subject(subject);
         for to in &self.to {
             mail = mail.to(to.clone());
         }
-        let mail = mail.body(text).map_err(|error| error.to_string())?;
+        let mail = mail.body(body).map_err(|error| error.to_string())?;
         self.transport.send(mail).await.map(drop).map_err(|error| error.to_string())
     }
 }

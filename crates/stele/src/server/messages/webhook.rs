@@ -1,5 +1,5 @@
 //! A webhook: a message as JSON, by POST. Alarms and notifications use it. An answer with status 2xx means that it was
-//! taken, whatever becomes of the answer's body.
+//! taken, whatever becomes of the answer's body. Where the answer's body counts, [`Webhook::ask`] returns it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,13 +63,14 @@ impl Webhook {
 
     /// The name without path and query, which may hold a secret.
     pub fn name(&self) -> String {
-        format!("the webhook at {}:{}", self.host, self.port)
+        format!("the webhook at {}", self.place())
     }
 
     /// Posts a JSON document. The head of the answer has this time to arrive.
     pub async fn post_json(&self, body: String, patience: Duration) -> Result<(), NotTaken> {
         let late = |_| format!("no answer within {} s", patience.as_secs());
-        let (answer, driver) = tokio::time::timeout(patience, self.exchange(body)).await.map_err(late)??;
+        let exchange = self.exchange("application/json", body.into());
+        let (answer, driver) = tokio::time::timeout(patience, exchange).await.map_err(late)??;
         let status = answer.status();
         let read_away = Limited::new(answer.into_body(), ANSWER_MAX).collect();
         let _ = tokio::time::timeout(self.read_away, read_away).await;
@@ -81,13 +82,41 @@ impl Webhook {
         Err(NotTaken { why: format!("it answers {status}"), is_refused: status.is_client_error() && !later })
     }
 
-    async fn exchange(&self, body: String) -> Result<(Response<Incoming>, Aborts), String> {
+    /// Posts a document, and returns the document that answers it, of at most `answer_max` bytes. The patience is for
+    /// all of it.
+    pub async fn ask(
+        &self,
+        kind: &'static str,
+        body: Vec<u8>,
+        answer_max: usize,
+        patience: Duration,
+    ) -> Result<Bytes, String> {
+        let asked = async {
+            let (answer, driver) = self.exchange(kind, body.into()).await?;
+            let status = answer.status();
+            if !status.is_success() {
+                return Err(format!("it answers {status}"));
+            }
+            let body = Limited::new(answer.into_body(), answer_max).collect().await;
+            drop(driver);
+            body.map(|body| body.to_bytes()).map_err(|error| format!("its answer breaks off: {error}"))
+        };
+        let late = |_| format!("no answer within {} s", patience.as_secs());
+        tokio::time::timeout(patience, asked).await.map_err(late)?
+    }
+
+    /// Host and port.
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    async fn exchange(&self, kind: &'static str, body: Bytes) -> Result<(Response<Incoming>, Aborts), String> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| error.to_string())?;
         match &self.tls {
-            None => self.post(stream, body).await,
+            None => self.post(stream, kind, body).await,
             Some(tls) => {
                 let name = ServerName::try_from(self.host.clone()).map_err(|error| error.to_string())?;
-                self.post(tls.connect(name, stream).await.map_err(|error| error.to_string())?, body).await
+                self.post(tls.connect(name, stream).await.map_err(|error| error.to_string())?, kind, body).await
             }
         }
     }
@@ -95,7 +124,8 @@ impl Webhook {
     async fn post(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        body: String,
+        kind: &'static str,
+        body: Bytes,
     ) -> Result<(Response<Incoming>, Aborts), String> {
         let broken = |error: hyper::Error| format!("the connection broke: {error}");
         let (mut sender, connection) =
@@ -113,9 +143,9 @@ impl Webhook {
             request = request.header("authorization", format!("Basic {credentials}"));
         }
         let request = request
-            .header("content-type", "application/json")
+            .header("content-type", kind)
             .header("user-agent", concat!("stele/", env!("CARGO_PKG_VERSION")))
-            .body(Full::new(Bytes::from(body)))
+            .body(Full::new(body))
             .map_err(|error| error.to_string())?;
         Ok((sender.send_request(request).await.map_err(broken)?, driver))
     }
