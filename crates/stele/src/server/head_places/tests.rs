@@ -86,3 +86,18 @@ async fn a_head_that_could_not_be_signed_counts_for_every_place() {
         now += HOUR;
     }
 }
+
+#[tokio::test]
+async fn a_place_that_the_unit_shows_read_only_names_the_drop_in() {
+    let refused = |path: &Path, _: &SignedHead| {
+        Err(crate::failure::io_failure("make", path, &std::io::Error::from_raw_os_error(libc::EROFS)))
+    };
+    let mut places = HeadPlaces(vec![directory(refused)]);
+    let now = Instant::now();
+    places.send_head(Ok(head(1)), HOUR, now).await;
+    let told = places.send_head(Ok(head(1)), HOUR, now + 2 * HOUR).await.concat();
+    for word in ["/mnt/vault", "ReadWritePaths=", "systemctl edit stele"] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    assert!(!told.contains('\n'), "an alarm is one line: {told}");
+}
