@@ -109,6 +109,11 @@ impl Failure {
         Failure::new(Kind::Missing, error)
     }
 
+    /// Cause and next step on one line, for the log and for alarms.
+    pub fn on_one_line(&self) -> String {
+        if self.next.is_empty() { self.error.clone() } else { format!("{}; {}", self.error, self.next) }
+    }
+
     /// Adds the next step.
     pub fn next(mut self, next: impl Into<String>) -> Failure {
         self.next = next.into();
@@ -174,6 +179,10 @@ impl From<stele_archive::ArchiveError> for Failure {
     }
 }
 
+/// The packaged unit shows its server every directory read-only but the server's own ones.
+pub const READ_ONLY_NEXT: &str = "mount it for writing; if the packaged unit is to write there, name the directory in \
+    ReadWritePaths= with `systemctl edit stele`, and start the server again";
+
 /// An operating-system error with the attempted action and the path.
 pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) -> Failure {
     let kind = match error.kind() {
@@ -184,5 +193,9 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
         std::io::ErrorKind::BrokenPipe => Kind::Unread,
         _ => Kind::Failed,
     };
-    Failure::new(kind, format!("cannot {what} {}: {error}", path.display()))
+    let failure = Failure::new(kind, format!("cannot {what} {}: {error}", path.display()));
+    match error.kind() {
+        std::io::ErrorKind::ReadOnlyFilesystem => failure.next(READ_ONLY_NEXT),
+        _ => failure,
+    }
 }

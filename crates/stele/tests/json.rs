@@ -6,7 +6,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use support::Place;
+use support::{Place, wait_for};
 
 /// Fields of one command by path, `drives[].size_bytes`: the kind, and whether it may be null or absent.
 type Fields = BTreeMap<String, (String, bool)>;
@@ -141,8 +141,9 @@ fn what_is_printed_for_machines_is_documented() {
     one("Access keys", &["key", "list"]);
     one("Access keys", &["key", "narrow", key["access_key"].as_str().unwrap(), "--prefix", "scans/"]);
     one("Access keys", &["key", "set", key["access_key"].as_str().unwrap(), "--expires", "90d"]);
+    assert_eq!(place.json(&["key", "revoke", key["access_key"].as_str().unwrap()]), serde_json::json!({}));
     server.put("/records/ledger", b"kept");
-    one("stele why", &["why", "records/ledger"]);
+    one("stele why and stele share why", &["why", "records/ledger"]);
     one("stele self-test", &["self-test"]);
     one("Buckets", &["bucket", "create", "reports"]);
     server.put("/records?inventory&id=daily", INVENTORY.as_bytes());
@@ -154,7 +155,7 @@ fn what_is_printed_for_machines_is_documented() {
     one("stele matter put --list", &["matter", "put", "smith", "--list", &place.path("held")]);
     one("Matters", &["matter", "show", "smith"]);
     one("Matters", &["matter", "list"]);
-    one("stele why", &["why", "records/ledger"]);
+    one("stele why and stele share why", &["why", "records/ledger"]);
     let terms = ["--initiation", "event", "--retver", "10", "--action", "keep", "--mode", "compliance"];
     one("Classes", &[&["class", "create", "staff"], &terms[..]].concat());
     one("stele class activate", &["class", "activate", "staff"]);
@@ -162,7 +163,7 @@ fn what_is_printed_for_machines_is_documented() {
     server.put("/records/hr/1", b"kept");
     one("Classes", &["class", "list"]);
     one("stele event", &["event", "--bucket", "records", "--at", "2026-01-01"]);
-    one("stele why", &["why", "records/hr/1"]);
+    one("stele why and stele share why", &["why", "records/hr/1"]);
     one("stele find", &["find", "--bucket", "records", "--prefix", "hr/"]);
     one("Buckets", &["bucket", "create", "loose"]);
     server.put("/loose/gone", b"gone");
@@ -173,12 +174,28 @@ fn what_is_printed_for_machines_is_documented() {
     one("stele disposal status", &["disposal", "rate", "100"]);
     one("stele disposal status", &["disposal", "resume"]);
     one("stele act list", &["act", "list"]);
+    let officers = ["anna.json", "ben.json"].map(|name| place.path(name));
+    for officer in &officers {
+        let key = place.json(&["key", "create", "--role", "retention-officer"]);
+        std::fs::write(officer, key.to_string()).unwrap();
+    }
+    let restrict = ["act", "restrict", "bypass", "--to", "two", "--officer", &officers[0]];
+    let asked = one("Requests", &restrict)["id"].as_str().unwrap().to_owned();
+    one("Requests", &["approve"]);
+    one("stele approve with a request", &["approve", &asked, "--refuse", "--officer", &officers[1]]);
+    let expiring = place.stele(&["class", "expiring", "--before", "2100-01-01", "--json"]).stdout;
+    let expiring = String::from_utf8(expiring).unwrap();
+    let expiring: Vec<Value> = expiring.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(!expiring.is_empty());
     one("Volumes", &["volume", "create", "vm1", "--code", "mirror-2", "--size", "8MiB"]);
     one("Volumes", &["volume", "snapshot", "vm1", "monday"]);
     one("Volumes", &["volume", "list"]);
     one("stele volume show", &["volume", "show", "vm1"]);
     one("Exports", &["volume", "export", "vm1", "--nbd", "--allow", "10.0.0.0/8"]);
     one("Exports", &["export", "list"]);
+    one("stele export remove", &["export", "remove", "vm1"]);
+    place.json(&["volume", "create", "scratch", "--code", "mirror-2", "--size", "8MiB"]);
+    one("stele volume delete", &["volume", "delete", "scratch", "--yes"]);
     one("Shares", &["share", "create", "files", "--cache", "16MiB", "--retention", "governance:1d"]);
     one("Shares", &["share", "list"]);
     one("Shares", &["share", "set", "files", "--allow", "10.0.0.0/8", "--squash", "all"]);
@@ -188,8 +205,14 @@ fn what_is_printed_for_machines_is_documented() {
     if place.stele(&["share", "mount", "files", &directory]).status.success() {
         std::fs::write(format!("{directory}/ledger"), b"kept").unwrap();
         one("Files of a share", &["share", "ls", "files"]);
+        one("Files of a share", &["share", "archive", "files/ledger"]);
+        one("stele why and stele share why", &["share", "why", "files/ledger"]);
+        one("stele share unmount", &["share", "unmount", &directory]);
+        one("stele share mount", &["share", "mount", "files", &directory]);
         place.json(&["share", "unmount", &directory]);
     }
+    place.json(&["share", "create", "empty", "--cache", "16MiB"]);
+    one("stele share remove", &["share", "remove", "empty", "--yes"]);
     let (repository, password) = (place.path("repository"), place.path("phrase"));
     std::fs::create_dir(place.path("saved")).unwrap();
     std::fs::write(place.path("saved/ledger"), b"kept").unwrap();
@@ -202,18 +225,28 @@ fn what_is_printed_for_machines_is_documented() {
     std::fs::write(place.path("saved/second"), b"new").unwrap();
     one("stele backup run", &[&with(&["run"])[..], &[&saved]].concat());
     let snapshots = one("stele backup snapshots", &with(&["snapshots"]));
-    let first = snapshots[0]["snapshot"].as_str().unwrap().to_owned();
+    let first = snapshots[0]["snapshot"].as_str().unwrap();
+    let diff = [&with(&["diff"])[..], &[first, "latest", "--json"]].concat();
+    let diff = String::from_utf8(place.stele(&diff).stdout).unwrap();
+    let diff: Vec<Value> = diff.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(!diff.is_empty());
     let restored = place.path("restored");
     one("stele backup restore", &[&with(&["restore", "latest"])[..], &["--to", &restored]].concat());
     one("stele backup verify", &with(&["verify", "--data"]));
     one("stele backup verify --without-password", &with(&["verify", "--without-password"]));
     one("stele backup key list", &with(&["key", "list"]));
     let new = ["--new-password-file", &password];
-    one("stele backup key add", &[&with(&["key", "add", "--label", "second"])[..], &new].concat());
+    let added = one("stele backup key add", &[&with(&["key", "add", "--label", "second"])[..], &new].concat());
+    let (key, safe) = (added["key"].as_str().unwrap(), place.path("safe"));
+    one("stele backup key remove", &[&with(&["key", "remove"])[..], &[key]].concat());
+    let (escrow, opens) =
+        ("stele key escrow and stele backup key escrow", "stele key check and stele backup key check");
+    one(escrow, &[&with(&["key", "escrow"])[..], &["--to", &safe]].concat());
+    one(opens, &[&with(&["key", "check"])[..], &[&safe]].concat());
     one("stele backup forget", &with(&["forget", "--keep-last", "1"]));
     one("stele backup prune", &with(&["prune"]));
-    drop(first);
-    one("stele clock", &["clock", "show"]);
+    one("stele clock show", &["clock", "show"]);
+    one("stele clock accept", &["clock", "accept", "--yes"]);
     one("stele audit verify", &["audit", "verify"]);
     one("stele audit key", &["audit", "key"]);
     let receipt = one("Receipts", &["receipt", "get", "records/ledger"]);
@@ -229,8 +262,8 @@ fn what_is_printed_for_machines_is_documented() {
         "stele config export",
         &["config", "export", "--to", &place.path("backup"), "--passphrase-file", &place.path("phrase")],
     );
-    one("stele key escrow", &["key", "escrow", "--to", &place.path("escrowed")]);
-    one("stele key check", &["key", "check", &place.path("escrowed")]);
+    one(escrow, &["key", "escrow", "--to", &place.path("escrowed")]);
+    one(opens, &["key", "check", &place.path("escrowed")]);
     one("stele pool scrub --wait", &["pool", "scrub", "--wait"]);
     one("stele pool status", &["pool", "status"]);
     one("stele top", &["top", "--once"]);
@@ -249,6 +282,8 @@ fn what_is_printed_for_machines_is_documented() {
     let records = String::from_utf8(place.stele(&["audit", "show", "--json"]).stdout).unwrap();
     let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     check("stele audit show", &records, &mut mistakes);
+    check("stele class expiring", &expiring, &mut mistakes);
+    check("stele backup diff", &diff, &mut mistakes);
     // Failures, including those of the parser and of the configuration.
     for (arguments, kind, code) in [
         (&["volume", "show", "nothing"][..], "missing", 4),
@@ -277,6 +312,48 @@ fn what_is_printed_for_machines_is_documented() {
         "{}",
         mistakes.into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("\n")
     );
+}
+
+#[test]
+fn what_commands_on_drives_print_is_documented() {
+    let place = Place::new("json-drives");
+    place.pool(5);
+    let server = place.serve();
+    std::fs::write(place.0.join("phrase"), "correct horse battery staple").unwrap();
+    let mistakes = std::cell::RefCell::new(Vec::new());
+    let one = |heading: &str, arguments: &[&str]| {
+        check(heading, &[place.json(arguments)], &mut mistakes.borrow_mut());
+    };
+    one("stele pool scrub", &["pool", "scrub"]);
+    assert_eq!(place.json(&["pool", "wash"]), serde_json::json!({}));
+    one("stele drive clear and stele drive online", &["drive", "clear", "3"]);
+    one("stele pool status", &["drive", "set", "3", "--enclosure", "3"]);
+    one("stele drive dump", &["drive", "dump", &place.path("d0.img")]);
+    let new = |name: &str, enclosure: u32| format!("{}@{enclosure}", place.path(name));
+    one("stele pool add", &["pool", "add", "--size", "256MiB", "--drive", &new("d5.img", 5)]);
+    one("stele pool status", &["pool", "add", "--wait", "--size", "256MiB", "--drive", &new("d6.img", 6)]);
+    one("stele pool remove", &["pool", "remove", "5"]);
+    // It may have left already.
+    let kept = place.stele(&["pool", "remove", "5", "--cancel", "--json"]);
+    let heading = if kept.status.success() { "stele pool remove --cancel" } else { "Failures" };
+    check(heading, &[serde_json::from_slice(&kept.stdout).unwrap()], &mut mistakes.borrow_mut());
+    one("stele pool status", &["pool", "remove", "6", "--wait"]);
+    let left = place.path("d6.img");
+    let wiped = wait_for("the drive to be let go", || {
+        let wiped = place.stele(&["drive", "wipe", &left, "--yes", "--json"]);
+        wiped.status.success().then(|| serde_json::from_slice::<Value>(&wiped.stdout).unwrap())
+    });
+    check("stele drive wipe", &[wiped], &mut mistakes.borrow_mut());
+    one("stele pool replace", &["pool", "replace", "3", &new("d7.img", 3), "--size", "256MiB"]);
+    let (backup, phrase) = (place.path("backup"), place.path("phrase"));
+    one("stele config export", &["config", "export", "--to", &backup, "--passphrase-file", &phrase]);
+    server.stop();
+    one("stele catalog rebuild", &["catalog", "rebuild", "--yes", "--force"]);
+    let other = Place::new("json-import");
+    let import = other.json(&["config", "import", &backup, "--passphrase-file", &phrase]);
+    check("stele config import", &[import], &mut mistakes.borrow_mut());
+    let mistakes = mistakes.into_inner();
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
 }
 
 const NOTIFICATION: &str = "<NotificationConfiguration><QueueConfiguration><Id>all</Id>\

@@ -44,7 +44,18 @@ fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {
     server.kill();
 
     // `pool open` replays the log after the kill and closes in order; read-only it writes nothing.
-    assert_eq!(place.json(&["pool", "open", "--read-only"])["state"], "read-only");
+    // Advice about missing drives is given where drives are missing.
+    let advice = || {
+        let opened = place.json(&["pool", "open", "--read-only"]);
+        assert_eq!(opened["state"], "read-only", "{opened}");
+        let standing = opened["standing"].as_array().unwrap().iter();
+        let alarm = standing.clone().find(|alarm| alarm["kind"] == "read-only");
+        alarm.unwrap_or_else(|| panic!("{opened}"))["next"].as_str().unwrap().to_owned()
+    };
+    assert!(!advice().contains("drives"), "{}", advice());
+    std::fs::rename(place.path("d0.img"), place.path("away.img")).unwrap();
+    assert!(advice().contains("return missing drives"), "{}", advice());
+    std::fs::rename(place.path("away.img"), place.path("d0.img")).unwrap();
     assert_eq!(place.json(&["pool", "open"])["state"], "ok");
     let server = place.serve().with_keys(keys);
     assert!(good(server.get("/records/key")).body == body);
@@ -61,7 +72,8 @@ fn without_a_server_a_command_reads_the_drives_and_changes_no_record() {
     place.json(&["key", "escrow", "--to", &copy]);
     let clock = place.json(&["clock", "show"]);
     assert!(clock["frozen"].is_null() && clock["compliance_time"].is_string(), "{clock}");
-    assert!(place.json(&["clock", "accept", "--yes"])["frozen"].is_null());
+    let accepted = place.json(&["clock", "accept", "--yes"]);
+    assert!(accepted["frozen"].is_null() && accepted["accepted"].is_null(), "{accepted}");
     server.stop();
 
     assert_eq!(place.json(&["key", "check", &copy])["opens"], true);

@@ -45,9 +45,14 @@ fn three_lost_drives_are_told_in_a_few_words_and_come_back() {
     let server = place.up();
     let keys = server.keys();
     place.json(&["bucket", "create", "records", "--lock", "--retention", "compliance:1y"]);
+    place.json(&["share", "create", "files", "--cache", "32MiB"]);
     let count = 120;
     for seed in 0..count {
         server.put(&format!("/records/{seed:03}"), &content(seed, LENGTH));
+        // Files lie among the records, so that the same stripes hold both.
+        if seed % 4 == 0 {
+            server.put(&format!("/files/2026/{seed}.pdf"), &content(seed, LENGTH / 10));
+        }
     }
     assert_eq!(server.plain("/health").status, 200);
     assert_eq!(answered(&place, 0, &["affected"])["objects_total"], 0);
@@ -73,15 +78,23 @@ fn three_lost_drives_are_told_in_a_few_words_and_come_back() {
     });
     assert_eq!(health.status, 500, "{}", health.text());
     let affected = answered(&place, 5, &["affected"]);
-    let named: Vec<&str> =
-        affected["objects"].as_array().unwrap().iter().map(|object| object["key"].as_str().unwrap()).collect();
+    let objects = affected["objects"].as_array().unwrap();
+    assert_eq!(affected["objects_total"], objects.len(), "--json lists all");
+    let (files, records): (Vec<&Value>, Vec<&Value>) = objects.iter().partition(|object| object["bucket"] == "files");
+    let named: Vec<&str> = records.iter().map(|object| object["key"].as_str().unwrap()).collect();
     for key in &failed {
         assert!(named.contains(&key.as_str()), "{key} cannot be read and is not among {named:?}");
     }
-    assert_eq!(affected["objects_total"], named.len(), "--json lists all");
     assert!(named.len() < count as usize, "not all are concerned");
+    assert!(records.iter().all(|object| object["path"].is_null()), "{records:?}");
+    // A file of a share is named by its path.
+    let paths: Vec<&str> = files.iter().filter_map(|object| object["path"].as_str()).collect();
+    let is_one = |path: &&str| (0..count).any(|seed| **path == format!("2026/{seed}.pdf"));
+    assert!(!files.is_empty() && paths.len() == files.len() && paths.iter().all(is_one), "{files:?}");
     let text = String::from_utf8(place.stele(&["affected"]).stdout).unwrap();
-    assert!(text.contains("stele affected --all") || named.len() <= 20, "{text}");
+    assert!(text.contains("stele affected --all") || objects.len() <= 20, "{text}");
+    let all = String::from_utf8(place.stele(&["affected", "--all"]).stdout).unwrap();
+    assert!(paths.iter().all(|path| all.contains(&format!("files/{path}"))), "{all}");
     let volumes = place.json(&["volume", "list"]);
     let data = volumes.as_array().unwrap().iter().find(|volume| volume["owner"] == "archive").unwrap();
     let number = |place: &serde_json::Value, name: &str| place[name].as_u64().unwrap();

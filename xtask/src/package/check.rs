@@ -50,18 +50,38 @@ fn architecture(deb: &Path) -> &str {
     deb.file_stem().and_then(|name| name.to_str()).and_then(|name| name.rsplit('_').next()).unwrap_or("all")
 }
 
-/// Checks the exposure of the machine that the unit allows.
+/// Checks the exposure of the machine that the unit allows, alone and with the drop-ins of OPERATIONS.md, and that
+/// OPERATIONS.md states these figures.
 fn security(root: &Path) -> Done<()> {
-    let unit = root.join("contrib/package/stele.service");
-    let mut judge = Command::new("systemd-analyze");
-    let Ok(said) = output(judge.args(["security", "--offline=yes", "--no-pager"]).arg(unit)) else {
-        println!("package: systemd-analyze is not here; the unit is not judged");
-        return Ok(());
+    let unit = read(&root.join("contrib/package/stele.service"))?;
+    let folder = root.join("target/package/unit");
+    fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let place = folder.join("stele.service");
+    let with = |rights: &str| {
+        let unit = unit.replace("\nCapabilityBoundingSet=\n", &format!("\nCapabilityBoundingSet={rights}\n"));
+        unit.replace("\nAmbientCapabilities=\n", &format!("\nAmbientCapabilities={rights}\n"))
     };
-    let line = said.lines().last().unwrap_or_default();
-    println!("package: {line}");
-    let score = line.split_whitespace().find_map(|word| word.parse::<f64>().ok()).unwrap_or(10.0);
-    if score > EXPOSURE_MAX { Err(format!("the unit is exposed at {score}, more than {EXPOSURE_MAX}")) } else { Ok(()) }
+    let told = read(&root.join("OPERATIONS.md"))?.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (unit, text, most) in [
+        (with(""), "rates the unit {}", EXPOSURE_MAX),
+        (unit.replace("\n[Install]", "ReadWritePaths=/mnt/heads\n[Install]"), "is a mount | {} |", EXPOSURE_MAX),
+        (with("CAP_SYS_RAWIO"), "`AmbientCapabilities=CAP_SYS_RAWIO` | {} |", 10.0),
+        (with("CAP_SYS_RAWIO CAP_SYS_ADMIN"), "`CAP_SYS_RAWIO CAP_SYS_ADMIN` | {} |", 10.0),
+    ] {
+        write(&place, unit.as_bytes())?;
+        let mut judge = Command::new("systemd-analyze");
+        let Ok(said) = output(judge.args(["security", "--offline=yes", "--no-pager"]).arg(&place)) else {
+            println!("package: systemd-analyze is not here; the unit is not judged");
+            return Ok(());
+        };
+        let line = said.lines().last().unwrap_or_default();
+        println!("package: {line}");
+        let score = line.split_whitespace().find_map(|word| word.parse::<f64>().ok()).unwrap_or(10.0);
+        expect(score <= most, || format!("the unit is exposed at {score}, more than {most}"))?;
+        let text = text.replace("{}", &format!("{score:.1}"));
+        expect(told.contains(&text), || format!("OPERATIONS.md does not say '{text}'"))?;
+    }
+    Ok(())
 }
 
 /// Runs inside the namespaces: an overlay over this machine is the new machine.

@@ -9,7 +9,7 @@ use crate::audit::Event;
 use crate::model::act::Act;
 use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
-use crate::model::error::Result;
+use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Caller, Role};
 use crate::record::settings::CLOCK;
 use crate::record::{SETTINGS, encode};
@@ -34,15 +34,29 @@ impl Archive {
 
     /// A retention officer accepts the clock after an alarm. Expiration continues; the clock does not step.
     pub async fn accept_clock(&self, caller: &Caller) -> Result<()> {
+        let alarm = self.store().frozen();
+        self.accept_clock_alarm(caller, alarm.as_deref()).await
+    }
+
+    /// The same for the alarm that the officer was shown. Refused if the clock has another one now.
+    pub async fn accept_clock_alarm(&self, caller: &Caller, alarm: Option<&str>) -> Result<()> {
         self.store().writable()?;
         let rules = self.store().rules();
         let allowed = caller.require_role(&[Role::RetentionOfficer], Action::ClockAccept);
         let instead = "`stele clock accept --officer FILE` asks, and another officer approves";
         let allowed = allowed.and_then(|()| self.store().require_one(Act::ClockAccept, instead));
         self.store().audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
-        let event = Event::new(caller, Action::ClockAccept).detail("expiration continues".into());
-        let reason = self.store().frozen().unwrap_or_default();
-        self.store().change_clock(rules.stand(Transaction::new()), event, |clock| clock.accept(&reason)).await
+        let now = self.store().frozen();
+        if now.as_deref() != alarm {
+            let now = now.unwrap_or_else(|| "none stands".to_owned());
+            return Err(ArchiveError::InvalidState(format!("the clock's alarm is another one now, look again: {now}")));
+        }
+        let (said, alarm) = match alarm {
+            Some(alarm) => (format!("expiration continues; accepted: {alarm}"), alarm),
+            None => ("expiration continues".to_owned(), ""),
+        };
+        let event = Event::new(caller, Action::ClockAccept).detail(said);
+        self.store().change_clock(rules.stand(Transaction::new()), event, |clock| clock.accept(alarm)).await
     }
 }
 

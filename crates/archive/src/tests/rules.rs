@@ -57,7 +57,18 @@ async fn the_guard_is_told_and_expiry_leaves_a_certificate() {
     world.stage.set_wall(wall);
     world.stage.pass(4 * DAY);
     assert_eq!(archive.step().await.unwrap().expired, 0, "frozen until someone has looked");
-    archive.accept_clock(&admin()).await.unwrap();
+    // Only the alarm that the officer was shown is accepted, and the audit log names it.
+    for shown in [None, Some("the system clock is 1 s ahead")] {
+        let refused = archive.accept_clock_alarm(&admin(), shown).await;
+        assert!(matches!(refused, Err(ArchiveError::InvalidState(_))), "{shown:?}: {refused:?}");
+    }
+    let alarm = archive.clock().frozen.unwrap();
+    archive.accept_clock_alarm(&admin(), Some(&alarm)).await.unwrap();
+    let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+    let detail = log.last().unwrap().detail.clone().unwrap_or_default();
+    assert!(detail.contains(&alarm), "{detail}");
+    let again = archive.accept_clock_alarm(&admin(), Some(&alarm)).await;
+    assert!(matches!(again, Err(ArchiveError::InvalidState(_))), "{again:?}");
     world.stage.pass(60_000);
     let report = archive.step().await.unwrap();
     assert_eq!((report.expired, report.unprotected), (1, true), "{report:?}");

@@ -234,6 +234,11 @@ pub fn key_of(inode: u64) -> String {
     format!("{inode:016x}")
 }
 
+/// The file that has this key.
+pub fn inode_of(key: &str) -> Option<u64> {
+    u64::from_str_radix(key, 16).ok().filter(|inode| key_of(*inode) == key)
+}
+
 pub(super) fn broken(error: &MediaError) -> FileError {
     use stele_media::MediaFault;
     match error.fault {

@@ -4,8 +4,10 @@ use minicbor::{Decode, Encode};
 use stele_archive::Records;
 use stele_catalog::{Direction, KeyRange, Table, Transaction};
 
+use super::reading::inode_of;
 use super::records::{ACTIVE, BLOCKS, COOKIES, ENTRIES, INODES, NUMBERS, ORPHANS, PINS, decode, encode, share_key};
-use super::view::failure;
+use super::tree;
+use super::view::{View, failure};
 use crate::{FileError, Result};
 
 /// Name of the bucket: [`ShareRow`].
@@ -61,6 +63,21 @@ pub enum SquashRow {
     None,
 }
 
+/// Looks up the paths of archived files in the catalog alone: the cache volume of the share may be away.
+pub struct Paths(View);
+
+impl Paths {
+    /// The path of the file of an object, from the root of the share. None: the object is of no file that has a name now.
+    pub fn of(&mut self, key: &str) -> Result<Option<String>> {
+        let Some(inode) = inode_of(key) else { return Ok(None) };
+        match tree::path(&mut self.0, inode) {
+            Ok(path) => Ok(Some(String::from_utf8_lossy(&path).into_owned())),
+            Err(FileError::Stale) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// The shares of a store.
 pub struct Registry {
     records: Records,
@@ -85,6 +102,11 @@ impl Registry {
             Some(value) => decode(SHARES, name.as_bytes(), &value).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The names that the tree of a share gives to the archive's objects.
+    pub fn paths(&self, share: &ShareRow) -> Paths {
+        Paths(View::new(self.records.clone(), share.number))
     }
 
     /// Adds a share under the number that its row names. The number is drawn by chance: a counter would begin anew after

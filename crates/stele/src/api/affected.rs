@@ -1,13 +1,16 @@
 //! Calls about the data that unreadable stripes damage.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stele_archive::Affected as Version;
 use stele_array::{Command, Reply};
+use stele_file::share::registry::{Paths, Registry};
 
 use super::{Actor, Call};
 use crate::failure::{Failure, Kind, Outcome};
+use crate::node::shares::failed;
 use crate::node::{Node, blocking};
 
 /// Largest time that a call waits until the unreadable stripes are known.
@@ -29,8 +32,16 @@ pub struct AffectedView {
     /// Volumes and snapshots with unreadable data.
     pub volumes: Vec<AffectedVolume>,
     /// Object versions in the order of buckets and keys, at most `limit`.
-    pub objects: Vec<Version>,
+    pub objects: Vec<AffectedObject>,
     pub objects_total: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AffectedObject {
+    #[serde(flatten)]
+    pub version: Version,
+    /// The path of its file, if the bucket is a share: its key is a number that clients of the share never see.
+    pub path: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -61,6 +72,18 @@ async fn until_known(node: &Node) -> Outcome<()> {
     }
 }
 
+/// Adds the paths of the versions that are files of shares.
+fn with_paths(registry: &Registry, versions: Vec<Version>) -> Outcome<Vec<AffectedObject>> {
+    let shares = registry.list().map_err(failed)?;
+    let mut shares: BTreeMap<String, Paths> =
+        shares.into_iter().map(|(name, row)| (name, registry.paths(&row))).collect();
+    let path = |version: Version| {
+        let path = shares.get_mut(&version.bucket).map_or(Ok(None), |paths| paths.of(&version.key)).map_err(failed)?;
+        Ok(AffectedObject { version, path })
+    };
+    versions.into_iter().map(path).collect()
+}
+
 impl Call for Affected {
     const NAME: &'static str = "affected";
     type Answer = AffectedView;
@@ -75,7 +98,12 @@ impl Call for Affected {
             Ok(archive) => {
                 let archive = archive.clone();
                 let unreadable = archive.unreadable(ranges).await;
-                blocking(move || Ok(archive.affected(&unreadable, limit)?)).await?
+                let registry = node.registry()?;
+                blocking(move || {
+                    let (versions, total) = archive.affected(&unreadable, limit)?;
+                    Ok((with_paths(&registry, versions)?, total))
+                })
+                .await?
             }
             Err(_) => (Vec::new(), 0),
         };

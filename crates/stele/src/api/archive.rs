@@ -355,16 +355,27 @@ impl Call for ClockShow {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct ClockAccept {}
+/// Accepts the alarm of the clock that the operator was shown.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClockAccept {
+    pub alarm: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClockAccepted {
+    #[serde(flatten)]
+    pub clock: ClockStatus,
+    /// The alarm that was accepted, if one stood.
+    pub accepted: Option<String>,
+}
 
 impl Call for ClockAccept {
     const NAME: &'static str = "clock/accept";
-    type Answer = ClockStatus;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ClockStatus> {
+    type Answer = ClockAccepted;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ClockAccepted> {
         let archive = node.archive()?;
-        archive.accept_clock(&actor.caller()).await?;
-        Ok(archive.clock())
+        archive.accept_clock_alarm(&actor.caller(), self.alarm.as_deref()).await?;
+        Ok(ClockAccepted { clock: archive.clock(), accepted: self.alarm })
     }
 }
 

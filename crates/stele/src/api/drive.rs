@@ -1,12 +1,12 @@
-//! Calls about single drives: clear, online, locate, wipe.
+//! Calls about single drives: clear, online, wipe.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Actor, Call, Done};
-use crate::failure::{Failure, Kind, Outcome};
-use crate::node::{Node, blocking, identify, membership, wipe};
+use crate::failure::Outcome;
+use crate::node::{Node, blocking, membership, wipe};
 
 /// Forgets the errors of a drive. If the pool gave the drive up, it takes it back.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -38,31 +38,6 @@ impl Call for Online {
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable_for_drives()?;
         membership::online(node, self, actor).await?;
-        Ok(Done {})
-    }
-}
-
-/// Switches the light of the drive's slot.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Locate {
-    pub drive: u32,
-    pub on: bool,
-}
-
-impl Call for Locate {
-    const NAME: &'static str = "drive/locate";
-    type Answer = Done;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Done> {
-        let status = super::pool::status(node).await?;
-        let Some(drive) = status.drives.iter().find(|drive| drive.drive == self.drive) else {
-            return Err(Failure::missing(format!("the pool has no drive {}", self.drive)));
-        };
-        if drive.path.is_empty() {
-            return Err(Failure::new(Kind::Missing, format!("of drive {} no path is known", self.drive))
-                .next("`stele pool status` shows what is known of it"));
-        }
-        let (path, on) = (PathBuf::from(&drive.path), self.on);
-        blocking(move || identify::locate(&path, on)).await?;
         Ok(Done {})
     }
 }

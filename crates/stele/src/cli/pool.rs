@@ -143,7 +143,8 @@ Examples:
   stele pool replace 3 /dev/sdk@2
 
 A drive that answers is emptied first and then leaves. The new drive gets a number of its own, and every stripe
-keeps its redundancy. A drive that is gone is replaced under its number, and the pool rebuilds its strips.")]
+keeps its redundancy. A drive that is gone is replaced under its number, and the pool rebuilds its strips.
+With --wait, exit code 5 says that another drive keeps the pool from that, or that stripes were lost meanwhile.")]
 pub struct Replace {
     /// Number of the drive to replace, as `stele pool status` shows it
     pub old: u32,

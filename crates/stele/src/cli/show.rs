@@ -69,7 +69,12 @@ unless --pool names that pool, and always if that pool holds retained records.")
         yes: bool,
     },
     /// Switch on the light of the drive's enclosure slot
-    #[command(after_help = "Examples:\n  stele drive locate 3\n  stele drive locate 3 --off")]
+    #[command(after_help = "\
+Examples:
+  stele drive locate 3
+  stele drive locate 3 --off
+
+The command switches the light itself, on this machine, and the kernel lets only root do that.")]
     Locate {
         /// Number of the drive, as `stele pool status` shows it
         drive: u32,

@@ -1,5 +1,6 @@
 //! Every command that a message, a help text or a document names can be given.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory};
@@ -131,4 +132,66 @@ fn a_command_that_does_not_exist_is_noticed() {
     for line in ["stele pool status --watch", "stele volume resize vm1 40GiB", "stele pool", "stele key check FILE"] {
         assert_eq!(wrong(&cli, line), None, "{line}");
     }
+}
+
+/// The commands that carry something out, as `pool status`; hidden ones are for packages alone.
+fn leaves(command: &Command, path: &[&str], found: &mut BTreeSet<String>) {
+    let below = command.get_subcommands().filter(|next| next.get_name() != "help" && !next.is_hide_set());
+    let mut any = false;
+    for next in below {
+        any = true;
+        leaves(next, &[path, &[next.get_name()]].concat(), found);
+    }
+    if !any {
+        found.insert(path.join(" "));
+    }
+}
+
+/// A section of SEMANTICS/json.md: its heading, the commands that its heading or its line `Printed by` names, and
+/// whether it says anything.
+fn sections(cli: &Command, text: &str) -> Vec<(String, Vec<String>, bool)> {
+    let command = |span: &str| {
+        let (mut command, mut path) = (cli, Vec::new());
+        for word in span.split_whitespace().skip(1) {
+            let Some(next) = command.find_subcommand(word) else { break };
+            path.push(word.to_owned());
+            command = next;
+        }
+        path.join(" ")
+    };
+    let described = text.split("\n## ").skip(1).map(|section| {
+        let (heading, body) = section.split_once('\n').unwrap_or((section, ""));
+        let printed = body.split("\n\n").find(|paragraph| paragraph.trim_start().starts_with("Printed by:"));
+        let commands = [heading, printed.unwrap_or_default()].into_iter().flat_map(named).map(|span| command(&span));
+        (heading.to_owned(), commands.collect(), !body.trim().is_empty())
+    });
+    described.collect()
+}
+
+#[test]
+fn every_command_has_a_section_on_its_json_and_no_section_none() {
+    let mut cli = Cli::command();
+    cli.build();
+    let text = std::fs::read_to_string(root().join("SEMANTICS/json.md")).unwrap();
+    let mut commands = BTreeSet::new();
+    leaves(&cli, &[], &mut commands);
+    assert!(commands.len() > 100 && commands.contains("pool status"), "{commands:?}");
+    let sections = sections(&cli, &text);
+    let mut mistakes = Vec::new();
+    for (heading, named, says) in &sections {
+        // Any command may fail.
+        if named.is_empty() && heading != "Failures" {
+            mistakes.push(format!("the section '{heading}' names no command"));
+        }
+        if !says {
+            mistakes.push(format!("the section '{heading}' is empty"));
+        }
+        let unknown = named.iter().filter(|name| !commands.contains(*name));
+        mistakes
+            .extend(unknown.map(|name| format!("the section '{heading}' names 'stele {name}', which is no command")));
+    }
+    let described: BTreeSet<&String> = sections.iter().flat_map(|(_, named, _)| named).collect();
+    let missing = commands.iter().filter(|name| !described.contains(name));
+    mistakes.extend(missing.map(|name| format!("SEMANTICS/json.md has no section on 'stele {name}'")));
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
 }

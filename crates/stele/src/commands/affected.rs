@@ -2,7 +2,7 @@
 
 use stele_ground::Bytes;
 
-use crate::api::affected::{Affected, AffectedView};
+use crate::api::affected::{Affected, AffectedObject, AffectedView};
 use crate::commands::print_json;
 use crate::config::Site;
 use crate::connection::Connection;
@@ -59,9 +59,9 @@ fn render(view: &AffectedView) -> String {
     }
     text.push_str(&format!("\n{} object versions lie there, in part or whole:\n\n", view.objects_total));
     let mut objects = Table::new(&[("object", Align::Left), ("version", Align::Left), ("size", Align::Right)]);
-    for version in &view.objects {
-        // The key is untrusted text: the client that stored the object chose it.
-        let name: String = format!("{}/{}", version.bucket, version.key).escape_debug().collect();
+    for AffectedObject { version, path } in &view.objects {
+        // The answer is safe to display already (`output::answered`): to escape it again would change names.
+        let name = format!("{}/{}", version.bucket, path.as_ref().unwrap_or(&version.key));
         let size = if version.content { Bytes(version.bytes).to_string() } else { "its note only".to_owned() };
         objects.row(vec![name, version.version.clone(), size]);
     }
@@ -71,4 +71,38 @@ fn render(view: &AffectedView) -> String {
         text.push_str(&format!("and {more} more: stele affected --all\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use stele_archive::Affected as Version;
+
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_once_and_files_of_shares_have_their_paths() {
+        let version = |bucket: &str, key: &str| Version {
+            bucket: bucket.to_owned(),
+            key: key.to_owned(),
+            version: "1".to_owned(),
+            bytes: 1,
+            content: true,
+        };
+        let object = |version, path: Option<&str>| AffectedObject { version, path: path.map(str::to_owned) };
+        let view = AffectedView {
+            unreadable_stripes: 1,
+            lost_stripes: 0,
+            volumes: Vec::new(),
+            objects: vec![
+                object(version("records", "it's \"a\\b\"\n\u{1b}[2J"), None),
+                object(version("files", "0000000000000007"), Some("2026/ledger\n.pdf")),
+            ],
+            objects_total: 2,
+        };
+        let text = render(&crate::output::safe(view).unwrap());
+        for name in [r#"records/it's "a\b"\n\u{1b}[2J  1"#, r"files/2026/ledger\n.pdf "] {
+            assert!(text.contains(name), "{name}: {text}");
+        }
+        assert!(!text.contains("0000000000000007"), "{text}");
+    }
 }

@@ -327,10 +327,12 @@ pub async fn clock(site: &Site, json: bool, command: Clock) -> Outcome<()> {
             return asked(json, &ask(site, ClockAcceptRequest { officer }).await?);
         }
         Clock::Accept { yes, officer: None } => {
-            if !yes {
-                confirm("Is this machine's clock right, so that what has expired may be deleted again?", "--yes")?;
+            let accepted = accept_clock(site, yes).await?;
+            if json {
+                return print_json(&accepted);
             }
-            ask(site, calls::ClockAccept {}).await?
+            println!("{}", accepted_line(accepted.accepted.as_deref()));
+            accepted.clock
         }
         Clock::Credit { officer } => {
             let officer = read_officer(&officer)?;
@@ -346,6 +348,33 @@ pub async fn clock(site: &Site, json: bool, command: Clock) -> Outcome<()> {
         None => println!("expiry            running"),
     }
     Ok(())
+}
+
+/// Accepts the alarm that stands now, after it was shown. One that comes meanwhile stays.
+async fn accept_clock(site: &Site, yes: bool) -> Outcome<calls::ClockAccepted> {
+    let connection = Connection::find(site).await?;
+    let done = async {
+        let alarm = connection.exact(calls::ClockShow {}).await?.frozen;
+        if !yes {
+            let question = "Is this machine's clock right, so that what has expired may be deleted again?";
+            confirm(&format!("{} {question}", standing_line(alarm.as_deref())), "--yes")?;
+        }
+        connection.call(calls::ClockAccept { alarm }).await
+    };
+    let done = done.await;
+    connection.leave().await?;
+    done
+}
+
+fn standing_line(alarm: Option<&str>) -> String {
+    alarm.map_or_else(|| "No alarm of the clock stands.".to_owned(), |alarm| format!("The clock's alarm: {alarm}."))
+}
+
+fn accepted_line(alarm: Option<&str>) -> String {
+    match alarm {
+        Some(alarm) => format!("accepted          {alarm}"),
+        None => "accepted          nothing: no alarm of the clock stood".to_owned(),
+    }
 }
 
 pub async fn audit(site: &Site, json: bool, command: Audit) -> Outcome<()> {

@@ -123,7 +123,10 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
         }
         Ok(())
     };
-    for place in heads::places(site, &config) {
+    // Places elsewhere are not read: a share that is away would hold the command.
+    let (inner, elsewhere): (Vec<PathBuf>, Vec<PathBuf>) =
+        heads::places(site, &config).into_iter().partition(|place| place.starts_with(&site.dir));
+    for place in inner {
         for file in within(&place)? {
             keep(&file, &mut open)?;
         }
@@ -142,6 +145,7 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
             keep(&file, &mut secret)?;
         }
     }
+    outside.extend(elsewhere.iter().map(|place| place.display().to_string()));
     let count = open.len() + secret.len();
     let open = Open {
         format: FORMAT.to_owned(),

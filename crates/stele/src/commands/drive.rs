@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use stele_array::reactor::DrivePlace;
 
-use crate::api::drive::{Clear, Locate, Online, Wipe};
+use crate::api::drive::{Clear, Online, Wipe};
 use crate::api::pool::{Status, StatusView};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
@@ -12,6 +12,7 @@ use crate::connection::Connection;
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::named;
+use crate::node::identify;
 
 pub async fn clear(site: &Site, json: bool, drive: u32) -> Outcome<()> {
     let connection = Connection::find(site).await?;
@@ -132,11 +133,21 @@ pub async fn wipe(site: &Site, json: bool, path: PathBuf, pool: Option<String>, 
     Ok(())
 }
 
+/// Switches the light here and not in the server: the system lets only root do it, and the packaged unit keeps the
+/// server from writing in /sys. The path must be exact, so it is not one that is made safe to display.
 pub async fn locate(site: &Site, json: bool, drive: u32, on: bool) -> Outcome<()> {
     let connection = Connection::find(site).await?;
-    let done = connection.call(Locate { drive, on }).await;
+    let status = connection.exact(Status {}).await;
     connection.leave().await?;
-    done?;
+    let status = status?;
+    let Some(known) = status.drives.iter().find(|known| known.drive == drive) else {
+        return Err(Failure::missing(format!("the pool has no drive {drive}")).next("`stele pool status` shows all"));
+    };
+    if known.path.is_empty() {
+        return Err(Failure::missing(format!("of drive {drive} no path is known"))
+            .next("`stele pool status` shows what is known of it"));
+    }
+    identify::locate(Path::new(&known.path), on)?;
     if json {
         return print_json(&serde_json::json!({ "drive": drive, "light": on }));
     }

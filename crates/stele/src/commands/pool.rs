@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stele_archive::{ScrubCursor, ScrubReport};
@@ -245,13 +245,17 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
         }
         return Ok(());
     }
+    let mut standstill = Standstill::default();
     let status = follow(connection, json, |status| {
-        let settled = !is_leaving(status, &replace, &new)
-            && status_of(status, &new).is_some_and(|drive| drive.health != "stale" && drive.health != "leaving");
+        let settled = is_settled(status, &replace, &new);
         let lost = status_of(status, &new).is_some_and(is_lost);
-        (settled || lost, status.moving.or(status.copy_back))
+        let over = settled || lost || standstill.is_seen(status, Instant::now());
+        (over, status.moving.or(status.copy_back))
     })
     .await?;
+    if !is_settled(&status, &replace, &new) && !status_of(&status, &new).is_some_and(is_lost) {
+        return Err(unfilled(&status, replace.old));
+    }
     if let Some(drive) = status_of(&status, &new).filter(|drive| is_lost(drive)) {
         let message = format!("the new drive {} is {}: {}", drive.drive, drive.health, drive.note);
         return Err(Failure::new(Kind::Damaged, message).next("`stele pool status`; replace it by another"));
@@ -260,14 +264,14 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
         // The server may have removed the entry already.
         forget_old(site, &status, replace.old, old.as_ref(), &new)?;
     }
-    if json {
-        return print_json(&status);
+    let done = no_more_lost(&before, &status, replace.old);
+    match (json, &done, leaves) {
+        (true, ..) => print_json(&status)?,
+        (_, Err(_), _) => {}
+        (_, _, true) => println!("Drive {} is replaced and has left the pool; it can be taken out.", replace.old),
+        (_, _, false) => println!("Drive {} replaced; everything is copied back.", replace.old),
     }
-    match leaves {
-        true => println!("Drive {} is replaced and has left the pool; it can be taken out.", replace.old),
-        false => println!("Drive {} replaced; everything is copied back.", replace.old),
-    }
-    Ok(())
+    done
 }
 
 /// The consequences of giving up a drive.
@@ -286,6 +290,56 @@ fn plan(status: &StatusView, number: u32) -> String {
 fn is_leaving(status: &StatusView, replace: &arguments::Replace, new: &DriveArgument) -> bool {
     let old = status.drives.iter().find(|drive| drive.drive == replace.old);
     old.is_some_and(|drive| !named::is_same(Path::new(&drive.path), &new.0.path))
+}
+
+/// The old drive has left, and the new one has all its strips.
+fn is_settled(status: &StatusView, replace: &arguments::Replace, new: &DriveArgument) -> bool {
+    !is_leaving(status, replace, new)
+        && status_of(status, new).is_some_and(|drive| drive.health != "stale" && drive.health != "leaving")
+}
+
+/// Time after which work that does not go on, because other drives are away, is not waited for. The pool tries again
+/// every five seconds.
+const STANDSTILL: Duration = Duration::from_secs(15);
+
+/// Since when no byte was moved.
+#[derive(Default)]
+struct Standstill(Option<(Instant, [u64; 3])>);
+
+impl Standstill {
+    /// Whether the work of the pool has stood still for [`STANDSTILL`] while drives are away or stripes unreadable.
+    fn is_seen(&mut self, status: &StatusView, now: Instant) -> bool {
+        let done = [status.moving, status.copy_back, status.rebuild].map(|work| work.map_or(0, |work| work.done));
+        let is_hindered = status.unreadable_stripes > 0 || status.drives.iter().any(is_lost);
+        // A try that fails begins at nothing and ends there.
+        let moves = |before: &[u64; 3]| done.iter().zip(before).any(|(done, before)| done > before);
+        if !is_hindered || self.0.as_ref().is_none_or(|(_, before)| moves(before)) {
+            self.0 = Some((now, done));
+        }
+        self.0.as_ref().is_some_and(|(since, _)| now.duration_since(*since) >= STANDSTILL)
+    }
+}
+
+/// The failure of a replacement that other drives keep from its end.
+fn unfilled(status: &StatusView, old: u32) -> Failure {
+    let away = status.drives.iter().filter(|drive| drive.is_member() && drive.drive != old && is_lost(drive));
+    let away: Vec<String> = away.map(|drive| format!("drive {} is {}", drive.drive, drive.health)).collect();
+    let message = format!("drive {old} is not replaced completely, since other drives are away: {}", away.join(", "));
+    Failure::new(Kind::Damaged, message)
+        .next("return them: `stele drive online N`; the pool then goes on by itself, and `stele pool status` shows it")
+}
+
+/// Refuses to call a replacement good during which stripes were lost.
+fn no_more_lost(before: &StatusView, status: &StatusView, old: u32) -> Outcome<()> {
+    if status.unreadable_stripes <= before.unreadable_stripes {
+        return Ok(());
+    }
+    let message = format!(
+        "drive {old} is replaced, and {} stripes cannot be read, {} of them are lost: another drive failed meanwhile",
+        status.unreadable_stripes, status.lost_stripes
+    );
+    Err(Failure::new(Kind::Damaged, message)
+        .next("`stele affected` names what is concerned; return missing drives, or restore it from elsewhere"))
 }
 
 fn status_of<'a>(status: &'a StatusView, new: &DriveArgument) -> Option<&'a DriveView> {
@@ -310,15 +364,22 @@ fn forget_old(
     let config = Config::read(&site.config_path)?;
     let spare = named::spare_entries(site, &config, status);
     let named = config.pool.drives;
+    let unwritten = |entry: &DriveArgument, why: &str| {
+        Failure::failed(format!("drive {number} is replaced, and {file} names {entry} still{why}"))
+            .next(format!("take \"{entry}\" out of [pool] drives by hand"))
+    };
     match old {
         Some(old) if named::is_same(&old.placed(site).path, &new.0.path) || !named.contains(old) => Ok(()),
         // The server removes it too, and may have done so just now.
-        Some(old) if crate::config::is_without(&site.config_path, old)? => Ok(()),
-        Some(old) => Err(Failure::failed(format!("drive {number} is replaced, and {file} names {old} still"))
-            .next("take it out of [pool] drives by hand")),
+        Some(old) => match crate::config::is_without(&site.config_path, old) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(unwritten(old, "")),
+            Err(failure) => Err(unwritten(old, &format!(": {}", failure.error))),
+        },
         None if !spare.is_empty() => {
             for entry in &spare {
-                crate::config::remove_drive(&site.config_path, entry)?;
+                crate::config::remove_drive(&site.config_path, entry)
+                    .map_err(|failure| unwritten(entry, &format!(": {}", failure.error)))?;
             }
             Ok(())
         }
@@ -349,13 +410,17 @@ fn name_drive(
     let with_enclosures = drives.first().is_some_and(|drive| drive.0.enclosure.is_some());
     let mut entry = new.clone();
     entry.0.enclosure = new.0.enclosure.or(own).filter(|_| with_enclosures);
-    match crate::config::add_drives(&site.config_path, std::slice::from_ref(&entry))? {
-        true => Ok(Some(entry)),
-        false => Err(Failure::failed(format!(
-            "{} cannot be changed to name {entry}, and nothing was done",
-            site.config_path.display()
-        ))
-        .next(format!("add \"{entry}\" to [pool] drives there, and repeat the command"))),
+    let next = format!("add \"{entry}\" to [pool] drives there, and repeat the command");
+    match crate::config::add_drives(&site.config_path, std::slice::from_ref(&entry)) {
+        Ok(true) => Ok(Some(entry)),
+        Ok(false) => {
+            let file = site.config_path.display();
+            Err(Failure::failed(format!("{file} cannot be changed to name {entry}, and nothing was done")).next(next))
+        }
+        Err(failure) => {
+            let error = format!("{}, and nothing was done", failure.error);
+            Err(Failure { error, next, ..failure })
+        }
     }
 }
 
@@ -392,7 +457,7 @@ pub async fn set_drive(site: &Site, json: bool, drive: u32, enclosure: u32) -> O
 async fn follow(
     connection: &Connection,
     json: bool,
-    look: impl Fn(&StatusView) -> (bool, Option<ProgressView>),
+    mut look: impl FnMut(&StatusView) -> (bool, Option<ProgressView>),
 ) -> Outcome<StatusView> {
     let shown = !json && std::io::stderr().is_terminal();
     loop {

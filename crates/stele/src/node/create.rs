@@ -182,9 +182,12 @@ pub(super) fn data_room(raw: Bytes, spare: Bytes, catalog: u64, code: Code) -> u
     free / code.width() as u64 * code.data() as u64
 }
 
+/// The catalog's largest size.
+pub(super) const CATALOG_MAX: Bytes = Bytes(64 * GIB);
+
 /// The catalog's size on drives of this raw capacity.
 pub(super) fn catalog_size(raw: Bytes) -> Bytes {
-    Bytes((raw.0 / 48).clamp(128 * MIB, 64 * GIB) / (8 * MIB) * (8 * MIB))
+    Bytes((raw.0 / 48).clamp(128 * MIB, CATALOG_MAX.0) / (8 * MIB) * (8 * MIB))
 }
 
 /// The catalog volume of an archive whose data have this code. If there are enough drives, the catalog survives one

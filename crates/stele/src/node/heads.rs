@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::volumes::Trouble;
 use crate::config::{Config, Site};
-use crate::failure::{Failure, Outcome, io_failure};
+use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::files;
 use crate::witness::Countersigned;
 
@@ -35,8 +35,8 @@ use witness::Witness;
 /// The trouble of a pool that is older than one of its own heads.
 pub(super) const ROLLED_BACK: &str = "rolled-back";
 
-/// Time for all places together to show their heads at a start.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time for all places together to show their heads, at a start and to commands.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a file with a head. A head has about 500.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
 /// Heads of one place: one an hour for a hundred years. A place with more cannot be compared.
@@ -144,8 +144,7 @@ async fn judge(
                 break;
             }
             Err(_) => {
-                let late = format!("{} did not show its heads within {} s", place.display(), PATIENCE.as_secs());
-                compared.unasked.push(late);
+                compared.unasked.push(late(place).error);
                 break;
             }
         };
@@ -227,9 +226,37 @@ impl Shown {
     }
 }
 
-/// All heads of the places: a rebuild learns from them how far the log reached.
-pub fn all(places: &[PathBuf]) -> Vec<SignedHead> {
-    places.iter().flat_map(|place| list(place).unwrap_or_default()).filter_map(|path| read(&path)).collect()
+/// The heads of each place, in the order of the places: a rebuild learns from them how far the log reached.
+pub fn all(places: &[PathBuf]) -> Vec<Outcome<Vec<SignedHead>>> {
+    let heads = |place: &Path| Ok(list(place)?.iter().filter_map(|path| read(path)).collect());
+    in_time(places, heads, PATIENCE)
+        .into_iter()
+        .zip(places)
+        .map(|(heads, place)| heads.unwrap_or_else(|| Err(late(place))))
+        .collect()
+}
+
+/// A place that did not answer within [`PATIENCE`].
+pub fn late(place: &Path) -> Failure {
+    Failure::new(Kind::Busy, format!("{} did not show its heads within {} s", place.display(), PATIENCE.as_secs()))
+        .next("the share may hang: look at its server, or take it out of [archive] heads_also")
+}
+
+/// Looks at every place, each on a thread of its own, since a share that is away can hold a thread for ever. All places
+/// together have `patience`. None: the place did not answer.
+pub fn in_time<T: Send + 'static>(places: &[PathBuf], look: fn(&Path) -> T, patience: Duration) -> Vec<Option<T>> {
+    let until = std::time::Instant::now() + patience;
+    let asked = places.iter().map(|place| {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let place = place.clone();
+        let looking = std::thread::Builder::new().name("stele-heads".into());
+        looking.spawn(move || drop(sender.send(look(&place)))).is_ok().then_some(receiver)
+    });
+    let asked: Vec<_> = asked.collect();
+    let answer = |receiver: Option<std::sync::mpsc::Receiver<T>>| {
+        receiver?.recv_timeout(until.saturating_duration_since(std::time::Instant::now())).ok()
+    };
+    asked.into_iter().map(answer).collect()
 }
 
 /// The newest heads of the bucket, for a rebuild. A bucket that does not answer in time is named in the log.

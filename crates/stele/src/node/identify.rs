@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use crate::failure::{Failure, Outcome, io_failure};
+use crate::failure::{Failure, Kind, Outcome, io_failure};
 
 /// The names of one device.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -100,13 +100,19 @@ impl System {
         let Some(light) = slots.filter(is_slot).map(|slot| slot.join("locate")).find(|light| light.exists()) else {
             return Err(no_light(name));
         };
-        std::fs::write(&light, if on { "1" } else { "0" }).map_err(|error| io_failure("switch", &light, &error))
+        std::fs::write(&light, if on { "1" } else { "0" }).map_err(|error| not_switched(&light, &error))
     }
 }
 
 fn no_light(name: &str) -> Failure {
     Failure::missing(format!("{name} is in no enclosure slot with a light that the system knows of"))
         .next("find the drive by its serial number; `stele pool status` shows it")
+}
+
+/// The kernel lets only root switch a light.
+fn not_switched(light: &Path, error: &std::io::Error) -> Failure {
+    let failure = io_failure("switch", light, error);
+    if failure.kind == Kind::Refused { failure.next("run the command as root") } else { failure }
 }
 
 /// Switches the light of the slot of the drive at the path.

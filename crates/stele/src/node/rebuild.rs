@@ -13,12 +13,14 @@
 //!
 //! No step before 6 changes the data volume: its superblock is rewritten unchanged, to test that it accepts writes.
 
+use std::path::PathBuf;
+
 use stele_archive::mutation::Mutation;
-use stele_archive::{Archive, ArchiveError, Paired, Rebuild, RebuildReport};
+use stele_archive::{Archive, ArchiveError, Paired, Rebuild, RebuildReport, SignedHead};
 use stele_array::{ArrayError, Command, DriveHealth, Reply, VolumeStatus};
 
 use super::volumes::{CATALOG, Trouble, is_marked};
-use super::{Node, Opening, create, heads, master, own_uid};
+use super::{Node, Opening, blocking, create, heads, master, own_uid};
 use crate::api::Actor;
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome};
@@ -137,7 +139,7 @@ async fn rebuild(site: &Site, node: &mut Node, ask: Ask) -> Outcome<Rebuilt> {
         None => beside(node, old.as_ref(), &data).await?,
     };
     node.reached(1)?;
-    let mut heads = heads::all(&heads::places(site, &node.config));
+    let mut heads = known_heads(heads::places(site, &node.config)).await?;
     heads.extend(heads::newest_in_bucket(site, &node.config).await?);
     let rebuild = Rebuild { accept_losses: ask.accept_losses, heads, losses };
     let filled = match fill(site, node, &new, &data, rebuild).await {
@@ -257,6 +259,20 @@ fn refuse_losses(what: &str) -> Failure {
         "return the drives, or replace them with `stele pool replace`, and rebuild again. If they are gone for good: \
          --accept-losses; what cannot be proven is then held until two retention officers decide",
     )
+}
+
+/// The heads in the places that answer in time. The log names the others.
+async fn known_heads(places: Vec<PathBuf>) -> Outcome<Vec<SignedHead>> {
+    let mut known = Vec::new();
+    for heads in blocking(move || Ok(heads::all(&places))).await? {
+        match heads {
+            Ok(heads) => known.extend(heads),
+            Err(failure) => {
+                tracing::warn!("the rebuild goes on without the signed heads of a place: {}", failure.on_one_line());
+            }
+        }
+    }
+    Ok(known)
 }
 
 /// The volume of an unfinished rebuild: it opens and has no store's identity.

@@ -1,11 +1,13 @@
 //! Drives' reports on themselves (SMART), read with `smartctl` once an hour if it is installed.
 //!
 //! Failure model: reports are optional and block nothing. A missing program, a drive without SMART, and an unreadable
-//! report are no errors; the state is then unknown. One program runs at a time and is killed after [`PATIENCE`]. A
-//! program that cannot be killed, because its drive hangs, is left behind and not awaited.
+//! report are no errors; the state is then unknown, and the log says once why a device gave none. One program runs at a
+//! time and is killed after [`PATIENCE`]. A program that cannot be killed, because its drive hangs, is left behind and
+//! not awaited.
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +44,17 @@ struct Known {
     drives: BTreeMap<PathBuf, SmartView>,
     /// Whether the program could be started.
     installed: Option<bool>,
+    /// Why a device gave no report; the log has said it.
+    refusal: Option<String>,
+}
+
+/// The reports of one hour.
+#[derive(Default)]
+struct Asked {
+    drives: BTreeMap<PathBuf, SmartView>,
+    installed: bool,
+    /// Why the first device without a report gave none, as the program says it.
+    refusal: Option<String>,
 }
 
 #[derive(Default)]
@@ -55,6 +68,25 @@ impl Smart {
     pub fn of(&self, path: &str) -> Option<SmartView> {
         self.lock().drives.get(Path::new(path)).cloned()
     }
+
+    /// Keeps the reports. Returns what the log is to say, which is said once.
+    fn note(&self, asked: Asked) -> Option<String> {
+        let mut known = self.lock();
+        let Asked { drives, installed, refusal } = asked;
+        let told = match &refusal {
+            _ if !installed && known.installed.is_none() => {
+                Some(format!("{PROGRAM} is not installed: what drives say of themselves (SMART) is not known"))
+            }
+            Some(why) if known.refusal.as_ref() != Some(why) => Some(format!(
+                "{PROGRAM} gets no report (SMART) of {why}. A server that is not root needs a drop-in for that: \
+                 OPERATIONS.md, SMART"
+            )),
+            _ => None,
+        };
+        let refusal = refusal.or(known.refusal.take());
+        *known = Known { drives, installed: Some(installed), refusal };
+        told
+    }
 }
 
 /// Runs until the task is dropped.
@@ -64,31 +96,36 @@ pub async fn keep_asking(node: Arc<Node>) {
             Ok(status) => status.drives.into_iter().map(|drive| drive.path.into()).collect(),
             Err(_) => Vec::new(),
         };
-        let asked = tokio::task::spawn_blocking(move || ask_all(&paths)).await;
-        if let Ok((installed, drives)) = asked {
-            let mut known = node.smart.lock();
-            if !installed && known.installed.is_none() {
-                tracing::info!("{PROGRAM} is not installed: what drives say of themselves (SMART) is not known");
-            }
-            *known = Known { drives, installed: Some(installed) };
+        if let Ok(asked) = tokio::task::spawn_blocking(move || ask_all(&paths)).await
+            && let Some(told) = node.smart.note(asked)
+        {
+            tracing::info!("{told}");
         }
         tokio::time::sleep(EVERY).await;
     }
 }
 
-fn ask_all(paths: &[PathBuf]) -> (bool, BTreeMap<PathBuf, SmartView>) {
-    let mut drives = BTreeMap::new();
+fn ask_all(paths: &[PathBuf]) -> Asked {
+    let mut asked = Asked { installed: true, ..Asked::default() };
     for path in paths.iter().filter(|path| !path.as_os_str().is_empty()) {
         match ask(path) {
-            Ok(view) => drives.extend(view.map(|view| (path.clone(), view))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return (false, drives),
+            Ok(Answer::Report(view)) => drop(asked.drives.insert(path.clone(), view)),
+            Ok(Answer::Refusal(why)) if is_device(path) => {
+                asked.refusal.get_or_insert(format!("{}: {why}", path.display()));
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Asked { installed: false, ..asked },
             Err(error) => tracing::debug!("{PROGRAM} {}: {error}", path.display()),
         }
     }
-    (true, drives)
+    asked
 }
 
-fn ask(path: &Path) -> std::io::Result<Option<SmartView>> {
+fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|about| about.file_type().is_block_device())
+}
+
+fn ask(path: &Path) -> std::io::Result<Answer> {
     let mut child = program(PROGRAM)
         .args(["--json", "--info", "--health", "--attributes", "--"])
         .arg(path)
@@ -106,7 +143,7 @@ fn ask(path: &Path) -> std::io::Result<Option<SmartView>> {
     while child.try_wait()?.is_none() {
         if begun.elapsed() > PATIENCE {
             let _ = child.kill();
-            return Ok(None);
+            return Ok(Answer::Nothing);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -114,9 +151,18 @@ fn ask(path: &Path) -> std::io::Result<Option<SmartView>> {
     Ok(understand(&text))
 }
 
+/// What the program said of one drive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Answer {
+    Report(SmartView),
+    /// Why there is no report.
+    Refusal(String),
+    Nothing,
+}
+
 /// Parses the JSON of smartctl 7 for ATA, SCSI and NVMe. Its exit code is of little use: it is not 0 for old drives.
-fn understand(text: &[u8]) -> Option<SmartView> {
-    let value: Value = serde_json::from_slice(text).ok()?;
+fn understand(text: &[u8]) -> Answer {
+    let Ok(value) = serde_json::from_slice::<Value>(text) else { return Answer::Nothing };
     let number = |place: &str| value.pointer(place).and_then(Value::as_u64);
     let attribute = |id: u64| {
         let table = value.pointer("/ata_smart_attributes/table")?.as_array()?;
@@ -130,7 +176,12 @@ fn understand(text: &[u8]) -> Option<SmartView> {
         pending: attribute(197),
         worn: number("/nvme_smart_health_information_log/percentage_used"),
     };
-    (view != SmartView::default()).then_some(view)
+    if view != SmartView::default() {
+        return Answer::Report(view);
+    }
+    let messages = value.pointer("/smartctl/messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let why: Vec<&str> = messages.iter().filter_map(|message| message["string"].as_str()).collect();
+    if why.is_empty() { Answer::Nothing } else { Answer::Refusal(why.join("; ")) }
 }
 
 #[cfg(test)]
@@ -149,12 +200,28 @@ mod tests {
             pending: Some(3),
             worn: None,
         };
-        assert_eq!(understand(ata), Some(view));
+        assert_eq!(understand(ata), Answer::Report(view));
         let nvme = br#"{"smart_status":{"passed":true},"nvme_smart_health_information_log":{"percentage_used":7}}"#;
         let view = SmartView { passed: Some(true), worn: Some(7), ..SmartView::default() };
-        assert_eq!(understand(nvme), Some(view));
+        assert_eq!(understand(nvme), Answer::Report(view));
+        let denied = br#"{"smartctl":{"messages":[{"string":"Open failed: Permission denied","severity":"error"}],
+            "exit_status":2}}"#;
+        assert_eq!(understand(denied), Answer::Refusal("Open failed: Permission denied".into()));
         for nothing in [&b"{\"smartctl\":{\"exit_status\":1}}"[..], b"", b"no JSON", b"[]"] {
-            assert_eq!(understand(nothing), None);
+            assert_eq!(understand(nothing), Answer::Nothing);
         }
+    }
+
+    #[test]
+    fn a_device_that_may_not_be_asked_is_told_once() {
+        let smart = Smart::default();
+        let refused =
+            |why: Option<&str>| Asked { installed: true, refusal: why.map(str::to_owned), ..Asked::default() };
+        let told = [None, Some("denied"), Some("denied"), None, Some("hangs")].map(|why| smart.note(refused(why)));
+        assert_eq!(told.map(|told| told.is_some()), [false, true, false, false, true]);
+        let told = Smart::default().note(refused(Some("/dev/sda: denied"))).unwrap();
+        assert!(told.contains("/dev/sda: denied") && told.contains("OPERATIONS.md"), "{told}");
+        let told = Smart::default().note(Asked::default()).unwrap();
+        assert!(told.contains("smartctl is not installed"), "{told}");
     }
 }

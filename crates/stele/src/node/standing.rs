@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use stele_archive::{AlarmKind, Archive};
-use stele_ground::Bytes;
+use stele_ground::{Bytes, MIB};
 
+use super::create::CATALOG_MAX;
 use super::{Node, wall_clock};
 use crate::api::pool::{DriveView, StandingView, StatusView};
 
@@ -66,7 +67,7 @@ pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
         standing.push(alarm(trouble.kind, "archive", trouble.message.clone(), done, trouble.next.clone()));
     }
     if let Ok(archive) = node.archive() {
-        standing.extend(of_archive(archive));
+        standing.extend(of_archive(archive, node.config.archive.data_max.map(|most| most.0)));
     }
     standing.extend(status.drives.iter().filter_map(of_smart));
     standing.extend(node.catalog_status().and_then(|status| of_catalog(&status)));
@@ -86,8 +87,8 @@ fn of_smart(drive: &DriveView) -> Option<StandingView> {
     ))
 }
 
-/// The problems that the archive reports.
-pub fn of_archive(archive: &Archive) -> Vec<StandingView> {
+/// The problems that the archive reports. `data_max` is the bound of the configuration on its data volume.
+pub fn of_archive(archive: &Archive, data_max: Option<Bytes>) -> Vec<StandingView> {
     let mut standing: Vec<StandingView> = archive.standing_alarms().into_iter().map(told).collect();
     let space = archive.space();
     // The last free segments are reserved for deletes and reclamation.
@@ -97,17 +98,38 @@ pub fn of_archive(archive: &Archive) -> Vec<StandingView> {
             "archive",
             format!("{} of {} segments of the archive are free", space.free, space.segments),
             "the space of deleted versions is reclaimed; the last two segments are kept for deletes",
-            "delete what may be deleted: the archive does not grow, and new drives do not help it; plan a larger pool",
+            more_segments(space.segments, space.segment_bytes, data_max),
         ));
     }
     standing
+}
+
+/// How the archive gets more segments. It grows with the pool, as far as the configuration lets it.
+fn more_segments(segments: u32, segment_bytes: u64, data_max: Option<Bytes>) -> &'static str {
+    let is_bounded = data_max.is_some_and(|most| most.0 / segment_bytes.max(1) <= u64::from(segments));
+    match is_bounded {
+        true => {
+            "delete what may be deleted, or raise `[archive] data_max` and start the server again: that bounds the \
+             archive, and new drives alone do not help it"
+        }
+        false => "delete what may be deleted, or add drives: the archive grows with the pool (`stele pool add`)",
+    }
 }
 
 /// Little space for records: raised before ordinary changes are refused. The free space is known for sure only up to
 /// four times the reserve, once the catalog has laid out its whole volume.
 pub fn of_catalog(catalog: &stele_catalog::Status) -> Option<StandingView> {
     let little = (catalog.area.0 / LOW_SHARE).min(3 * catalog.reserve.0).max(2 * catalog.reserve.0);
-    let next = "delete what may be deleted; revoke keys that are refused again and again (`stele audit show`)";
+    let next = match (catalog.area + catalog.journal).0 + MIB < CATALOG_MAX.0 {
+        true => {
+            "delete what may be deleted; revoke keys that are refused again and again (`stele audit show`); or add \
+             drives: the catalog grows to a 48th of the pool (`stele pool add`)"
+        }
+        false => {
+            "delete what may be deleted; revoke keys that are refused again and again (`stele audit show`). The catalog \
+             has its largest size, and new drives do not help it"
+        }
+    };
     (catalog.full || catalog.free.0 < little).then(|| {
         alarm(
             "space-low",
@@ -232,13 +254,14 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
         standing.push(alarm(&said.kind, "pool", said.message.clone(), "it is tried again every five seconds", next));
     }
     if status.state == "read-only" {
-        standing.push(alarm(
-            "read-only",
-            "pool",
-            "the pool is open for reading only".to_owned(),
-            "reads are served, changes refused",
-            "return missing drives, and start the server again",
-        ));
+        let is_away = |drive: &DriveView| matches!(drive.health.as_str(), "missing" | "failed" | "rejected");
+        let next = match status.drives.iter().any(is_away) {
+            true => "return missing drives, and start the server again",
+            // Whole, it is opened so because `--read-only` asks for it, or for a format of a later version.
+            false => "nothing, if that was asked for; otherwise `stele upgrade check` says which format is newer",
+        };
+        let message = "the pool is open for reading only".to_owned();
+        standing.push(alarm("read-only", "pool", message, "reads are served, changes refused", next));
     }
     standing
 }

@@ -105,7 +105,6 @@ const CALLS: &[Entry] = &[
     entry::<api::pool::SetDrive>(),
     entry::<api::drive::Clear>(),
     entry::<api::drive::Online>(),
-    entry::<api::drive::Locate>(),
     entry::<api::drive::Wipe>(),
     entry::<api::affected::Affected>(),
     entry::<api::formats::Formats>(),

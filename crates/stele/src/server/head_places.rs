@@ -317,7 +317,7 @@ impl Shelf {
         let written = self.under_way.insert(receiver).await;
         self.under_way = None;
         let written = written.map_err(|_| "the thread that writes the head ended".to_owned())?;
-        written.map_err(|failure| failure.to_string())
+        written.map_err(|failure| failure.on_one_line())
     }
 }
 

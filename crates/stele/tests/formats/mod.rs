@@ -1,8 +1,11 @@
 //! Stored formats over time. A pool of an earlier version is opened, read completely and verified. A pool of a later
 //! version is refused by name, even if this version could read parts of it.
 //!
-//! `pool-1.tar.xz` is such a pool of file drives, killed with records in its log. `./x fixture FILE` makes one with the
-//! present formats. A changed format gets a further fixture, and an existing fixture is never made again.
+//! `pool-1.tar.xz` is such a pool of file drives, killed with records in its log. `pool-2.tar.xz` has the records of
+//! [`recent`] as well. `./x fixture FILE` makes one with the present formats. A changed format gets a further fixture,
+//! and an existing fixture is never made again.
+
+mod recent;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,7 +40,7 @@ fn the_fixture_is_made_where_asked() {
     let place = Place::new("fixture");
     place.pool(4);
     let here = format!("{}/", place.0.display());
-    place.edit_config(|text| text.replace(&here, ""));
+    place.edit_config(|text| recent::configured(&text.replace(&here, "")));
     std::fs::write(place.0.join("phrase"), "correct horse battery staple\n").unwrap();
     let server = place.serve();
     place.json(&["bucket", "create", "records", "--lock", "--retention", LOCK]);
@@ -47,6 +50,7 @@ fn the_fixture_is_made_where_asked() {
     }
     server.put("/drafts/note", &content(16, 10));
     good(server.delete("/drafts/note"));
+    recent::fill(&place, &server);
     place.json(&["volume", "create", "vm1", "--code", "mirror-2", "--size", "8MiB"]);
     place.json(&["volume", "export", "vm1", "--nbd"]);
     let keys = server.keys();
@@ -76,10 +80,10 @@ fn the_fixture_is_made_where_asked() {
 }
 
 /// A copy of the fixture to work on.
-fn unpacked(name: &str) -> (Place, (String, String)) {
+fn unpacked(name: &str, fixture: &str) -> (Place, (String, String)) {
     let place = Place::new(name);
-    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats/pool-1.tar.xz");
-    let done = Command::new("tar").args(["--extract", "--file", fixture, "--directory"]).arg(&place.0).status();
+    let fixture = format!("{}/tests/formats/{fixture}.tar.xz", env!("CARGO_MANIFEST_DIR"));
+    let done = Command::new("tar").args(["--extract", "--file", &fixture, "--directory"]).arg(&place.0).status();
     assert!(done.unwrap().success());
     let key: Value = serde_json::from_str(&std::fs::read_to_string(place.0.join("first-key.json")).unwrap()).unwrap();
     let text = |name: &str| key[name].as_str().unwrap().to_owned();
@@ -110,10 +114,21 @@ fn newer(view: &Value) -> Vec<&str> {
 
 #[test]
 fn a_pool_of_an_earlier_version_is_read_to_its_last_byte() {
-    if !installed(&["xz", "--version"]) {
-        return;
+    if installed(&["xz", "--version"]) {
+        read_whole("pool-1", |_, _| ());
     }
-    let (place, keys) = unpacked("formats-read");
+}
+
+#[test]
+fn a_pool_with_the_newer_records_is_read_to_its_last_byte() {
+    if installed(&["xz", "--version"]) {
+        read_whole("pool-2", recent::check);
+    }
+}
+
+/// Reads everything that each fixture has, and what `more` knows of this one.
+fn read_whole(fixture: &str, more: impl FnOnce(&Place, &Server)) {
+    let (place, keys) = unpacked(&format!("formats-{fixture}"), fixture);
     let before = everything(&place.0);
     let (code, view) = check(&place);
     assert_eq!((code, &view["verdict"], &view["server"]), (0, &json!("good"), &Value::Null), "{view}");
@@ -152,6 +167,7 @@ fn a_pool_of_an_earlier_version_is_read_to_its_last_byte() {
     let scrubbed = place.json(&["pool", "scrub", "--wait"]);
     assert_eq!(scrubbed["findings"], json!([]), "{scrubbed}");
     assert_eq!(place.json(&["export", "list"])[0]["volume"], "vm1");
+    more(&place, &server);
     server.stop();
     for (name, word) in [("vm1", "after the snapshot"), ("monday", "before the snapshot")] {
         let read =
@@ -162,7 +178,7 @@ fn a_pool_of_an_earlier_version_is_read_to_its_last_byte() {
     }
 
     // The backup of the configuration makes another directory the server.
-    let new = Place::new("formats-import");
+    let new = Place::new(&format!("formats-import-{fixture}"));
     let (backup, phrase) = (place.path("stele.backup"), place.path("phrase"));
     let mut arguments = vec!["config", "import", &backup, "--passphrase-file", &phrase];
     let drives: Vec<String> =
@@ -271,7 +287,7 @@ fn what_a_later_version_wrote_is_refused_by_name() {
     ];
     let mut wrong = Vec::new();
     for (format, change, says) in cases {
-        let (place, _) = unpacked(&format!("formats-newer-{format}"));
+        let (place, _) = unpacked(&format!("formats-newer-{format}"), "pool-1");
         change(&place);
         let before = everything(&place.0);
         let (code, view) = check(&place);

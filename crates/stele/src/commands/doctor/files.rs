@@ -8,6 +8,7 @@ use stele_ground::Bytes;
 
 use super::{Finding, Verdict};
 use crate::config::{Config, Site};
+use crate::failure::Failure;
 use crate::node::heads;
 
 /// Free space for exports, alarms, heads and counters.
@@ -140,10 +141,16 @@ pub fn heads(site: &Site, config: &Config) -> Vec<Finding> {
             "name a place elsewhere with [archive] heads_also or heads_bucket",
         ));
     }
-    for place in heads::places(site, config).into_iter().skip(1) {
-        findings.push(match fs::metadata(&place) {
-            Ok(about) if about.is_dir() => Finding::good("heads", format!("{} is there", place.display())),
-            _ => Finding::new(
+    let places: Vec<PathBuf> = heads::places(site, config).into_iter().skip(1).collect();
+    let is_there = |place: &Path| fs::metadata(place).is_ok_and(|about| about.is_dir());
+    for (is_there, place) in heads::in_time(&places, is_there, heads::PATIENCE).into_iter().zip(&places) {
+        findings.push(match is_there {
+            Some(true) => Finding::good("heads", format!("{} is there", place.display())),
+            None => {
+                let Failure { error, next, .. } = heads::late(place);
+                Finding::new("heads", Verdict::Warning, error, next)
+            }
+            Some(false) => Finding::new(
                 "heads",
                 Verdict::Warning,
                 format!("signed heads are to be sent to {}, which is not there", place.display()),

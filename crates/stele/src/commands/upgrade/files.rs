@@ -1,7 +1,7 @@
 //! The formats in the data directory: the configuration, exports, reservations, signed heads.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Finding, Verdict};
 use crate::config::{Config, Site};
@@ -29,15 +29,22 @@ pub fn look(site: &Site) -> Outcome<(Vec<Finding>, Option<Config>)> {
     findings.extend(exports(site));
     findings.extend(reservations(site)?);
     if let Ok(config) = &config {
-        for place in heads::places(site, config) {
-            let heads = heads::all(std::slice::from_ref(&place)).len();
-            let found = format!("{heads} signed heads of version 1");
-            if heads > 0 {
-                findings.push(Finding::new("heads", place.display().to_string(), found, "version 1"));
-            }
-        }
+        findings.extend(signed_heads(&heads::places(site, config)));
     }
     Ok((findings, config.ok()))
+}
+
+/// Heads have one version so far.
+fn signed_heads(places: &[PathBuf]) -> Vec<Finding> {
+    let found = heads::all(places).into_iter().zip(places).filter_map(|(heads, place)| {
+        let finding = |found| Finding::new("heads", place.display().to_string(), found, "version 1");
+        match heads {
+            Ok(heads) if heads.is_empty() => None,
+            Ok(heads) => Some(finding(format!("{} signed heads of version 1", heads.len()))),
+            Err(failure) => Some(finding(failure.error).is(Verdict::Unknown, failure.next)),
+        }
+    });
+    found.collect()
 }
 
 fn exports(site: &Site) -> Option<Finding> {

@@ -196,3 +196,38 @@ fn a_head_with_a_time_stamp_is_not_replaced() {
     write(&place.0, &second).unwrap();
     assert_eq!(there(), second, "without a stamp the later head is as good");
 }
+
+/// A hard mount of a server that is away: its calls return when it comes back, or never.
+fn hang(place: &Path) -> usize {
+    if !place.ends_with("hangs") {
+        return list(place).map_or(0, |files| files.len());
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_place_that_hangs_holds_no_command() {
+    let place = Folder::new("in-time");
+    write(&place.0, &head(7, "aa")).unwrap();
+    let places = [place.0.join("hangs"), place.0.clone(), place.0.join("hangs"), place.0.join("none")];
+    assert_eq!(in_time(&places[1..2], hang, PATIENCE), [Some(1)]);
+    let begun = std::time::Instant::now();
+    let found = in_time(&places, hang, Duration::from_millis(500));
+    assert_eq!((found[0], found[2]), (None, None));
+    // Both that hang have the time together.
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    let said = late(&places[0]);
+    assert!(said.error.contains("hangs did not show its heads within 20 s"), "{said}");
+}
+
+#[test]
+fn a_place_that_cannot_be_read_is_told_and_not_taken_for_an_empty_one() {
+    let place = Folder::new("all");
+    write(&place.0, &head(7, "aa")).unwrap();
+    let no_folder = place.0.join("00000000000000000007.head");
+    let found = all(&[place.0.clone(), place.0.join("none"), no_folder]);
+    let counts: Vec<Option<usize>> = found.iter().map(|heads| heads.as_ref().ok().map(Vec::len)).collect();
+    assert_eq!(counts, [Some(1), Some(0), None]);
+}

@@ -71,3 +71,11 @@ fn the_light_of_a_slot_is_switched_where_there_is_one() {
     }
     assert_eq!(locate(&tree.0.join("by-id"), true).unwrap_err().kind, Kind::Missing, "no block device");
 }
+
+#[test]
+fn a_light_that_only_root_may_switch_says_so() {
+    let refused = |code| not_switched(Path::new("locate"), &std::io::Error::from_raw_os_error(code));
+    let (denied, other) = (refused(libc::EACCES), refused(libc::EIO));
+    assert_eq!((denied.kind, denied.next.as_str()), (Kind::Refused, "run the command as root"));
+    assert_eq!((other.kind, other.next.as_str()), (Kind::Failed, ""));
+}

@@ -39,13 +39,13 @@ async fn a_clock_that_jumped_stands_as_an_alarm_until_somebody_has_looked() {
     };
     let options = Options { segment: Bytes(MIB), ..Options::default() };
     let archive = Archive::create(foundation, options).await.unwrap();
-    assert!(names(&of_archive(&archive)).is_empty());
+    assert!(names(&of_archive(&archive, None)).is_empty());
     machine.0.store(365 * 86_400_000, Relaxed);
-    let alarms = of_archive(&archive);
+    let alarms = of_archive(&archive, None);
     assert_eq!(names(&alarms), ["clock"]);
     assert!(alarms[0].next.contains("stele clock accept"), "{}", alarms[0].next);
     archive.accept_clock(&Caller::local(0)).await.unwrap();
-    assert!(names(&of_archive(&archive)).is_empty());
+    assert!(names(&of_archive(&archive, None)).is_empty());
 }
 
 #[test]
@@ -61,4 +61,38 @@ fn what_stands_is_dated_when_it_is_first_noticed_and_anew_when_it_comes_back() {
     assert_eq!(look(&[("drive-missing", "drive 1"), ("drive-missing", "drive 2")], 20), [10, 20]);
     assert_eq!(look(&[("drive-missing", "drive 2")], 30), [20]);
     assert_eq!(look(&[("drive-missing", "drive 1")], 40), [40]);
+}
+
+/// Drives help where the configuration and the largest size leave room to grow, and only there.
+#[test]
+fn low_space_names_drives_where_they_help() {
+    let drives_help = |text: &str| text.contains("`stele pool add`") && !text.contains("do not help");
+    for (data_max, help) in [(None, true), (Some(50), false), (Some(100), false), (Some(101), true), (Some(500), true)]
+    {
+        let told = more_segments(100, MIB, data_max.map(|segments| Bytes(segments * MIB)));
+        assert_eq!((drives_help(told), told.contains("data_max")), (help, !help), "{data_max:?}: {told}");
+    }
+    for (area, help) in [(Bytes(100 * MIB), true), (Bytes(CATALOG_MAX.0 - 16 * MIB), false)] {
+        let told = of_catalog(&stele_catalog::Status { area, journal: Bytes(16 * MIB), full: true, ..small() });
+        let told = told.map(|alarm| alarm.next).unwrap_or_default();
+        assert_eq!(drives_help(&told), help, "{area}: {told}");
+    }
+}
+
+/// A catalog that holds nothing.
+fn small() -> stele_catalog::Status {
+    stele_catalog::Status {
+        commits: 0,
+        batches: 0,
+        checkpoints: 0,
+        journal_used: Bytes(0),
+        journal: Bytes(0),
+        overlay: Bytes(0),
+        laid_out: Bytes(0),
+        area: Bytes(0),
+        free: Bytes(0),
+        reserve: Bytes(0),
+        full: false,
+        stopped: false,
+    }
 }

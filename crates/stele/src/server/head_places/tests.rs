@@ -180,3 +180,18 @@ async fn places_get_the_stamped_head_until_the_log_has_grown() {
     assert_eq!(*TIMES.lock().unwrap(), ["earlier", "now"]);
     assert!(sending.stamped.is_none(), "the stamp is about the shorter log");
 }
+
+#[tokio::test]
+async fn a_place_that_the_unit_shows_read_only_names_the_drop_in() {
+    let refused = |path: &Path, _: &SignedHead| {
+        Err(crate::failure::io_failure("make", path, &std::io::Error::from_raw_os_error(libc::EROFS)))
+    };
+    let mut sending = places(vec![directory(refused)]);
+    let now = Instant::now();
+    sending.send_head(Ok(head(1)), HOUR, now).await;
+    let told = sending.send_head(Ok(head(1)), HOUR, now + 2 * HOUR).await.concat();
+    for word in ["/mnt/vault", "ReadWritePaths=", "systemctl edit stele"] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    assert!(!told.contains('\n'), "an alarm is one line: {told}");
+}

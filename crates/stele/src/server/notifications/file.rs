@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::failure::READ_ONLY_NEXT;
+
 /// Bytes of a file before the next one begins.
 const FILE_MAX: u64 = 64 << 20;
 /// Older files that are kept.
@@ -69,6 +71,9 @@ impl EventFile {
         let refused = |why: &str| Error::new(ErrorKind::InvalidInput, format!("{} {why}", self.path.display()));
         let mut file = options.open(&self.path).map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::LOOP) => refused("is a symbolic link, and none is followed"),
+            Some(Errno::ROFS) => {
+                Error::new(error.kind(), format!("{}: {error}; {READ_ONLY_NEXT}", self.path.display()))
+            }
             _ => Error::new(error.kind(), format!("{}: {error}", self.path.display())),
         })?;
         let about = file.metadata()?;

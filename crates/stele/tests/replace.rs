@@ -1,0 +1,166 @@
+//! `pool replace` where something else goes wrong: an enclosure is lost afterwards, a second drive fails meanwhile, or
+//! the configuration cannot be written.
+
+mod support;
+
+use std::fs::OpenOptions;
+
+use serde_json::Value;
+use support::server::good;
+use support::{Place, Server, content, is_whole, wait_for};
+
+const OBJECTS: u64 = 16;
+const LENGTH: usize = 1 << 20;
+
+/// Two drives in each of three enclosures. A stripe of 2+1 loses no more than one strip with an enclosure.
+fn three_enclosures(name: &str) -> Place {
+    let place = Place::new(name);
+    let mut arguments = vec!["pool", "create", "--confirm-time", "--size", "256MiB", "--data", "2+1", "--spare", "1"];
+    let drives: Vec<String> =
+        (0..6).map(|number| format!("{}@{}", place.path(&format!("d{number}.img")), number / 2)).collect();
+    drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
+    place.json(&arguments);
+    place
+}
+
+fn store(place: &Place, server: &Server) {
+    place.json(&["bucket", "create", "records"]);
+    (0..OBJECTS).for_each(|seed| drop(server.put(&format!("/records/{seed}"), &content(seed, LENGTH))));
+}
+
+fn check(server: &Server) {
+    for seed in 0..OBJECTS {
+        assert!(good(server.get(&format!("/records/{seed}"))).body == content(seed, LENGTH), "{seed}");
+    }
+}
+
+fn healths(status: &Value) -> Vec<&str> {
+    status["drives"].as_array().unwrap().iter().map(|drive| drive["health"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn an_enclosure_with_a_replaced_drive_may_be_lost_as_a_whole() {
+    let place = three_enclosures("replace-enclosure");
+    let server = place.serve();
+    let keys = server.keys();
+    store(&place, &server);
+    // The new drive counts in the enclosure of the old one.
+    let replaced = place.json(&["pool", "replace", "4", &place.path("new.img"), "--size", "256MiB", "--wait"]);
+    let new = replaced["drives"].as_array().unwrap().last().unwrap();
+    assert_eq!((&new["path"], &new["enclosure"]), (&place.path("new.img").into(), &2.into()), "{replaced}");
+    let settled = wait_for("no stripe to be crowded", || {
+        let status = place.json(&["pool", "status"]);
+        (status["crowded_stripes"] == 0 && status["moving"].is_null()).then_some(status)
+    });
+    assert_eq!(settled["exposed_stripes"], 0, "{settled}");
+    server.kill();
+    let away = place.0.join("away");
+    std::fs::create_dir(&away).unwrap();
+    for name in ["new.img", "d5.img"] {
+        std::fs::rename(place.0.join(name), away.join(name)).unwrap();
+    }
+    let server = place.serve().with_keys(keys);
+    check(&server);
+    let status = place.json(&["pool", "status"]);
+    assert_eq!((&status["unreadable_stripes"], &status["lost_stripes"]), (&0.into(), &0.into()), "{status}");
+    assert_eq!(healths(&status).iter().filter(|health| **health == "missing").count(), 2, "{status}");
+    server.stop();
+}
+
+/// Stores objects on a pool of drives, and takes drive 3 away.
+fn without_drive_3(name: &str, drives: usize) -> (Place, (String, String)) {
+    let place = Place::new(name);
+    place.pool(drives);
+    let server = place.serve();
+    let keys = server.keys();
+    store(&place, &server);
+    server.stop();
+    std::fs::rename(place.path("d3.img"), place.path("away.img")).unwrap();
+    (place, keys)
+}
+
+/// Gives drive 3 up for a new one, and waits for the end.
+fn replace_3(place: &Place, words: &[&str]) -> Value {
+    let new = place.path("new.img");
+    place.refused(5, words, &["pool", "replace", "3", &new, "--size", "256MiB", "--give-up", "--yes", "--wait"]);
+    place.json(&["pool", "status"])
+}
+
+/// What only the two drives together held waits for one of them, which may come back.
+#[test]
+fn a_replacement_that_waits_for_another_drive_does_not_hang() {
+    let (place, keys) = without_drive_3("replace-missing", 5);
+    let second = place.path("d1.img");
+    std::fs::rename(&second, place.path("second.img")).unwrap();
+    let server = place.serve().with_keys(keys);
+    let status = replace_3(&place, &["drive 3 is not replaced completely", "drive 1 is missing", "stele drive online"]);
+    let healths = healths(&status);
+    assert_eq!((healths[1], healths[3], &status["state"]), ("missing", "stale", &"degraded".into()), "{status}");
+    // With that drive the pool goes on by itself.
+    std::fs::rename(place.path("second.img"), &second).unwrap();
+    place.json(&["drive", "online", "1", &second]);
+    wait_for("the new drive to be filled", || is_whole(&place.json(&["pool", "status"])).then_some(()));
+    check(&server);
+    server.stop();
+}
+
+#[test]
+fn a_replacement_during_which_stripes_are_lost_is_not_called_good() {
+    let (place, keys) = without_drive_3("replace-lost", 4);
+    let server = place.serve().with_keys(keys);
+    // The second drive loses its content. Nothing has read it since, so the copy is what finds out.
+    OpenOptions::new().write(true).open(place.path("d1.img")).unwrap().set_len(0).unwrap();
+    let status = replace_3(&place, &["drive 3 is replaced, and", "cannot be read", "stele affected"]);
+    assert_eq!(status["state"], "damaged", "{status}");
+    assert!(status["lost_stripes"].as_u64() > Some(0), "{status}");
+    let named: Vec<&str> =
+        status["standing"].as_array().unwrap().iter().map(|alarm| alarm["kind"].as_str().unwrap()).collect();
+    assert!(named.contains(&"stripe-lost"), "{named:?}");
+    place.refused(5, &["cannot be read"], &["affected"]);
+    drop(server);
+}
+
+/// The configuration cannot be written: a directory lies where its next text would be made.
+fn unwritable(place: &Place) -> std::path::PathBuf {
+    let obstacle = place.0.join("stele.toml.new");
+    std::fs::create_dir(&obstacle).unwrap();
+    obstacle
+}
+
+#[test]
+fn a_configuration_that_cannot_be_written_leaves_the_pool_right() {
+    let place = Place::new("replace-config");
+    place.pool(5);
+    let server = place.serve();
+    let keys = server.keys();
+    store(&place, &server);
+    // Before the pool takes the drive: nothing is done.
+    let (before, obstacle) = (place.config(), unwritable(&place));
+    let new = place.path("new.img");
+    let replace = ["pool", "replace", "3", &new, "--size", "256MiB", "--wait"];
+    let said = place.refused(1, &["stele.toml", "[pool] drives", "nothing was done"], &replace);
+    assert!(said.contains(&format!("{new}@3")), "the text to write: {said}");
+    assert!(!std::path::Path::new(&new).exists() && place.config() == before, "{}", place.config());
+    assert!(is_whole(&place.json(&["pool", "status"])));
+    server.stop();
+    let server = place.serve().with_keys(keys.clone());
+    check(&server);
+    server.stop();
+
+    // The old drive is gone, and the operator named the new one by hand: the pool takes it, and the old entry stays.
+    std::fs::remove_dir(&obstacle).unwrap();
+    std::fs::rename(place.path("d3.img"), place.path("away.img")).unwrap();
+    place.edit_config(|text| text.replacen("drives = [", &format!("drives = [\n    \"{new}@3\","), 1));
+    let server = place.serve().with_keys(keys.clone());
+    let obstacle = unwritable(&place);
+    let said = place.refused(1, &["drive 3 is replaced", "d3.img", "[pool] drives"], &replace);
+    assert!(!said.contains("nothing was done"), "{said}");
+    server.kill();
+    std::fs::remove_dir(&obstacle).unwrap();
+    let server = place.serve().with_keys(keys);
+    wait_for("the new drive to be filled", || is_whole(&place.json(&["pool", "status"])).then_some(()));
+    let status = place.json(&["pool", "status"]);
+    assert_eq!(healths(&status).len(), 5, "{status}");
+    check(&server);
+    server.stop();
+}
