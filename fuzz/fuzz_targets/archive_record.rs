@@ -10,7 +10,7 @@ const NAMES: [&[u8]; 4] = [b"identity", b"clock", b"numbers", b"audit"];
 fuzz_target!(|input: &[u8]| {
     let Some((table, value)) = input.split_first() else { return };
     let name = NAMES[usize::from(*table) % NAMES.len()];
-    let _ = catalog_record(u16::from(*table % 20), name, value);
+    let _ = catalog_record(u16::from(*table % 40), name, value);
     let _ = record_key(value);
     let _ = volume_block(value);
 });

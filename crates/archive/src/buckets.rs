@@ -26,7 +26,8 @@ use crate::model::principal::{Caller, Role};
 use crate::model::{cors, lifecycle, notification};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
-use crate::record::{BUCKETS, INVENTORY_RUNS, UPLOADS, USAGE, VERSIONS, decode, keys};
+use crate::record::settings::EXPIRY;
+use crate::record::{BUCKETS, INVENTORY_RUNS, SETTINGS, UPLOADS, USAGE, VERSIONS, decode, keys};
 use crate::seal::{SealingKey, derive, random_secret};
 use crate::state::buckets::{Bucket, Policing};
 use crate::state::key_locks::KeyLock;
@@ -253,6 +254,10 @@ impl Archive {
         }
         if let Some(rules) = row.notifications.as_ref().filter(|_| row.notifications != bucket.row.notifications) {
             unchanged = store.with_test_events(unchanged, &bucket, rules, caller.actor.to_string());
+        }
+        if row.expiry != bucket.row.expiry {
+            // Versions that expiration passed by may go now: it begins with the first one again.
+            unchanged = unchanged.delete(SETTINGS, EXPIRY);
         }
         let ended = ended_inventories(&bucket.row, Some(&row));
         for id in &ended {

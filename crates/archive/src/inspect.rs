@@ -13,7 +13,9 @@ use crate::record::disposal::DisposalRow;
 use crate::record::matter::{MatterRow, ProgressRow};
 use crate::record::part::PartRow;
 use crate::record::segment::SegmentRow;
-use crate::record::settings::{AUDIT_SEALED, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS};
+use crate::record::settings::{
+    AUDIT_SEALED, CLOCK, ClockRow, EXPIRY, ExpiryRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS,
+};
 use crate::record::tombstone::TombstoneRow;
 use crate::record::upload::UploadRow;
 use crate::record::version::{Owner, VersionRef, VersionRow};
@@ -29,6 +31,7 @@ pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
         record::SETTINGS if key == IDENTITY => show::<IdentityRow>(table, key, value),
         record::SETTINGS if key == CLOCK => show::<ClockRow>(table, key, value),
         record::SETTINGS if key == NUMBERS || key == SLOTS => show::<ReservedRow>(table, key, value),
+        record::SETTINGS if key == EXPIRY => show::<ExpiryRow>(table, key, value),
         record::SETTINGS if key == AUDIT_SEALED => show::<SealedRow>(table, key, value),
         record::SETTINGS => Ok(format!("head of a sequence, {} bytes", value.len())),
         record::BUCKETS => show::<BucketRow>(table, key, value),
@@ -42,7 +45,9 @@ pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
         record::AUDIT => show::<AuditRow>(table, key, value),
         record::CHECKPOINTS => show::<CheckpointRow>(table, key, value),
         record::TOMBSTONES => show::<TombstoneRow>(table, key, value),
-        record::RETAINED | record::HOLDS | record::MATTER_HOLDS => show::<VersionRef>(table, key, value),
+        record::RETAINED | record::HOLDS | record::MATTER_HOLDS | record::EXPIRE_AGAIN => {
+            show::<VersionRef>(table, key, value)
+        }
         record::DISPOSALS => show::<DisposalRow>(table, key, value),
         record::CLASSES => show::<ClassRow>(table, key, value),
         record::MATTERS => show::<MatterRow>(table, key, value),

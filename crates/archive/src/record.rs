@@ -88,6 +88,8 @@ pub(crate) const EVENTS: Table = Table(28);
 pub(crate) const EVENT_ENDS: Table = Table(29);
 /// Bucket, id of an inventory: when it was last made, an [`crate::model::inventory::InventoryRun`].
 pub(crate) const INVENTORY_RUNS: Table = Table(30);
+/// As [`RETAINED`]: a version that expiration judges again, though its pass has gone by.
+pub(crate) const EXPIRE_AGAIN: Table = Table(34);
 
 pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {
     minicbor::to_vec(record).expect("encoding into memory cannot fail, and no record type refuses a value").into()

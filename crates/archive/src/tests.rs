@@ -12,6 +12,7 @@ mod closing;
 mod disposals;
 mod events;
 mod evidence;
+mod expiring;
 mod faults;
 mod given_up;
 mod growth;

@@ -13,6 +13,8 @@ pub struct Options {
     pub pattern: String,
     pub json: bool,
     pub rounds: u32,
+    /// Versions in the bench of the archive.
+    pub versions: Option<u64>,
 }
 
 /// A bench in progress.
@@ -107,6 +109,11 @@ impl Bench {
     /// Number of rounds of each case.
     pub fn rounds(&self) -> u32 {
         self.options.rounds
+    }
+
+    /// Number of versions in the bench of the archive, if it was given.
+    pub fn versions(&self) -> Option<u64> {
+        self.options.versions
     }
 
     /// A line for people, not shown with `--json`: the conditions that an honest table must name (durability, cache,

@@ -23,6 +23,7 @@
 //! direction of the unit) and the spread of ours, (max - min) / median. [`Bench::figure`] reports further figures of
 //! the same work (CPU, memory). [`process::Usage`] reads a process's CPU time and peak memory. `rate` times a closure.
 
+mod archive;
 mod array;
 mod backup;
 mod block;
@@ -50,6 +51,7 @@ type Run = fn(&mut Bench) -> Result<(), String>;
 
 /// Name, subject, and function.
 const BENCHES: &[(&str, &str, Run)] = &[
+    ("archive", "retention over many versions: holds, expiration, why, find, proofs, receipts", archive::run),
     ("array", "the pool on memory drives: streams and small blocks", array::run),
     ("backup", "a tree of 65,623 files: backup, restore and verify beside restic and borg", backup::run),
     ("block", "a volume over NBD and iSCSI: server CPU and rates beside nbdkit, qemu-nbd and tgt", block::run),
@@ -80,6 +82,9 @@ struct Arguments {
     /// Number of rounds of each case.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// Number of versions in the bench `archive` [default: 1000000].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
+    versions: Option<u64>,
     /// Exit with 1 if a target is missed.
     #[arg(long)]
     check: bool,
@@ -101,8 +106,12 @@ fn main() -> ExitCode {
         BENCHES.iter().for_each(|(name, about, _)| eprintln!("  ./x bench {name:<10} {about}"));
         return ExitCode::from(2);
     };
-    let options =
-        Options { pattern: arguments.case.unwrap_or_default(), json: arguments.json, rounds: arguments.rounds };
+    let options = Options {
+        pattern: arguments.case.unwrap_or_default(),
+        json: arguments.json,
+        rounds: arguments.rounds,
+        versions: arguments.versions,
+    };
     let mut bench = Bench::new(name, options);
     eprintln!("{}", process::machine());
     if let Err(reason) = run(&mut bench) {

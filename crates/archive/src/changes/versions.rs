@@ -10,10 +10,11 @@ use crate::model::bucket::check_key;
 use crate::model::error::Result;
 use crate::model::matter::S3;
 use crate::model::principal::{Access, Caller};
+use crate::model::time::Timestamp;
 use crate::model::version::VersionId;
 use crate::record::content::{Content, Extent};
 use crate::record::version::{VersionNote, VersionRef, VersionRow};
-use crate::record::{HOLDS, MATTER_HOLDS, RETAINED, VERSIONS, encode, keys};
+use crate::record::{EXPIRE_AGAIN, HOLDS, MATTER_HOLDS, RETAINED, VERSIONS, encode, keys};
 use crate::space::compensations::NoteSubject;
 use crate::space::header::Kind;
 use crate::space::places::places;
@@ -22,6 +23,10 @@ use crate::state::key_locks::KeyLock;
 use crate::store::committing::{Committing, Proof};
 use crate::store::lookup::{self, Found};
 use crate::store::{Archive, Store};
+
+/// Milliseconds, far more than a transaction takes from its making to its commit. If one takes longer, the daily pass
+/// finds its version.
+const COMMIT_WITHIN: u64 = 3_600_000;
 
 impl Archive {
     /// Looks up a version in order to read its properties.
@@ -176,7 +181,21 @@ impl Store {
                 matter => transaction.put(MATTER_HOLDS, keys::under(matter, after.object), encode(at)),
             };
         }
-        transaction
+        let may_go = before.retention != after.retention
+            || before.class != after.class
+            || before.is_held() && !after.is_held()
+            || before.notified == Some(true) && after.notified != Some(true);
+        if may_go && !after.is_held() { self.judge_again(transaction, at, after) } else { transaction }
+    }
+
+    /// Makes expiration judge a version again, if its pass is or will soon be behind the end of the version's retention.
+    pub fn judge_again(&self, transaction: Transaction, at: &VersionRef, row: &VersionRow) -> Transaction {
+        // The pass may go by between now and the commit.
+        let soon = Timestamp(self.compliance_now().0.saturating_add(COMMIT_WITHIN));
+        match row.retention.filter(|retention| retention.until <= soon) {
+            Some(retention) => transaction.put(EXPIRE_AGAIN, keys::numbers(retention.until.0, row.object), encode(at)),
+            None => transaction,
+        }
     }
 }
 

@@ -10,6 +10,9 @@ pub enum AlarmKind {
     Clock,
     /// Expiration could not process some versions.
     Expiration,
+    /// Expiration is paused.
+    #[serde(rename = "expiration-paused")]
+    ExpirationPaused,
     /// The data volume is full, or reclamation cannot free space.
     Space,
     /// A part of the data volume cannot be read or written.
@@ -47,6 +50,7 @@ impl AlarmKind {
         match self {
             AlarmKind::Clock => "clock",
             AlarmKind::Expiration => "expiration",
+            AlarmKind::ExpirationPaused => "expiration-paused",
             AlarmKind::Space => "space",
             AlarmKind::Damage => "damage",
             AlarmKind::Disposal => "disposal",

@@ -185,10 +185,13 @@ impl Install<'_> {
     }
 
     /// Adds the indexes by which the version's retention and its hold are found.
-    fn index(&self, transaction: Transaction, number: u64, row: &VersionRow) -> Transaction {
+    fn index(&self, store: &Store, transaction: Transaction, number: u64, row: &VersionRow) -> Transaction {
         let at = VersionRef { bucket: self.bucket.number, key: self.key.into(), number };
         let transaction = match row.retention {
-            Some(retention) => transaction.put(RETAINED, keys::numbers(retention.until.0, row.object), encode(&at)),
+            Some(retention) => {
+                let transaction = transaction.put(RETAINED, keys::numbers(retention.until.0, row.object), encode(&at));
+                store.judge_again(transaction, &at, row)
+            }
             None => transaction,
         };
         match row.hold {
@@ -252,7 +255,7 @@ impl Install<'_> {
             transaction = bucket.unchanged(transaction);
         }
         transaction = transaction.put(VERSIONS, record_key.clone(), raw.clone());
-        transaction = self.index(transaction, number, &row);
+        transaction = self.index(store, transaction, number, &row);
         if let Some(mark) = &row.class {
             transaction = store.while_in_force(transaction, mark)?;
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 
 use crate::model::act::{Act, People};
@@ -22,6 +23,19 @@ pub(crate) const AUDIT_SEALED: &[u8] = b"sealed";
 
 /// How many records of the log are noted on the data volume.
 pub(crate) const AUDIT_NOTED: &[u8] = b"noted";
+/// How far expiration has come.
+pub(crate) const EXPIRY: &[u8] = b"expiry";
+
+/// How far expiration has come. Absent: it begins with the first retained version.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct ExpiryRow {
+    /// The last record of the table of retained versions that was judged.
+    #[n(0)]
+    pub judged: Option<ByteVec>,
+    /// When the pass began with the first version, by the compliance clock.
+    #[n(1)]
+    pub begun: Timestamp,
+}
 
 /// The identity of the store.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -83,7 +97,7 @@ pub(crate) struct Cut {
 pub(crate) struct ExpirationRow {
     #[n(0)]
     pub paused: Option<Paused>,
-    /// Versions a second at most that expiration looks at.
+    /// Versions a second at most that expiration deletes or notifies of.
     #[n(1)]
     pub rate: Option<u32>,
 }

@@ -15,7 +15,7 @@ const WRITE_EVERY: u64 = 30_000;
 const NOTE_EVERY: u64 = 6 * 3_600_000;
 /// The same between attempts to destroy keys whose entries could not be overwritten.
 const RETRY_EVERY: u64 = 300_000;
-/// The same between passes of expiration.
+/// The same between turns of expiration.
 const EXPIRE_EVERY: u64 = 300_000;
 /// The same between passes of the buckets' lifecycle rules, which count in days.
 const AGE_EVERY: u64 = 3_600_000;
@@ -25,8 +25,8 @@ pub(crate) struct Upkeep {
     unreported: Shared<Vec<Alarm>>,
     /// Segments that reclamation could not empty in this session.
     unmovable: Shared<BTreeSet<u32>>,
-    expiry: Shared<Expiry>,
-    /// What expiration may still look at under a rate: thousandths of versions, and when that was counted.
+    expiry: Shared<ExpiryStage>,
+    /// What expiration may still process under a rate: thousandths of versions, and when that was counted.
     allowance: Shared<(u64, u64)>,
     aging: Shared<Aging>,
     /// What the last self-test found wrong.
@@ -40,13 +40,21 @@ pub(crate) struct Upkeep {
     stepping: Mutex<bool>,
 }
 
-/// How far a pass of expiration has come.
-#[derive(Clone, Default)]
-struct Expiry {
-    /// The pass goes on behind this key. None: no pass is under way.
-    cursor: Option<Bytes>,
-    /// The elapsed time at which the next pass may begin, in milliseconds.
-    next_pass: u64,
+/// The part of a turn of expiration that is under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ExpiryStage {
+    /// No turn is under way. The next one may begin at this elapsed time, in milliseconds.
+    Waiting(u64),
+    /// The versions to judge again, behind this record.
+    Again(Option<Bytes>),
+    /// The retained versions. How far that has come is in the catalog. `first`: the turn's first page.
+    Pass { first: bool },
+}
+
+impl Default for ExpiryStage {
+    fn default() -> ExpiryStage {
+        ExpiryStage::Waiting(0)
+    }
 }
 
 /// How far a pass of the lifecycle rules has come.
@@ -154,15 +162,15 @@ impl Upkeep {
         self.unmovable.step(|segments| segments.remove(&segment));
     }
 
-    /// Where expiration goes on. None: no pass is due yet. The inner none: a pass begins.
-    pub fn expiry_due(&self, elapsed: u64) -> Option<Option<Bytes>> {
-        self.expiry.look(|expiry| {
-            let waits = expiry.cursor.is_none() && elapsed < expiry.next_pass;
-            (!waits).then(|| expiry.cursor.clone())
+    /// What expiration does next. None: no turn is due yet.
+    pub fn expiry_due(&self, elapsed: u64) -> Option<ExpiryStage> {
+        self.expiry.look(|stage| match stage {
+            ExpiryStage::Waiting(until) => (elapsed >= *until).then_some(ExpiryStage::Again(None)),
+            under_way => Some(under_way.clone()),
         })
     }
 
-    /// How many versions expiration may look at now. Under a rate, what a second brings is the most that is saved up.
+    /// How many versions expiration may process now. Under a rate, what a second brings is the most that is saved up.
     pub fn expiry_allowance(&self, rate: Option<u32>, elapsed: u64) -> usize {
         let Some(rate) = rate else { return usize::MAX };
         self.allowance.step(|(left, counted)| {
@@ -197,8 +205,12 @@ impl Upkeep {
         self.aging.step(|aging| *aging = Aging { at, next_pass: elapsed + AGE_EVERY });
     }
 
-    /// Expiration has taken a page. `cursor`: where the pass goes on; none: the pass is over.
-    pub fn note_expiry(&self, cursor: Option<Bytes>, elapsed: u64) {
-        self.expiry.step(|expiry| *expiry = Expiry { cursor, next_pass: elapsed + EXPIRE_EVERY });
+    pub fn note_expiry(&self, stage: ExpiryStage) {
+        self.expiry.step(|expiry| *expiry = stage);
+    }
+
+    /// A turn of expiration is over.
+    pub fn end_expiry(&self, elapsed: u64) {
+        self.note_expiry(ExpiryStage::Waiting(elapsed + EXPIRE_EVERY));
     }
 }

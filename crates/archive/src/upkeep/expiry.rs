@@ -1,26 +1,76 @@
 //! Expiration: the versions whose retention has passed, and the action that their buckets set for them.
 //!
 //! Expiration goes by the compliance clock, and stops while that is frozen.
+//!
+//! A pass goes through the retained versions in the order of their ends. How far it has come is in the catalog, so that
+//! it passes by a version that stays (`keep`, held, notified of) once, also over restarts. Later turns go on from there.
+//! What may bring a version back that the pass has gone by:
+//!
+//! - A change of the version's holds, class or retention. Its transaction puts the version into a table of those to
+//!   judge again, with which each turn begins.
+//! - A failure. The version is put there with the next place of the pass.
+//! - A change of a bucket's action. Its transaction makes the pass begin with the first version.
+//! - Anything else: the pass begins with the first version once a day. An error in the above delays a disposal by a day.
+//!
+//! All of this only decides when a version is judged. [`Store::expire_version`] judges it, by the rows under its key's
+//! lock. Only versions that are deleted or notified of count against the rate; those looked at are bounded by the page.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use stele_catalog::{Direction, KeyRange, Transaction};
+use bytes::Bytes;
+use stele_catalog::{CatalogError, Direction, KeyRange, Snapshot, Transaction};
 
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::bucket::ExpiryAction;
+use crate::model::checksum::to_hex;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::Caller;
 use crate::model::time::Timestamp;
-use crate::record::version::VersionRef;
-use crate::record::{RETAINED, decode, keys};
+use crate::record::bucket::BucketRow;
+use crate::record::settings::{EXPIRY, ExpiryRow};
+use crate::record::version::{VersionRef, VersionRow};
+use crate::record::{BUCKETS, EXPIRE_AGAIN, RETAINED, SETTINGS, VERSIONS, decode, encode, keys};
 use crate::retention::rules::Cause;
+use crate::state::upkeep::ExpiryStage;
 use crate::store::{Store, lookup};
 use crate::upkeep::background::StepReport;
 
-/// Versions that one step of expiration looks at.
-const EXPIRY_PAGE: usize = 200;
+/// Versions that one step of expiration looks at, in its pass and among those to judge again.
+const LOOKED_MAX: usize = 1000;
+const AGAIN_MAX: usize = 200;
+/// Versions that one step tries to delete or notify of.
+const TRIED_MAX: usize = 200;
+/// Milliseconds of compliance time after which the pass begins with the first version.
+const PASS_EVERY: u64 = 86_400_000;
+
+/// A record of an index of versions.
+type Record = (Bytes, Bytes);
+
+/// Buckets by number, with their rows as stored. None: there is no such bucket.
+type Buckets = BTreeMap<u32, Option<(BucketRow, Bytes)>>;
+
+/// The result of judging a page of records.
+#[derive(Default)]
+struct Judged {
+    /// Records that were judged, from the page's first.
+    count: usize,
+    /// Records of versions that stay, and the version's row. None: there is no such version any more.
+    stay: Vec<(Record, Option<Bytes>)>,
+    /// The buckets of the versions.
+    buckets: Buckets,
+    /// Records of versions that could not be processed.
+    failed: Vec<Record>,
+    failure: Option<String>,
+    /// Versions that were deleted or notified of.
+    done: usize,
+    tried: usize,
+    /// A pause, a freeze or the rate stopped it. The next step continues, without haste.
+    stopped: bool,
+}
 
 impl Store {
     /// Processes the next versions whose retention has passed, as their buckets say.
@@ -29,44 +79,192 @@ impl Store {
         if self.frozen().is_some() || self.doubt().is_some() || self.is_expiration_paused() {
             return Ok(());
         }
-        let rate = self.expiration_rate();
-        let limit = self.upkeep().expiry_allowance(rate, self.elapsed()).min(EXPIRY_PAGE);
-        if limit == 0 {
+        let mut allowed = self.upkeep().expiry_allowance(self.expiration_rate(), self.elapsed());
+        if allowed == 0 {
             return Ok(());
         }
-        let Some(cursor) = self.upkeep().expiry_due(self.elapsed()) else { return Ok(()) };
-        let past = KeyRange::all().below(keys::numbers(now.0.saturating_add(1), 0));
-        let range = match cursor {
-            Some(cursor) => past.after(cursor),
-            None => past,
+        let first = match self.upkeep().expiry_due(self.elapsed()) {
+            Some(ExpiryStage::Again(after)) => {
+                let (done, more) = self.expire_again(after, now, allowed, report).await?;
+                allowed -= done;
+                if more {
+                    return Ok(());
+                }
+                true
+            }
+            Some(ExpiryStage::Pass { first }) => first,
+            Some(ExpiryStage::Waiting(_)) | None => return Ok(()),
         };
-        let page = self.snapshot()?.range(RETAINED, &range, limit, Direction::Forward)?;
-        let more = page.len() == limit;
-        let cursor = page.last().filter(|_| more).map(|(key, _)| key.clone());
-        self.upkeep().note_expiry(cursor, self.elapsed());
-        // With a rate the next step waits for its time.
-        report.more |= more && rate.is_none();
-        self.upkeep().spend_expiry(page.len());
-        for (key, value) in &page {
-            let at: VersionRef = decode(RETAINED, key, value)?;
-            // A pause that was acknowledged meanwhile holds for the rest of the page, and so does a freeze.
-            if self.is_expiration_held() {
+        self.expire_next(first, now, allowed, report).await
+    }
+
+    /// Judges a page of the versions that the pass may have gone by, and forgets those that stay. Returns how many were
+    /// deleted or notified of, and whether there are more to judge.
+    async fn expire_again(
+        self: &Arc<Store>,
+        after: Option<Bytes>,
+        now: Timestamp,
+        allowed: usize,
+        report: &mut StepReport,
+    ) -> Result<(usize, bool)> {
+        let snapshot = self.snapshot()?;
+        let range = passed(now, after.clone());
+        let page = snapshot.range(EXPIRE_AGAIN, &range, AGAIN_MAX, Direction::Forward)?;
+        let judged = self.judge_page(&*snapshot, &page, now, allowed, report).await?;
+        drop(snapshot);
+        // Those that went or failed stay in the table until the next turn finds them in their new state.
+        let mut forget = Transaction::new().with_reserve();
+        for ((key, value), row) in &judged.stay {
+            let at: VersionRef = decode(EXPIRE_AGAIN, key, value)?;
+            forget = match row {
+                Some(row) => forget.digest(VERSIONS, at.record_key(), *blake3::hash(row).as_bytes()),
+                None => forget.absent(VERSIONS, at.record_key()),
+            };
+            forget = forget.delete(EXPIRE_AGAIN, key.clone());
+        }
+        if !judged.stay.is_empty() {
+            self.commit_unless_changed(forget).await?;
+        }
+        let more = judged.count < page.len() || page.len() == AGAIN_MAX;
+        let last = judged.count.checked_sub(1).and_then(|last| page.get(last)).map(|(key, _)| key.clone());
+        self.upkeep().note_expiry(match more {
+            true => ExpiryStage::Again(last.or(after)),
+            false => ExpiryStage::Pass { first: true },
+        });
+        report.more |= more && !judged.stopped;
+        Ok((judged.done, more))
+    }
+
+    /// Judges the next page of the pass through the retained versions.
+    async fn expire_next(
+        self: &Arc<Store>,
+        first: bool,
+        now: Timestamp,
+        allowed: usize,
+        report: &mut StepReport,
+    ) -> Result<()> {
+        // The place, the buckets' actions and the versions are of one moment: what changes later resets the place, or
+        // has the version judged again.
+        let snapshot = self.snapshot()?;
+        let raw = snapshot.get(SETTINGS, EXPIRY)?;
+        let row: Option<ExpiryRow> = raw.as_deref().map(|raw| decode(SETTINGS, EXPIRY, raw)).transpose()?;
+        let bound = keys::numbers(now.0.saturating_add(1), 0);
+        let row = row.filter(|row| {
+            let is_old = first && now.0.abs_diff(row.begun.0) >= PASS_EVERY;
+            // After a crash the clock may show less than when the place was written.
+            let is_ahead = row.judged.as_ref().is_some_and(|judged| judged.as_slice() >= &bound[..]);
+            !is_old && !is_ahead
+        });
+        let mut row = row.unwrap_or(ExpiryRow { judged: None, begun: now });
+        let range = passed(now, row.judged.take().map(|judged| Bytes::from(Vec::from(judged))));
+        let page = snapshot.range(RETAINED, &range, LOOKED_MAX, Direction::Forward)?;
+        let judged = self.judge_page(&*snapshot, &page, now, allowed, report).await?;
+        drop(snapshot);
+        if let Some((last, _)) = judged.count.checked_sub(1).and_then(|last| page.get(last)) {
+            row.judged = Some(last.to_vec().into());
+            let mut place = Transaction::new().with_reserve();
+            place = match raw {
+                Some(raw) => place.equals(SETTINGS, EXPIRY, raw),
+                None => place.absent(SETTINGS, EXPIRY),
+            };
+            // A bucket whose action has changed since may want what was passed by.
+            for (number, bucket) in &judged.buckets {
+                place = match bucket {
+                    Some((_, raw)) => place.digest(BUCKETS, keys::short(*number), *blake3::hash(raw).as_bytes()),
+                    None => place.absent(BUCKETS, keys::short(*number)),
+                };
+            }
+            for (key, value) in judged.failed {
+                place = place.put(EXPIRE_AGAIN, key, value);
+            }
+            // Unless the pass is to begin anew.
+            self.commit_unless_changed(place.put(SETTINGS, EXPIRY, encode(&row))).await?;
+        }
+        let more = judged.count < page.len() || page.len() == LOOKED_MAX;
+        match more {
+            // A first page that was not judged at all is the first page again.
+            true => self.upkeep().note_expiry(ExpiryStage::Pass { first: first && judged.count == 0 }),
+            false => self.upkeep().end_expiry(self.elapsed()),
+        }
+        report.more |= more && !judged.stopped;
+        Ok(())
+    }
+
+    /// Judges records of versions in their order, until the rate or the step's bound is reached.
+    async fn judge_page(
+        self: &Arc<Store>,
+        snapshot: &dyn Snapshot,
+        page: &[Record],
+        now: Timestamp,
+        allowed: usize,
+        report: &mut StepReport,
+    ) -> Result<Judged> {
+        let mut judged = Judged::default();
+        for record in page {
+            if judged.tried == TRIED_MAX {
+                break;
+            }
+            match look(snapshot, &mut judged.buckets, record, now) {
+                Ok(Look::Stays(row)) => judged.stay.push((record.clone(), row)),
+                // A pause that was acknowledged meanwhile holds for the rest of the page, and so does a freeze.
+                Ok(Look::MayGo(_)) if judged.done == allowed || self.is_expiration_held() => {
+                    judged.stopped = true;
+                    break;
+                }
+                Ok(Look::MayGo(at)) => {
+                    judged.tried += 1;
+                    let done = self.expire_version(&at, now).await;
+                    self.note_expired(&mut judged, record, done, report)?;
+                }
+                Err(error) => self.note_expired(&mut judged, record, Err(error), report)?,
+            }
+            judged.count += 1;
+        }
+        if let Some(first) = judged.failure.take() {
+            let more = match judged.failed.len() {
+                0 | 1 => String::new(),
+                all => format!("; and {} more", all - 1),
+            };
+            report.alarms.push(Alarm::new(AlarmKind::Expiration, format!("{first}{more}")));
+        }
+        Ok(judged)
+    }
+
+    fn note_expired(
+        &self,
+        judged: &mut Judged,
+        record: &Record,
+        done: Result<Option<ExpiryAction>>,
+        report: &mut StepReport,
+    ) -> Result<()> {
+        match done {
+            Ok(None) => return Ok(()),
+            Ok(Some(ExpiryAction::Notify)) => report.notified += 1,
+            Ok(Some(_)) => report.expired += 1,
+            Err(error @ ArchiveError::Stopped(_)) => return Err(error),
+            Err(error) => {
+                judged.failed.push(record.clone());
+                // On a conflict, the version or its bucket changed meanwhile: it is judged again.
+                if !matches!(error, ArchiveError::Conflict(_)) {
+                    let at: Result<VersionRef> = decode(RETAINED, &record.0, &record.1);
+                    let of = at.map_or_else(|_| to_hex(&record.0), |at| at.key);
+                    judged.failure.get_or_insert(format!("expiration of `{of}`: {error}"));
+                }
                 return Ok(());
             }
-            match self.expire_version(&at, now).await {
-                Ok(Some(ExpiryAction::Delete)) => report.expired += 1,
-                Ok(Some(ExpiryAction::Notify)) => report.notified += 1,
-                Ok(_) => {}
-                Err(error @ ArchiveError::Stopped(_)) => return Err(error),
-                // The version or the bucket's settings changed meanwhile: the next pass judges it again.
-                Err(ArchiveError::Conflict(_)) => {}
-                Err(error) => {
-                    let message = format!("expiration of `{}`: {error}", at.key);
-                    report.alarms.push(Alarm::new(AlarmKind::Expiration, message));
-                }
-            }
         }
+        judged.done += 1;
+        // At once, since the step may be dropped.
+        self.upkeep().spend_expiry(1);
         Ok(())
+    }
+
+    /// Commits, unless a precondition does not hold any more: the next turn judges again.
+    async fn commit_unless_changed(&self, transaction: Transaction) -> Result<()> {
+        match self.catalog().commit(transaction).await {
+            Ok(_) | Err(CatalogError::Failed(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn expire_version(self: &Arc<Store>, at: &VersionRef, now: Timestamp) -> Result<Option<ExpiryAction>> {
@@ -111,4 +309,51 @@ impl Store {
             }
         }
     }
+}
+
+/// The records of ended retentions behind this one.
+fn passed(now: Timestamp, after: Option<Bytes>) -> KeyRange {
+    let past = KeyRange::all().below(keys::numbers(now.0.saturating_add(1), 0));
+    match after {
+        Some(after) => past.after(after),
+        None => past,
+    }
+}
+
+/// What a record's version is, as a snapshot shows it.
+enum Look {
+    /// Its row as stored. None: it is gone.
+    Stays(Option<Bytes>),
+    MayGo(VersionRef),
+}
+
+/// Looks at a version without its key's lock, so that the many that stay cost little.
+fn look(snapshot: &dyn Snapshot, buckets: &mut Buckets, (key, value): &Record, now: Timestamp) -> Result<Look> {
+    let at: VersionRef = decode(RETAINED, key, value)?;
+    let Some(found) = lookup::referred(snapshot, &at)? else { return Ok(Look::Stays(None)) };
+    let bucket = match buckets.entry(at.bucket) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(unknown) => {
+            let number = keys::short(at.bucket);
+            let raw = snapshot.get(BUCKETS, &number)?;
+            let row = raw.map(|raw| Ok::<_, ArchiveError>((decode(BUCKETS, &number, &raw)?, raw)));
+            unknown.insert(row.transpose()?)
+        }
+    };
+    Ok(match bucket.as_ref().is_some_and(|(bucket, _)| is_due(&found.row, bucket, now)) {
+        true => Look::MayGo(at),
+        false => Look::Stays(Some(found.raw)),
+    })
+}
+
+/// Whether expiration has anything to do with a version.
+fn is_due(row: &VersionRow, bucket: &BucketRow, now: Timestamp) -> bool {
+    let passed = row.retention.is_some_and(|retention| retention.until <= now);
+    passed
+        && !row.is_held()
+        && match row.expiry(bucket) {
+            ExpiryAction::Keep => false,
+            ExpiryAction::Notify => row.notified != Some(true),
+            ExpiryAction::Delete => true,
+        }
 }

@@ -7,6 +7,7 @@ use stele_catalog::Transaction;
 
 use crate::audit::Event;
 use crate::model::action::Action;
+use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::error::{ArchiveError, Result};
 use crate::model::matter::REASON_MAX;
 use crate::model::principal::{Caller, Role};
@@ -52,14 +53,14 @@ impl Archive {
         self.hold_expiration_back(caller, "expiration is resumed".into(), |row| row.paused = None).await
     }
 
-    /// Limits how many versions expiration looks at in a second.
+    /// Limits how many versions expiration deletes or notifies of in a second.
     pub async fn limit_expiration(&self, caller: &Caller, rate: Option<u32>) -> Result<ExpirationStatus> {
         if rate.is_some_and(|rate| rate == 0 || rate > RATE_MAX) {
             let message = format!("a rate is from 1 to {RATE_MAX} versions a second; a pause stops expiration");
             return Err(ArchiveError::InvalidArgument(message));
         }
         let detail = match rate {
-            Some(rate) => format!("expiration looks at {rate} versions a second at most"),
+            Some(rate) => format!("expiration handles {rate} versions a second at most"),
             None => "expiration has no limit".into(),
         };
         self.hold_expiration_back(caller, detail, |row| row.rate = rate).await
@@ -95,6 +96,15 @@ impl Store {
             rate: row.rate,
             frozen: self.frozen(),
         }
+    }
+
+    /// Stands during a pause: what should be gone stays.
+    pub(crate) fn pause_alarm(&self) -> Option<Alarm> {
+        let row = self.identity().look(|identity| identity.expiration.clone())?;
+        let Paused { since, by, reason } = row.paused?;
+        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        let message = format!("expiration and lifecycle rules are paused since {since} by {by}{reason}");
+        Some(Alarm::new(AlarmKind::ExpirationPaused, message))
     }
 
     /// Whether a pause, or a freeze of the clock, holds for the next version of a page that is under way.

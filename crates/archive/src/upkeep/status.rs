@@ -30,6 +30,7 @@ impl Archive {
             let next = "expiration is frozen until a retention officer accepts the clock";
             alarms.push(Alarm::new(AlarmKind::Clock, format!("{reason}; {next}")));
         }
+        alarms.extend(store.pause_alarm());
         alarms.extend(store.audit_end().finding().map(|finding| Alarm::new(AlarmKind::Audit, finding)));
         alarms.extend(store.disposal_alarm());
         alarms.extend(store.officer_alarms());

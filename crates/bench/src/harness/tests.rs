@@ -1,7 +1,7 @@
 use super::*;
 
 fn options(pattern: &str) -> Options {
-    Options { pattern: pattern.into(), json: true, rounds: 3 }
+    Options { pattern: pattern.into(), json: true, rounds: 3, versions: None }
 }
 
 fn row(value: f64, unit: Unit, theirs: f64, target: f64) -> Row {

@@ -149,6 +149,9 @@ fn told(of: stele_archive::Alarm) -> StandingView {
         AlarmKind::Expiration => {
             ("all other expired versions are handled", "`stele pool status`; it is tried again by itself")
         }
+        AlarmKind::ExpirationPaused => {
+            ("versions stay past their retention", "`stele disposal status`, then `stele disposal resume`")
+        }
         AlarmKind::Space => ("writes that find no room are refused whole", "delete what may be deleted, or add drives"),
         AlarmKind::Damage => (
             "unreadable data stays where it is, and new data goes elsewhere",
