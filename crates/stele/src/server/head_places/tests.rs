@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -183,7 +184,8 @@ async fn places_get_the_stamped_head_until_the_log_has_grown() {
 
 #[tokio::test]
 async fn a_place_that_the_unit_shows_read_only_names_the_drop_in() {
-    let refused = |path: &Path, _: &SignedHead| {
+    let refused = |_: &SignedHead| {
+        let path = Path::new("/mnt/vault");
         Err(crate::failure::io_failure("make", path, &std::io::Error::from_raw_os_error(libc::EROFS)))
     };
     let mut sending = places(vec![directory(refused)]);
