@@ -82,6 +82,10 @@ fn no_changed_or_cut_byte_keeps_a_stamp_valid() {
     let longer = [&reply[..], &[0]].concat();
     assert!(request.check(&longer, Some(&trusted)).is_err());
     assert!(request.check(&vec![0x30; REPLY_MAX + 1], None).unwrap_err().contains("more than"));
+    // The signature comes last.
+    let mut altered = reply.clone();
+    *altered.last_mut().unwrap() ^= 1;
+    assert!(request.check(&altered, None).unwrap_err().contains("signature does not hold"));
     for at in 0..reply.len() {
         let mut altered = reply.clone();
         altered[at] ^= 1;

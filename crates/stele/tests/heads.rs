@@ -114,7 +114,7 @@ fn heads_are_stamped_and_the_stamps_verify_here_and_in_openssl() {
 }
 
 #[test]
-fn a_stamped_head_stays_as_it_was_when_the_log_has_not_grown() {
+fn stamps_stay_valid_over_a_restart() {
     let place = Place::new("heads-kept");
     place.up().stop();
     let authority = Arc::new(Authority::new("heads-kept", ECDSA, "sha256"));
