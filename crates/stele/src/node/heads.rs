@@ -281,28 +281,6 @@ pub async fn newest_in_bucket(site: &Site, config: &Config) -> Outcome<Vec<Signe
     Ok(heads)
 }
 
-/// The newest heads of the bucket, for a rebuild. A bucket that does not answer in time is named in the log.
-pub async fn newest_in_bucket(site: &Site, config: &Config) -> Outcome<Vec<SignedHead>> {
-    let Some(bucket) = HeadBucket::of(site, config)? else { return Ok(Vec::new()) };
-    let (name, until) = (bucket.name(), Instant::now() + PATIENCE);
-    let (mut shown, mut heads) = (Shown::on_a_thread(move || bucket.found()), Vec::new());
-    while heads.len() < REBUILD_HEADS {
-        match timeout_at(until, shown.next()).await {
-            Ok(Ok(Some((head, _)))) => heads.extend(head),
-            Ok(Ok(None)) => break,
-            Ok(Err(failure)) => {
-                tracing::warn!("the heads in {name} could not be read: {}", failure.error);
-                break;
-            }
-            Err(_) => {
-                tracing::warn!("{name} did not show its heads within {} s", PATIENCE.as_secs());
-                break;
-            }
-        }
-    }
-    Ok(heads)
-}
-
 /// The files of a place, newest name first; before them files whose names state no number. A place that does not exist
 /// yet has none.
 fn list(place: &Path) -> Outcome<Vec<PathBuf>> {
