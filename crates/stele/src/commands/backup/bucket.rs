@@ -47,7 +47,7 @@ impl Repository {
     }
 
     fn path(&self, name: &Name) -> String {
-        self.0.path_of(&name.text())
+        self.0.path_of(name.text())
     }
 
     /// A refused lock, with what to do.
