@@ -57,8 +57,11 @@ pub fn verify(reply: &[u8], imprint: Imprint, authorities: Option<&Authorities>)
 
 /// The token in a TimeStampResp.
 fn token(reply: &[u8]) -> Result<Value<'_>, Finding> {
+    if reply.first() != Some(&SEQUENCE) {
+        return Err("it is no reply in DER".into());
+    }
     let mut outside = Values::of(reply);
-    let mut fields = outside.sequence("the reply, a sequence in DER,")?;
+    let mut fields = outside.sequence("the reply")?;
     outside.end("the reply")?;
     let mut status = fields.sequence("the status")?;
     let granted = status.take(INTEGER, "the status")?.content;
@@ -214,8 +217,7 @@ impl<'a> Message<'a> {
         let others: Vec<CertificateDer<'_>> = self.certificates.iter().map(|der| CertificateDer::from(*der)).collect();
         let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(time));
         let usage = KeyUsage::required(oid::TIME_STAMPING);
-        let checked =
-            certificate.verify_for_usage(ALL_VERIFICATION_ALGS, &anchors, &others, at, usage, None, None);
+        let checked = certificate.verify_for_usage(ALL_VERIFICATION_ALGS, &anchors, &others, at, usage, None, None);
         checked.map(drop).map_err(|error| format!("no given authority certified its signer: {error}"))
     }
 }
@@ -269,7 +271,9 @@ mod tests {
     fn times_are_read_with_and_without_a_fraction() {
         assert_eq!(seconds(b"19700102000000Z"), Some(86_400));
         assert_eq!(seconds(b"19700102000000.25Z"), Some(86_400));
-        for wrong in ["", "Z", "19700102000000", "19700102000000.Z", "19700102000000.xZ", "1970010200Z", "é9700102000000Z"] {
+        for wrong in
+            ["", "Z", "19700102000000", "19700102000000.Z", "19700102000000.xZ", "1970010200Z", "é9700102000000Z"]
+        {
             assert_eq!(seconds(wrong.as_bytes()), None, "{wrong}");
         }
     }

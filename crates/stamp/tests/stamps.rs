@@ -82,6 +82,10 @@ fn no_changed_or_cut_byte_keeps_a_stamp_valid() {
     let longer = [&reply[..], &[0]].concat();
     assert!(request.check(&longer, Some(&trusted)).is_err());
     assert!(request.check(&vec![0x30; REPLY_MAX + 1], None).unwrap_err().contains("more than"));
+    // The signature comes last.
+    let mut altered = reply.clone();
+    *altered.last_mut().unwrap() ^= 1;
+    assert!(request.check(&altered, None).unwrap_err().contains("signature does not hold"));
     for at in 0..reply.len() {
         let mut altered = reply.clone();
         altered[at] ^= 1;
@@ -90,4 +94,65 @@ fn no_changed_or_cut_byte_keeps_a_stamp_valid() {
             assert_eq!(other, stamp, "byte {at}");
         }
     }
+}
+
+#[test]
+fn no_noise_in_a_reply_verifies_or_breaks_the_reader() {
+    let authority = Authority::new("noise", ECDSA, "sha256");
+    let request = Request::new(Imprint::of(BYTES), NONCE);
+    let reply = authority.reply(&request.to_der());
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut below = |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % limit as u64).unwrap()
+    };
+    for _ in 0..100_000 {
+        let mut noisy = reply.clone();
+        for _ in 0..=below(5) {
+            // At least one byte stays.
+            let at = 1.max(below(noisy.len().max(2))).min(noisy.len());
+            match below(4) {
+                0 => noisy.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 0x55),
+                1 => drop(noisy.splice(at..noisy.len().min(at + 1), [])),
+                2 => noisy.insert(at, 0x30),
+                _ if at % 8 == 0 => noisy.truncate(at),
+                _ => {}
+            }
+        }
+        assert!(verify(&noisy, Imprint::of(b"other bytes"), None).is_err());
+    }
+}
+
+/// A value of DER.
+fn value(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+    [&[tag, 0x82], &length[..], content].concat()
+}
+
+/// What `signer` signs over the stamp in a reply, as a reply. It names its certificate as RFC 5816 says.
+fn signed_by(authority: &Authority, reply: &[u8], signer: &str) -> Vec<u8> {
+    std::fs::write(authority.path("original"), reply).unwrap();
+    authority.openssl(&["ts", "-reply", "-in", "original", "-token_out", "-out", "token"]);
+    let read = ["cms", "-verify", "-noverify", "-inform", "DER", "-in", "token", "-out", "content"];
+    authority.openssl(&read);
+    let (certificate, key) = (format!("{signer}.pem"), format!("{signer}.key"));
+    let what = ["cms", "-sign", "-binary", "-nodetach", "-cades", "-econtent_type", "id-smime-ct-TSTInfo"];
+    let how = ["-in", "content", "-signer", &certificate, "-inkey", &key, "-outform", "DER", "-out", "token"];
+    authority.openssl(&[&what[..], &how].concat());
+    let token = std::fs::read(authority.path("token")).unwrap();
+    value(0x30, &[&[0x30, 3, 2, 1, 0], &token[..]].concat())
+}
+
+#[test]
+fn only_a_certificate_for_time_stamping_may_sign() {
+    let authority = Authority::new("purpose", ECDSA, "sha256");
+    let request = Request::new(Imprint::of(BYTES), NONCE);
+    let reply = authority.reply(&request.to_der());
+    let trusted = authorities(&authority, "ca.pem");
+    assert!(request.check(&signed_by(&authority, &reply, "signer"), Some(&trusted)).is_ok());
+    let web = signed_by(&authority, &reply, "web");
+    assert!(request.check(&web, None).is_ok(), "its signature holds");
+    assert!(request.check(&web, Some(&trusted)).unwrap_err().contains("no given authority"));
 }

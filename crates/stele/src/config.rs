@@ -1,5 +1,6 @@
 //! `stele.toml`: the settings of a server, written by `stele up` and `stele pool create`, and read by every command.
 
+mod archive;
 mod notification;
 mod size;
 
@@ -13,6 +14,7 @@ use stele_ground::Bytes;
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Outcome, io_failure};
 
+pub use archive::Archive;
 pub use notification::NotificationTarget;
 pub use size::Size;
 
@@ -256,60 +258,6 @@ pub struct Messages {
 impl Messages {
     fn is_none(&self) -> bool {
         *self == Messages::default()
-    }
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Archive {
-    /// Names of the archive's volumes.
-    pub catalog_volume: String,
-    pub data_volume: String,
-    /// The master key, 64 hexadecimal digits: `file:PATH`, `env:NAME`, or `command:PROGRAM ARG ...` that prints it.
-    pub master_key: String,
-    /// Directory for signed audit heads; keep a copy elsewhere.
-    pub heads: PathBuf,
-    /// Further directories for heads: a mounted share, or a removable drive. At start the server compares its log with
-    /// all of them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub heads_also: Vec<PathBuf>,
-    /// Syslog servers that heads are sent to: `udp:HOST:PORT`, `tcp:HOST:PORT`, `unix:PATH`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub heads_syslog: Vec<String>,
-    /// Mail addresses that heads are sent to, by the mail server of `[messages]`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub heads_mail: Vec<String>,
-    /// URL of a time stamp authority (RFC 3161) that stamps each head that goes out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub heads_timestamp: Option<String>,
-    /// PEM file of authorities; one of them must have certified the signer of each time stamp.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub heads_timestamp_ca: Option<PathBuf>,
-    /// Seconds between two exports of a head.
-    pub heads_every: u64,
-    /// Hours between two self-tests of the buckets with Object Lock; 0: only on request.
-    pub self_test_hours: u64,
-    /// The largest size that the data volume reaches as the pool grows; `None`: the whole pool.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data_max: Option<Size>,
-}
-
-impl Default for Archive {
-    fn default() -> Archive {
-        Archive {
-            catalog_volume: "catalog".to_owned(),
-            data_volume: "data".to_owned(),
-            master_key: "file:master.key".to_owned(),
-            heads: PathBuf::from("heads"),
-            heads_also: Vec::new(),
-            heads_syslog: Vec::new(),
-            heads_mail: Vec::new(),
-            heads_timestamp: None,
-            heads_timestamp_ca: None,
-            heads_every: 3600,
-            self_test_hours: 0,
-            data_max: None,
-        }
     }
 }
 

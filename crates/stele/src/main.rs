@@ -1,6 +1,7 @@
 //! The `stele` command: configuration, wiring, serving sockets.
 
 mod api;
+mod bucket;
 mod cli;
 mod commands;
 mod config;
@@ -17,6 +18,7 @@ mod output;
 mod reservations;
 mod server;
 mod usage;
+mod witness;
 
 use std::io::Write;
 use std::process::ExitCode;

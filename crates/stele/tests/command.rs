@@ -53,6 +53,7 @@ fn every_command_explains_itself_with_examples() {
         &["receipt", "verify"],
         &["proof", "export"],
         &["proof", "verify"],
+        &["witness"],
         &["clock", "show"],
         &["clock", "accept"],
         &["clock", "credit"],

@@ -1,4 +1,4 @@
-//! Heads of the audit log elsewhere: stamped by a time stamp authority.
+//! Heads of the audit log elsewhere: stamped by a time stamp authority, and in a bucket of another server.
 
 mod support;
 
@@ -13,7 +13,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use authority::{Authority, ECDSA};
-use support::{Place, wait_for};
+use serde_json::Value;
+use support::server::good;
+use support::{Place, Server, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -102,6 +104,7 @@ fn heads_are_stamped_and_the_stamps_verify_here_and_in_openssl() {
     place.refused(5, &["no given authority"], &["audit", "verify", "--anchor", &anchor, "--timestamp-ca", &other]);
     place.refused(2, &["--anchor"], &["audit", "verify", "--timestamp-ca", &ca]);
     place.refused(2, &["no certificate"], &["audit", "verify", "--anchor", &anchor, "--timestamp-ca", &anchor]);
+    assert!(place.stele(&["bucket", "create", "later"]).status.success());
     server.stop();
     // The stop sent a later head, with a stamp of its own. The stamp of one head is none of the other.
     let later = stamped(&place).pop().unwrap().with_extension("tsr").display().to_string();
@@ -111,7 +114,7 @@ fn heads_are_stamped_and_the_stamps_verify_here_and_in_openssl() {
 }
 
 #[test]
-fn a_stamped_head_stays_as_it_was_when_the_log_has_not_grown() {
+fn stamps_stay_valid_over_a_restart() {
     let place = Place::new("heads-kept");
     place.up().stop();
     let authority = Arc::new(Authority::new("heads-kept", ECDSA, "sha256"));
@@ -142,4 +145,282 @@ fn an_authority_that_is_no_address_or_has_no_certificates_is_refused_at_a_start(
         place.refused(2, &["heads_timestamp", word], &["serve"]);
         place.edit_config(|_| text.clone());
     }
+}
+
+/// The names in a bucket of a server.
+fn names(vault: &Server, bucket: &str) -> Vec<String> {
+    let listing = good(vault.get(&format!("/{bucket}?list-type=2"))).text();
+    listing.split("<Key>").skip(1).map(|part| part.split("</Key>").next().unwrap().to_owned()).collect()
+}
+
+/// Another server, with a bucket that can lock; and the lines of a configuration that name it.
+fn vault(name: &str) -> (Place, Server, String) {
+    let place = Place::new(name);
+    let server = place.up();
+    let made = place.stele(&["bucket", "create", "heads", "--lock"]);
+    assert!(made.status.success(), "{made:?}");
+    let lines = format!(
+        "heads_bucket = \"s3+http://{}/heads/first\"\nheads_bucket_key = \"{}\"",
+        server.address,
+        server.ready["key_file"].as_str().unwrap()
+    );
+    (place, server, lines)
+}
+
+fn alarms(place: &Place) -> Vec<String> {
+    let standing = place.json(&["pool", "status"])["standing"].clone();
+    standing.as_array().unwrap().iter().filter_map(|alarm| Some(alarm["kind"].as_str()?.to_owned())).collect()
+}
+
+fn copy(from: &PathBuf, to: &PathBuf) {
+    let copied = std::process::Command::new("cp").args(["-r", "--sparse=always"]).args([from, to]).status().unwrap();
+    assert!(copied.success());
+}
+
+#[test]
+fn a_bucket_elsewhere_keeps_heads_and_reveals_a_pool_set_back() {
+    let (vault_place, vault, lines) = vault("heads-vault");
+    let place = Place::new("heads-bucket");
+    place.up().stop();
+    let authority = Arc::new(Authority::new("heads-bucket", ECDSA, "sha256"));
+    let (address, _given) = serve(Arc::clone(&authority));
+    with_archive(&place, &format!("{lines}\nheads_bucket_days = 7\nheads_timestamp = \"http://{address}/\""));
+    place.serve().stop();
+    let sent = names(&vault, "heads");
+    let head = sent.iter().rfind(|name| name.ends_with(".head")).unwrap().clone();
+    assert!(head.starts_with("first/000000000000"), "{sent:?}");
+    let bytes = good(vault.get(&format!("/heads/{head}"))).body;
+    assert_eq!(bytes, std::fs::read(place.0.join("heads").join(&head["first/".len()..])).unwrap());
+    let stamp = head.replace(".head", ".tsr");
+    assert!(sent.contains(&stamp), "{sent:?}");
+    let shown = good(vault.send(vault.ask("HEAD", &format!("/heads/{head}"))));
+    assert_eq!(shown.header("x-amz-object-lock-mode").as_deref(), Some("COMPLIANCE"));
+    let version = shown.header("x-amz-version-id").unwrap();
+    assert_eq!(vault.delete(&format!("/heads/{head}?versionId={version}")).status, 403, "it is locked");
+
+    // The whole pool goes back, and the heads on this machine with it.
+    let [drives, older, newer, heads] = ["drives", "older", "newer", "heads"].map(|name| place.0.join(name));
+    copy(&drives, &older);
+    place.serve().stop();
+    assert!(names(&vault, "heads").len() > sent.len(), "a later head went out");
+    std::fs::rename(&drives, &newer).unwrap();
+    std::fs::rename(&older, &drives).unwrap();
+    std::fs::remove_dir_all(&heads).unwrap();
+    let server = place.serve();
+    assert!(alarms(&place).contains(&"rolled-back".to_owned()), "{:?}", alarms(&place));
+    let standing = place.json(&["pool", "status"])["standing"].to_string();
+    assert!(standing.contains("/heads/first/0000"), "the head is named: {standing}");
+    server.stop();
+    place.refused(5, &["set back"], &["catalog", "rebuild", "--yes", "--force"]);
+    // The newer state is at one with the bucket.
+    std::fs::remove_dir_all(&drives).unwrap();
+    std::fs::rename(&newer, &drives).unwrap();
+    let server = place.serve();
+    assert!(!alarms(&place).contains(&"rolled-back".to_owned()), "{:?}", alarms(&place));
+    server.stop();
+    let secret = vault.secret_key.clone();
+    assert!(!place.log().contains(&secret) && !vault_place.log().contains(&secret), "the log tells no secret");
+}
+
+#[test]
+fn objects_of_other_people_keep_no_head_out_of_a_bucket() {
+    let (_vault_place, vault, lines) = vault("heads-crowded");
+    let place = Place::new("heads-crowded-sender");
+    place.up().stop();
+    with_archive(&place, &lines);
+    place.serve().stop();
+    let before = names(&vault, "heads");
+    for (name, body) in [("99999999999999999999.head", &b"no head"[..]), ("x y&z.head", b"{}"), ("empty.head", b"")] {
+        vault.put(&format!("/heads/first/{}", name.replace(' ', "%20").replace('&', "%26")), body);
+    }
+    let server = place.serve();
+    let told = place.json(&["pool", "status"]).to_string();
+    assert!(told.contains("is not a signed head"), "{told}");
+    assert!(!told.contains("rolled-back"), "{told}");
+    server.stop();
+    assert!(names(&vault, "heads").len() > before.len() + 3, "heads still go there");
+}
+
+#[test]
+fn a_bucket_that_is_away_or_refuses_hinders_no_start() {
+    let place = Place::new("heads-away");
+    place.up().stop();
+    let text = place.config();
+    let keys = place.path("keys");
+    std::fs::write(&keys, "[default]\naws_access_key_id = A\naws_secret_access_key = hidden\n").unwrap();
+    // A port that no server has any more.
+    let away = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    with_archive(&place, &format!("heads_bucket = \"s3+http://{away}/heads\"\nheads_bucket_key = \"{keys}\""));
+    let server = place.serve();
+    let told = place.json(&["pool", "status"]).to_string();
+    assert!(told.contains(&format!("cannot reach {away}")), "{told}");
+    server.stop();
+    assert!(!place.log().contains("hidden"), "the log tells no secret");
+    place.edit_config(|_| text.clone());
+    let cases = [
+        ("heads_bucket = \"s3://\"\nheads_bucket_key = \"keys\"", "is no place in [archive] heads_bucket"),
+        ("heads_bucket_days = 7", "no heads_bucket"),
+        ("heads_bucket = \"s3://vault.example.org/heads\"\nheads_bucket_key = \"stele.toml\"", "holds no keys"),
+        ("heads_bucket = \"s3://vault.example.org/heads\"\nheads_bucket_days = 0", "not between 1 and"),
+    ];
+    for (lines, word) in cases {
+        with_archive(&place, lines);
+        place.refused(2, &["heads_bucket", word], &["serve"]);
+        place.edit_config(|_| text.clone());
+    }
+}
+
+#[test]
+fn the_keys_of_the_bucket_leave_a_machine_sealed() {
+    let place = Place::new("heads-keys");
+    let server = place.up();
+    std::fs::write(place.0.join("keys"), "[default]\naws_access_key_id = A\naws_secret_access_key = hidden\n").unwrap();
+    std::fs::write(place.0.join("phrase"), "one two three four five six\n").unwrap();
+    server.stop();
+    with_archive(&place, "heads_bucket = \"s3+http://127.0.0.1:1/heads\"\nheads_bucket_key = \"keys\"");
+    let server = place.serve();
+    let (file, phrase) = (place.path("backup"), place.path("phrase"));
+    let made: Value = place.json(&["config", "export", "--to", &file, "--passphrase-file", &phrase]);
+    assert_eq!(made["left_out"].as_array().map(Vec::len), Some(0), "{made}");
+    server.stop();
+    let kept = std::fs::read_to_string(&file).unwrap();
+    let plain = "W2RlZmF1bHRdCmF3c19hY2Nlc3Nfa2V5X2lk";
+    assert!(!kept.contains("hidden") && !kept.contains(plain), "neither as it is nor in base64");
+    let other = Place::new("heads-keys-other");
+    let output = other.stele(&["config", "import", &file, "--passphrase-file", &phrase]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(std::fs::read_to_string(other.0.join("keys")).unwrap().contains("hidden"));
+}
+
+/// `stele witness` in a process of its own, until it is dropped.
+struct Witness {
+    child: std::process::Child,
+    home: PathBuf,
+    listen: String,
+}
+
+impl Witness {
+    fn start(place: &Place, listen: &str) -> Witness {
+        let home = place.0.join("witness");
+        let [store, path] = ["stele.pub", "witness"].map(|name| place.path(name));
+        let arguments = ["witness", &path, "--store", &store, "--listen", listen, "--json"];
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(place.0.join("witness.log")).unwrap();
+        let mut child = place.command(&arguments).stdout(std::process::Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        Witness { child, home, listen: ready["listen"].as_str().unwrap().to_owned() }
+    }
+
+    fn stop(mut self) {
+        let asked = std::process::Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(asked.success() && self.child.wait().unwrap().success(), "it stops when asked to");
+    }
+
+    /// The lines of its file with this ending.
+    fn kept(&self, ending: &str) -> Vec<Value> {
+        let mut files = std::fs::read_dir(&self.home).unwrap().map(|file| file.unwrap().path());
+        let file = files.find(|path| path.extension().is_some_and(|is| is == ending));
+        let text = file.map(|path| std::fs::read_to_string(path).unwrap()).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_witness_signs_what_goes_on_and_shows_a_store_that_forked() {
+    let place = Place::new("heads-witness");
+    let server = place.up();
+    assert!(place.stele(&["audit", "key", "--to", &place.path("stele.pub")]).status.success());
+    server.stop();
+    let alone = place.config();
+    let witness = Witness::start(&place, "127.0.0.1:0");
+    let listen = witness.listen.clone();
+    let lines = format!("heads_witness = \"http://{listen}/witness\"\nheads_witness_key = \"witness/witness.pub\"");
+    with_archive(&place, &lines);
+    let watched = place.config();
+    place.serve().stop();
+    let signed = witness.kept("heads").len();
+    assert!(signed > 0);
+    // Killed and started again, it goes on from what it signed.
+    drop(witness);
+    let witness = Witness::start(&place, &listen);
+    let [drives, older, heads] = ["drives", "older", "heads"].map(|name| place.0.join(name));
+    copy(&drives, &older);
+    place.serve().stop();
+    assert!(witness.kept("heads").len() > signed && witness.kept("forks").is_empty());
+
+    let countersigned = std::fs::read_dir(&heads).unwrap().map(|file| file.unwrap().path());
+    let countersigned = countersigned.filter(|path| path.extension().is_some_and(|is| is == "witness")).max().unwrap();
+    let (anchor, key) = (place.path("anchor"), place.path("witness/witness.pub"));
+    std::fs::copy(countersigned, &anchor).unwrap();
+    let verdict = place.json(&["audit", "verify", "--anchor", &anchor, "--witness", &key]);
+    assert!(verdict["anchored"].is_u64() && verdict["countersigned"].is_string(), "{verdict}");
+    place.refused(
+        5,
+        &["another witness"],
+        &["audit", "verify", "--anchor", &anchor, "--witness", &place.path("stele.pub")],
+    );
+
+    // The pool goes back, with all heads on this machine. The witness alone knows of the later log.
+    std::fs::remove_dir_all(&drives).unwrap();
+    std::fs::rename(&older, &drives).unwrap();
+    std::fs::remove_dir_all(&heads).unwrap();
+    let server = place.serve();
+    assert!(alarms(&place).contains(&"rolled-back".to_owned()), "{:?}", alarms(&place));
+    server.stop();
+    // Somebody lets it go on differently, without the witness, and then shows the new log to it.
+    place.edit_config(|_| alone);
+    std::fs::remove_dir_all(&heads).unwrap();
+    let server = place.serve();
+    for number in 0..100 {
+        let name = format!("fork-{number}");
+        assert!(place.stele(&["bucket", "create", &name]).status.success());
+    }
+    server.stop();
+    place.edit_config(|_| watched);
+    let before = witness.kept("heads");
+    let server = place.serve();
+    assert!(alarms(&place).contains(&"rolled-back".to_owned()), "{:?}", alarms(&place));
+    wait_for("the refusal of the witness", || {
+        let told = place.json(&["pool", "status"]).to_string();
+        told.contains("contradicts the last one").then_some(())
+    });
+    server.stop();
+    assert_eq!(witness.kept("heads"), before, "it signed nothing of the fork");
+    let forks = witness.kept("forks");
+    let (kept, fork) = (before.last().unwrap(), forks.first().unwrap());
+    assert_eq!(&fork["countersigned"], kept, "both heads are evidence: {fork}");
+    assert!(fork["head"]["records"].as_u64() > kept["head"]["records"].as_u64(), "{fork}");
+    place.refused(5, &["anchored"], &["audit", "verify", "--anchor", &anchor, "--witness", &key]);
+    let log = std::fs::read_to_string(place.0.join("witness.log")).unwrap();
+    assert!(log.contains("contradicts the last one") && log.contains("ERROR"), "{log}");
+    witness.stop();
+}
+
+#[test]
+fn two_witnesses_share_no_directory_and_a_server_needs_the_key_of_its_own() {
+    let place = Place::new("heads-witness-wrong");
+    let server = place.up();
+    assert!(place.stele(&["audit", "key", "--to", &place.path("stele.pub")]).status.success());
+    server.stop();
+    let witness = Witness::start(&place, "127.0.0.1:0");
+    let [home, store] = ["witness", "stele.pub"].map(|name| place.path(name));
+    place.refused(7, &["another witness"], &["witness", &home, "--store", &store, "--listen", "127.0.0.1:0"]);
+    place.refused(2, &["public key"], &["witness", &place.path("new"), "--store", &place.path("stele.toml")]);
+    let text = place.config();
+    with_archive(&place, "heads_witness = \"http://127.0.0.1:1/witness\"");
+    place.refused(2, &["heads_witness_key"], &["serve"]);
+    // The key of another: what it answers does not count, and hinders nothing.
+    place.edit_config(|_| text);
+    let url = format!("http://{}/witness", witness.listen);
+    with_archive(&place, &format!("heads_witness = \"{url}\"\nheads_witness_key = \"stele.pub\""));
+    place.serve().stop();
+    assert!(place.log().contains("another witness signed it"), "{}", place.log());
 }

@@ -43,37 +43,54 @@ pub struct Page {
 impl Page {
     /// Reads an answer to ListObjectsV2. Objects that no repository has are passed over.
     pub fn parse(text: &str, folder: Folder, prefix: &str) -> Result<Page> {
-        let wrong = |why: &str| BackupError::Failed(format!("the listing of {} {why}", folder.name()));
-        if !text.trim_end().ends_with("</ListBucketResult>") {
-            return Err(wrong("is cut short"));
-        }
-        let (mut listed, mut count) = (Vec::new(), 0_u64);
-        for part in text.split("<Contents>").skip(1) {
-            count += 1;
-            let (entry, _) = part.split_once("</Contents>").ok_or_else(|| wrong("has an entry without an end"))?;
-            let key = tag(entry, "Key").ok_or_else(|| wrong("has an entry without a key"))?;
-            let size = tag(entry, "Size").and_then(|size| size.parse().ok());
-            let stored = tag(entry, "LastModified").and_then(|moment| seconds(&moment));
-            let (Some(size), Some(stored)) = (size, stored) else {
-                return Err(wrong(&format!("has no size or time of {key}")));
-            };
-            let name = key.strip_prefix(prefix).and_then(|key| Name::parse(folder, key));
-            listed.extend(name.map(|name| Listed { name, size, stored }));
-        }
-        if tag(text, "KeyCount").is_some_and(|keys| keys.parse() != Ok(count)) {
-            return Err(wrong("has another number of entries than it says"));
-        }
-        let next = match tag(text, "IsTruncated").as_deref() {
-            Some("false") => None,
-            Some("true") => Some(
-                tag(text, "NextContinuationToken")
-                    .filter(|token| !token.is_empty())
-                    .ok_or_else(|| wrong("goes on, and does not say where"))?,
-            ),
-            _ => return Err(wrong("does not say whether it is complete")),
-        };
-        Ok(Page { listed, next })
+        let (entries, next) = entries(text, folder.name())?;
+        let listed = entries.into_iter().filter_map(|entry| {
+            let name = Name::parse(folder, entry.key.strip_prefix(prefix)?)?;
+            Some(Listed { name, size: entry.size, stored: entry.stored })
+        });
+        Ok(Page { listed: listed.collect(), next })
     }
+}
+
+/// An object in a listing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    pub key: String,
+    pub size: u64,
+    /// Seconds since 1970.
+    pub stored: u64,
+}
+
+/// Reads an answer to ListObjectsV2: its objects, and where the next part begins. `what` names the listing in errors.
+pub fn entries(text: &str, what: &str) -> Result<(Vec<Entry>, Option<String>)> {
+    let wrong = |why: &str| BackupError::Failed(format!("the listing of {what} {why}"));
+    if !text.trim_end().ends_with("</ListBucketResult>") {
+        return Err(wrong("is cut short"));
+    }
+    let mut entries = Vec::new();
+    for part in text.split("<Contents>").skip(1) {
+        let (entry, _) = part.split_once("</Contents>").ok_or_else(|| wrong("has an entry without an end"))?;
+        let key = tag(entry, "Key").ok_or_else(|| wrong("has an entry without a key"))?;
+        let size = tag(entry, "Size").and_then(|size| size.parse().ok());
+        let stored = tag(entry, "LastModified").and_then(|moment| seconds(&moment));
+        let (Some(size), Some(stored)) = (size, stored) else {
+            return Err(wrong(&format!("has no size or time of {key}")));
+        };
+        entries.push(Entry { key, size, stored });
+    }
+    if tag(text, "KeyCount").is_some_and(|keys| keys.parse() != Ok(entries.len())) {
+        return Err(wrong("has another number of entries than it says"));
+    }
+    let next = match tag(text, "IsTruncated").as_deref() {
+        Some("false") => None,
+        Some("true") => Some(
+            tag(text, "NextContinuationToken")
+                .filter(|token| !token.is_empty())
+                .ok_or_else(|| wrong("goes on, and does not say where"))?,
+        ),
+        _ => return Err(wrong("does not say whether it is complete")),
+    };
+    Ok((entries, next))
 }
 
 /// The text of the first element of this name.

@@ -17,12 +17,11 @@ pub enum Audit {
         limit: u64,
     },
     /// Check the whole chain; name every edit, gap and reordering
-    #[command(
-        after_help = "Examples:
+    #[command(after_help = "Examples:
   stele audit verify
   stele audit verify --anchor heads/00000000000000001234.head
-  stele audit verify --anchor heads/00000000000000001234.head --timestamp-ca authority.pem"
-    )]
+  stele audit verify --anchor heads/00000000000000001234.head --timestamp-ca authority.pem
+  stele audit verify --anchor heads/00000000000000001234-20270115T080000Z.witness --witness witness.pub")]
     Verify(Anchor),
     /// Print the public key that verifies heads, receipts and proofs of this store
     #[command(after_help = "Examples:\n  stele audit key\n  stele audit key --to stele.pub")]
@@ -56,13 +55,16 @@ Examples:
 
 #[derive(Args, Debug)]
 pub struct Anchor {
-    /// A signed head exported earlier and kept elsewhere: its file, a line of a syslog, or a mail. With it, the check
-    /// detects a cut tail or a rolled-back pool
+    /// A signed head exported earlier and kept elsewhere: its file, a line of a syslog, a mail, or a head that a witness
+    /// countersigned. With it, the check detects a cut tail or a rolled-back pool
     #[arg(long, value_name = "HEAD")]
     pub anchor: Option<PathBuf>,
     /// Check the time stamp of the head: a PEM file with the certificates of the authorities that you trust
     #[arg(long, value_name = "PEM", requires = "anchor")]
     pub timestamp_ca: Option<PathBuf>,
+    /// Check that the witness with this public key countersigned the head; HEAD is then a file that ends in .witness
+    #[arg(long, value_name = "PUB", requires = "anchor")]
+    pub witness: Option<PathBuf>,
     /// The reply of the time stamp authority [default: the file beside HEAD whose name ends in .tsr]
     #[arg(long, value_name = "REPLY", requires = "timestamp_ca")]
     pub timestamp: Option<PathBuf>,

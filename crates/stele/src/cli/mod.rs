@@ -20,6 +20,7 @@ pub mod share;
 pub mod show;
 pub mod upgrade;
 pub mod volume;
+pub mod witness;
 pub mod words;
 
 use std::path::PathBuf;
@@ -123,6 +124,8 @@ pub enum Command {
     /// Removed versions, and the signed certificates of their disposal
     #[command(subcommand)]
     Disposal(disposal::Disposal),
+    /// Countersign heads of other machines' audit logs, each only if it continues the one signed before
+    Witness(witness::Witness),
     /// Retention proofs: directories that an auditor can check without this machine
     #[command(subcommand)]
     Proof(evidence::Proof),

@@ -113,7 +113,7 @@ fn machine() -> Arc<dyn Surroundings> {
 
 fn store(place: &Place) -> Outcome<Arc<dyn Store>> {
     match place.repository.to_str().filter(|text| bucket::is_address(text)) {
-        Some(address) => Ok(Arc::new(bucket::Bucket::open(address)?)),
+        Some(address) => Ok(Arc::new(bucket::Repository::open(address)?)),
         None => Ok(Arc::new(Directory::new(&place.repository, machine()))),
     }
 }

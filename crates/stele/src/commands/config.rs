@@ -289,7 +289,9 @@ fn named(config: &Config) -> Vec<&PathBuf> {
         &config.nfs.tls_certificate,
         &config.nfs.tls_key,
         &config.nfs.client_authority,
+        &config.archive.heads_bucket_key,
         &config.archive.heads_timestamp_ca,
+        &config.archive.heads_witness_key,
         &config.messages.mail_password,
         &config.smb.include,
     ];
@@ -322,12 +324,13 @@ mod tests {
             [s3]\ntls_certificate = \"1.pem\"\ntls_key = \"2.pem\"\n\
             [nbd]\ntls_certificate = \"3.pem\"\ntls_key = \"4.pem\"\nclient_authority = \"5.pem\"\n\
             [nfs]\ntls_certificate = \"6.pem\"\ntls_key = \"7.pem\"\nclient_authority = \"8.pem\"\n\
-            [archive]\nheads_timestamp_ca = \"9.pem\"\n\
-            [messages]\nmail_password = \"10.pem\"\n\
-            [smb]\ninclude = \"11.pem\"\n";
+            [archive]\nheads_bucket_key = \"9.pem\"\nheads_timestamp_ca = \"10.pem\"\n\
+            heads_witness_key = \"11.pem\"\n\
+            [messages]\nmail_password = \"12.pem\"\n\
+            [smb]\ninclude = \"13.pem\"\n";
         let config: Config = toml::from_str(text).unwrap();
         let files: Vec<String> = named(&config).into_iter().map(|path| path.display().to_string()).collect();
-        let expected: Vec<String> = (1..=11).map(|number| format!("{number}.pem")).collect();
+        let expected: Vec<String> = (1..=13).map(|number| format!("{number}.pem")).collect();
         assert_eq!(files, expected);
     }
 }

@@ -307,7 +307,7 @@ fn read_receipt(path: &Path) -> Outcome<Receipt> {
     }
 }
 
-fn public_key(path: &Path) -> Outcome<[u8; 32]> {
+pub fn public_key(path: &Path) -> Outcome<[u8; 32]> {
     stele_archive::public_key(read_text(path)?.as_bytes()).map_err(|finding| {
         Failure::usage(format!("{}: {finding}", path.display())).next("`stele audit key` prints the key of a store")
     })

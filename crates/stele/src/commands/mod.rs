@@ -26,6 +26,7 @@ pub mod share;
 pub mod top;
 pub mod upgrade;
 pub mod volume;
+pub mod witness;
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -61,6 +62,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Audit(command) => archive::audit(&site, json, command).await,
         Command::Receipt(command) => evidence::receipt(&site, json, command).await,
         Command::Disposal(command) => disposal::run(&site, json, command).await,
+        Command::Witness(given) => witness::run(json, given).await,
         Command::Proof(command) => evidence::proof(&site, json, command).await,
         Command::Clock(command) => archive::clock(&site, json, command).await,
         Command::Approve(command) => approve::run(&site, json, command).await,

@@ -4,9 +4,14 @@
 //! head sent elsewhere is not rolled back with it. Before the archive is opened for writing, its log is compared with
 //! this store's newest head in each place. If a head is newer, or of another history, the archive is opened read-only.
 //!
+//! The places are directories, a bucket of another S3 server, and a witness.
+//!
 //! Failure model: a place that cannot be read in time raises an alarm only, since a network share may be away. A file that this
 //! store did not sign is ignored. An attacker who removes the heads from every place can hide that the pool was rolled
 //! back.
+
+mod bucket;
+pub mod witness;
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -22,6 +27,10 @@ use super::volumes::Trouble;
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::files;
+use crate::witness::Countersigned;
+
+pub use bucket::HeadBucket;
+use witness::Witness;
 
 /// The trouble of a pool that is older than one of its own heads.
 pub(super) const ROLLED_BACK: &str = "rolled-back";
@@ -32,6 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const HEAD_BYTES_MAX: u64 = 64 << 10;
 /// Heads of one place: one an hour for a hundred years. A place with more cannot be compared.
 const HEADS_MAX: usize = 1_000_000;
+/// Heads of a bucket that a rebuild looks at: what counts is the newest one of this store.
+const REBUILD_HEADS: usize = 16;
 /// Alarms about single files of one place. The others are counted.
 const STRANGE_TOLD: usize = 5;
 
@@ -39,6 +50,47 @@ const STRANGE_TOLD: usize = 5;
 pub fn places(site: &Site, config: &Config) -> Vec<PathBuf> {
     let also = &config.archive.heads_also;
     std::iter::once(&config.archive.heads).chain(also).map(|place| site.path(place)).collect()
+}
+
+/// A place that keeps heads, and their time stamps beside them. Its calls may hang.
+pub trait Keeper: Send + Sync {
+    fn name(&self) -> String;
+
+    /// Keeps a head durably.
+    fn write(&self, head: &SignedHead) -> Outcome<()>;
+
+    /// Keeps the time stamp of a head, if exactly this head is there.
+    fn write_stamp(&self, head: &SignedHead, reply: &[u8]) -> Outcome<()>;
+
+    /// Keeps a head that a witness countersigned.
+    fn write_countersigned(&self, made: &Countersigned) -> Outcome<()>;
+}
+
+/// The file of a countersigned head: its name and its text. The witness's time is in the name, since a head of as many
+/// records may be countersigned again.
+fn countersigned_file(made: &Countersigned) -> (String, String) {
+    let time: String = made.time.chars().filter(char::is_ascii_alphanumeric).collect();
+    let text = format!("{}\n", serde_json::to_string(made).unwrap_or_default());
+    (format!("{:020}-{time}.witness", made.head.records), text)
+}
+
+impl Keeper for PathBuf {
+    fn name(&self) -> String {
+        self.display().to_string()
+    }
+
+    fn write(&self, head: &SignedHead) -> Outcome<()> {
+        write(self, head)
+    }
+
+    fn write_stamp(&self, head: &SignedHead, reply: &[u8]) -> Outcome<()> {
+        write_stamp(self, head, reply)
+    }
+
+    fn write_countersigned(&self, made: &Countersigned) -> Outcome<()> {
+        let (name, text) = countersigned_file(made);
+        files::replace_among_others(&self.join(name), text.as_bytes())
+    }
 }
 
 /// The outcome of a comparison with the places of heads.
@@ -52,12 +104,23 @@ pub struct Compared {
 
 /// Compares the log with the newest head of each place. The places are read at the same time, and together they have
 /// [`PATIENCE`]: a share that hangs is one that could not be read.
-pub async fn compare(archive: &Archive, places: &[PathBuf]) -> Outcome<Compared> {
+pub async fn compare(site: &Site, config: &Config, archive: &Archive) -> Outcome<Compared> {
     let until = Instant::now() + PATIENCE;
     let mut compared = Compared::default();
-    let shown: Vec<(&PathBuf, Shown)> = places.iter().map(|place| (place, Shown::begin(place, list))).collect();
-    for (place, shown) in shown {
-        judge(&mut compared, place, shown, until, |head| Ok(archive.compare_head(head)?)).await?;
+    let directory = |place: PathBuf| (Shown::begin(&place, list), place);
+    let mut shown: Vec<(Shown, PathBuf)> = places(site, config).into_iter().map(directory).collect();
+    if let Some(bucket) = HeadBucket::of(site, config)? {
+        let place = PathBuf::from(bucket.name());
+        shown.push((Shown::on_a_thread(move || bucket.found()), place));
+    }
+    if let Some(witness) = Witness::of(site, config)? {
+        match archive.audit_head().await {
+            Ok(head) => shown.push(witness.shown(head.store)),
+            Err(error) => compared.unasked.push(format!("{} was not asked: {error}", witness.name())),
+        }
+    }
+    for (shown, place) in shown {
+        judge(&mut compared, &place, shown, until, |head| Ok(archive.compare_head(head)?)).await?;
     }
     Ok(compared)
 }
@@ -136,11 +199,16 @@ struct Shown(mpsc::Receiver<Outcome<Option<Found>>>);
 
 impl Shown {
     fn begin(place: &Path, list: fn(&Path) -> Outcome<Vec<PathBuf>>) -> Shown {
+        let place = place.to_owned();
+        Shown::on_a_thread(move || Ok(list(&place)?.into_iter().map(|path| Ok((read(&path), path)))))
+    }
+
+    fn on_a_thread<I: Iterator<Item = Outcome<Found>>>(open: impl FnOnce() -> Outcome<I> + Send + 'static) -> Shown {
         let (sender, receiver) = mpsc::channel(1);
-        let (place, failed) = (place.to_owned(), sender.clone());
-        let reading = std::thread::Builder::new().name("stele-heads".into()).spawn(move || match list(&place) {
-            Ok(files) => {
-                let mut found = files.into_iter().map(|path| Ok(Some((read(&path), path)))).chain([Ok(None)]);
+        let failed = sender.clone();
+        let reading = std::thread::Builder::new().name("stele-heads".into()).spawn(move || match open() {
+            Ok(found) => {
+                let mut found = found.map(|found| found.map(Some)).chain([Ok(None)]);
                 // It ends early when nobody asks any more.
                 found.all(|found| sender.blocking_send(found).is_ok());
             }
@@ -164,6 +232,28 @@ pub fn all(places: &[PathBuf]) -> Vec<SignedHead> {
     places.iter().flat_map(|place| list(place).unwrap_or_default()).filter_map(|path| read(&path)).collect()
 }
 
+/// The newest heads of the bucket, for a rebuild. A bucket that does not answer in time is named in the log.
+pub async fn newest_in_bucket(site: &Site, config: &Config) -> Outcome<Vec<SignedHead>> {
+    let Some(bucket) = HeadBucket::of(site, config)? else { return Ok(Vec::new()) };
+    let (name, until) = (bucket.name(), Instant::now() + PATIENCE);
+    let (mut shown, mut heads) = (Shown::on_a_thread(move || bucket.found()), Vec::new());
+    while heads.len() < REBUILD_HEADS {
+        match timeout_at(until, shown.next()).await {
+            Ok(Ok(Some((head, _)))) => heads.extend(head),
+            Ok(Ok(None)) => break,
+            Ok(Err(failure)) => {
+                tracing::warn!("the heads in {name} could not be read: {}", failure.error);
+                break;
+            }
+            Err(_) => {
+                tracing::warn!("{name} did not show its heads within {} s", PATIENCE.as_secs());
+                break;
+            }
+        }
+    }
+    Ok(heads)
+}
+
 /// The files of a place, newest name first; before them files whose names state no number. A place that does not exist
 /// yet has none.
 fn list(place: &Path) -> Outcome<Vec<PathBuf>> {
@@ -175,15 +265,21 @@ fn list(place: &Path) -> Outcome<Vec<PathBuf>> {
     for entry in entries {
         let path = entry.map_err(|error| io_failure("read the signed heads in", place, &error))?.path();
         if path.extension().is_some_and(|extension| extension == "head") {
-            files.push((number(&path).unwrap_or(u64::MAX), path));
+            files.push(path);
         }
         if files.len() > HEADS_MAX {
             return Err(Failure::failed(format!("{} holds more than {HEADS_MAX} heads", place.display()))
                 .next("move the oldest ones to another directory"));
         }
     }
+    Ok(in_order(files))
+}
+
+/// Newest name first; before them those that state no number.
+fn in_order(files: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut files: Vec<_> = files.into_iter().map(|path| (number(&path).unwrap_or(u64::MAX), path)).collect();
     files.sort_unstable_by(|one, other| other.cmp(one));
-    Ok(files.into_iter().map(|(_, path)| path).collect())
+    files.into_iter().map(|(_, path)| path).collect()
 }
 
 /// The number of records that a file's name states, as [`write`] makes names.
@@ -215,10 +311,10 @@ pub fn text(head: &SignedHead) -> String {
     format!("{}\n", serde_json::to_string(head).unwrap_or_default())
 }
 
-/// The names that a head may have in a directory: the second one is for another history at that number.
-fn names(dir: &Path, head: &SignedHead) -> [PathBuf; 2] {
+/// The names that a head may have in a place: the second one is for another history at that number.
+fn names(head: &SignedHead) -> [String; 2] {
     let link = head.link.get(..8).unwrap_or_default();
-    [format!("{:020}.head", head.records), format!("{:020}-{link}.head", head.records)].map(|name| dir.join(name))
+    [format!("{:020}.head", head.records), format!("{:020}-{link}.head", head.records)]
 }
 
 /// Whether both heads end the same log, and this store signed the one that is there. They may differ in their times.
@@ -234,7 +330,7 @@ fn is_same(there: &SignedHead, head: &SignedHead) -> bool {
 /// earlier time proves more.
 pub fn write(dir: &Path, head: &SignedHead) -> Outcome<()> {
     fs::create_dir_all(dir).map_err(|error| io_failure("make", dir, &error))?;
-    let [mut path, other] = names(dir, head);
+    let [mut path, other] = names(head).map(|name| dir.join(name));
     let mut there = read(&path);
     if there.as_ref().is_some_and(|there| there.link != head.link) {
         path = other;
@@ -253,10 +349,11 @@ pub fn stamp_of(head: &Path) -> PathBuf {
 
 /// Writes the time stamp beside the head that it is about. A directory that kept another head of that log keeps the
 /// stamp of that one.
-pub fn write_stamp(dir: &Path, head: &SignedHead, reply: &[u8]) -> Outcome<()> {
+fn write_stamp(dir: &Path, head: &SignedHead, reply: &[u8]) -> Outcome<()> {
     let text = text(head);
-    match names(dir, head).iter().find(|path| read_text(path).as_ref() == Some(&text)) {
-        Some(path) => files::replace_among_others(&stamp_of(path), reply),
+    let mut paths = names(head).into_iter().map(|name| dir.join(name));
+    match paths.find(|path| read_text(path).as_ref() == Some(&text)) {
+        Some(path) => files::replace_among_others(&stamp_of(&path), reply),
         None => Ok(()),
     }
 }

@@ -300,7 +300,7 @@ impl Node {
         // Opening for writing changes both volumes, so every reason against it is checked first.
         let archive = Archive::open(foundation.clone(), self.archive_options(true)).await?;
         if asked && self.trouble().is_none() {
-            let compared = heads::compare(&archive, &heads::places(site, &self.config)).await?;
+            let compared = heads::compare(site, &self.config, &archive).await?;
             compared.unasked.iter().for_each(|what| self.note_alarm("heads", what));
             compared.trouble.into_iter().for_each(|trouble| self.note_trouble(trouble));
         }

@@ -137,7 +137,8 @@ async fn rebuild(site: &Site, node: &mut Node, ask: Ask) -> Outcome<Rebuilt> {
         None => beside(node, old.as_ref(), &data).await?,
     };
     node.reached(1)?;
-    let heads = heads::all(&heads::places(site, &node.config));
+    let mut heads = heads::all(&heads::places(site, &node.config));
+    heads.extend(heads::newest_in_bucket(site, &node.config).await?);
     let rebuild = Rebuild { accept_losses: ask.accept_losses, heads, losses };
     let filled = match fill(site, node, &new, &data, rebuild).await {
         Ok(filled) => filled,

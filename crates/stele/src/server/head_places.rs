@@ -1,16 +1,17 @@
-//! The places that signed heads are sent to, on a schedule and at a stop: directories, syslog servers, mail addresses. A
-//! time stamp authority stamps each head meanwhile, and the stamp goes beside the head in the directories.
+//! The places that signed heads are sent to, on a schedule and at a stop: directories, a bucket of another S3 server,
+//! syslog servers, mail addresses. A time stamp authority stamps each head meanwhile, and the stamp goes beside the head
+//! in the directories and the bucket. A witness countersigns the log's head, if it continues the one signed before.
 //!
 //! Failure model: every place gets the head at the same time and has [`PATIENCE`] to take it. A place that takes none is
 //! logged and asked again at the next turn, and raises the alarm `heads` once two turns have passed. A share that hangs
 //! holds one thread and one head until it answers; no further head is written there meanwhile. An authority that gives
 //! no time stamp is treated the same way, and keeps no head from any place. At a start the server compares its log with
-//! the heads in directories (`node::heads`); what went out by syslog or mail, a person compares with
+//! the heads in directories and the bucket (`node::heads`); what went out by syslog or mail, a person compares with
 //! `stele audit verify --anchor`.
 
 mod authority;
 
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -21,9 +22,11 @@ use tokio::time::{Instant, timeout};
 use self::authority::{Authority, Stamped};
 use crate::config::{Config, Site};
 use crate::failure::Outcome;
-use crate::node::heads;
+use crate::node::heads::witness::{Unsigned, Witness};
+use crate::node::heads::{self, HeadBucket, Keeper};
 use crate::server::messages::mail::Mail;
 use crate::server::syslog::Syslog;
+use crate::witness::Countersigned;
 
 /// Time limit for a place to take a head.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,18 +34,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const TURNS_MISSED: u32 = 2;
 
 enum Way {
-    Directory(Directory),
+    Shelf(Shelf),
     Syslog(Syslog),
     Mail(Box<Mail>),
 }
 
-/// What a thread does in a directory.
-type Work = Box<dyn FnOnce(&Path) -> Outcome<()> + Send>;
+/// What a thread does at a shelf.
+type Work = Box<dyn FnOnce(&dyn Keeper) -> Outcome<()> + Send>;
 
-/// A directory, perhaps of a share, and what it has not taken yet.
-struct Directory {
-    path: PathBuf,
-    write: fn(&Path, &SignedHead) -> Outcome<()>,
+/// A directory, perhaps of a share, or a bucket, and what it has not taken yet.
+struct Shelf {
+    keeper: Arc<dyn Keeper>,
     /// The number of records of the last head whose time stamp it has.
     stamped: Option<u64>,
     under_way: Option<oneshot::Receiver<Outcome<()>>>,
@@ -55,6 +57,7 @@ struct HeadPlace {
     has: Option<u64>,
     heads: Lack,
     stamps: Lack,
+    countersignatures: Lack,
 }
 
 /// Since when something has failed, and whether an alarm told that.
@@ -72,14 +75,17 @@ pub struct HeadPlaces {
     /// The last time stamp, until the log has grown.
     stamped: Option<Stamped>,
     stamps: Lack,
+    witness: Option<Witness>,
+    countersignatures: Lack,
 }
 
 impl HeadPlaces {
     /// Reads the configuration. Nothing is sent yet.
     pub fn of(site: &Site, config: &Config) -> Outcome<HeadPlaces> {
-        let directory =
-            |path| Way::Directory(Directory { path, write: heads::write, stamped: None, under_way: None, patience: PATIENCE });
-        let mut ways: Vec<Way> = heads::places(site, config).into_iter().map(directory).collect();
+        let shelf = |keeper| Way::Shelf(Shelf { keeper, stamped: None, under_way: None, patience: PATIENCE });
+        let directories = heads::places(site, config).into_iter().map(|path| Arc::new(path) as Arc<dyn Keeper>);
+        let bucket = HeadBucket::of(site, config)?.map(|bucket| bucket as Arc<dyn Keeper>);
+        let mut ways: Vec<Way> = directories.chain(bucket).map(shelf).collect();
         for text in &config.archive.heads_syslog {
             ways.push(Way::Syslog(Syslog::parse(text)?));
         }
@@ -87,14 +93,57 @@ impl HeadPlaces {
             ways.push(Way::Mail(Box::new(Mail::to(site, &config.messages, "heads_mail", &config.archive.heads_mail)?)));
         }
         let places = ways.into_iter().map(HeadPlace::new).collect();
-        Ok(HeadPlaces { places, authority: Authority::of(site, config)?, ..HeadPlaces::default() })
+        let (authority, witness) = (Authority::of(site, config)?, Witness::of(site, config)?);
+        Ok(HeadPlaces { places, authority, witness, ..HeadPlaces::default() })
     }
 
     /// Sends the head as it is now to each place that lacks it. Returns what an alarm should tell, with `every` between
     /// two turns.
     pub async fn send(&mut self, archive: &Archive, every: Duration) -> Vec<String> {
-        let head = archive.audit_head_to_send().await;
-        self.send_head(head.map_err(|error| error.to_string()), every, Instant::now()).await
+        let (head, now) = (archive.audit_head_to_send().await, Instant::now());
+        let witness = self.witness.take();
+        let signing = async {
+            match &witness {
+                Some(witness) => Some(witness.send(archive).await),
+                None => None,
+            }
+        };
+        let sending = self.send_head(head.map_err(|error| error.to_string()), every, now);
+        let (signed, mut told) = tokio::join!(signing, sending);
+        self.witness = witness;
+        if let Some(signed) = signed {
+            told.extend(self.note_countersigned(signed, every, now).await);
+        }
+        told
+    }
+
+    /// Keeps what the witness signed, or tells why it signed nothing. A refusal is told at once, and again only after
+    /// the witness has signed.
+    async fn note_countersigned(
+        &mut self,
+        signed: Result<Countersigned, Unsigned>,
+        every: Duration,
+        now: Instant,
+    ) -> Vec<String> {
+        match signed {
+            Ok(made) => {
+                self.countersignatures.end();
+                let kept = self.places.iter_mut().map(|place| place.keep_countersigned(&made, every, now));
+                join_all(kept).await.into_iter().flatten().collect()
+            }
+            Err(Unsigned::Silent(why)) => {
+                tracing::warn!("the audit head was not countersigned: {why}");
+                let minutes = self.countersignatures.note(every, now);
+                minutes
+                    .map(|minutes| format!("heads had no countersignature for {minutes} minutes: {why}"))
+                    .into_iter()
+                    .collect()
+            }
+            Err(Unsigned::Refused(why)) => {
+                tracing::error!("the audit head was not countersigned: {why}");
+                self.countersignatures.note_at_once(now).then_some(why).into_iter().collect()
+            }
+        }
     }
 
     async fn send_head(&mut self, mut head: Result<SignedHead, String>, every: Duration, now: Instant) -> Vec<String> {
@@ -151,11 +200,18 @@ impl Lack {
         self.is_told |= is_due;
         is_due.then(|| now.duration_since(since).as_secs() / 60)
     }
+
+    /// Notes a failure that an alarm tells at once; false: one told it already.
+    fn note_at_once(&mut self, now: Instant) -> bool {
+        self.since.get_or_insert(now);
+        !std::mem::replace(&mut self.is_told, true)
+    }
 }
 
 impl HeadPlace {
     fn new(way: Way) -> HeadPlace {
-        HeadPlace { way, has: None, heads: Lack::default(), stamps: Lack::default() }
+        let [heads, stamps, countersignatures] = [(); 3].map(|()| Lack::default());
+        HeadPlace { way, has: None, heads, stamps, countersignatures }
     }
 
     async fn send(&mut self, head: Result<&SignedHead, &String>, every: Duration, now: Instant) -> Option<String> {
@@ -174,15 +230,29 @@ impl HeadPlace {
         Some(format!("a place for signed heads took none for {minutes} minutes: {reason}"))
     }
 
+    /// Keeps a countersigned head. Syslog and mail keep none.
+    async fn keep_countersigned(&mut self, made: &Countersigned, every: Duration, now: Instant) -> Option<String> {
+        let Way::Shelf(shelf) = &mut self.way else { return None };
+        let copy = made.clone();
+        let kept = shelf.within_patience(Box::new(move |keeper| keeper.write_countersigned(&copy))).await;
+        let Err(reason) = kept else {
+            self.countersignatures.end();
+            return None;
+        };
+        tracing::warn!("the countersigned head was not kept: {reason}");
+        let minutes = self.countersignatures.note(every, now)?;
+        Some(format!("a place for signed heads took no countersigned one for {minutes} minutes: {reason}"))
+    }
+
     /// Keeps the time stamp of the head that the place has. Syslog and mail keep none.
     async fn keep(&mut self, stamped: &Stamped, every: Duration, now: Instant) -> Option<String> {
         let records = Some(stamped.head.records);
-        let Way::Directory(directory) = &mut self.way else { return None };
-        if self.has != records || directory.stamped == records {
+        let Way::Shelf(shelf) = &mut self.way else { return None };
+        if self.has != records || shelf.stamped == records {
             return None;
         }
-        let Err(reason) = directory.keep(stamped).await else {
-            directory.stamped = records;
+        let Err(reason) = shelf.keep(stamped).await else {
+            shelf.stamped = records;
             self.stamps.end();
             return None;
         };
@@ -195,7 +265,7 @@ impl HeadPlace {
 impl Way {
     async fn take(&mut self, head: &SignedHead) -> Result<(), String> {
         match self {
-            Way::Directory(directory) => directory.take(head).await,
+            Way::Shelf(shelf) => shelf.take(head).await,
             Way::Syslog(syslog) => syslog.send(head).await.map_err(|failure| failure.to_string()),
             Way::Mail(mail) => {
                 let subject = format!("[stele] head of {} records", head.records);
@@ -210,27 +280,27 @@ fn late(name: impl std::fmt::Display) -> String {
     format!("{name}: it did not answer within {} s", PATIENCE.as_secs())
 }
 
-impl Directory {
+impl Shelf {
     async fn take(&mut self, head: &SignedHead) -> Result<(), String> {
-        let (head, write) = (head.clone(), self.write);
-        self.within_patience(Box::new(move |path| write(path, &head))).await
+        let head = head.clone();
+        self.within_patience(Box::new(move |keeper| keeper.write(&head))).await
     }
 
     async fn keep(&mut self, stamped: &Stamped) -> Result<(), String> {
         let Stamped { head, reply } = stamped.clone();
-        self.within_patience(Box::new(move |path| heads::write_stamp(path, &head, &reply))).await
+        self.within_patience(Box::new(move |keeper| keeper.write_stamp(&head, &reply))).await
     }
 
     async fn within_patience(&mut self, work: Work) -> Result<(), String> {
         let done = timeout(self.patience, self.on_a_thread(work)).await;
-        done.unwrap_or_else(|_| Err(late(self.path.display())))
+        done.unwrap_or_else(|_| Err(late(self.keeper.name())))
     }
 
     /// Works on a thread of its own, since a share that is away can hold a thread for ever. The caller may stop waiting;
     /// no other thread starts while this one works.
     async fn on_a_thread(&mut self, work: Work) -> Result<(), String> {
         if let Some(last) = &mut self.under_way {
-            let place = self.path.display();
+            let place = self.keeper.name();
             match last.try_recv() {
                 Err(oneshot::error::TryRecvError::Empty) => {
                     return Err(format!("{place}: it has not taken the last head yet; the share may hang"));
@@ -239,10 +309,10 @@ impl Directory {
             }
         }
         let (sender, receiver) = oneshot::channel();
-        let path = self.path.clone();
+        let keeper = Arc::clone(&self.keeper);
         std::thread::Builder::new()
             .name("stele-head".into())
-            .spawn(move || drop(sender.send(work(&path))))
+            .spawn(move || drop(sender.send(work(&*keeper))))
             .map_err(|error| format!("no thread writes the head: {error}"))?;
         let written = self.under_way.insert(receiver).await;
         self.under_way = None;

@@ -9,7 +9,7 @@
 //! dropped. Alarms that stand at a start are sent again. Messages that wait at a stop are not sent.
 
 pub(super) mod mail;
-pub(super) mod webhook;
+pub mod webhook;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -6,7 +6,7 @@ pub mod block;
 pub mod ending;
 mod handshakes;
 mod head_places;
-mod http;
+pub mod http;
 mod inventories;
 pub mod iscsi;
 pub mod messages;

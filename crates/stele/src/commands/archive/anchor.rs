@@ -10,16 +10,19 @@ use std::path::Path;
 
 use serde::Serialize;
 use stele_archive::{AuditVerdict, SignedHead};
+use stele_ground::Shown;
 use stele_ground::calendar::moment;
 use stele_stamp::{Authorities, Imprint};
 
 use crate::api::archive::AuditVerify;
 use crate::cli::audit::Anchor;
 use crate::commands::archive::ask;
+use crate::commands::evidence::public_key;
 use crate::commands::print_json;
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::heads;
+use crate::witness::Countersigned;
 
 /// Bytes of a file with a head, a time stamp or certificates.
 const FILE_MAX: u64 = 4 << 20;
@@ -32,10 +35,16 @@ struct View<'a> {
     /// The time of the anchor's time stamp, and the authority's number of it.
     stamped: Option<String>,
     stamp_serial: Option<String>,
+    /// When the witness countersigned the anchor, by its clock.
+    countersigned: Option<String>,
 }
 
 pub async fn verify(site: &Site, json: bool, given: Anchor) -> Outcome<()> {
     let anchor = given.anchor.as_deref().map(read_head).transpose()?;
+    let countersigned = match (&given.witness, &given.anchor) {
+        (Some(key), Some(path)) => Some(check_witness(key, path)?),
+        _ => None,
+    };
     let stamp = match (&given.timestamp_ca, &given.anchor, &anchor) {
         (Some(trusted), Some(path), Some(head)) => Some(check_stamp(&given, trusted, path, head)?),
         _ => None,
@@ -43,7 +52,7 @@ pub async fn verify(site: &Site, json: bool, given: Anchor) -> Outcome<()> {
     let verdict = ask(site, AuditVerify { anchor }).await?;
     let (stamped, stamp_serial) = stamp.map(|stamp| (moment(stamp.time), stamp.serial)).unzip();
     if json {
-        print_json(&View { verdict: &verdict, stamped, stamp_serial })?;
+        print_json(&View { verdict: &verdict, stamped, stamp_serial, countersigned })?;
     } else if verdict.findings.is_empty() {
         println!("{} records, {} checkpoints: the chain is unbroken.", verdict.records, verdict.checkpoints);
         match verdict.anchored {
@@ -52,6 +61,9 @@ pub async fn verify(site: &Site, json: bool, given: Anchor) -> Outcome<()> {
         }
         if let Some((time, serial)) = stamped.zip(stamp_serial) {
             println!("A time stamp authority signed at {time} that the anchor exists (its number {serial}).");
+        }
+        if let Some(time) = countersigned {
+            println!("The witness countersigned the anchor at {}.", Shown(&time));
         }
     }
     if verdict.findings.is_empty() {
@@ -77,6 +89,21 @@ fn check_stamp(given: &Anchor, trusted: &Path, anchor: &Path, head: &SignedHead)
     })
 }
 
+/// Checks the signature of the witness, and returns when it signed.
+fn check_witness(key: &Path, anchor: &Path) -> Outcome<String> {
+    let key = public_key(key)?;
+    let text = read_file("read the head", anchor)?;
+    let made: Countersigned = serde_json::from_slice(&text).map_err(|error| {
+        Failure::usage(format!("{} is no countersigned head: {error}", anchor.display()))
+            .next("name a file of the server's heads that ends in .witness")
+    })?;
+    made.verify(&key).map_err(|finding| {
+        Failure::new(Kind::Damaged, format!("{} does not hold: {finding}", anchor.display()))
+            .next("get it again from another place of heads, or the last one from the witness")
+    })?;
+    Ok(made.time)
+}
+
 fn read_file(what: &str, path: &Path) -> Outcome<Vec<u8>> {
     let failed = |error: std::io::Error| io_failure(what, path, &error);
     let mut bytes = Vec::new();
@@ -98,7 +125,11 @@ fn read_head(path: &Path) -> Outcome<SignedHead> {
 /// The head in a text: the last one, if there are several.
 fn head_in(text: &str) -> Option<SignedHead> {
     // A line of a syslog has words before the head.
-    let head = |line: &str| serde_json::from_str(line.get(line.find('{')?..)?.trim_end()).ok();
+    let head = |line: &str| {
+        let json = line.get(line.find('{')?..)?.trim_end();
+        let countersigned = || Some(serde_json::from_str::<Countersigned>(json).ok()?.head);
+        serde_json::from_str(json).ok().or_else(countersigned)
+    };
     text.lines().rev().find_map(head).or_else(|| unquoted(text).lines().rev().find_map(head))
 }
 

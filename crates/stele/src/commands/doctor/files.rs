@@ -131,12 +131,13 @@ pub fn room(site: &Site) -> Finding {
 pub fn heads(site: &Site, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let archive = &config.archive;
-    if archive.heads_also.is_empty() && archive.heads_syslog.is_empty() && archive.heads_mail.is_empty() {
+    let lists = [&archive.heads_syslog, &archive.heads_mail];
+    if archive.heads_also.is_empty() && archive.heads_bucket.is_none() && lists.iter().all(|list| list.is_empty()) {
         findings.push(Finding::new(
             "heads",
             Verdict::Note,
             "signed heads of the audit log are kept on this machine only: a pool set back as a whole would not be noticed",
-            "name a place elsewhere with [archive] heads_also",
+            "name a place elsewhere with [archive] heads_also or heads_bucket",
         ));
     }
     for place in heads::places(site, config).into_iter().skip(1) {

@@ -162,3 +162,37 @@ async fn a_place_that_hangs_delays_a_comparison_for_its_time_only() {
     assert!(compared.trouble.is_none());
     assert!(compared.unasked[0].contains("did not show its heads"), "{:?}", compared.unasked);
 }
+
+/// A head that this key signed at a time (FORMAT/archive.md).
+fn signed(key: &aws_lc_rs::signature::Ed25519KeyPair, time: &str) -> SignedHead {
+    use aws_lc_rs::signature::KeyPair;
+    let hex = crate::witness::hex;
+    let mut head = SignedHead { time: time.into(), public_key: hex(key.public_key().as_ref()), ..head(7, "aa") };
+    let SignedHead { store, records, link, root, time, .. } = &head;
+    let text = format!("stele audit head 1\n{store}\n{records}\n{link}\n{root}\n{time}\n");
+    head.signature = hex(key.sign(text.as_bytes()).as_ref());
+    head
+}
+
+#[test]
+fn a_head_with_a_time_stamp_is_not_replaced() {
+    let place = Folder::new("stamped");
+    let [key, stranger] =
+        [1, 2].map(|seed| aws_lc_rs::signature::Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap());
+    let (first, second) = (signed(&key, "earlier"), signed(&key, "later"));
+    let path = place.0.join("00000000000000000007.head");
+    let there = || read(&path).unwrap();
+    // A head of others, though it has a stamp, gives way.
+    write(&place.0, &signed(&stranger, "earlier")).unwrap();
+    fs::write(stamp_of(&path), "theirs").unwrap();
+    write(&place.0, &first).unwrap();
+    assert_eq!(there(), first);
+    write_stamp(&place.0, &first, b"ours").unwrap();
+    write(&place.0, &second).unwrap();
+    assert_eq!(there(), first, "the stamp is about its bytes");
+    write_stamp(&place.0, &second, b"about another time").unwrap();
+    assert_eq!(fs::read(stamp_of(&path)).unwrap(), b"ours");
+    fs::remove_file(stamp_of(&path)).unwrap();
+    write(&place.0, &second).unwrap();
+    assert_eq!(there(), second, "without a stamp the later head is as good");
+}

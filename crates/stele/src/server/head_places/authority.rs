@@ -45,8 +45,10 @@ impl Authority {
         let Some(url) = &archive.heads_timestamp else {
             return match &archive.heads_timestamp_ca {
                 None => Ok(None),
-                Some(_) => Err(Failure::usage("[archive] heads_timestamp_ca names authorities, and no heads_timestamp")
-                    .next("write the URL of the time stamp authority into heads_timestamp")),
+                Some(_) => {
+                    Err(Failure::usage("[archive] heads_timestamp_ca names authorities, and no heads_timestamp")
+                        .next("write the URL of the time stamp authority into heads_timestamp"))
+                }
             };
         };
         let service = Webhook::new(url, "[archive] heads_timestamp")?;

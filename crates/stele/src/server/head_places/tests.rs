@@ -19,14 +19,33 @@ fn head(records: u64) -> SignedHead {
     }
 }
 
-fn directory(write: fn(&Path, &SignedHead) -> Outcome<()>) -> HeadPlace {
-    HeadPlace::new(Way::Directory(Directory {
-        path: "/mnt/vault".into(),
-        write,
-        stamped: None,
-        under_way: None,
-        patience: Duration::from_millis(1),
-    }))
+/// A place that writes heads so.
+struct Fake(fn(&SignedHead) -> Outcome<()>);
+
+impl Keeper for Fake {
+    fn name(&self) -> String {
+        "/mnt/vault".into()
+    }
+
+    fn write(&self, head: &SignedHead) -> Outcome<()> {
+        self.0(head)
+    }
+
+    fn write_stamp(&self, _: &SignedHead, _: &[u8]) -> Outcome<()> {
+        Ok(())
+    }
+
+    fn write_countersigned(&self, _: &Countersigned) -> Outcome<()> {
+        Ok(())
+    }
+}
+
+fn shelf(write: fn(&SignedHead) -> Outcome<()>) -> Shelf {
+    Shelf { keeper: Arc::new(Fake(write)), stamped: None, under_way: None, patience: Duration::from_millis(1) }
+}
+
+fn directory(write: fn(&SignedHead) -> Outcome<()>) -> HeadPlace {
+    HeadPlace::new(Way::Shelf(shelf(write)))
 }
 
 fn places(places: Vec<HeadPlace>) -> HeadPlaces {
@@ -37,7 +56,7 @@ fn places(places: Vec<HeadPlace>) -> HeadPlaces {
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// A hard mount of a server that is away: its calls return when it comes back, or never.
-fn hang(_: &Path, _: &SignedHead) -> Outcome<()> {
+fn hang(_: &SignedHead) -> Outcome<()> {
     BEGUN.fetch_add(1, Ordering::SeqCst);
     loop {
         std::thread::park();
@@ -52,7 +71,7 @@ static TAKEN: std::sync::LazyLock<Taken> = std::sync::LazyLock::new(|| {
     (sender, Mutex::new(receiver))
 });
 
-fn take(_: &Path, head: &SignedHead) -> Outcome<()> {
+fn take(head: &SignedHead) -> Outcome<()> {
     let _ = TAKEN.0.send(head.records);
     Ok(())
 }
@@ -72,7 +91,7 @@ async fn a_share_that_hangs_keeps_no_head_from_the_others() {
 
 #[tokio::test]
 async fn a_place_that_took_no_head_for_two_turns_raises_one_alarm() {
-    let mut places = places(vec![directory(|_, _| Err(crate::failure::Failure::failed("the share is away")))]);
+    let mut places = places(vec![directory(|_| Err(crate::failure::Failure::failed("the share is away")))]);
     let (mut told, mut now) = (Vec::new(), Instant::now());
     for records in 1..=4 {
         told.push(places.send_head(Ok(head(records)), HOUR, now).await.len());
@@ -116,13 +135,13 @@ async fn an_authority_that_gives_no_stamp_raises_one_alarm_and_delays_no_head() 
         let (sender, receiver) = mpsc::channel();
         (sender, Mutex::new(receiver))
     });
-    let give = |_: &Path, head: &SignedHead| {
+    let give = |head: &SignedHead| {
         let _ = GIVEN.0.send(head.records);
         Ok(())
     };
     let answers: [(Option<&[u8]>, &str); 4] = [
         (None, "no answer within"),
-        (Some(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwords"), "a sequence in DER"),
+        (Some(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwords"), "no reply in DER"),
         (Some(b"HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n"), "500"),
         (Some(b"HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n"), "answer"),
     ];
@@ -148,15 +167,12 @@ async fn an_authority_that_gives_no_stamp_raises_one_alarm_and_delays_no_head() 
 async fn places_get_the_stamped_head_until_the_log_has_grown() {
     let stamped = Stamped { head: SignedHead { time: "earlier".into(), ..head(7) }, reply: vec![1] };
     static TIMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let note = |_: &Path, head: &SignedHead| {
+    let note = |head: &SignedHead| {
         TIMES.lock().unwrap().push(head.time.clone());
         Ok(())
     };
-    let mut slow = directory(note);
-    if let Way::Directory(directory) = &mut slow.way {
-        (directory.patience, directory.path) = (HOUR, "/nowhere".into());
-    }
-    let mut sending = places(vec![slow]);
+    let patient = Shelf { patience: HOUR, ..shelf(note) };
+    let mut sending = places(vec![HeadPlace::new(Way::Shelf(patient))]);
     sending.stamped = Some(stamped);
     for records in [7, 8] {
         sending.send_head(Ok(head(records)), HOUR, Instant::now()).await;

@@ -1,0 +1,313 @@
+//! A client of S3 for one bucket: signed requests, repeated where the server could answer later.
+//!
+//! A repository of backups and a place for signed heads lie in such buckets. A request whose connection breaks, or that
+//! the server could answer later, is repeated after a pause. If its answer was lost, the repetition of a conditional PUT
+//! says that the object exists; [`Answer::repeated`] tells the caller to compare it with what was sent. A listing that
+//! is not whole is an error.
+//!
+//! The requests block the thread that makes them, which must be none of the runtime's.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::HeaderMap;
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use stele_backup::BackupError;
+use stele_backup::store::s3::{self, tag};
+use stele_lab::live::s3::sign::{Keys, Request, Signer, hash};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::failure::{Failure, Outcome};
+
+/// Bytes of an answer that is a listing or an error.
+pub const TEXT_MAX: u64 = 8 << 20;
+/// Connections that are kept.
+const KEPT_MAX: usize = 16;
+
+type Sender = SendRequest<Full<Bytes>>;
+pub type Result<T> = std::result::Result<T, BackupError>;
+
+pub struct Bucket {
+    /// As the operator gave it.
+    place: String,
+    host: String,
+    port: u16,
+    /// The host as requests name it.
+    authority: String,
+    bucket: String,
+    /// What precedes every name: empty, or ends in a slash.
+    prefix: String,
+    tls: Option<TlsConnector>,
+    signer: Mutex<Signer>,
+    kept: Mutex<Vec<Sender>>,
+    runtime: Handle,
+    /// How often a request is tried.
+    attempts: u32,
+}
+
+/// One request.
+#[derive(Clone, Copy)]
+pub struct Ask<'a> {
+    pub method: &'a str,
+    pub path: &'a str,
+    pub query: &'a str,
+    /// Those that begin with `x-amz-` are signed.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// Bytes of the answer.
+    pub max: u64,
+}
+
+pub struct Answer {
+    pub status: u16,
+    head: HeaderMap,
+    pub body: Bytes,
+    /// An earlier attempt ended without an answer: the server may have served it.
+    pub repeated: bool,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// Why a request got no answer: whether it can be repeated.
+struct Broken(String);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Bucket {
+    /// `s3://HOST[:PORT]/BUCKET[/PREFIX]`, or `s3+http://` without TLS. `what` says what the text should name.
+    pub fn open(text: &str, what: &str, keys: Keys) -> Outcome<Bucket> {
+        let wrong = || {
+            Failure::usage(format!("'{text}' is no {what}"))
+                .next("write s3://HOST[:PORT]/BUCKET[/PREFIX], or s3+http:// without TLS")
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let (tls, usual) = if scheme == "s3" { (Some(connector()), 443) } else { (None, 80) };
+        let (authority, path) = rest.split_once('/').ok_or_else(wrong)?;
+        let (bucket, prefix) = path.trim_end_matches('/').split_once('/').unwrap_or((path.trim_end_matches('/'), ""));
+        let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-._/".contains(c));
+        if authority.is_empty() || bucket.is_empty() || !plain(bucket) || !plain(prefix) || authority.contains('@') {
+            return Err(wrong());
+        }
+        let uri: hyper::Uri = format!("http://{authority}/").parse().map_err(|_| wrong())?;
+        Ok(Bucket {
+            place: text.to_owned(),
+            host: uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned(),
+            port: uri.port_u16().unwrap_or(usual),
+            authority: authority.to_owned(),
+            bucket: bucket.to_owned(),
+            prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") },
+            tls,
+            signer: Mutex::new(Signer::new(keys)),
+            kept: Mutex::default(),
+            runtime: Handle::current(),
+            attempts: s3::ATTEMPTS,
+        })
+    }
+
+    /// The same with fewer attempts of each request, for callers that come again by themselves.
+    pub fn with_attempts(self, attempts: u32) -> Bucket {
+        Bucket { attempts, ..self }
+    }
+
+    /// As the operator gave it.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    pub fn name(&self) -> &str {
+        &self.bucket
+    }
+
+    /// What precedes every name: empty, or ends in a slash.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The path of the bucket.
+    pub fn path(&self) -> String {
+        format!("/{}", self.bucket)
+    }
+
+    /// The path of an object, by its name behind the prefix.
+    pub fn path_of(&self, name: &str) -> String {
+        format!("/{}/{}{name}", self.bucket, self.prefix)
+    }
+
+    async fn connect(&self) -> std::result::Result<Sender, Broken> {
+        let broken = |error: &dyn std::fmt::Display| Broken(format!("cannot reach {}: {error}", self.authority));
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| broken(&error))?;
+        stream.set_nodelay(true).map_err(|error| broken(&error))?;
+        match &self.tls {
+            None => handshake(stream).await,
+            Some(tls) => {
+                let name = ServerName::try_from(self.host.clone()).map_err(|error| broken(&error))?;
+                handshake(tls.connect(name, stream).await.map_err(|error| broken(&error))?).await
+            }
+        }
+    }
+
+    async fn attempt(&self, ask: Ask<'_>, body: &Bytes, digest: &str) -> std::result::Result<Answer, Broken> {
+        let broken =
+            |error: &dyn std::fmt::Display| Broken(format!("the connection to {} broke: {error}", self.authority));
+        let silent =
+            |limit: Duration| Broken(format!("{} does not answer within {} seconds", self.authority, limit.as_secs()));
+        // The time covers the sending of the body; that of the answer may take as long as bytes come.
+        let limit = s3::patience(body.len() as u64);
+        let answered = tokio::time::timeout(limit, self.begin(ask, body, digest)).await;
+        let (sender, answer) = answered.map_err(|_| silent(limit))??;
+        let status = answer.status();
+        let head = answer.headers().clone();
+        let max = if status.is_success() { ask.max } else { TEXT_MAX };
+        let mut coming = Limited::new(answer.into_body(), usize::try_from(max).unwrap_or(usize::MAX));
+        let mut body = Vec::new();
+        loop {
+            let frame = tokio::time::timeout(s3::PATIENCE, coming.frame()).await.map_err(|_| silent(s3::PATIENCE))?;
+            let Some(frame) = frame else { break };
+            if let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() {
+                body.extend_from_slice(&data);
+            }
+        }
+        let mut kept = lock(&self.kept);
+        if kept.len() < KEPT_MAX {
+            kept.push(sender);
+        }
+        Ok(Answer { status: status.as_u16(), head, body: body.into(), repeated: false })
+    }
+
+    /// Sends a request, and gives the beginning of the answer.
+    async fn begin(
+        &self,
+        ask: Ask<'_>,
+        body: &Bytes,
+        digest: &str,
+    ) -> std::result::Result<(Sender, hyper::Response<Incoming>), Broken> {
+        let broken =
+            |error: &dyn std::fmt::Display| Broken(format!("the connection to {} broke: {error}", self.authority));
+        let kept = lock(&self.kept).pop();
+        let mut sender = match kept.filter(|sender| !sender.is_closed()) {
+            Some(sender) => sender,
+            None => self.connect().await?,
+        };
+        let Ask { method, path, query, .. } = ask;
+        let own: Vec<(&str, &str)> =
+            ask.headers.iter().copied().filter(|(name, _)| name.starts_with("x-amz-")).collect();
+        let plain = ask.headers.iter().copied().filter(|(name, _)| !name.starts_with("x-amz-"));
+        let signed = Request { method, host: &self.authority, path, query, hash: digest };
+        let signed = lock(&self.signer).headers_with(&signed, &own);
+        let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+        let mut request = hyper::Request::builder().method(method).uri(target);
+        let headers = signed.lines().filter_map(|line| line.split_once(": "));
+        for (name, value) in headers.chain(plain) {
+            request = request.header(name, value.trim());
+        }
+        let request = request.body(Full::new(body.clone())).map_err(|error| broken(&error))?;
+        sender.ready().await.map_err(|error| broken(&error))?;
+        let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
+        Ok((sender, answer))
+    }
+
+    /// Asks, again if the connection breaks or the server is busy, and gives the answer if it is a success.
+    pub fn ask(&self, ask: Ask<'_>, body: &[u8]) -> Result<Answer> {
+        judge(&self.place, ask, self.send(ask, body)?)
+    }
+
+    /// Asks, again if the connection breaks.
+    pub fn send(&self, ask: Ask<'_>, body: &[u8]) -> Result<Answer> {
+        let (body, digest) = (Bytes::copy_from_slice(body), hash(body));
+        let mut last = Err(BackupError::Failed(String::new()));
+        for attempt in 0..self.attempts {
+            last = match self.runtime.block_on(self.attempt(ask, &body, &digest)) {
+                Ok(answer) => {
+                    let code = tag(&String::from_utf8_lossy(&answer.body), "Code").unwrap_or_default();
+                    let is_transient = s3::is_transient(answer.status, &code);
+                    let answer = Answer { repeated: attempt > 0, ..answer };
+                    if !is_transient {
+                        return Ok(answer);
+                    }
+                    Ok(answer)
+                }
+                Err(Broken(text)) => Err(BackupError::Failed(text)),
+            };
+            if attempt + 1 < self.attempts {
+                self.runtime.block_on(async { tokio::time::sleep(s3::pause(attempt)).await });
+            }
+        }
+        last
+    }
+}
+
+async fn handshake(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> std::result::Result<Sender, Broken> {
+    let made = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = made.map_err(|error| Broken(error.to_string()))?;
+    // It ends when the sender is dropped or the server closes.
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+/// Trusts the certificate authorities of the machine, or those of SSL_CERT_FILE.
+fn connector() -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    TlsConnector::from(Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
+}
+
+pub fn judge(place: &str, ask: Ask<'_>, answer: Answer) -> Result<Answer> {
+    if (200..300).contains(&answer.status) {
+        return Ok(answer);
+    }
+    let text = String::from_utf8_lossy(&answer.body);
+    let (code, message) = (tag(&text, "Code").unwrap_or_default(), tag(&text, "Message").unwrap_or_default());
+    let text = format!("{place}: {} {} was answered with {} {code}: {message}", ask.method, ask.path, answer.status);
+    Err(match (answer.status, code.as_str()) {
+        (412, _) => BackupError::Exists(text),
+        (404, "NoSuchBucket") => BackupError::NoRepository(text),
+        (404, _) => BackupError::Missing(text),
+        (416, _) => BackupError::Damaged(text),
+        (_, code) if code.contains("Quota") || code.contains("NoSpace") || answer.status == 507 => {
+            BackupError::Full(text)
+        }
+        (401 | 403, _) => BackupError::Refused(text),
+        _ => BackupError::Failed(text),
+    })
+}
+
+/// A value of a query, as it is signed.
+pub fn encoded(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
+/// The SHA-256 of a body, as a header has it.
+pub fn checksum(body: &[u8]) -> String {
+    base64_simd::STANDARD.encode_to_string(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, body).as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_a_query_are_encoded() {
+        assert_eq!(encoded("a/b c+~"), "a%2Fb%20c%2B~");
+    }
+}

@@ -1,0 +1,174 @@
+//! The witness's side of HTTP: one request, a [`Submission`], and one [`Answer`].
+//!
+//! Bounded: connections, those of one host, the time of a head and of a body, and the bytes of a body. Requests are
+//! answered one after the other, so that two heads of a store never race.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use axum::response::{IntoResponse, Response};
+use hyper::{Method, Request, StatusCode, body::Incoming};
+use stele_archive::{SignedHead, check_head};
+use stele_ground::Shown;
+use stele_ground::calendar::moment;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::journal::Journal;
+use super::{Answer, Countersigned, Submission, Verdict, is_store, judge};
+use crate::failure::Outcome;
+use crate::server::http::{Places, body, converse};
+
+/// The path of all requests.
+pub const PATH: &str = "/witness";
+/// Bytes of a request: a head and a proof have about 5000.
+const BODY_MAX: usize = 256 << 10;
+const PATIENCE: Duration = Duration::from_secs(20);
+const CONNECTIONS_MAX: usize = 256;
+const CONNECTIONS_OF_ONE: usize = 16;
+/// Stores that one witness serves.
+const STORES_MAX: usize = 1000;
+
+/// A witness: its key, the keys of the stores it knows, and what it has signed.
+pub struct Witness {
+    dir: std::path::PathBuf,
+    key: Ed25519KeyPair,
+    public: [u8; 32],
+    stores: Vec<[u8; 32]>,
+    journals: BTreeMap<String, Journal>,
+}
+
+impl Witness {
+    pub fn new(dir: &Path, key: Ed25519KeyPair, stores: Vec<[u8; 32]>) -> Witness {
+        let mut public = [0; 32];
+        public.copy_from_slice(key.public_key().as_ref());
+        Witness { dir: dir.to_owned(), key, public, stores, journals: BTreeMap::new() }
+    }
+
+    /// Opens what was signed before: a file that was changed stops the start.
+    pub fn open_all(&mut self, names: Vec<String>) -> Outcome<()> {
+        for name in names {
+            let journal = Journal::open(&self.dir, &name, &self.public)?;
+            if journal.forks() > 0 {
+                tracing::error!(
+                    "store {name} has signed {} heads that contradict others: {name}.forks",
+                    journal.forks()
+                );
+            }
+            self.journals.insert(name, journal);
+        }
+        Ok(())
+    }
+
+    /// Answers a request. None: the store is none that this witness knows.
+    pub fn answer(&mut self, asked: Submission, now: u64) -> Outcome<Option<Answer>> {
+        let Some(head) = asked.head else {
+            let last = self.journals.get(&asked.store).and_then(Journal::last).cloned();
+            return Ok(Some(Answer { countersigned: last, refused: None }));
+        };
+        let Some(key) = self.stores.iter().find(|key| check_head(&head, *key).is_ok()).copied() else {
+            return Ok(None);
+        };
+        // The first head of a store binds its name to its key: a head of this name under another known key is foreign.
+        if !is_store(&head.store) || head.store != asked.store {
+            return Ok(None);
+        }
+        if !self.journals.contains_key(&head.store) {
+            if self.journals.len() >= STORES_MAX {
+                return Ok(None);
+            }
+            let journal = Journal::open(&self.dir, &head.store, &self.public)?;
+            self.journals.insert(head.store.clone(), journal);
+        }
+        let Some(journal) = self.journals.get_mut(&head.store) else { return Ok(None) };
+        let last = journal.last().map(|last| last.head.clone());
+        if last.as_ref().is_some_and(|last| last.public_key != head.public_key) {
+            return Ok(None);
+        }
+        let verdict = judge(last.as_ref(), &head, asked.proof.as_ref(), &key);
+        let time = moment(now);
+        Ok(Some(match verdict {
+            Verdict::Sign => {
+                let made = Countersigned::sign(head, time, &self.key);
+                journal.keep(&made)?;
+                Answer { countersigned: Some(made), refused: None }
+            }
+            Verdict::Behind(records) => refuse(
+                journal,
+                &head,
+                format!(
+                    "this witness has signed {records} records of that store, and the head has {}: the store was set back, or \
+                 the head is old",
+                    head.records
+                ),
+            ),
+            Verdict::Fork(why) => {
+                let why = format!("the head of {} records contradicts the last one: {why}", head.records);
+                journal.keep_fork(&time, &why, &head)?;
+                refuse(journal, &head, why)
+            }
+        }))
+    }
+}
+
+fn refuse(journal: &Journal, head: &SignedHead, why: String) -> Answer {
+    tracing::error!("store {}: {why}; nothing was signed", Shown(&head.store));
+    Answer { countersigned: journal.last().cloned(), refused: Some(why) }
+}
+
+/// Serves until `stopping` is true.
+pub async fn serve(listener: TcpListener, witness: Witness, mut stopping: watch::Receiver<bool>) {
+    let (witness, places) = (Arc::new(Mutex::new(witness)), Arc::new(Places::default()));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stop| *stop) => break,
+            _ = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, peer)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let Some(place) = places.enter(SocketAddr::ip(&peer), CONNECTIONS_OF_ONE, CONNECTIONS_MAX) else { continue };
+        let (witness, stopping) = (Arc::clone(&witness), stopping.clone());
+        connections.spawn(async move {
+            converse(stream, PATIENCE, |request| respond(Arc::clone(&witness), request), stopping).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn respond(witness: Arc<Mutex<Witness>>, request: Request<Incoming>) -> Response {
+    if request.method() != Method::POST || request.uri().path() != PATH {
+        return (StatusCode::NOT_FOUND, "a witness answers POST /witness\n").into_response();
+    }
+    let text = match body(request, BODY_MAX, PATIENCE).await {
+        Ok(text) => text,
+        Err((status, why)) => return (status, format!("{why}\n")).into_response(),
+    };
+    let Ok(asked) = serde_json::from_slice::<Submission>(&text) else {
+        return (StatusCode::BAD_REQUEST, "the request is no head for a witness\n").into_response();
+    };
+    // Making a line durable blocks; no other task of this thread should wait for it.
+    let answered = tokio::task::spawn_blocking(move || {
+        witness.lock().unwrap_or_else(PoisonError::into_inner).answer(asked, crate::node::wall_clock())
+    });
+    match answered.await {
+        Ok(Ok(Some(answer))) => axum::Json(answer).into_response(),
+        Ok(Ok(None)) => (StatusCode::FORBIDDEN, "no store that this witness knows signed the head\n").into_response(),
+        Ok(Err(failure)) => {
+            tracing::error!("nothing was signed: {}", failure.error);
+            (StatusCode::INTERNAL_SERVER_ERROR, "the witness cannot keep what it signs\n").into_response()
+        }
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the witness broke off\n").into_response(),
+    }
+}

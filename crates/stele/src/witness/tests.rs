@@ -1,0 +1,133 @@
+use super::*;
+
+fn key(seed: u8) -> Ed25519KeyPair {
+    Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap()
+}
+
+fn public(key: &Ed25519KeyPair) -> [u8; 32] {
+    key.public_key().as_ref().try_into().unwrap()
+}
+
+/// A head as a store signs it (FORMAT/archive.md).
+fn head(store: &Ed25519KeyPair, records: u64, root: &str) -> SignedHead {
+    let mut head = SignedHead {
+        store: "0a".repeat(16),
+        records,
+        link: format!("link {root}"),
+        root: root.into(),
+        time: "2027-01-15T08:00:00.000Z".into(),
+        public_key: hex(&public(store)),
+        signature: String::new(),
+    };
+    let SignedHead { store: name, records, link, root, time, .. } = &head;
+    let text = format!("stele audit head 1\n{name}\n{records}\n{link}\n{root}\n{time}\n");
+    head.signature = hex(store.sign(text.as_bytes()).as_ref());
+    head
+}
+
+fn signed(head: &SignedHead) -> Submission {
+    Submission { store: head.store.clone(), head: Some(head.clone()), proof: None }
+}
+
+/// A directory of a test, removed at its end.
+struct Home(std::path::PathBuf);
+
+impl Home {
+    fn new(name: &str) -> Home {
+        let home = std::env::temp_dir().join(format!("stele-witness-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&home);
+        std::fs::create_dir_all(&home).unwrap();
+        Home(home)
+    }
+
+    fn witness(&self, stores: &[&Ed25519KeyPair]) -> service::Witness {
+        let mut witness = service::Witness::new(&self.0, key(1), stores.iter().map(|store| public(store)).collect());
+        witness.open_all(vec!["0a".repeat(16)]).unwrap();
+        witness
+    }
+
+    fn file(&self, ending: &str) -> std::path::PathBuf {
+        self.0.join(format!("{}.{ending}", "0a".repeat(16)))
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_countersignature_holds_for_one_witness_and_one_head() {
+    let (store, witness) = (key(7), key(1));
+    let made = Countersigned::sign(head(&store, 5, "aa"), "2027-01-15T09:00:00Z".into(), &witness);
+    assert_eq!(made.verify(&public(&witness)), Ok(()));
+    assert!(made.verify(&public(&key(2))).is_err());
+    let other = |change: fn(&mut Countersigned)| {
+        let mut other = made.clone();
+        change(&mut other);
+        assert!(other.verify(&public(&witness)).is_err(), "{other:?}");
+    };
+    other(|made| made.time = "2027-01-15T09:00:01Z".into());
+    other(|made| made.head.records = 6);
+    other(|made| made.head.root = "ab".into());
+    other(|made| made.format = "stele witness 2".into());
+    other(|made| made.signature = made.signature.to_uppercase());
+}
+
+#[test]
+fn a_witness_signs_one_line_and_keeps_what_contradicts_it() {
+    let (home, store) = (Home::new("line"), key(7));
+    let mut witness = home.witness(&[&store]);
+    let mut ask = |head: &SignedHead| witness.answer(signed(head), 1_800_000_000).unwrap().unwrap();
+    let first = ask(&head(&store, 5, "aa"));
+    assert_eq!(first.countersigned.as_ref().unwrap().verify(&public(&key(1))), Ok(()));
+    assert_eq!(ask(&head(&store, 5, "aa")).refused, None, "the same log again");
+    let refused = |answer: Answer, word: &str| {
+        assert!(answer.refused.as_ref().is_some_and(|why| why.contains(word)), "{answer:?}");
+        assert_eq!(answer.countersigned.unwrap().head.root, "aa");
+    };
+    refused(ask(&head(&store, 5, "bb")), "another log at record 5");
+    refused(ask(&head(&store, 4, "aa")), "set back");
+    refused(ask(&head(&store, 6, "cc")), "nothing proves");
+    refused(ask(&head(&store, 6, "cc")), "nothing proves");
+    let forks = std::fs::read_to_string(home.file("forks")).unwrap();
+    assert_eq!(forks.lines().count(), 2, "both heads of each contradiction, once: {forks}");
+    assert!(forks.contains("\"bb\"") && forks.contains("\"aa\"") && forks.contains("\"cc\""), "{forks}");
+    // Another start knows the same.
+    drop(witness);
+    let mut witness = home.witness(&[&store]);
+    refused(witness.answer(signed(&head(&store, 5, "bb")), 0).unwrap().unwrap(), "another log");
+}
+
+#[test]
+fn a_witness_hears_known_stores_alone() {
+    let (home, store, stranger) = (Home::new("known"), key(7), key(8));
+    let mut witness = home.witness(&[&store]);
+    assert_eq!(witness.answer(signed(&head(&stranger, 5, "aa")), 0).unwrap(), None);
+    let forged = SignedHead { root: "bb".into(), ..head(&store, 5, "aa") };
+    assert_eq!(witness.answer(signed(&forged), 0).unwrap(), None);
+    let elsewhere = Submission { store: "../../etc/passwd".into(), ..signed(&head(&store, 5, "aa")) };
+    assert_eq!(witness.answer(elsewhere, 0).unwrap(), None);
+    // Two known stores: neither may speak for the other.
+    let mut witness = home.witness(&[&store, &stranger]);
+    assert!(witness.answer(signed(&head(&store, 5, "aa")), 0).unwrap().is_some());
+    assert_eq!(witness.answer(signed(&head(&stranger, 9, "aa")), 0).unwrap(), None);
+}
+
+#[test]
+fn a_line_that_was_cut_is_dropped_and_one_that_was_changed_stops_the_start() {
+    let (home, store) = (Home::new("torn"), key(7));
+    home.witness(&[&store]).answer(signed(&head(&store, 5, "aa")), 0).unwrap();
+    let path = home.file("heads");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("{whole}{}", &whole[..whole.len() / 2])).unwrap();
+    let mut witness = home.witness(&[&store]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
+    let asked = Submission { store: "0a".repeat(16), head: None, proof: None };
+    assert_eq!(witness.answer(asked, 0).unwrap().unwrap().countersigned.unwrap().head.records, 5);
+    std::fs::write(&path, whole.replace("\"records\":5", "\"records\":4")).unwrap();
+    let mut witness = service::Witness::new(&home.0, key(1), vec![public(&store)]);
+    let failure = witness.open_all(vec!["0a".repeat(16)]).unwrap_err();
+    assert!(failure.error.contains("line 1"), "{}", failure.error);
+}
