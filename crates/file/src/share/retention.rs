@@ -106,7 +106,7 @@ impl Share {
             return Ok(Changed { before: before.clone(), after: before });
         }
         // Refused before anything changes.
-        let now = self.step(|core| Ok(core.now(self.wall())))?;
+        let now = self.step(|core| Ok(core.now(self.stamp())))?;
         rules::changed(caller, &before, &changes, now)?;
         if let Some(size) = changes.size {
             return self.resize(caller, inode, size, &changes, guard).await;

@@ -3,6 +3,7 @@
 
 mod append_only;
 mod archiving;
+mod autocommit;
 mod bucket_rules;
 mod crashes;
 mod held;

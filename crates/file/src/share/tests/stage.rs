@@ -312,6 +312,12 @@ impl Stage {
         state.1.wall = Timestamp(state.1.wall.0 + seconds * 1_000);
     }
 
+    /// Sets the system clock back. No time has passed.
+    pub fn set_back(&self, seconds: u64) {
+        let mut state = self.clock.state.lock().expect("no test panics with the clock");
+        state.1.wall = Timestamp(state.1.wall.0 - seconds * 1_000);
+    }
+
     pub fn moment(&self) -> Moment {
         Moment::from_nanoseconds(i128::from(self.clock.now().wall.0) * 1_000_000)
     }
