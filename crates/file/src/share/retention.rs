@@ -327,7 +327,7 @@ impl Share {
                 Ok(Changed { before, after })
             }
             Some(false) if only_mode && row.appends() => self.close_file(caller, inode, before, changes).await,
-            _ if self.grows(&row) && changes.size.is_some_and(|size| size >= before.size) => {
+            _ if self.grows(&row) && changes.size.is_some_and(|size| size > before.size) => {
                 let size = changes.size.unwrap_or(before.size);
                 let only_size = Changes { size: None, ..changes.clone() }.is_empty();
                 match only_size {
