@@ -17,6 +17,8 @@ use stele_archive::{DeleteRequest, Metadata, Retention};
 use stele_ground::{Duration, Instant};
 
 use super::Share;
+use super::around::Around;
+use super::core::Core;
 use super::reading::{key_of, refused};
 use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, ORPHANS, PINS, inode_key, numbered_key};
 use super::tree;
@@ -84,6 +86,17 @@ pub(super) enum Stored {
     Done(u64),
     /// It changed meanwhile, or is in use.
     Later,
+}
+
+/// A file becomes another version. What is being fetched of the former one is of no use from the step on in which the row
+/// shows it, also where no one waits for the answer.
+struct NewVersion(u64);
+
+impl Around for NewVersion {
+    fn submitted(&mut self, core: &mut Core) -> Result<()> {
+        core.new_epoch(self.0);
+        Ok(())
+    }
 }
 
 impl Share {
@@ -303,7 +316,7 @@ impl Share {
         }
         let info = upload.finish().await?;
         let archived = ArchivedRow { version: info.version.to_string(), size, used: size };
-        self.change(|change, _| {
+        self.change_around(&mut NewVersion(inode), |change, _| {
             let mut row = change.row(inode)?;
             row.archived = Some(archived.clone());
             row.open = false;
@@ -317,7 +330,6 @@ impl Share {
         self.step(|core| {
             core.active.remove(&inode);
             core.tried.remove(&inode);
-            core.new_epoch(inode);
             Ok(())
         })?;
         self.counters.archived(size);
