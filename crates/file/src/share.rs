@@ -101,9 +101,9 @@ pub struct Share {
     archiving: Turn<()>,
     committing: Turn<()>,
     tidying: Turn<()>,
-    /// Uploads in parts begin in turn; files that have one under way.
+    /// Uploads in parts begin in turn, and so are those aborted that were left behind.
     beginning: Turn<()>,
-    uploads: Mutex<Vec<u64>>,
+    uploads: Mutex<upload::Uploads>,
     /// S3 requests that give a name to a file take turns, path by path.
     naming: objects::Naming,
     /// Background work has been done: there may be room in the cache.

@@ -15,6 +15,7 @@ mod rebuilt;
 mod removal;
 mod retention;
 mod stage;
+mod uploads;
 
 use stage::Stage;
 
