@@ -20,7 +20,7 @@ use super::Share;
 use super::archiving::{PATH_MAX, percent};
 use super::reading::{key_of, refused};
 use super::records::InodeRow;
-use crate::model::Caller;
+use crate::model::{Caller, SIZE_MAX};
 use crate::{FileError, Inode, Result};
 
 /// Bytes of a file that archiving reads at once.
@@ -102,6 +102,7 @@ impl Share {
             return Ok(Upload::Whole(writer.map_err(|error| refused(&error))?));
         }
         let part = PART.min(self.body_max).max(size.div_ceil(u64::from(PART_NUMBER_MAX)));
+        // Of an earlier version of the server: it let files grow beyond.
         if part > PART_SIZE_MAX {
             return Err(FileError::TooLarge);
         }
@@ -217,6 +218,8 @@ pub fn described(row: &InodeRow, path: &[u8]) -> Metadata {
     metadata.user.insert("stele-modified".into(), modified);
     metadata
 }
+
+const _: () = assert!(SIZE_MAX == PART_NUMBER_MAX as u64 * PART_SIZE_MAX, "a file that may be written can be archived");
 
 impl Upload<'_> {
     pub async fn write(&mut self, data: Bytes) -> Result<()> {
