@@ -29,6 +29,8 @@ use crate::{FileError, Inode, Result};
 const AGAIN_WHEN_FULL: Duration = Duration::from_secs(1);
 /// Files that one step stores side by side, removes, and evicts.
 const STORED_AT_ONCE: usize = 32;
+/// Files longer than a body among those that are stored side by side: each may take hours.
+const LONG_AT_ONCE: usize = 24;
 const CLEARED_AT_ONCE: usize = 64;
 const EVICTED_AT_ONCE: usize = 256;
 /// Shares of the cache, in percent, at which eviction begins, and down to which it goes on.
@@ -175,7 +177,10 @@ impl Share {
         let now = self.surroundings.now().monotonic;
         let patience = self.settings().archive_after;
         let places = STORED_AT_ONCE - storing.len();
+        let long = |core: &mut Core, inode: u64| core.attributes(inode).is_ok_and(|about| about.size > self.body_max);
         self.step(|core| {
+            let under_way = storing.iter().filter(|inode| long(core, **inode)).count();
+            let mut left = LONG_AT_ONCE.saturating_sub(under_way);
             // A full cache has no time for patience.
             let full = core.is_nearly_full();
             let again = if full { AGAIN_WHEN_FULL } else { patience.max(AGAIN_WHEN_FULL) };
@@ -187,11 +192,20 @@ impl Share {
                 .filter(|(inode, at)| idle(**at) && untried(inode) && !storing.contains(inode))
                 .map(|(n, at)| (*at, *n))
                 .collect();
+            if left == 0 {
+                due.retain(|(_, inode)| !long(core, *inode));
+            }
             // Those that have waited longest.
             if due.len() > places {
                 due.select_nth_unstable(places);
                 due.truncate(places);
             }
+            due.retain(|(_, inode)| {
+                let is_long = long(core, *inode);
+                let fits = !is_long || left > 0;
+                left -= usize::from(is_long && fits);
+                fits
+            });
             Ok(due.into_iter().map(|(_, inode)| inode).collect())
         })
     }

@@ -97,3 +97,32 @@ async fn parts_that_a_crash_left_behind_go_after_the_start() {
     assert!(share.state(there).expect("a state").version.is_some());
     assert_eq!(uploads(&stage).await, ["/by-s3"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn long_files_leave_places_to_others() {
+    let stage = Stage::new(4);
+    let share = share(&stage).await;
+    let mut gates = Vec::new();
+    for number in 0..36 {
+        let long = file(&share, &format!("long-{number}"), &content(1, 0)).await;
+        let changes = Changes { size: Some(7 << 20), ..Changes::default() };
+        share.set_attributes(&Caller::ROOT, long, changes, None).await.expect("a hole");
+        // Its upload does not come to an end.
+        let gate = share.step(|core| Ok(std::sync::Arc::clone(&core.content(long.0)?.1.gate))).expect("the gate");
+        gates.push(gate.read_owned().await);
+    }
+    stage.pass(11);
+    let mut archiving = Box::pin(share.archive_round());
+    for _ in 0..100 {
+        assert!(poll!(archiving.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    let short = file(&share, "short", &content(2, 10_000)).await;
+    stage.pass(11);
+    for _ in 0..100 {
+        share.room_round().await.expect("a round");
+        assert!(poll!(archiving.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert!(share.state(short).expect("a state").version.is_some(), "long files keep others from being archived");
+}
