@@ -101,9 +101,9 @@ pub struct Share {
     archiving: Turn<()>,
     committing: Turn<()>,
     tidying: Turn<()>,
-    /// Uploads in parts begin in turn; files that have one under way.
+    /// Uploads in parts begin in turn, and so are those aborted that were left behind.
     beginning: Turn<()>,
-    uploads: Mutex<Vec<u64>>,
+    uploads: Mutex<upload::Uploads>,
     /// S3 requests that give a name to a file take turns, path by path.
     naming: objects::Naming,
     /// Background work has been done: there may be room in the cache.
@@ -194,6 +194,7 @@ impl Share {
         let records = archive.records();
         let ordered = cache.order().is_some_and(|order| records.order() == Some(order));
         let view = View::new(records, number);
+        let steps = autocommit::Steps::new(surroundings.now());
         let mut verifier = [0; 8];
         surroundings.entropy(&mut verifier);
         let share = Share {
@@ -202,7 +203,7 @@ impl Share {
             cache,
             surroundings,
             settings: Mutex::new(settings),
-            core: Mutex::new(Core::new(view, Numbers::new(None), Slots::new(slots))),
+            core: Mutex::new(Core::new(view, Numbers::new(None), Slots::new(slots), steps)),
             refreshing: Turn::default(),
             archiving: Turn::default(),
             committing: Turn::default(),
@@ -349,7 +350,7 @@ impl Share {
             self.refresh().await?;
             let (value, submitted) = self.step(|core| {
                 around.before(core)?;
-                let now = core.now(self.wall());
+                let now = core.now(self.stamp());
                 let Core { view, numbers, .. } = core;
                 let mut change = view.change(now);
                 let value = act(&mut change, numbers)?;

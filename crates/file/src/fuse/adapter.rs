@@ -359,7 +359,7 @@ impl<F: Files> Filesystem for Adapter<F> {
         reply: ReplyData,
     ) {
         let (inode, share) = (self.inode(inode), self.share.clone());
-        self.work.start(async move {
+        self.work.start_on(inode.0, 0, async move {
             match share.read(inode, offset, size).await {
                 // fuser takes one slice.
                 Ok(pieces) => match pieces.as_slice() {
@@ -387,7 +387,7 @@ impl<F: Files> Filesystem for Adapter<F> {
         // The buffer belongs to the reader of requests.
         let data = Bytes::copy_from_slice(data);
         let drops_set_ids = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        self.work.start(async move {
+        self.work.start_on(inode.0, data.len(), async move {
             let length = data.len() as u32;
             match share.write(inode, offset, data, flags.0, drops_set_ids).await {
                 Ok(()) => reply.written(length),

@@ -19,8 +19,8 @@ use crate::{
 
 /// While the gateway waits for the archive, a call is repeated this often.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// After so many repetitions, 30 seconds, the caller gets EAGAIN.
-pub(super) const RETRIES_MAX: u32 = 300;
+/// After so long the caller gets EAGAIN: what it waits for may take long, and so may each call.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// The kernel's mark for a file that is opened to be run.
 const OPEN_TO_RUN: i32 = 0x20;
 const SET_UID: u32 = 0o4000;
@@ -32,11 +32,10 @@ const SEARCHABLE: u32 = 0o111;
 /// The call, repeated while the gateway asks for patience.
 macro_rules! patiently {
     ($call:expr) => {{
-        let mut retries = 0;
+        let began = tokio::time::Instant::now();
         loop {
             match $call.await {
-                Err($crate::FileError::Retry(_)) if retries < $crate::fuse::share::RETRIES_MAX => {
-                    retries += 1;
+                Err($crate::FileError::Retry(_)) if began.elapsed() < $crate::fuse::share::PATIENCE => {
                     tokio::time::sleep($crate::fuse::share::RETRY_PAUSE).await;
                 }
                 result => break result,

@@ -13,25 +13,26 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use stele_archive::{DeleteRequest, Metadata, Retention};
+use stele_archive::{DeleteRequest, Retention};
 use stele_ground::{Duration, Instant};
 
 use super::Share;
+use super::around::Around;
+use super::core::Core;
 use super::reading::{key_of, refused};
 use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, ORPHANS, PINS, inode_key, numbered_key};
 use super::tree;
-use super::upload::Plan;
-use crate::model::Caller;
+use super::upload::{Plan, described};
 use crate::{FileError, Inode, Result};
 
 /// Between two attempts to store a file that is in use, or that the archive refused.
 const AGAIN_WHEN_FULL: Duration = Duration::from_secs(1);
 /// Files that one step stores side by side, removes, and evicts.
 const STORED_AT_ONCE: usize = 32;
+/// Files longer than a body among those that are stored side by side: each may take hours.
+const LONG_AT_ONCE: usize = 24;
 const CLEARED_AT_ONCE: usize = 64;
 const EVICTED_AT_ONCE: usize = 256;
-/// Bytes of a file that archiving reads at once.
-const PIECE: u32 = 1 << 20;
 /// Shares of the cache, in percent, at which eviction begins, and down to which it goes on.
 pub(super) const HIGH: u64 = 90;
 const LOW: u64 = 80;
@@ -86,6 +87,17 @@ pub(super) enum Stored {
     Later,
 }
 
+/// A file becomes another version. What is being fetched of the former one is of no use from the step on in which the row
+/// shows it, also where no one waits for the answer.
+struct NewVersion(u64);
+
+impl Around for NewVersion {
+    fn submitted(&mut self, core: &mut Core) -> Result<()> {
+        core.new_epoch(self.0);
+        Ok(())
+    }
+}
+
 impl Share {
     /// One round of all background work. A server lets the three parts go on beside one another: archiving and committing a
     /// large file take as long as its upload.
@@ -94,6 +106,7 @@ impl Share {
         {
             let _turn = self.tidying.lock().await;
             self.clear_orphans(&mut worked).await?;
+            self.abort_left().await;
         }
         worked.add(self.archive_round().await?);
         worked.add(self.commit_round().await?);
@@ -106,6 +119,7 @@ impl Share {
         let _turn = self.tidying.lock().await;
         let mut worked = Worked::default();
         let cleared = self.clear_orphans(&mut worked).await;
+        self.abort_left().await;
         self.evict(&mut worked).await?;
         self.step(|core| {
             core.trim(CONTENTS_MAX);
@@ -163,7 +177,10 @@ impl Share {
         let now = self.surroundings.now().monotonic;
         let patience = self.settings().archive_after;
         let places = STORED_AT_ONCE - storing.len();
+        let long = |core: &mut Core, inode: u64| core.attributes(inode).is_ok_and(|about| about.size > self.body_max);
         self.step(|core| {
+            let under_way = storing.iter().filter(|inode| long(core, **inode)).count();
+            let mut left = LONG_AT_ONCE.saturating_sub(under_way);
             // A full cache has no time for patience.
             let full = core.is_nearly_full();
             let again = if full { AGAIN_WHEN_FULL } else { patience.max(AGAIN_WHEN_FULL) };
@@ -175,11 +192,20 @@ impl Share {
                 .filter(|(inode, at)| idle(**at) && untried(inode) && !storing.contains(inode))
                 .map(|(n, at)| (*at, *n))
                 .collect();
+            if left == 0 {
+                due.retain(|(_, inode)| !long(core, *inode));
+            }
             // Those that have waited longest.
             if due.len() > places {
                 due.select_nth_unstable(places);
                 due.truncate(places);
             }
+            due.retain(|(_, inode)| {
+                let is_long = long(core, *inode);
+                let fits = !is_long || left > 0;
+                left -= usize::from(is_long && fits);
+                fits
+            });
             Ok(due.into_iter().map(|(_, inode)| inode).collect())
         })
     }
@@ -249,61 +275,43 @@ impl Share {
             })?;
             return Ok(Stored::Done(0));
         }
-        let mut metadata = Metadata::default();
-        // What a rebuild of the catalog needs to give the file its name again.
-        let path = percent(&path);
-        if path.len() <= PATH_MAX {
-            metadata.user.insert("stele-path".into(), path);
-        }
-        metadata.user.insert("stele-mode".into(), format!("{:o}", row.mode));
-        metadata.user.insert("stele-owner".into(), format!("{}:{}", row.uid, row.gid));
-        metadata
-            .user
-            .insert("stele-modified".into(), format!("{}.{:09}", row.modified.seconds, row.modified.nanoseconds));
         // What is appended to a committed file is retained as long as the file.
         let retention = match storing {
             Storing::Held(retention) => retention,
             Storing::Beside => self.inherited(inode, &row).await?,
         };
         let committed = row.committed;
+        let metadata = described(&row, &path);
         let mut upload = self.begin_upload(Plan { inode, size, metadata, retention }).await?;
-        let mut at = 0;
-        while at < size {
-            let data = match held_by_caller {
-                true => self.read_held(inode, at, PIECE).await?,
-                false => self.read_content(&Caller::ROOT, Inode(inode), at, PIECE).await?.pieces,
+        let streaming = async {
+            if !self.stream(inode, size, held_by_caller, &mut upload).await? {
+                return Ok(None);
+            }
+            let held = match held_by_caller {
+                true => None,
+                false => Some(gate.write_owned().await),
             };
-            let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
-            // It shrank or grew meanwhile.
-            if length == 0 || at + length > size {
-                upload.abandon().await?;
-                return Ok(Stored::Later);
-            }
-            for piece in data {
-                upload.write(piece).await?;
-            }
-            at += length;
-        }
-        let _held = match held_by_caller {
-            true => None,
-            false => Some(gate.write_owned().await),
+            let unchanged = self.step(|core| {
+                let (size_now, writers) = (core.attributes(inode)?.size, core.writers(inode));
+                let (row, content) = core.content(inode)?;
+                // A commit may have stored it meanwhile, under its retention: this version would be one without. An
+                // extension may have come: this version would end before its file.
+                let same = row.open && row.committed == committed;
+                let unused = writers == 0 || !waits_for_writers;
+                Ok(same && content.generation == generation && unused && size_now == size && row.links > 0)
+            })?;
+            Ok(unchanged.then_some(held))
         };
-        let unchanged = self.step(|core| {
-            let (size_now, writers) = (core.attributes(inode)?.size, core.writers(inode));
-            let (row, content) = core.content(inode)?;
-            // A commit may have stored it meanwhile, under its retention: this version would be one without. An extension
-            // may have come: this version would end before its file.
-            let same = row.open && row.committed == committed;
-            let unused = writers == 0 || !waits_for_writers;
-            Ok(same && content.generation == generation && unused && size_now == size && row.links > 0)
-        })?;
-        if !unchanged {
-            upload.abandon().await?;
-            return Ok(Stored::Later);
-        }
+        let _held = match streaming.await {
+            Ok(Some(held)) => held,
+            other => {
+                upload.abandon().await;
+                return other.map(|_| Stored::Later);
+            }
+        };
         let info = upload.finish().await?;
         let archived = ArchivedRow { version: info.version.to_string(), size, used: size };
-        self.change(|change, _| {
+        self.change_around(&mut NewVersion(inode), |change, _| {
             let mut row = change.row(inode)?;
             row.archived = Some(archived.clone());
             row.open = false;
@@ -317,7 +325,6 @@ impl Share {
         self.step(|core| {
             core.active.remove(&inode);
             core.tried.remove(&inode);
-            core.new_epoch(inode);
             Ok(())
         })?;
         self.counters.archived(size);
@@ -335,7 +342,7 @@ impl Share {
     }
 
     /// Content for a caller that holds the file's gate.
-    async fn read_held(&self, inode: u64, offset: u64, length: u32) -> Result<Vec<Bytes>> {
+    pub(super) async fn read_held(&self, inode: u64, offset: u64, length: u32) -> Result<Vec<Bytes>> {
         let size = self.step(|core| Ok(core.attributes(inode)?.size))?;
         let end = (offset + u64::from(length)).min(size);
         self.step(|core| core.load(inode, offset, end))?;
@@ -409,7 +416,7 @@ impl Share {
         self.forget_orphan(inode).await
     }
 
-    async fn forget_orphan(&self, inode: u64) -> Result<()> {
+    pub(super) async fn forget_orphan(&self, inode: u64) -> Result<()> {
         self.change(|change, _| {
             change.with_reserve();
             change.delete(ORPHANS, inode_key(change.share(), inode));

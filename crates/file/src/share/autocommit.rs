@@ -2,8 +2,13 @@
 //!
 //! A pass looks at every file of the share, a page at each step. Nothing is remembered between passes but the place, so
 //! that a change of the setting counts for all files, and a start forgets nothing.
+//!
+//! Failure model: the system clock may be wrong and be set right later. A change time that was taken from a clock that was
+//! behind makes a file look older than it is, and a commit cannot be undone. So a change of such a share never gets a time
+//! before the compliance clock's; and after a step of the system clock no file is committed until it can have been left
+//! alone for long enough in real elapsed time.
 
-use stele_archive::{Retention, Timestamp};
+use stele_archive::{Reading, Retention, Timestamp};
 use stele_catalog::KeyRange;
 use stele_ground::{Duration, Instant};
 
@@ -17,6 +22,10 @@ use crate::{Attributes, FileError, Inode, Result};
 const PAGE: usize = 1024;
 /// Between two passes, at least.
 const REST_MIN: Duration = Duration::from_secs(1);
+/// A step of the system clock counts from this part of the patience on, and from this duration on. Smaller ones make a file
+/// look no more than that much older than it is, and a clock that is corrected often keeps no file from being committed.
+const STEP_PART: u64 = 10;
+const STEP_MIN: Duration = Duration::from_secs(2);
 
 impl Share {
     pub(super) async fn commit_idle(&self, worked: &mut Worked) -> Result<()> {
@@ -24,7 +33,8 @@ impl Share {
         if !self.terms().await?.commits {
             return Ok(());
         }
-        let (now, monotonic) = (self.idle_clock(), self.surroundings.now().monotonic);
+        let Some(now) = self.idle_clock(patience)? else { return Ok(()) };
+        let monotonic = self.surroundings.now().monotonic;
         let due = self.step(|core| core.idle_files(now, monotonic, patience))?;
         for inode in due {
             match self.commit_left_alone(Inode(inode), patience).await {
@@ -38,22 +48,58 @@ impl Share {
         Ok(())
     }
 
-    /// Neither clock alone may make a file look idle.
-    fn idle_clock(&self) -> Timestamp {
-        self.wall().min(self.archive.compliance_time())
+    /// Neither clock alone may make a file look idle. None: the system clock has made a step, and no file can be known to be
+    /// idle for so long yet.
+    fn idle_clock(&self, patience: Duration) -> Result<Option<Timestamp>> {
+        let now = self.surroundings.now();
+        let settled = self.step(|core| Ok(core.steps.is_settled(now, patience)))?;
+        Ok(settled.then(|| now.wall.min(self.archive.compliance_time())))
+    }
+
+    /// The time of a change. Where files are committed by it, a system clock that is behind makes none look older.
+    pub(super) fn stamp(&self) -> Timestamp {
+        match self.settings().retention.commit_after {
+            Some(_) => self.archive.retention_base(),
+            None => self.wall(),
+        }
     }
 
     /// Whether it was committed. Commits of one pass follow one another for as long as they take, and a client may have
     /// come back to a file meanwhile: the file is looked at again under its gate.
     async fn commit_left_alone(&self, inode: Inode, patience: Duration) -> Result<bool> {
         let _held = self.gate_of(inode.0).await?;
-        let now = self.idle_clock();
+        let Some(now) = self.idle_clock(patience)? else { return Ok(false) };
         let Some(before) = self.step(|core| core.left_alone(inode.0, now, patience))? else { return Ok(false) };
         let terms = self.terms().await?;
         let Some(until) = terms.end(before.accessed, self.archive.retention_base()) else { return Ok(false) };
         let changes = Changes { mode: Some(before.mode & !WRITE), ..Changes::default() };
         let retention = Retention { mode: terms.mode, until };
         self.commit_held(&Caller::ROOT, inode, before, changes, retention).await.map(|_| true)
+    }
+}
+
+/// Looks for steps of the system clock against real elapsed time, since the share was opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps {
+    /// Small steps add up from here on.
+    base: Reading,
+    /// When the last one was noticed.
+    noticed: Option<Instant>,
+}
+
+impl Steps {
+    pub fn new(now: Reading) -> Steps {
+        Steps { base: now, noticed: None }
+    }
+
+    /// Whether the change times of files tell how long they were left alone: no step came within the patience.
+    fn is_settled(&mut self, now: Reading, patience: Duration) -> bool {
+        let elapsed = now.monotonic.since(self.base.monotonic).0 / 1_000_000;
+        let off = now.wall.0.abs_diff(self.base.wall.0.saturating_add(elapsed));
+        if off.saturating_mul(1_000_000) >= (patience.0 / STEP_PART).max(STEP_MIN.0) {
+            (self.base, self.noticed) = (now, Some(now.monotonic));
+        }
+        self.noticed.is_none_or(|noticed| now.monotonic.since(noticed) >= patience)
     }
 }
 

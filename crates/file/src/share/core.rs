@@ -12,6 +12,7 @@ use stele_ground::Instant;
 use tokio::sync::{Mutex as Turn, RwLock};
 
 use super::archiving::HIGH;
+use super::autocommit::Steps;
 use super::records::{
     BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, SlotRow, decode, inode_key, last_number, numbered_key,
 };
@@ -42,6 +43,8 @@ pub struct Core {
     pub pinned: BTreeSet<u64>,
     /// The pass over all files that looks for those to commit.
     pub pass: Pass,
+    /// Steps of the system clock, which that pass heeds.
+    pub steps: Steps,
     /// Files with slots, in the order in which eviction looks at them.
     pub clock_hand: VecDeque<u64>,
     /// Why the archive took no file, since the last one that it took.
@@ -267,7 +270,7 @@ fn continues(last: &Part, at: u64, source: Source) -> bool {
 }
 
 impl Core {
-    pub fn new(view: View, numbers: Numbers, slots: Slots) -> Core {
+    pub fn new(view: View, numbers: Numbers, slots: Slots, steps: Steps) -> Core {
         Core {
             view,
             numbers,
@@ -282,6 +285,7 @@ impl Core {
             next_orphan: 0,
             pinned: BTreeSet::new(),
             pass: Pass::default(),
+            steps,
             clock_hand: VecDeque::new(),
             refusal: None,
             closed: false,

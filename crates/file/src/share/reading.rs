@@ -121,11 +121,18 @@ impl Share {
         let first = start / SLOT * SLOT;
         let end = end.max(first + READ_AHEAD).next_multiple_of(SLOT).min(archived.used);
         let bytes = self.read_archived(inode, archived, first, end).await?;
-        self.keep(inode, epoch, first, &bytes).await?;
+        match self.keep(inode, epoch, first, &bytes).await {
+            Ok(()) => {}
+            Err(error @ (FileError::Stale | FileError::Stopped(_))) => return Err(error),
+            // The cache is a convenience of reads: what the archive has verified is answered without it.
+            Err(error) => {
+                tracing::debug!(share = %self.name, inode, %error, "what was read from the archive is not kept in the cache");
+            }
+        }
         Ok(Fetched { start: first, bytes, epoch })
     }
 
-    fn epoch(&self, inode: u64) -> Option<u64> {
+    pub(super) fn epoch(&self, inode: u64) -> Option<u64> {
         self.step(|core| Ok(core.contents.get(&inode).map(|content| content.epoch))).unwrap_or_default()
     }
 
@@ -156,7 +163,7 @@ impl Share {
     }
 
     /// Puts fetched content into the cache. Blocks that were written meanwhile stay as they are.
-    async fn keep(&self, inode: u64, epoch: u64, start: u64, bytes: &Bytes) -> Result<()> {
+    pub(super) async fn keep(&self, inode: u64, epoch: u64, start: u64, bytes: &Bytes) -> Result<()> {
         let end = start + bytes.len() as u64;
         let gate = self.step(|core| Ok(Arc::clone(&core.content(inode)?.1.gate)))?;
         let held = Arc::new(gate.write_owned().await);

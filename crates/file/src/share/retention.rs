@@ -106,7 +106,7 @@ impl Share {
             return Ok(Changed { before: before.clone(), after: before });
         }
         // Refused before anything changes.
-        let now = self.step(|core| Ok(core.now(self.wall())))?;
+        let now = self.step(|core| Ok(core.now(self.stamp())))?;
         rules::changed(caller, &before, &changes, now)?;
         if let Some(size) = changes.size {
             return self.resize(caller, inode, size, &changes, guard).await;
@@ -327,7 +327,7 @@ impl Share {
                 Ok(Changed { before, after })
             }
             Some(false) if only_mode && row.appends() => self.close_file(caller, inode, before, changes).await,
-            _ if self.grows(&row) && changes.size.is_some_and(|size| size >= before.size) => {
+            _ if self.grows(&row) && changes.size.is_some_and(|size| size > before.size) => {
                 let size = changes.size.unwrap_or(before.size);
                 let only_size = Changes { size: None, ..changes.clone() }.is_empty();
                 match only_size {

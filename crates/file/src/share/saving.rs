@@ -192,9 +192,18 @@ impl Share {
         })?;
         let held = Arc::new(gate.write_owned().await);
         let _turn = saving.lock_owned().await;
-        let (before, open) = self.step(|core| Ok((core.attributes(inode.0)?, core.content(inode.0)?.0.open)))?;
+        let (before, row) = self.step(|core| Ok((core.attributes(inode.0)?, core.content(inode.0)?.0)))?;
         guarded(guard, &before)?;
-        if !open {
+        // Refused before the file is open: it would be archived once more, as a version under its retention.
+        let time = self.step(|core| Ok(core.now(self.stamp())))?;
+        rules::changed(caller, &before, changes, time)?;
+        if row.committed.is_some() && size <= before.size {
+            return match size == before.size {
+                true => Ok(Changed { before: before.clone(), after: before }),
+                false => Err(FileError::ReadOnly("the file is committed; its content cannot change".into())),
+            };
+        }
+        if !row.open {
             self.reopen(inode.0).await?;
         }
         let now = self.step(|core| Ok(core.attributes(inode.0)?.size))?;

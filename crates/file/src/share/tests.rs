@@ -3,6 +3,7 @@
 
 mod append_only;
 mod archiving;
+mod autocommit;
 mod bucket_rules;
 mod crashes;
 mod held;
@@ -14,6 +15,7 @@ mod rebuilt;
 mod removal;
 mod retention;
 mod stage;
+mod uploads;
 
 use stage::Stage;
 

@@ -1,9 +1,12 @@
 //! A file's content on its way into one version: one body, or the parts of a multipart upload where it is longer than a
 //! body may be.
 //!
-//! Crash point: an upload that was begun and not ended. The next attempt to store the file aborts it, unless another attempt
-//! is under way in this process: it aborts none then.
+//! Crash point: an upload that was begun and not ended. The first round of background work after a start aborts all that an
+//! earlier process left behind, also those of files that are gone. One that this process leaves behind, because its caller
+//! went away or the archive did not take its end, is aborted by the next round, unless another attempt to store the file is
+//! under way: then by the one after that.
 
+use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -14,8 +17,14 @@ use stele_archive::{
 };
 
 use super::Share;
+use super::archiving::{PATH_MAX, percent};
 use super::reading::{key_of, refused};
-use crate::{FileError, Result};
+use super::records::InodeRow;
+use crate::model::{Caller, SIZE_MAX};
+use crate::{FileError, Inode, Result};
+
+/// Bytes of a file that archiving reads at once.
+const PIECE: u32 = 1 << 20;
 
 /// Bytes of a part, where that gives few enough of them.
 pub const PART: u64 = 1 << 30;
@@ -33,24 +42,40 @@ pub enum Upload<'a> {
     Parts(Parts<'a>),
 }
 
+/// Uploads in parts, by their files.
+#[derive(Default, Debug)]
+pub struct Uploads {
+    /// Under way, one entry for each.
+    live: Vec<u64>,
+    /// Files for which this process left some behind.
+    left: BTreeSet<u64>,
+    /// Those that an earlier process left behind are aborted.
+    swept: bool,
+}
+
 /// An upload in parts under way: attempts beside it leave it alone.
 struct Live<'a> {
     share: &'a Share,
     inode: u64,
+    /// The archive has it no longer.
+    ended: bool,
 }
 
 impl Live<'_> {
     fn new(share: &Share, inode: u64) -> Live<'_> {
-        share.uploads().push(inode);
-        Live { share, inode }
+        share.uploads().live.push(inode);
+        Live { share, inode, ended: false }
     }
 }
 
 impl Drop for Live<'_> {
     fn drop(&mut self) {
         let mut uploads = self.share.uploads();
-        if let Some(at) = uploads.iter().position(|inode| *inode == self.inode) {
-            uploads.swap_remove(at);
+        if let Some(at) = uploads.live.iter().position(|inode| *inode == self.inode) {
+            uploads.live.swap_remove(at);
+        }
+        if !self.ended {
+            uploads.left.insert(self.inode);
         }
     }
 }
@@ -77,47 +102,124 @@ impl Share {
             return Ok(Upload::Whole(writer.map_err(|error| refused(&error))?));
         }
         let part = PART.min(self.body_max).max(size.div_ceil(u64::from(PART_NUMBER_MAX)));
+        // Of an earlier version of the server: it let files grow beyond.
         if part > PART_SIZE_MAX {
             return Err(FileError::TooLarge);
         }
         // One begins at a time, so that none takes another's for one that was left behind.
         let _turn = self.beginning.lock().await;
-        if !self.uploads().contains(&inode) {
-            self.abort_uploads(&key).await?;
-        }
         let request = NewUpload { bucket, key: key.clone(), metadata, retention, ..NewUpload::default() };
+        // From here on it may be there, whoever waits for the answer.
+        let live = Live::new(self, inode);
         let created = self.archive.create_upload(&self.caller("archiving"), request).await;
         let upload = created.map_err(|error| refused(&error))?.upload;
-        let live = Live::new(self, inode);
         Ok(Upload::Parts(Parts { live, key, upload, size, part, done: Vec::new(), written: 0, current: None }))
     }
 
-    /// Files with uploads in parts under way, one entry for each upload.
-    fn uploads(&self) -> MutexGuard<'_, Vec<u64>> {
+    /// Streams a file's content. False: it shrank or grew meanwhile. `held`: the caller holds the file's gate.
+    pub(super) async fn stream(&self, inode: u64, size: u64, held: bool, upload: &mut Upload<'_>) -> Result<bool> {
+        let mut at = 0;
+        while at < size {
+            let data = match held {
+                true => self.read_held(inode, at, PIECE).await?,
+                false => self.read_content(&Caller::ROOT, Inode(inode), at, PIECE).await?.pieces,
+            };
+            let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
+            if length == 0 || at + length > size {
+                return Ok(false);
+            }
+            for piece in data {
+                upload.write(piece).await?;
+            }
+            at += length;
+        }
+        Ok(true)
+    }
+
+    fn uploads(&self) -> MutexGuard<'_, Uploads> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends uploads that an earlier attempt left behind.
-    async fn abort_uploads(&self, key: &str) -> Result<()> {
-        let caller = self.caller("archiving");
-        loop {
-            let request = ListUploadsRequest {
-                bucket: self.name.clone(),
-                prefix: key.to_owned(),
-                limit: 100,
-                ..ListUploadsRequest::default()
-            };
-            let page = self.archive.list_uploads(&caller, request).await.map_err(|error| refused(&error))?;
-            for upload in page.uploads.iter().filter(|upload| upload.key == key) {
-                let aborted = self.archive.abort_upload(&caller, &self.name, key, &upload.upload).await;
-                aborted.map_err(|error| refused(&error))?;
+    /// Aborts uploads that were left behind: their parts would take space for ever. What cannot be aborted now is tried
+    /// again with the next round.
+    pub(super) async fn abort_left(&self) {
+        let swept = {
+            let uploads = self.uploads();
+            if uploads.swept && uploads.left.iter().all(|inode| uploads.live.contains(inode)) {
+                return;
             }
-            if !page.truncated || page.uploads.is_empty() {
-                return Ok(());
+            uploads.swept
+        };
+        // None begins meanwhile, so that none is taken for one that was left behind.
+        let _turn = self.beginning.lock().await;
+        if !swept {
+            match self.abort_uploads("").await {
+                Ok(()) => self.uploads().swept = true,
+                Err(error) => self.not_aborted(&error),
+            }
+        }
+        let left: Vec<u64> = {
+            let uploads = self.uploads();
+            uploads.left.iter().filter(|inode| !uploads.live.contains(inode)).copied().collect()
+        };
+        for inode in left {
+            match self.abort_uploads(&key_of(inode)).await {
+                Ok(()) => drop(self.uploads().left.remove(&inode)),
+                Err(error) => self.not_aborted(&error),
             }
         }
     }
+
+    fn not_aborted(&self, error: &FileError) {
+        tracing::warn!(share = %self.name, %error, "an upload that was left behind could not be aborted; it is tried again");
+    }
+
+    /// Aborts the uploads of files whose keys begin like this, except of those that have one under way. S3 clients' uploads
+    /// have other keys.
+    async fn abort_uploads(&self, prefix: &str) -> Result<()> {
+        let caller = self.caller("archiving");
+        let (mut key_marker, mut upload_marker) = (None, None);
+        loop {
+            let request = ListUploadsRequest {
+                bucket: self.name.clone(),
+                prefix: prefix.to_owned(),
+                limit: 1000,
+                key_marker,
+                upload_marker,
+                ..ListUploadsRequest::default()
+            };
+            let page = self.archive.list_uploads(&caller, request).await.map_err(|error| refused(&error))?;
+            for upload in &page.uploads {
+                let inode = u64::from_str_radix(&upload.key, 16).ok().filter(|inode| key_of(*inode) == upload.key);
+                if inode.is_none_or(|inode| self.uploads().live.contains(&inode)) {
+                    continue;
+                }
+                let aborted = self.archive.abort_upload(&caller, &self.name, &upload.key, &upload.upload).await;
+                aborted.map_err(|error| refused(&error))?;
+            }
+            if !page.truncated {
+                return Ok(());
+            }
+            (key_marker, upload_marker) = (page.next_key_marker, page.next_upload_marker);
+        }
+    }
 }
+
+/// What a rebuild of the catalog needs to make the file again.
+pub fn described(row: &InodeRow, path: &[u8]) -> Metadata {
+    let mut metadata = Metadata::default();
+    let path = percent(path);
+    if path.len() <= PATH_MAX {
+        metadata.user.insert("stele-path".into(), path);
+    }
+    let modified = format!("{}.{:09}", row.modified.seconds, row.modified.nanoseconds);
+    metadata.user.insert("stele-mode".into(), format!("{:o}", row.mode));
+    metadata.user.insert("stele-owner".into(), format!("{}:{}", row.uid, row.gid));
+    metadata.user.insert("stele-modified".into(), modified);
+    metadata
+}
+
+const _: () = assert!(SIZE_MAX == PART_NUMBER_MAX as u64 * PART_SIZE_MAX, "a file that may be written can be archived");
 
 impl Upload<'_> {
     pub async fn write(&mut self, data: Bytes) -> Result<()> {
@@ -136,16 +238,10 @@ impl Upload<'_> {
     }
 
     /// Stores nothing.
-    pub async fn abandon(self) -> Result<()> {
+    pub async fn abandon(self) {
         match self {
-            Upload::Whole(_) => Ok(()),
-            Upload::Parts(parts) => {
-                let Parts { live, key, upload, current, .. } = parts;
-                drop(current);
-                let (share, caller) = (live.share, live.share.caller("archiving"));
-                let aborted = share.archive.abort_upload(&caller, &share.name, &key, &upload).await;
-                aborted.map_err(|error| refused(&error))
-            }
+            Upload::Whole(_) => {}
+            Upload::Parts(parts) => parts.abandon().await,
         }
     }
 }
@@ -191,7 +287,25 @@ impl Parts<'_> {
         Ok(())
     }
 
+    /// What is not aborted here counts as left behind.
+    async fn abandon(self) {
+        let Parts { mut live, key, upload, current, .. } = self;
+        drop(current);
+        let (share, caller) = (live.share, live.share.caller("archiving"));
+        let aborted = share.archive.abort_upload(&caller, &share.name, &key, &upload).await;
+        live.ended = aborted.is_ok();
+    }
+
     async fn finish(mut self) -> Result<ObjectInfo> {
+        let completed = self.complete().await;
+        match completed.is_ok() {
+            true => self.live.ended = true,
+            false => self.abandon().await,
+        }
+        completed
+    }
+
+    async fn complete(&mut self) -> Result<ObjectInfo> {
         self.end_part().await?;
         let request = CompleteRequest {
             bucket: self.live.share.name.clone(),

@@ -21,16 +21,64 @@ use crate::{FileError, Result};
 
 type Key = (u16, Bytes);
 
-/// Decoded inode rows that are kept; about 400 bytes each. Those of transactions under way come on top.
+/// Decoded inode rows that are kept, and the bytes that they take. Most take about 400; one with many names or extended
+/// attributes takes up to a megabyte. Those of transactions under way come on top.
 const ROWS_MAX: usize = 100_000;
+pub const ROW_BYTES_MAX: usize = 64 << 20;
+/// What a row takes besides its fields.
+const ROW_BYTES: usize = 256;
+
+/// An inode row, and its bytes as stored, which preconditions compare: a later version may have written fields that this one
+/// skips.
+type Row = (Arc<InodeRow>, Bytes);
+
+/// Rows in memory, and the bytes that they take.
+#[derive(Default)]
+struct Rows {
+    rows: BTreeMap<u64, Row>,
+    bytes: usize,
+}
+
+impl Rows {
+    /// Decoded and as stored.
+    fn weight(row: &Row) -> usize {
+        ROW_BYTES + 2 * row.1.len()
+    }
+
+    fn insert(&mut self, inode: u64, row: Row) {
+        self.bytes += Rows::weight(&row);
+        if let Some(former) = self.rows.insert(inode, row) {
+            self.bytes -= Rows::weight(&former);
+        }
+    }
+
+    fn remove(&mut self, inode: u64) {
+        if let Some(former) = self.rows.remove(&inode) {
+            self.bytes -= Rows::weight(&former);
+        }
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
+        let mut gone = 0;
+        self.rows.retain(|inode, row| {
+            let kept = keep(*inode);
+            gone += if kept { 0 } else { Rows::weight(row) };
+            kept
+        });
+        self.bytes -= gone;
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() >= ROWS_MAX || self.bytes >= ROW_BYTES_MAX
+    }
+}
 
 pub struct View {
     records: Records,
     pub share: u32,
     /// Records of transactions under way: the latest value, and how many transactions are to be answered.
     pending: BTreeMap<Key, (Option<Bytes>, u32)>,
-    /// With the bytes as stored, which preconditions compare: a later version may have written fields that this one skips.
-    rows: BTreeMap<u64, (Arc<InodeRow>, Bytes)>,
+    rows: Rows,
     /// Rises with each reset. A transaction of an earlier generation has nothing to settle here.
     generation: u64,
     /// A transaction's outcome is not known.
@@ -44,7 +92,7 @@ pub struct Change<'a> {
     /// As they were before the change; what the transaction requires.
     read: BTreeMap<Key, Option<Bytes>>,
     written: BTreeMap<Key, Option<Bytes>>,
-    rows: BTreeMap<u64, Option<(Arc<InodeRow>, Bytes)>>,
+    rows: BTreeMap<u64, Option<Row>>,
     pub now: Moment,
     reserve: bool,
 }
@@ -63,7 +111,7 @@ pub struct Ticket {
 
 impl View {
     pub fn new(records: Records, share: u32) -> View {
-        View { records, share, pending: BTreeMap::new(), rows: BTreeMap::new(), generation: 0, stale: false }
+        View { records, share, pending: BTreeMap::new(), rows: Rows::default(), generation: 0, stale: false }
     }
 
     pub fn records(&self) -> &Records {
@@ -91,8 +139,8 @@ impl View {
         self.stored_row(inode).map(|(row, _)| row)
     }
 
-    fn stored_row(&mut self, inode: u64) -> Result<(Arc<InodeRow>, Bytes)> {
-        if let Some(row) = self.rows.get(&inode) {
+    fn stored_row(&mut self, inode: u64) -> Result<Row> {
+        if let Some(row) = self.rows.rows.get(&inode) {
             return Ok(row.clone());
         }
         let key = inode_key(self.share, inode);
@@ -149,7 +197,7 @@ impl View {
         if ticket.generation != self.generation {
             // Rows that were read again since the reset may be as they were before this transaction.
             for (_, key) in ticket.keys.iter().filter(|(table, _)| *table == INODES.0) {
-                self.rows.remove(&last_number(key));
+                self.rows.remove(last_number(key));
             }
             return;
         }
@@ -190,21 +238,27 @@ impl View {
         self.generation += 1;
         self.stale = false;
         self.pending.clear();
-        self.rows.clear();
+        self.rows = Rows::default();
     }
 
     fn make_room(&mut self) {
-        if self.rows.len() < ROWS_MAX {
+        if !self.rows.is_full() {
             return;
         }
         // Every other one goes: cheap, and what is in use is back with its next use.
         let pending: BTreeSet<u64> =
             self.pending.keys().filter(|(table, _)| *table == INODES.0).map(|(_, key)| last_number(key)).collect();
         let mut odd = false;
-        self.rows.retain(|inode, _| {
+        self.rows.retain(|inode| {
             odd = !odd;
-            odd || pending.contains(inode)
+            odd || pending.contains(&inode)
         });
+    }
+
+    /// The bytes that rows in memory take.
+    #[cfg(test)]
+    pub fn row_bytes(&self) -> usize {
+        self.rows.bytes
     }
 }
 
@@ -321,9 +375,7 @@ impl Change<'_> {
                     self.view.make_room();
                     self.view.rows.insert(inode, row);
                 }
-                None => {
-                    self.view.rows.remove(&inode);
-                }
+                None => self.view.rows.remove(inode),
             }
         }
         Submitted { answer, ticket: Ticket { keys, generation: self.view.generation } }

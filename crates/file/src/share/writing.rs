@@ -322,7 +322,7 @@ impl Share {
         end: u64,
         stored: u64,
     ) -> Result<Attributes> {
-        let now = core.now(self.wall());
+        let now = core.now(self.stamp());
         let size = core.attributes(inode.0)?.size;
         let (row, content) = core.content(inode.0)?;
         let drops = rules::mode_after_write(caller, row.mode) != row.mode;

@@ -3,8 +3,9 @@
 use stele_archive::Timestamp;
 
 use super::bucket_rules::{DAY, chmod, retained, touch};
-use super::stage::{Stage, content, file, read, settle};
+use super::stage::{NAME, Stage, content, file, read, settle};
 use crate::files::Files;
+use crate::share::reading::key_of;
 use crate::{Caller, Changes, FileError, Inode, Moment, SetTime, Share, Stability};
 
 /// A file that can only grow, until this time.
@@ -129,4 +130,46 @@ async fn growth_ends_by_the_compliance_clock() {
     settle(&stage, &share).await;
     assert!(share.state(inode).expect("a state").version.is_some(), "the content is not archived");
     assert_eq!(retained(&stage, inode).await.map(|kept| kept.until), Some(until));
+}
+
+/// Versions of a file in the archive.
+async fn versions(stage: &Stage, inode: Inode) -> usize {
+    let request = stele_archive::ListVersionsRequest {
+        bucket: NAME.into(),
+        prefix: key_of(inode.0),
+        limit: 100,
+        ..stele_archive::ListVersionsRequest::default()
+    };
+    let caller = stele_archive::Caller::gateway("testing");
+    stage.archive().await.list_versions(&caller, request).await.expect("a list").versions.len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_size_that_is_refused_or_the_present_one_makes_no_version() {
+    let stage = Stage::new(5).committing();
+    let share = stage.share().await;
+    let until = Timestamp(stage.archive().await.retention_base().0 + DAY);
+    let inode = log(&share, until).await;
+    append(&share, inode, 0, &content(2, 30_000)).await.expect("appended");
+    settle(&stage, &share).await;
+    let before = (versions(&stage, inode).await, share.attributes(inode).await.expect("attributes"));
+    let other = Caller { uid: 4711, gid: 4711, groups: Vec::new() };
+    for (caller, size, refused) in
+        [(&other, 30_000, false), (&other, 40_000, true), (&Caller::ROOT, 30_000, false), (&Caller::ROOT, 29_999, true)]
+    {
+        let changes = Changes { size: Some(size), ..Changes::default() };
+        let set = share.set_attributes(caller, inode, changes.clone(), None).await;
+        assert_eq!(set.is_err(), refused, "{caller:?} sets {size}: {set:?}");
+        // The same where the file grew or shrank after the first look at it.
+        let resized = share.resize(caller, inode, size, &changes, None).await;
+        assert!(resized.is_err() || size == 30_000 && caller.is_root(), "{caller:?} sets {size}: {resized:?}");
+        assert!(!share.row(inode).expect("the row").open, "{caller:?} opened the file with the size {size}");
+        settle(&stage, &share).await;
+        let after = (versions(&stage, inode).await, share.attributes(inode).await.expect("attributes"));
+        assert_eq!(after, before, "{caller:?} sets {size}");
+    }
+    let longer = Changes { size: Some(40_000), ..Changes::default() };
+    share.set_attributes(&Caller::ROOT, inode, longer, None).await.expect("its owner makes it longer");
+    settle(&stage, &share).await;
+    assert_eq!(versions(&stage, inode).await, before.0 + 1);
 }

@@ -283,3 +283,28 @@ async fn removed_files_that_cannot_be_cleared_away_keep_no_others_back() {
     share.room_round().await.unwrap();
     assert_eq!(share.status().unwrap().removing, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn archived_content_is_read_also_where_the_cache_takes_none() {
+    use stele_media::MediaFault;
+    for fault in [MediaFault::Full, MediaFault::Damaged, MediaFault::Retry] {
+        let stage = Stage::new(20);
+        let share = stage.share().await;
+        let data = content(1, 3 << 20);
+        let inode = file(&share, "a", &data).await;
+        settle(&stage, &share).await;
+        while share.evict_file(inode.0).await.unwrap() {}
+        stage.cache.refuse_writes(Some(fault));
+        assert!(read(&share, inode).await == data, "{fault:?}: the content differs");
+        // A writer learns of it.
+        let other = crate::Creation::Unchecked(Changes::default());
+        let other = share.create(&Caller::ROOT, share.root(), b"b", other).await.unwrap().file.inode;
+        let write = share.write(&Caller::ROOT, other, 0, vec![content(2, 4096)], crate::Stability::Unstable).await;
+        assert!(write.is_err(), "{fault:?}: a write that took no place is acknowledged");
+        stage.cache.refuse_writes(None);
+        assert!(read(&share, inode).await == data, "{fault:?}: the content differs in the cache");
+        let missed = share.status().unwrap().missed_bytes;
+        assert!(read(&share, inode).await == data);
+        assert_eq!(share.status().unwrap().missed_bytes, missed, "{fault:?}: it is not kept once the cache takes it");
+    }
+}

@@ -328,3 +328,29 @@ async fn a_long_upload_keeps_no_room_from_writers_and_no_commit_back() {
     archiving.await.unwrap();
     assert!(share.state(long).unwrap().version.is_some() && share.state(clean).unwrap().committed.is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_a_former_version_never_enter_the_cache_as_those_of_the_next() {
+    let stage = Stage::new(14);
+    let share = stage.share().await;
+    let inode = archived(&stage, &share).await;
+    // A slow read of the first version.
+    let (row, epoch) = (share.row(inode).unwrap(), share.epoch(inode.0).unwrap());
+    let former = share.read_archived(inode.0, &row.archived.unwrap(), 0, 64 << 10).await.unwrap();
+    write(&share, inode, 0, &content(2, 64 << 10)).await;
+    share.commit(inode).await.unwrap();
+    stage.held.hold();
+    let mut archiving = Box::pin(share.archive_now(inode));
+    while share.row(inode).unwrap().open {
+        assert!(poll!(archiving.as_mut()).is_pending());
+        stage.held.release_one().await;
+        tokio::task::yield_now().await;
+    }
+    // Its caller goes away, and the transaction takes place.
+    drop(archiving);
+    stage.held.release().await;
+    share.commit(inode).await.unwrap();
+    while share.evict_file(inode.0).await.unwrap() {}
+    share.keep(inode.0, epoch, 0, &former).await.unwrap();
+    assert!(read(&share, inode).await == content(2, 64 << 10), "the file shows its former content");
+}

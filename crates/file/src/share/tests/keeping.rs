@@ -206,3 +206,25 @@ async fn pinned_files_and_files_in_use_stay_in_the_cache() {
     share.unpin(pinned_inode).await.expect("unpinned");
     assert!(!share.is_pinned(pinned_inode));
 }
+
+#[tokio::test(start_paused = true)]
+async fn rows_in_memory_are_bounded_by_their_bytes() {
+    use crate::share::view::ROW_BYTES_MAX;
+    let stage = Stage::new(6);
+    let share = stage.share().await;
+    let value = content(1, 60 << 10);
+    let root = Caller::ROOT;
+    let bytes = || share.step(|core| Ok(core.view.row_bytes())).expect("the view");
+    let mut inodes = Vec::new();
+    for number in 0..800 {
+        let inode = file(&share, &format!("f{number}"), &content(1, 0)).await;
+        let set = share.set_attribute(&root, inode, b"user.a", Some(value.clone()), None).await;
+        set.expect("an extended attribute");
+        inodes.push(inode);
+        assert!(bytes() < ROW_BYTES_MAX + (1 << 20), "{} bytes of rows", bytes());
+    }
+    for inode in inodes {
+        assert!(share.attribute(&root, inode, b"user.a").await.expect("its value") == value);
+        assert!(bytes() < ROW_BYTES_MAX + (1 << 20), "{} bytes of rows", bytes());
+    }
+}

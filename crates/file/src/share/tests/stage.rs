@@ -38,11 +38,16 @@ impl Surroundings for Clock {
 
 /// A volume of memory that answers at once, unless it has lost power.
 #[derive(Clone)]
-pub struct Volume(Arc<Mutex<(MemoryDrive, Option<u64>)>>);
+pub struct Volume(Arc<Mutex<(MemoryDrive, Option<u64>)>>, Arc<Mutex<Option<MediaFault>>>);
 
 impl Volume {
     fn new(size: u64) -> Volume {
-        Volume(Arc::new(Mutex::new((MemoryDrive::volatile(Size(size)), None))))
+        Volume(Arc::new(Mutex::new((MemoryDrive::volatile(Size(size)), None))), Arc::default())
+    }
+
+    /// Writes fail like this from here on, or take place again.
+    pub fn refuse_writes(&self, fault: Option<MediaFault>) {
+        *self.1.lock().expect("no test panics with the volume") = fault;
     }
 
     /// Power fails before the operation that comes after this many others.
@@ -63,6 +68,10 @@ impl Port for Volume {
     }
 
     fn submit(&self, op: Op, priority: Priority, done: Done) {
+        let refused = *self.1.lock().expect("no test panics with the volume");
+        if let (Op::Write { .. }, Some(fault)) = (&op, refused) {
+            return done(op, Err(MediaError::new(fault, "the test says so")));
+        }
         let mut state = self.0.lock().expect("no test panics with the volume");
         match &mut state.1 {
             Some(0) => {
@@ -310,6 +319,12 @@ impl Stage {
     pub fn set_ahead(&self, seconds: u64) {
         let mut state = self.clock.state.lock().expect("no test panics with the clock");
         state.1.wall = Timestamp(state.1.wall.0 + seconds * 1_000);
+    }
+
+    /// Sets the system clock back. No time has passed.
+    pub fn set_back(&self, seconds: u64) {
+        let mut state = self.clock.state.lock().expect("no test panics with the clock");
+        state.1.wall = Timestamp(state.1.wall.0 - seconds * 1_000);
     }
 
     pub fn moment(&self) -> Moment {

@@ -1,0 +1,90 @@
+//! Files that are committed because they were left alone, while the system clock is wrong and is set right.
+
+use stele_ground::Duration;
+
+use super::stage::{Stage, content, file, write};
+use crate::files::Files;
+use crate::{Inode, Share};
+
+const HOUR: u64 = 3_600;
+
+/// A share of which files are committed after an hour.
+fn stage(seed: u64) -> Stage {
+    let mut stage = Stage::new(seed).committing();
+    stage.settings.retention.commit_after = Some(Duration::from_secs(HOUR));
+    stage
+}
+
+async fn rounds(share: &Share) {
+    for _ in 0..5 {
+        share.work().await.expect("background work");
+    }
+}
+
+fn committed(share: &Share, inode: Inode) -> bool {
+    share.row(inode).expect("the row").committed.is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_behind_at_the_start_makes_no_file_look_old() {
+    let mut stage = stage(1);
+    stage.share().await;
+    // The server starts with a clock that is behind, and starts again once the clock is right.
+    stage.set_back(6 * HOUR);
+    stage.reopen().await;
+    let share = stage.share().await;
+    let inode = file(&share, "log", &content(1, 10_000)).await;
+    stage.pass(60);
+    write(&share, inode, 10_000, &content(2, 100)).await;
+    share.commit(inode).await.expect("a commit");
+    drop(share);
+    stage.set_ahead(6 * HOUR);
+    stage.reopen().await;
+    let share = stage.share().await;
+    rounds(&share).await;
+    assert!(!committed(&share, inode), "the file was committed in the middle of its writing");
+    write(&share, inode, 10_100, &content(3, 100)).await;
+    stage.pass(HOUR + 10);
+    rounds(&share).await;
+    assert!(committed(&share, inode), "the file was left alone for an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_of_the_clock_commits_no_file_before_its_time() {
+    let mut stage = stage(2);
+    let settings = std::mem::take(&mut stage.settings);
+    stage.share().await;
+    stage.set_back(6 * HOUR);
+    stage.reopen().await;
+    // Change times of a share without autocommit are those of the system clock, whatever it says.
+    let share = stage.share().await;
+    let inode = file(&share, "log", &content(1, 10_000)).await;
+    share.set_settings(settings);
+    stage.set_ahead(6 * HOUR);
+    rounds(&share).await;
+    assert!(!committed(&share, inode), "the file was committed in the middle of its writing");
+    stage.pass(HOUR - 60);
+    rounds(&share).await;
+    assert!(!committed(&share, inode), "an hour has not passed since the step");
+    stage.pass(120);
+    rounds(&share).await;
+    assert!(committed(&share, inode), "the file was left alone for an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_corrections_of_the_clock_keep_no_file_from_being_committed() {
+    let stage = stage(3);
+    let share = stage.share().await;
+    let inode = file(&share, "log", &content(1, 10_000)).await;
+    // An hour, and the rest between two passes.
+    for minutes in 0..70 {
+        assert!(minutes > 60 || !committed(&share, inode), "after {minutes} minutes");
+        stage.pass(60);
+        match minutes % 2 {
+            0 => stage.set_ahead(5),
+            _ => stage.set_back(5),
+        }
+        rounds(&share).await;
+    }
+    assert!(committed(&share, inode));
+}

@@ -1,0 +1,128 @@
+//! Uploads in parts that do not come to their end: the archive keeps none of their parts.
+
+use futures_util::poll;
+use stele_archive::{ListUploadsRequest, NewUpload};
+
+use super::stage::{NAME, Stage, content, file, settle};
+use crate::files::Files;
+use crate::share::reading::key_of;
+use crate::share::upload::Plan;
+use crate::{Caller, Changes, FileError, Inode, Removal, Share};
+
+const MIB: usize = 1 << 20;
+
+async fn share(stage: &Stage) -> Share {
+    let mut share = stage.share().await;
+    share.body_max = 6 << 20;
+    share
+}
+
+/// The keys of uploads that the archive has.
+async fn uploads(stage: &Stage) -> Vec<String> {
+    let request = ListUploadsRequest { bucket: NAME.into(), limit: 100, ..ListUploadsRequest::default() };
+    let caller = stele_archive::Caller::gateway("testing");
+    let page = stage.archive().await.list_uploads(&caller, request).await.expect("a list");
+    page.uploads.into_iter().map(|upload| upload.key).collect()
+}
+
+/// Begins to store a file, and does not go on.
+async fn begin(share: &Share, inode: Inode, data: &bytes::Bytes) {
+    let plan = Plan { inode: inode.0, size: data.len() as u64, metadata: Default::default(), retention: None };
+    let mut upload = share.begin_upload(plan).await.expect("an upload");
+    upload.write(data.slice(..7 * MIB)).await.expect("a part");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_removed_while_it_is_stored_leaves_no_parts() {
+    let stage = Stage::new(1).late();
+    let share = share(&stage).await;
+    let inode = file(&share, "long", &content(1, 20 * MIB)).await;
+    let mut storing = Box::pin(share.archive_now(inode));
+    while uploads(&stage).await.is_empty() {
+        assert!(poll!(storing.as_mut()).is_pending(), "it was stored without an upload");
+        tokio::task::yield_now().await;
+    }
+    share.remove(&Caller::ROOT, share.root(), b"long", Removal::File).await.expect("removed");
+    assert_eq!(storing.await, Err(FileError::Stale));
+    assert_eq!(uploads(&stage).await, [""; 0]);
+    settle(&stage, &share).await;
+    assert_eq!(share.status().expect("status").removing, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_that_an_attempt_left_behind_go_with_the_next_round() {
+    for shrinks in [false, true] {
+        let stage = Stage::new(2);
+        let share = share(&stage).await;
+        let data = content(1, 20 * MIB);
+        let inode = file(&share, "long", &data).await;
+        begin(&share, inode, &data).await;
+        assert_eq!(uploads(&stage).await, [key_of(inode.0)]);
+        match shrinks {
+            // Its next version is one body.
+            true => {
+                let changes = Changes { size: Some(1000), ..Changes::default() };
+                share.set_attributes(&Caller::ROOT, inode, changes, None).await.expect("truncated");
+            }
+            false => {
+                share.remove(&Caller::ROOT, share.root(), b"long", Removal::File).await.expect("removed");
+            }
+        }
+        settle(&stage, &share).await;
+        assert_eq!(uploads(&stage).await, [""; 0], "it shrinks: {shrinks}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_that_a_crash_left_behind_go_after_the_start() {
+    let mut stage = Stage::new(3);
+    let before = share(&stage).await;
+    let data = content(1, 20 * MIB);
+    let (gone, there) = (file(&before, "gone", &data).await, file(&before, "there", &data).await);
+    let caller = stele_archive::Caller::gateway("testing");
+    let client = NewUpload { bucket: NAME.into(), key: "/by-s3".into(), ..NewUpload::default() };
+    stage.archive().await.create_upload(&caller, client).await.expect("a client's upload");
+    begin(&before, gone, &data).await;
+    begin(&before, there, &data).await;
+    assert_eq!(uploads(&stage).await.len(), 3);
+    // The row is gone before the parts are.
+    before.remove(&Caller::ROOT, before.root(), b"gone", Removal::File).await.expect("removed");
+    before.forget_orphan(gone.0).await.expect("cleared");
+    drop(before);
+    stage.reopen().await;
+    let share = share(&stage).await;
+    share.room_round().await.expect("a round");
+    assert_eq!(uploads(&stage).await, ["/by-s3"]);
+    settle(&stage, &share).await;
+    assert!(share.state(there).expect("a state").version.is_some());
+    assert_eq!(uploads(&stage).await, ["/by-s3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_files_leave_places_to_others() {
+    let stage = Stage::new(4);
+    let share = share(&stage).await;
+    let mut gates = Vec::new();
+    for number in 0..36 {
+        let long = file(&share, &format!("long-{number}"), &content(1, 0)).await;
+        let changes = Changes { size: Some(7 << 20), ..Changes::default() };
+        share.set_attributes(&Caller::ROOT, long, changes, None).await.expect("a hole");
+        // Its upload does not come to an end.
+        let gate = share.step(|core| Ok(std::sync::Arc::clone(&core.content(long.0)?.1.gate))).expect("the gate");
+        gates.push(gate.read_owned().await);
+    }
+    stage.pass(11);
+    let mut archiving = Box::pin(share.archive_round());
+    for _ in 0..100 {
+        assert!(poll!(archiving.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    let short = file(&share, "short", &content(2, 10_000)).await;
+    stage.pass(11);
+    for _ in 0..100 {
+        share.room_round().await.expect("a round");
+        assert!(poll!(archiving.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert!(share.state(short).expect("a state").version.is_some(), "long files keep others from being archived");
+}
