@@ -324,7 +324,11 @@ impl Standstill {
 fn unfilled(status: &StatusView, old: u32) -> Failure {
     let away = status.drives.iter().filter(|drive| drive.is_member() && drive.drive != old && is_lost(drive));
     let away: Vec<String> = away.map(|drive| format!("drive {} is {}", drive.drive, drive.health)).collect();
-    let message = format!("drive {old} is not replaced completely, since other drives are away: {}", away.join(", "));
+    let why = match away.is_empty() {
+        true => format!("{} stripes cannot be read", status.unreadable_stripes),
+        false => format!("other drives are away: {}", away.join(", ")),
+    };
+    let message = format!("drive {old} is not replaced completely, since {why}");
     Failure::new(Kind::Damaged, message)
         .next("return them: `stele drive online N`; the pool then goes on by itself, and `stele pool status` shows it")
 }
