@@ -188,7 +188,8 @@ async fn a_place_that_the_unit_shows_read_only_names_the_drop_in() {
         let path = Path::new("/mnt/vault");
         Err(crate::failure::io_failure("make", path, &std::io::Error::from_raw_os_error(libc::EROFS)))
     };
-    let mut sending = places(vec![directory(refused)]);
+    let patient = Shelf { patience: HOUR, ..shelf(refused) };
+    let mut sending = places(vec![HeadPlace::new(Way::Shelf(patient))]);
     let now = Instant::now();
     sending.send_head(Ok(head(1)), HOUR, now).await;
     let told = sending.send_head(Ok(head(1)), HOUR, now + 2 * HOUR).await.concat();
