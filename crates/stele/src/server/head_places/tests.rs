@@ -87,6 +87,10 @@ async fn a_share_that_hangs_keeps_no_head_from_the_others() {
         // Its thread may be about to answer still.
         places.places[1] = directory(take);
     }
+    // The first of its threads may be about to begin still.
+    while BEGUN.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
     assert_eq!(BEGUN.load(Ordering::SeqCst), 1, "one thread waits for the share, not one for each head");
 }
 
