@@ -345,6 +345,15 @@ impl Fixture {
         self.note(answers);
     }
 
+    /// Three drives with strips of the same stripes, of ten strips each.
+    pub fn drives_of_a_row(&self) -> Vec<usize> {
+        let engine = &self.pool.serving().expect("it is open").engine;
+        let layout = engine.layout.read();
+        let mut rows = layout.rows().filter(|row| row.class.code.width() == 10);
+        let row = rows.find(|row| engine.look(|core| core.space.used(row.id)) > 0).expect("a row with data");
+        row.members.iter().take(3).map(|member| usize::from(member.cell.drive.0)).collect()
+    }
+
     /// Takes drives away.
     pub fn pull(&mut self, drives: &[usize]) {
         for drive in drives {

@@ -91,12 +91,7 @@ fn a_snapshot_that_waits_for_its_drives_keeps_no_other_one() {
         let engine = &fixture.pool.serving().expect("it is open").engine;
         engine.look(|core| core.volumes.all()).iter().filter(|layer| layer.kind() == LayerKind::GivenUp).count()
     };
-    let drives: Vec<usize> = {
-        let engine = &fixture.pool.serving().expect("it is open").engine;
-        let layout = engine.layout.read();
-        let row = layout.rows().find(|row| row.class.code.width() == 10).expect("a row of a");
-        row.members.iter().take(3).map(|member| usize::from(member.cell.drive.0)).collect()
-    };
+    let drives = fixture.drives_of_a_row();
     let set = |fixture: &mut Fixture, loose: bool| {
         drives.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = loose);
     };

@@ -25,15 +25,6 @@ fn made(drives: usize, seed: u64) -> (Fixture, VolumeId) {
     (fixture, volume)
 }
 
-/// Three drives with strips of the same stripes.
-fn drives_of_a_row(fixture: &Fixture) -> Vec<usize> {
-    let engine = &fixture.pool.serving().expect("it is open").engine;
-    let layout = engine.layout.read();
-    let mut rows = layout.rows().filter(|row| row.class.code.width() == 10);
-    let row = rows.find(|row| engine.look(|core| core.space.used(row.id)) > 0).expect("a row with data");
-    row.members.iter().take(3).map(|member| usize::from(member.cell.drive.0)).collect()
-}
-
 fn take_back_all(fixture: &mut Fixture) {
     let drives = fixture.status().drives;
     for drive in drives.iter().filter(|drive| drive.health == DriveHealth::Failed) {
@@ -46,7 +37,7 @@ fn take_back_all(fixture: &mut Fixture) {
 fn what_drives_with_passing_errors_hold_is_never_given_up_for_a_write() {
     for how in ["loose", "hung"] {
         let (mut fixture, volume) = made(12, 2);
-        let drives = drives_of_a_row(&fixture);
+        let drives = fixture.drives_of_a_row();
         let mut data = pattern(1, SIZE as usize);
         let set = |fixture: &mut Fixture, fails: bool| {
             for drive in &drives {
@@ -76,7 +67,7 @@ fn what_drives_with_passing_errors_hold_is_never_given_up_for_a_write() {
 #[test]
 fn a_write_that_waits_for_its_drives_makes_none_of_them_fail() {
     let (mut fixture, volume) = made(12, 2);
-    let drives = drives_of_a_row(&fixture);
+    let drives = fixture.drives_of_a_row();
     drives.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = true);
     fixture.write(volume, 0, &pattern(9, 4096)).expect("acknowledged");
     for minute in 0..14 {
@@ -93,7 +84,7 @@ fn a_write_that_waits_for_its_drives_makes_none_of_them_fail() {
 #[test]
 fn what_cannot_be_read_for_a_quarter_of_an_hour_keeps_nobody_waiting() {
     let (mut fixture, volume) = made(16, 2);
-    let drives = drives_of_a_row(&fixture);
+    let drives = fixture.drives_of_a_row();
     drives.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = true);
     for at in (0..SIZE as usize).step_by(STRIPE) {
         fixture.write(volume, at as u64, &pattern(at as u64, 4096)).expect("acknowledged");

@@ -48,15 +48,6 @@ fn unreadable(fixture: &mut Fixture, volume: VolumeId, stripe: usize) -> u64 {
     failed
 }
 
-/// Three drives with strips of the same stripes.
-fn drives_of_a_row(fixture: &Fixture) -> Vec<usize> {
-    let engine = &fixture.pool.serving().expect("it is open").engine;
-    let layout = engine.layout.read();
-    let mut rows = layout.rows().filter(|row| row.class.code.width() == 10);
-    let row = rows.find(|row| engine.look(|core| core.space.used(row.id)) > 0).expect("a row with data");
-    row.members.iter().take(3).map(|member| usize::from(member.cell.drive.0)).collect()
-}
-
 #[test]
 fn three_losses_of_two_are_counted_told_once_and_end_all_work() {
     for how in ["pulled", "one by one", "failed", "reopened", "replaced"] {
@@ -190,7 +181,7 @@ fn what_seemed_lost_while_drives_were_pulled_is_so_no_more_soon_after() {
     let stripe = 128 << 10;
     fixture.command(Command::Close).expect("closed");
     fixture.open().expect("opened, with nothing in the cache");
-    let drives = drives_of_a_row(&fixture);
+    let drives = fixture.drives_of_a_row();
     let errors = |fixture: &mut Fixture, fail: bool| {
         drives.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = fail);
     };
@@ -213,7 +204,7 @@ fn what_drives_that_were_given_up_still_hold_is_there_when_they_are_taken_back()
     let stripe = 128 << 10;
     fixture.command(Command::Close).expect("closed");
     fixture.open().expect("opened, with nothing in the cache");
-    let drives = drives_of_a_row(&fixture);
+    let drives = fixture.drives_of_a_row();
     // A controller of three drives hangs, until all that can be moved has moved.
     drives.iter().for_each(|drive| fixture.test_drives.drives[*drive].is_loose = true);
     for _ in 0..20 {
