@@ -157,6 +157,7 @@ impl Archive {
         store.writable()?;
         let bucket = store.buckets().by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
+        bucket.reached_through(caller)?;
         store.check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         loop {
@@ -180,6 +181,11 @@ impl Archive {
     pub async fn list_buckets(&self, caller: &Caller) -> Result<Vec<BucketInfo>> {
         let buckets = self.store().buckets().all();
         Ok(buckets.iter().filter(|bucket| may_see(caller, bucket)).map(|bucket| bucket.row.info()).collect())
+    }
+
+    /// Refuses the name of no bucket. Who may not see the bucket learns no more than from any other request.
+    pub fn require_bucket(&self, name: &str) -> Result<()> {
+        self.store().buckets().by_name(name).map(drop)
     }
 
     pub async fn bucket(&self, caller: &Caller, name: &str) -> Result<BucketInfo> {
@@ -263,6 +269,8 @@ impl Archive {
         for id in &ended {
             unchanged = unchanged.delete(INVENTORY_RUNS, run_key(&bucket, id));
         }
+        // Requests that were judged by the settings so far end first.
+        let _alone = store.settings_locks.alone(bucket.number).await;
         let info = self.write_bucket(bucket.number, row, unchanged, event, buckets_lock).await?;
         ended.into_iter().for_each(|id| store.inventories().forget(&(bucket.number, id)));
         Ok(info)

@@ -80,7 +80,7 @@ pub use model::time::{Reading, Surroundings, Timestamp};
 pub use model::version::{ETag, Metadata, ObjectInfo, PartInfo, Retention, RetentionMode, Tags, VersionId};
 pub use objects::copy::{Copied, CopyRequest, CopySource, transfer};
 pub use objects::deletion::{DeleteRequest, Deleted};
-pub use objects::get::{ByteRange, GetRequest, ObjectReader, ReadCondition};
+pub use objects::get::{ByteRange, GetRequest, IfRange, ObjectReader, ReadCondition};
 pub use objects::list::{ListPage, ListRequest, ListVersionsRequest, VersionsPage};
 pub use objects::multipart;
 pub use objects::multipart::{

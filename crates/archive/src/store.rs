@@ -27,6 +27,7 @@ use futures_util::future::{Either, select};
 use futures_util::lock::{Mutex, MutexGuard};
 use stele_catalog::{Catalog, Snapshot, Transaction};
 use stele_media::Handle;
+use tokio::sync::OwnedRwLockReadGuard;
 use zeroize::Zeroizing;
 
 use crate::model::error::{ArchiveError, Result};
@@ -53,7 +54,7 @@ use crate::state::disposals::Disposals;
 use crate::state::event_lag::EventLag;
 use crate::state::holding::Holding;
 use crate::state::inventories::Inventories;
-use crate::state::key_locks::{KeyLock, KeyLocks};
+use crate::state::key_locks::{KeyLock, KeyLocks, SettingsLocks};
 use crate::state::log_tree::ReceiptLog;
 use crate::state::refusals::Refusals;
 use crate::state::sessions::Sessions;
@@ -120,6 +121,8 @@ pub(crate) struct Store {
     caches: Caches,
     bodies: Bodies,
     locks: KeyLocks,
+    /// The settings of buckets, while something is stored by them.
+    pub(crate) settings_locks: SettingsLocks,
     clock: Shared<ComplianceClock>,
     /// One recorded change of the clock at a time: its row must not overwrite a later alarm.
     clock_turn: Mutex<()>,
@@ -213,6 +216,7 @@ impl Store {
             caches: Caches::new(options.key_cache, options.frame_cache.0, options.piece_cache.0),
             bodies: Bodies::new(options.in_flight.0, superblock.segment),
             locks: KeyLocks::new(),
+            settings_locks: SettingsLocks::new(),
             clock: Shared::new(found.clock),
             clock_turn: Mutex::new(()),
             identity: Shared::new(found.identity),
@@ -477,6 +481,22 @@ impl Store {
         let now = self.authorized(caller, access, bucket, key)?;
         match now.number == asked.number {
             true => Ok((now, lock)),
+            false => Err(ArchiveError::NoSuchBucket(bucket.into())),
+        }
+    }
+
+    /// As `lock_authorized`, for what stores content: no setting of the bucket changes until the guard is dropped.
+    pub async fn lock_settled(
+        self: &Arc<Store>,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+    ) -> Result<(Arc<Bucket>, KeyLock, OwnedRwLockReadGuard<()>)> {
+        let (asked, lock) = self.lock_authorized(caller, Access::Write, bucket, key).await?;
+        let settled = self.settings_locks.share(asked.number).await;
+        let now = self.authorized(caller, Access::Write, bucket, key)?;
+        match now.number == asked.number {
+            true => Ok((now, lock, settled)),
             false => Err(ArchiveError::NoSuchBucket(bucket.into())),
         }
     }

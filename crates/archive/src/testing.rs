@@ -317,10 +317,11 @@ impl Gate {
                 return Some(answer);
             }
             if !self.step() {
-                // Budgets of the runtime's primitives may need a poll more.
-                let ready = future.as_mut().poll(&mut context);
-                let std::task::Poll::Ready(answer) = ready else { panic!("it waits for something that never comes") };
-                return Some(answer);
+                // Budgets of the runtime's primitives may need a poll more, and so may one future that waits for another.
+                if let std::task::Poll::Ready(answer) = future.as_mut().poll(&mut context) {
+                    return Some(answer);
+                }
+                assert!(self.step(), "it waits for something that never comes");
             }
         }
         None

@@ -5,6 +5,7 @@ use crate::*;
 
 mod acts;
 mod basics;
+mod beside;
 mod budget;
 mod cancel;
 mod classes;

@@ -8,7 +8,7 @@ use crate::refusal::refuse;
 use bytes::Bytes;
 use s3s::{S3ErrorCode, S3Request, S3Result};
 use std::sync::{Arc, Mutex, OnceLock};
-use stele_archive::{Caller, Facts};
+use stele_archive::{Caller, Facts, IfRange};
 
 /// A request being served. The wire layer carries it as an extension from the connection to the operation.
 pub struct Call {
@@ -24,6 +24,8 @@ pub struct Call {
     pub if_match: Option<String>,
     /// `If-None-Match` of a read as sent.
     pub if_none_match: Option<String>,
+    /// `If-Range` of a read, which the wire crate does not know.
+    pub if_range: Option<IfRange>,
     /// The request's document, if it has one: the wire crate ignores elements that it does not know.
     pub document: Bytes,
     /// The facts by which the bucket's policy judges each key of a batch. None: there is no policy, or no batch.
@@ -55,6 +57,7 @@ impl Call {
             metrics,
             if_match: None,
             if_none_match: None,
+            if_range: None,
             document: Bytes::new(),
             facts: None,
             form: false,

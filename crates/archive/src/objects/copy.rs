@@ -13,6 +13,9 @@ use crate::objects::put::{BODY_MAX, ObjectWriter, PutRequest, Way, WriteConditio
 use crate::retention::classes::CLASS_TAG;
 use crate::store::Archive;
 
+/// The header of an object that redirects to another.
+const REDIRECT: &str = "x-amz-website-redirect-location";
+
 #[derive(Clone, Default, Debug)]
 pub struct CopySource {
     pub bucket: String,
@@ -29,6 +32,8 @@ pub struct CopyRequest {
     pub key: String,
     /// None: the source's metadata. A copy onto itself must replace something.
     pub metadata: Option<Metadata>,
+    /// Where the copy redirects to, if the source's metadata is taken: that of the source is never copied.
+    pub redirect: Option<String>,
     pub tags: Option<Tags>,
     pub retention: Option<Retention>,
     pub legal_hold: bool,
@@ -57,6 +62,13 @@ impl CopySource {
             customer_key: self.customer_key.clone(),
         }
     }
+}
+
+/// The source's metadata with the redirect of the copy.
+fn redirecting(mut metadata: Metadata, redirect: Option<String>) -> Metadata {
+    metadata.headers.remove(REDIRECT);
+    metadata.headers.extend(redirect.map(|to| (REDIRECT.to_owned(), to)));
+    metadata
 }
 
 impl CopyRequest {
@@ -93,7 +105,7 @@ impl CopyRequest {
             bucket: request.bucket,
             key: request.key,
             length: Some(from.size),
-            metadata: request.metadata.unwrap_or(from.metadata),
+            metadata: request.metadata.unwrap_or_else(|| redirecting(from.metadata, request.redirect)),
             tags: request.tags.unwrap_or(from.tags),
             retention: request.retention,
             legal_hold: request.legal_hold,

@@ -66,6 +66,17 @@ pub struct ReadCondition {
     pub if_none_match: Option<String>,
     pub if_modified_since: Option<Timestamp>,
     pub if_unmodified_since: Option<Timestamp>,
+    pub if_range: Option<IfRange>,
+}
+
+/// `If-Range`: the object of which the client has the rest. Of another object it gets the whole, since two halves would
+/// make an object that never was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum IfRange {
+    /// The entity tag as sent.
+    Tag(String),
+    /// The date of the last change.
+    Modified(Timestamp),
 }
 
 #[derive(Clone, Default, Debug)]
@@ -121,7 +132,26 @@ impl ObjectReader {
     }
 }
 
+impl IfRange {
+    /// Whether the client means this object. A weak entity tag never says so, and a date only if it is the very one.
+    fn holds(&self, info: &ObjectInfo) -> bool {
+        match self {
+            IfRange::Tag(tag) => ETag::parse(tag.trim()) == Some(info.etag),
+            IfRange::Modified(at) => at.seconds() == info.modified.seconds(),
+        }
+    }
+}
+
 impl ReadCondition {
+    /// The range that answers a request for `asked`.
+    pub fn range(&self, asked: ByteRange, info: &ObjectInfo) -> ByteRange {
+        let is_range = matches!(asked, ByteRange::From { .. } | ByteRange::Suffix { .. });
+        match &self.if_range {
+            Some(condition) if is_range && !condition.holds(info) => ByteRange::Whole,
+            _ => asked,
+        }
+    }
+
     fn judge(&self, info: &ObjectInfo) -> Result<()> {
         let matches = |list: &str| {
             list.split(',').any(|tag| {
@@ -253,7 +283,7 @@ impl Archive {
         check_customer(&found, request.customer_key.as_ref())?;
         info.customer_key_md5 = request.customer_key.as_ref().map(CustomerKey::md5);
         request.condition.judge(&info)?;
-        let range = resolve(&*snapshot, &found, request.range)?;
+        let range = resolve(&*snapshot, &found, request.condition.range(request.range, &info))?;
         if let (ByteRange::Part { number }, Content::Parts) = (request.range, &found.row.content) {
             let layout = layout(&*snapshot, found.row.object)?;
             let place = layout.parts.get(number.saturating_sub(1) as usize);

@@ -19,6 +19,11 @@ use crate::store::lookup::null_version;
 use crate::store::scan::Scan;
 
 pub(crate) const LIMIT_MAX: usize = 1000;
+/// Deleted keys that a listing passes before it lets other requests have the processor.
+const PASSED_AT_ONCE: usize = 512;
+/// Deleted keys that a page passes before it ends, if its client can go on with a token.
+const PASSED_MAX: usize = 100_000;
+
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct ListRequest {
     pub bucket: String,
@@ -30,6 +35,8 @@ pub struct ListRequest {
     pub token: Option<String>,
     /// Keys and common prefixes together, at most 1000.
     pub limit: usize,
+    /// V2: the client goes on with the token of a page that has few keys, or none.
+    pub may_end_early: bool,
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -71,6 +78,8 @@ pub(crate) enum Entry<T> {
     Prefix(String),
     /// A record: its key, the number in its record key, and its content.
     Record { key: String, number: u64, row: T },
+    /// A key whose record `read` hides. All of its records are passed.
+    Hidden(String),
 }
 
 /// The records of a bucket's keys with a prefix, in order. A delimiter folds keys together, and the scan skips the
@@ -113,25 +122,26 @@ impl<'a> Listing<'a> {
         self.scan.skip_to(record_key);
     }
 
-    /// The next entry. `read` decodes a record; none hides it, and with it all records of its key.
+    /// The next entry. `read` decodes a record; none hides it, and with it all records of its key. A run of hidden keys has
+    /// no end that is known, so the caller hears of each.
     pub fn next<T>(&mut self, read: impl Fn(&Bytes, &Bytes) -> Result<Option<T>>) -> Result<Option<Entry<T>>> {
-        while !self.ended {
-            let Some((record_key, value)) = self.scan.next()? else { break };
-            let (_, key, number) = keys::split(&record_key)?;
-            let Some(row) = read(&record_key, &value)? else {
-                self.skip_key(&key);
-                continue;
-            };
-            let Some(common) = self.folded(&key).map(str::to_string) else {
-                return Ok(Some(Entry::Record { key, number, row }));
-            };
-            match end_of_prefix(self.bucket, &common) {
-                Some(end) => self.scan.skip_to(end),
-                None => self.ended = true,
-            }
-            return Ok(Some(Entry::Prefix(common)));
+        if self.ended {
+            return Ok(None);
         }
-        Ok(None)
+        let Some((record_key, value)) = self.scan.next()? else { return Ok(None) };
+        let (_, key, number) = keys::split(&record_key)?;
+        let Some(row) = read(&record_key, &value)? else {
+            self.skip_key(&key);
+            return Ok(Some(Entry::Hidden(key)));
+        };
+        let Some(common) = self.folded(&key).map(str::to_string) else {
+            return Ok(Some(Entry::Record { key, number, row }));
+        };
+        match end_of_prefix(self.bucket, &common) {
+            Some(end) => self.scan.skip_to(end),
+            None => self.ended = true,
+        }
+        Ok(Some(Entry::Prefix(common)))
     }
 
     /// The part of a key up to and including the first delimiter behind the prefix.
@@ -153,11 +163,11 @@ fn end_of_prefix(bucket: u32, prefix: &str) -> Option<Bytes> {
 impl Archive {
     /// Current versions by key, delete markers left out (ListObjects and ListObjectsV2).
     pub async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListPage> {
-        let result = self.try_list(caller, &request);
+        let result = self.try_list(caller, &request).await;
         self.store().audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
     }
 
-    fn try_list(&self, caller: &Caller, request: &ListRequest) -> Result<ListPage> {
+    async fn try_list(&self, caller: &Caller, request: &ListRequest) -> Result<ListPage> {
         let store = &self.store();
         let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
         let after = match &request.token {
@@ -181,7 +191,21 @@ impl Archive {
         }
         let read = |key: &Bytes, value: &Bytes| Ok(Some(read_version(key, value)?).filter(|row| !row.marker));
         let mut last: Option<String> = None;
+        let mut passed = 0;
         while let Some(entry) = listing.next(read)? {
+            if let Entry::Hidden(key) = entry {
+                passed += 1;
+                if passed % PASSED_AT_ONCE == 0 {
+                    tokio::task::yield_now().await;
+                }
+                if passed == PASSED_MAX && request.may_end_early {
+                    page.truncated = true;
+                    page.next_token = Some(to_base64(key.as_bytes()));
+                    page.next_marker = Some(key);
+                    break;
+                }
+                continue;
+            }
             if page.objects.len() + page.common_prefixes.len() == limit {
                 page.truncated = true;
                 page.next_token = last.as_ref().map(|last| to_base64(last.as_bytes()));
@@ -189,6 +213,7 @@ impl Archive {
                 break;
             }
             match entry {
+                Entry::Hidden(_) => {}
                 Entry::Prefix(common) => {
                     last = Some(common.clone());
                     page.common_prefixes.push(common);
@@ -233,6 +258,7 @@ impl Archive {
                 break;
             }
             match entry {
+                Entry::Hidden(_) => {}
                 Entry::Prefix(common) => {
                     last = Some((common.clone(), None));
                     page.common_prefixes.push(common);

@@ -119,9 +119,11 @@ impl Archive {
         let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
-        let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
         check_metadata(&request.metadata)?;
         check_tags(&request.tags, 10)?;
+        // Held until the outcome of the commit is known, so that no other request completes or aborts the upload
+        // before.
+        let (bucket, lock, _settled) = store.lock_settled(caller, &request.bucket, &request.key).await?;
         initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
         store.named_class(caller, &bucket, &request.key, request.class.as_deref(), &request.tags)?;
         let kind = request.algorithm.map(|algorithm| request.kind.unwrap_or(algorithm.default_kind()));
@@ -167,9 +169,6 @@ impl Archive {
         let ((), entry) = entry.ordered().await?;
         let upload = Upload { number, row, raw };
         let event = Event::new(caller, Action::CreateUpload).object(bucket.name(), &request.key).detail(upload.id());
-        // Held until the outcome of the commit is known, so that no other request completes or aborts the upload
-        // before.
-        let lock = store.lock(bucket.number, &request.key).await?;
         let proof = Proof { table: UPLOADS, key: record_key, value: Some(upload.raw.clone()) };
         let committing = Committing::new(store, proof).lease(lease).lock(lock);
         // The flushes behind the acknowledgement: the commit's, and that of the key's entry.

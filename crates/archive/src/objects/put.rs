@@ -326,6 +326,7 @@ async fn finish_object(
     let store = &archive.store();
     check_metadata(&request.metadata)?;
     let lock = store.lock(bucket.number, &request.key).await?;
+    let _settled = store.settings_locks.share(bucket.number).await;
     // The bucket's settings may have changed while the body arrived. Another bucket of the same name is not the
     // requested one.
     let now = store.authorized(caller, Access::Write, bucket.name(), &request.key)?;

@@ -5,13 +5,19 @@
 //!
 //! Keys share a fixed number of locks, so that memory is bounded. Two keys that share one only wait longer. A request
 //! that holds one lock must not wait for a second, which may be the same.
+//!
+//! What stores content also shares the lock of its bucket's settings, from its judgement to its commit. A change of the
+//! settings waits for it, and what comes later is judged by the new settings. Without that, the commit would fail: it
+//! requires the settings by which it was judged. The key's lock comes first.
 
 use std::sync::Arc;
 
 use stele_ground::digest::context;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 const LOCKS: usize = 1024;
+/// Buckets share these as keys share theirs.
+const SETTINGS_LOCKS: usize = 64;
 
 pub(crate) type KeyLock = OwnedMutexGuard<()>;
 
@@ -29,5 +35,33 @@ impl KeyLocks {
             .bytes()
             .fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
         Arc::clone(&self.0[context(hash, u64::from(bucket)) as usize % LOCKS])
+    }
+}
+
+/// The locks of the settings of buckets.
+pub(crate) struct SettingsLocks(Vec<Arc<RwLock<()>>>);
+
+impl SettingsLocks {
+    pub fn new() -> SettingsLocks {
+        SettingsLocks((0..SETTINGS_LOCKS).map(|_| Arc::default()).collect())
+    }
+
+    /// Waits for a change of the bucket's settings under way. The next one waits until the guard is dropped.
+    pub async fn share(&self, bucket: u32) -> OwnedRwLockReadGuard<()> {
+        Arc::clone(&self.0[bucket as usize % SETTINGS_LOCKS]).read_owned().await
+    }
+
+    /// Waits until nothing is stored by the bucket's settings, and lets nothing begin.
+    pub async fn alone(&self, bucket: u32) -> OwnedRwLockWriteGuard<()> {
+        Arc::clone(&self.0[bucket as usize % SETTINGS_LOCKS]).write_owned().await
+    }
+
+    /// As `alone`, for rules that bind all buckets.
+    pub async fn alone_in_all(&self) -> Vec<OwnedRwLockWriteGuard<()>> {
+        let mut held = Vec::with_capacity(SETTINGS_LOCKS);
+        for lock in &self.0 {
+            held.push(Arc::clone(lock).write_owned().await);
+        }
+        held
     }
 }

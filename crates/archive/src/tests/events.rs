@@ -1,7 +1,5 @@
 //! Events that are taken back and told again.
 
-use std::task::Poll;
-
 use super::classes::{active, now, put_in, retained, store, terms};
 use super::*;
 use crate::testing::officer;
@@ -80,58 +78,4 @@ async fn a_retention_that_was_asked_for_outlasts_the_event() {
         let kept = archive.retention(&admin(), "records", &key, None).await.unwrap();
         assert_eq!(kept.until, if asked { shown.until } else { at.plus_days(30) });
     }
-}
-
-/// Polls a future so many times.
-async fn polled<F: Future>(mut future: std::pin::Pin<&mut F>, times: usize) -> Option<F::Output> {
-    let mut polls = 0;
-    std::future::poll_fn(|cx| {
-        if polls == times {
-            return Poll::Ready(None);
-        }
-        polls += 1;
-        future.as_mut().poll(cx).map(Some)
-    })
-    .await
-}
-
-#[test]
-fn what_is_stored_beside_an_activation_has_the_class_in_force() {
-    const ALL: usize = 1_000_000;
-    let mut refused = 0;
-    for polls in 0.. {
-        let (world, gate) = World::gated(16, 32 * crate::testing::MIB, 256 << 10);
-        gate.close();
-        let ended_before = gate.drive(
-            async {
-                let archive = store(&world).await;
-                active(&archive, "staff", terms(Initiation::Creation, Some(30), 0, ExpiryAction::Delete)).await;
-                let stricter = terms(Initiation::Creation, Some(60), 0, ExpiryAction::Keep);
-                archive.create_class(&admin(), "staff", stricter, "").await.unwrap();
-                let mut storing = std::pin::pin!(put_in(&archive, "record", Some("staff")));
-                let ended = polled(storing.as_mut(), polls).await;
-                if let Some(stored) = ended {
-                    stored.unwrap();
-                    return true;
-                }
-                archive.activate_class(&admin(), "staff", None).await.unwrap();
-                let activated = archive.audit_verify(&admin(), None).await.unwrap().records;
-                match storing.await {
-                    Err(ArchiveError::Conflict(_)) => refused += 1,
-                    stored => {
-                        let stored = stored.unwrap();
-                        let class = archive.why(&admin(), "records", "record", None).await.unwrap().class_version;
-                        let is_before = stored.logged.is_some_and(|logged| logged <= activated);
-                        assert!(is_before || class == Some(2), "after {polls} polls: {class:?}");
-                    }
-                }
-                false
-            },
-            ALL,
-        );
-        if ended_before.unwrap() {
-            break;
-        }
-    }
-    assert!(refused > 0, "no activation came in between");
 }

@@ -173,3 +173,24 @@ async fn a_delete_marker_is_added_at_the_quota_of_versions() {
     archive.delete(&admin(), delete(marker.version)).await.unwrap();
     put(&archive, "bucket", "key", b"3").await.unwrap();
 }
+
+/// Nothing but a count of keys bounds how many deleted ones lie between two that are listed.
+#[tokio::test]
+async fn a_listing_over_deleted_keys_lets_others_have_the_processor() {
+    let world = World::new(8);
+    let archive = world.create().await;
+    let versioned = NewBucket { versioning: true, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "bucket", versioned).await.unwrap();
+    for number in 0..600 {
+        let request = DeleteRequest { bucket: "bucket".into(), key: format!("{number:04}"), ..Default::default() };
+        archive.delete(&admin(), request).await.unwrap();
+    }
+    put(&archive, "bucket", "there", b"x").await.unwrap();
+    let request = ListRequest { bucket: "bucket".into(), limit: 1000, ..ListRequest::default() };
+    let caller = admin();
+    let mut page = std::pin::pin!(archive.list(&caller, request));
+    let first = futures_util::poll!(page.as_mut());
+    assert!(first.is_pending(), "600 keys in one poll");
+    let page = page.await.unwrap();
+    assert_eq!(page.objects.iter().map(|info| info.key.as_str()).collect::<Vec<_>>(), ["there"]);
+}

@@ -72,3 +72,22 @@ async fn extents_of_parts_go_with_the_rows_of_the_parts() {
     while archive.step().await.unwrap().more {}
     assert_eq!(streams(&world), Default::default());
 }
+
+#[tokio::test]
+async fn an_upload_that_took_longer_than_its_retention_is_completed() {
+    let world = World::sized(3, 64 * MIB, 256 << 10);
+    let archive = world.create().await;
+    let locked = NewBucket { object_lock: true, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "bucket", locked).await.unwrap();
+    let until = archive.store().later_now().plus_days(1);
+    let retention = Some(Retention { mode: RetentionMode::Governance, until });
+    let new = NewUpload { bucket: "bucket".into(), key: "key".into(), retention, ..NewUpload::default() };
+    let upload = archive.create_upload(&admin(), new).await.unwrap().upload;
+    let listed = part(&archive, &upload, 1, b"short").await;
+    world.stage.pass(2 * 86_400_000);
+    while archive.step().await.unwrap().more {}
+    let (bucket, key) = ("bucket".into(), "key".into());
+    let completion = CompleteRequest { bucket, key, upload, parts: vec![listed], ..CompleteRequest::default() };
+    let stored = archive.complete_upload(&admin(), completion).await.unwrap();
+    assert_eq!(stored.retention, None);
+}

@@ -54,7 +54,13 @@ pub fn boundary_of(headers: &HeaderMap) -> Option<S3Result<String>> {
 /// The fields before the file, once the whole of them is in `bytes`. None: more bytes are needed.
 pub fn read_fields(bytes: &[u8], boundary: &str) -> S3Result<Option<Fields>> {
     let read = parse(bytes, boundary);
-    if matches!(read, Ok(None)) && bytes.len() >= FIELDS_MAX {
+    // All of them may arrive in one read that is longer than they may be.
+    let beyond = match &read {
+        Ok(None) => bytes.len() >= FIELDS_MAX,
+        Ok(Some(fields)) => fields.start > FIELDS_MAX,
+        Err(_) => false,
+    };
+    if beyond {
         return Err(refuse(
             S3ErrorCode::MaxPostPreDataLengthExceededError,
             format!("Your POST request fields preceding the upload file were too large: at most {FIELDS_MAX} bytes."),

@@ -10,17 +10,18 @@ use crate::payload::{Payload, Source};
 use crate::query::{Query, decode};
 use crate::refusal::{refuse, translated};
 use crate::serve::Peer;
-use crate::sigv4::{ChunkSigner, Claim, Parts, PayloadSigning};
+use crate::sigv4::{ChunkSigner, Claim, Parts, PayloadSigning, payload_of};
 use crate::wire::verify_document;
 use hyper::body::Incoming;
 use hyper::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, IF_MATCH,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING,
 };
 use hyper::{HeaderMap, Method, Request, Uri};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 use std::sync::Arc;
-use stele_archive::{ArchiveError, Caller, Credentials};
+use std::time::SystemTime;
+use stele_archive::{ArchiveError, Caller, Credentials, IfRange, Timestamp};
 use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
@@ -167,6 +168,7 @@ impl Frontend {
         if parts.method == Method::GET || parts.method == Method::HEAD {
             call.if_match = take_text(&mut parts.headers, &IF_MATCH);
             call.if_none_match = take_text(&mut parts.headers, &IF_NONE_MATCH);
+            call.if_range = take_text(&mut parts.headers, &IF_RANGE).map(if_range);
             drop_unreadable(&mut parts.headers);
         }
         let call = Arc::new(call);
@@ -317,13 +319,9 @@ impl Frontend {
         signer: Option<ChunkSigner>,
         payload: Payload,
     ) -> Result<Payload, (S3Error, Payload)> {
-        // Without a claim, only the header tells that a body is framed.
-        let unsigned =
-            headers.get("x-amz-content-sha256").is_some_and(|value| value == "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
-        let signing = match claim {
-            Some(claim) => claim.payload,
-            None if unsigned => PayloadSigning::UnsignedChunks,
-            None => PayloadSigning::Unsigned,
+        let signing = match claim.map_or_else(|| unclaimed(headers), |claim| Ok(claim.payload)) {
+            Ok(signing) => signing,
+            Err(error) => return Err((error, payload)),
         };
         let framed = matches!(signing, PayloadSigning::Chunks { .. } | PayloadSigning::UnsignedChunks);
         let length = match body_length(headers, framed) {
@@ -555,6 +553,27 @@ fn routed(uri: &Uri, target: &Target, presigned: bool) -> S3Result<Uri> {
 fn take_text(headers: &mut HeaderMap, name: &HeaderName) -> Option<String> {
     let value = headers.remove(name)?;
     value.to_str().ok().filter(|text| !text.trim().is_empty()).map(str::to_owned)
+}
+
+/// How the body of a request without a signature comes: only a header tells.
+fn unclaimed(headers: &HeaderMap) -> S3Result<PayloadSigning> {
+    let Some(value) = headers.get("x-amz-content-sha256") else { return Ok(PayloadSigning::Unsigned) };
+    match payload_of(value.to_str().unwrap_or_default())? {
+        PayloadSigning::Chunks { .. } => Err(refuse(
+            S3ErrorCode::AccessDenied,
+            "The body is said to have signed chunks, and the request has no signature.",
+        )),
+        signing => Ok(signing),
+    }
+}
+
+/// What is no date is an entity tag, and one that cannot be read is that of no object.
+fn if_range(text: String) -> IfRange {
+    let seconds = |date: SystemTime| date.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    match httpdate::parse_http_date(&text) {
+        Ok(date) => IfRange::Modified(Timestamp::from_secs(seconds(date))),
+        Err(_) => IfRange::Tag(text),
+    }
 }
 
 // After RFC 9110, an unreadable range or date counts as missing.

@@ -373,7 +373,8 @@ fn stamp_of(headers: &HeaderMap) -> S3Result<Stamp> {
     Ok(Stamp::of(instant))
 }
 
-fn payload_of(text: &str) -> S3Result<PayloadSigning> {
+/// What the header `x-amz-content-sha256` says of the body.
+pub fn payload_of(text: &str) -> S3Result<PayloadSigning> {
     match text {
         "UNSIGNED-PAYLOAD" => Ok(PayloadSigning::Unsigned),
         "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => Ok(PayloadSigning::UnsignedChunks),

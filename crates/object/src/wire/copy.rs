@@ -74,6 +74,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         if_none_match: condition_text(input.copy_source_if_none_match.as_ref()),
         if_modified_since: input.copy_source_if_modified_since.map(archive_time),
         if_unmodified_since: input.copy_source_if_unmodified_since.map(archive_time),
+        if_range: None,
     };
     let source_key = customer_key_of(
         &call,
@@ -106,6 +107,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         source,
         bucket: input.bucket,
         key: input.key,
+        redirect: metadata.headers.get("x-amz-website-redirect-location").cloned(),
         metadata: new_metadata.then_some(metadata),
         tags: if new_tags { Some(tags_of_header(input.tagging.as_deref())?) } else { None },
         retention: retention_of(
@@ -187,6 +189,7 @@ pub async fn part(
         if_none_match: condition_text(input.copy_source_if_none_match.as_ref()),
         if_modified_since: input.copy_source_if_modified_since.map(archive_time),
         if_unmodified_since: input.copy_source_if_unmodified_since.map(archive_time),
+        if_range: None,
     };
     let source_key = customer_key_of(
         &call,

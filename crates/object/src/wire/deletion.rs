@@ -6,7 +6,7 @@ use super::{Answer, Wire};
 use crate::call::Call;
 use crate::refusal::{refuse, spelled, translated};
 use s3s::dto::*;
-use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response};
 use std::sync::Arc;
 use stele_archive::{ArchiveError, DeleteRequest, Deleted, Facts, PolicyRequest};
 
@@ -64,7 +64,7 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
         ));
     }
     // A missing bucket gives one refusal, not a thousand.
-    wire.archive.bucket(&call.caller, &input.bucket).await.map(drop).or_else(only_missing)?;
+    wire.archive.require_bucket(&input.bucket).map_err(translated)?;
     let bypass = input.bypass_governance_retention.unwrap_or(false);
     let mut asked = Vec::with_capacity(objects.len());
     let mut requests = Vec::with_capacity(objects.len());
@@ -145,14 +145,6 @@ async fn policed(
         });
     }
     outcomes
-}
-
-// A caller without access to the bucket's settings may still delete in it; each key then gets its own answer.
-fn only_missing(error: stele_archive::ArchiveError) -> S3Result<()> {
-    match error {
-        missing @ stele_archive::ArchiveError::NoSuchBucket(_) => Err(translated(missing)),
-        _ => Ok(()),
-    }
 }
 
 fn told(key: String, asked: Option<String>, done: Deleted) -> DeletedObject {

@@ -13,43 +13,76 @@ pub struct Element {
     pub text: String,
 }
 
+/// Elements within each other. No document of S3 has more than eight.
+const DEPTH_MAX: usize = 16;
+/// Bytes of a path. The longest of S3 has about 100.
+const PATH_MAX: usize = 512;
+/// Elements of a document. A completion of 10,000 parts, each with all of its checksums, has fewer.
+const ELEMENTS_MAX: usize = 100_000;
+
+/// The elements that are open: the path of the innermost, and of each the length of the path around it and the text.
+#[derive(Default)]
+struct Open {
+    path: String,
+    texts: Vec<(usize, String)>,
+}
+
+impl Open {
+    /// Begins an element, unless the document goes deeper or has longer names than one of S3 does. Each element keeps its
+    /// path, so without a bound a small document would take memory in the square of its depth.
+    fn begin(&mut self, name: &[u8]) -> S3Result<()> {
+        let around = self.path.len();
+        if self.texts.len() == DEPTH_MAX || around + 1 + name.len() > PATH_MAX {
+            return Err(malformed());
+        }
+        if around > 0 {
+            self.path.push('/');
+        }
+        self.path.push_str(&String::from_utf8_lossy(name));
+        self.texts.push((around, String::new()));
+        Ok(())
+    }
+
+    fn end(&mut self) -> Option<Element> {
+        let (around, text) = self.texts.pop()?;
+        let path = self.path.clone();
+        self.path.truncate(around);
+        Some(Element { path, text })
+    }
+
+    fn add(&mut self, text: &str) {
+        if let Some((_, inner)) = self.texts.last_mut() {
+            inner.push_str(text);
+        }
+    }
+}
+
 /// Every element of a document, in the order of their ends.
 pub fn elements(document: &[u8]) -> S3Result<Vec<Element>> {
     let mut reader = Reader::from_reader(document);
-    let (mut open, mut ended): (Vec<Element>, Vec<Element>) = (Vec::new(), Vec::new());
-    let below = |open: &[Element], name: &[u8]| {
-        let name = String::from_utf8_lossy(name);
-        open.last().map_or_else(|| name.to_string(), |outer| format!("{}/{name}", outer.path))
-    };
+    let (mut open, mut ended) = (Open::default(), Vec::new());
     loop {
         let event = reader.read_event().map_err(|_| malformed())?;
         match event {
             Event::Eof => return Ok(ended),
-            Event::Start(start) => {
-                let path = below(&open, start.local_name().as_ref());
-                open.push(Element { path, text: String::new() });
-            }
+            Event::Start(start) => open.begin(start.local_name().as_ref())?,
             Event::Empty(empty) => {
-                let path = below(&open, empty.local_name().as_ref());
-                ended.push(Element { path, text: String::new() });
+                open.begin(empty.local_name().as_ref())?;
+                ended.extend(open.end());
             }
-            Event::End(_) => ended.extend(open.pop()),
-            Event::Text(text) => {
-                if let Some(inner) = open.last_mut() {
-                    inner.text.push_str(&text.decode().map_err(|_| malformed())?);
-                }
-            }
+            Event::End(_) => ended.extend(open.end()),
+            Event::Text(text) => open.add(&text.decode().map_err(|_| malformed())?),
             Event::GeneralRef(reference) => {
                 let name = reference.decode().map_err(|_| malformed())?;
-                let text = match reference.resolve_char_ref().map_err(|_| malformed())? {
-                    Some(character) => character.to_string(),
-                    None => resolve_predefined_entity(&name).ok_or_else(malformed)?.to_owned(),
-                };
-                if let Some(inner) = open.last_mut() {
-                    inner.text.push_str(&text);
+                match reference.resolve_char_ref().map_err(|_| malformed())? {
+                    Some(character) => open.add(character.encode_utf8(&mut [0; 4])),
+                    None => open.add(resolve_predefined_entity(&name).ok_or_else(malformed)?),
                 }
             }
             _ => {}
+        }
+        if ended.len() > ELEMENTS_MAX {
+            return Err(malformed());
         }
     }
 }
@@ -73,4 +106,35 @@ fn malformed() -> S3Error {
         S3ErrorCode::MalformedXML,
         "The XML you provided was not well-formed or did not validate against our published schema",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_that_is_deeper_or_has_longer_names_than_any_of_s3_is_refused() {
+        let deep = |depth: usize| "<a>".repeat(depth);
+        assert!(elements(deep(DEPTH_MAX).as_bytes()).is_ok());
+        assert!(elements(deep(DEPTH_MAX + 1).as_bytes()).is_err());
+        assert!(elements(format!("<{}/>", "a".repeat(PATH_MAX)).as_bytes()).is_err());
+        let wide = |count: usize| format!("<a>{}</a>", "<b/>".repeat(count));
+        assert_eq!(elements(wide(ELEMENTS_MAX - 1).as_bytes()).map_or(0, |elements| elements.len()), ELEMENTS_MAX);
+        assert!(elements(wide(ELEMENTS_MAX).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn an_element_has_its_path_and_its_own_text() {
+        let document = b"<Tagging><TagSet><Tag><Key>a&amp;b&#33;</Key><Value/></Tag></TagSet></Tagging>";
+        let found = elements(document).unwrap();
+        let found: Vec<(&str, &str)> = found.iter().map(|at| (at.path.as_str(), at.text.as_str())).collect();
+        let expected = [
+            ("Tagging/TagSet/Tag/Key", "a&b!"),
+            ("Tagging/TagSet/Tag/Value", ""),
+            ("Tagging/TagSet/Tag", ""),
+            ("Tagging/TagSet", ""),
+            ("Tagging", ""),
+        ];
+        assert_eq!(found, expected);
+    }
 }

@@ -116,6 +116,7 @@ pub async fn first(wire: &Wire, call: Arc<Call>, request: S3Request<ListObjectsI
         after: given(input.marker.clone()),
         token: None,
         limit,
+        may_end_early: false,
     };
     let page = page(wire, &call, list).await?;
     // AWS names the next marker only if a delimiter makes the last key insufficient.
@@ -154,6 +155,7 @@ pub async fn second(
         after: given(input.start_after.clone()),
         token: input.continuation_token.clone(),
         limit,
+        may_end_early: true,
     };
     let page = page(wire, &call, list).await?;
     let count = page.objects.len() + page.common_prefixes.len();

@@ -205,6 +205,7 @@ pub fn part_number(number: i32) -> S3Result<u32> {
 /// The common fields of GET and HEAD.
 struct Asked {
     range: ByteRange,
+    condition: ReadCondition,
     key_sent: bool,
     part: Option<i32>,
     checksums: bool,
@@ -237,9 +238,10 @@ impl Asked {
         matches!(self.range, ByteRange::Part { .. })
     }
 
-    fn content_range(&self, range: &std::ops::Range<u64>, size: u64) -> Option<String> {
+    fn content_range(&self, range: &std::ops::Range<u64>, info: &ObjectInfo) -> Option<String> {
         let last = range.end.checked_sub(1)?;
-        (self.range != ByteRange::Whole && size > 0).then(|| format!("bytes {}-{last}/{size}", range.start))
+        let is_part = self.condition.range(self.range, info) != ByteRange::Whole && info.size > 0;
+        is_part.then(|| format!("bytes {}-{last}/{}", range.start, info.size))
     }
 
     /// Checksums belong to the whole object, or to the requested part.
@@ -273,12 +275,14 @@ macro_rules! asked {
             if_none_match: call.if_none_match.clone(),
             if_modified_since: input.if_modified_since.map(archive_time),
             if_unmodified_since: input.if_unmodified_since.map(archive_time),
+            if_range: call.if_range.clone(),
         };
         let version = input.version_id.as_deref();
         let get =
             read_request(input.bucket, input.key, version, input.range, input.part_number, condition, customer_key)?;
         let checksums = checksums_wanted(input.checksum_mode.as_ref());
-        let asked = Asked { range: get.range, key_sent, part: input.part_number, checksums };
+        let condition = get.condition.clone();
+        let asked = Asked { range: get.range, condition, key_sent, part: input.part_number, checksums };
         (get, asked, named)
     }};
 }
@@ -292,7 +296,7 @@ macro_rules! described {
         let mut output = $output {
             accept_ranges: Some("bytes".to_owned()),
             content_length: i64::try_from(range.end.saturating_sub(range.start)).ok(),
-            content_range: asked.content_range(range, info.size),
+            content_range: asked.content_range(range, info),
             content_type: Some(content_type.unwrap_or_else(|| "binary/octet-stream".to_owned())),
             cache_control: named.cache_control.or_else(|| stored(info, "cache-control")),
             content_disposition: named.content_disposition.or_else(|| stored(info, "content-disposition")),

@@ -9,4 +9,5 @@ mod rest;
 mod server;
 mod silence;
 mod stock;
+mod strict;
 mod wire;

@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -79,40 +79,59 @@ pub async fn serve_unix<A>(
     listener: UnixListener,
     allow: impl Fn(Option<u32>) -> Allowance,
     answer: impl Fn(Option<u32>, Request<Incoming>) -> A + Clone + Send + Sync + 'static,
-    mut stopping: watch::Receiver<bool>,
+    stopping: watch::Receiver<bool>,
 ) where
     A: Future<Output = Response> + Send + 'static,
 {
     let places = Arc::new(Places::default());
+    let accept = async move || listener.accept().await.map(|(stream, _)| stream);
+    let serve = |stream: UnixStream| {
+        let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
+        let Allowance { account, connections: most, idle } = allow(user);
+        let Some(place) = places.enter(account, most, usize::MAX) else {
+            tracing::debug!(?user, "closed a connection: its user has {most}");
+            return None;
+        };
+        let (answer, stopping) = (answer.clone(), stopping.clone());
+        Some(async move {
+            converse(stream, idle, |request| answer(user, request), stopping).await;
+            drop(place);
+        })
+    };
+    accept_each(accept, serve, stopping.clone()).await;
+}
+
+/// Accepts connections until `stopping` is true, and drives each in a task of its own. Then it waits for those that are
+/// open. `serve` returns None for a connection that it closed.
+pub async fn accept_each<C, S>(
+    accept: impl AsyncFn() -> std::io::Result<C>,
+    serve: impl Fn(C) -> Option<S>,
+    mut stopping: watch::Receiver<bool>,
+) where
+    S: Future<Output = ()> + Send + 'static,
+{
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             biased;
             _ = stopping.wait_for(|stop| *stop) => break,
             _ = connections.join_next(), if !connections.is_empty() => continue,
-            accepted = listener.accept() => accepted,
+            accepted = accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        match accepted {
+            Ok(connection) => {
+                if let Some(served) = serve(connection) {
+                    connections.spawn(served);
+                }
+            }
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
-                continue;
             }
-        };
-        let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
-        let Allowance { account, connections: most, idle } = allow(user);
-        let Some(place) = places.enter(account, most, usize::MAX) else {
-            tracing::debug!(?user, "closed a connection: its user has {most}");
-            continue;
-        };
-        let (answer, stopping) = (answer.clone(), stopping.clone());
-        connections.spawn(async move {
-            converse(stream, idle, |request| answer(user, request), stopping).await;
-            drop(place);
-        });
+        }
     }
-    drop(listener);
+    // The listener goes with it: who comes now is refused at once.
+    drop(accept);
     while connections.join_next().await.is_some() {}
 }
 

@@ -15,14 +15,13 @@ use hyper::{Method, Request, StatusCode, body::Incoming};
 use stele_archive::{SignedHead, check_head};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use super::journal::Journal;
 use super::{Answer, Countersigned, Submission, Verdict, is_store, judge};
 use crate::failure::Outcome;
-use crate::server::http::{Places, body, converse};
+use crate::server::http::{Places, accept_each, body, converse};
 
 /// The path of all requests.
 pub const PATH: &str = "/witness";
@@ -122,29 +121,17 @@ fn refuse(journal: &Journal, head: &SignedHead, why: String) -> Answer {
 }
 
 /// Serves until `stopping` is true.
-pub async fn serve(listener: TcpListener, witness: Witness, mut stopping: watch::Receiver<bool>) {
+pub async fn serve(listener: TcpListener, witness: Witness, stopping: watch::Receiver<bool>) {
     let (witness, places) = (Arc::new(Mutex::new(witness)), Arc::new(Places::default()));
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            _ = stopping.wait_for(|stop| *stop) => break,
-            _ = connections.join_next(), if !connections.is_empty() => continue,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, peer)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let Some(place) = places.enter(SocketAddr::ip(&peer), CONNECTIONS_OF_ONE, CONNECTIONS_MAX) else { continue };
+    let serve = |(stream, peer): (TcpStream, SocketAddr)| {
+        let place = places.enter(peer.ip(), CONNECTIONS_OF_ONE, CONNECTIONS_MAX)?;
         let (witness, stopping) = (Arc::clone(&witness), stopping.clone());
-        connections.spawn(async move {
+        Some(async move {
             converse(stream, PATIENCE, |request| respond(Arc::clone(&witness), request), stopping).await;
             drop(place);
-        });
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
+        })
+    };
+    accept_each(async move || listener.accept().await, serve, stopping.clone()).await;
 }
 
 async fn respond(witness: Arc<Mutex<Witness>>, request: Request<Incoming>) -> Response {

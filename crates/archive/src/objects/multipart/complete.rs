@@ -12,7 +12,7 @@ use crate::model::bucket::check_key;
 use crate::model::checksum::{Algorithm, Checksum, ChecksumKind, composite, composite_blake3, composite_etag, joined};
 use crate::model::class::Facts;
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::{Access, Caller};
+use crate::model::principal::Caller;
 use crate::model::secrets::CustomerKey;
 use crate::model::version::{ETag, ObjectInfo, Retention, VersionId};
 use crate::objects::install::Install;
@@ -95,9 +95,8 @@ impl Archive {
         let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
-        let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
         // The lock of the upload's key: parts change under it. No second one is taken, which might be the same.
-        let lock = store.lock(bucket.number, &request.key).await?;
+        let (bucket, lock, _settled) = store.lock_settled(caller, &request.bucket, &request.key).await?;
         let snapshot = store.snapshot()?;
         let upload = match store.upload(&*snapshot, &bucket, &request.key, &request.upload) {
             Ok(upload) => upload,
@@ -121,12 +120,12 @@ impl Archive {
             )));
         }
         let checksums = whole_checksums(&upload.row, request, &chosen)?;
-        let (retention, hold) =
-            initial_retention(store, caller, &bucket, &request.key, upload.row.retention, upload.row.hold)?;
+        // The date was judged when the upload began. One that has passed since binds nothing any more.
+        let asked = upload.row.retention.filter(|retention| retention.until > store.later_now());
+        let (retention, hold) = initial_retention(store, caller, &bucket, &request.key, asked, upload.row.hold)?;
         let named = &upload.row;
         let facts = Facts { key: &request.key, tags: &named.tags, size, content_type: content_type(&named.metadata) };
-        let (retention, class) =
-            store.classified(caller, &bucket, named.class.as_deref(), facts, named.retention, retention)?;
+        let (retention, class) = store.classified(caller, &bucket, named.class.as_deref(), facts, asked, retention)?;
         let layout = layout_of(&chosen);
         let version = Assembled { size, checksums, retention, hold, class };
         let mut row = version.row(store, &bucket, &upload, &chosen);

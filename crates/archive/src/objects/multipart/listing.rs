@@ -84,6 +84,7 @@ impl Archive {
                 break;
             }
             match entry {
+                Entry::Hidden(_) => {}
                 Entry::Prefix(common) => {
                     last = Some((common.clone(), None));
                     page.common_prefixes.push(common);

@@ -80,6 +80,7 @@ async fn listings_agree_with_a_sorted_set_of_keys() {
                 after: Some(after).filter(|_| dice.one_in(2)),
                 token: None,
                 limit: 1 + dice.below(7) as usize,
+                ..ListRequest::default()
             };
             assert_eq!(listed(&view, &request).await, expected(&keys, &request), "seed {seed}: {request:?}, {keys:?}");
         }

@@ -1,0 +1,128 @@
+//! What a request says of its content and its range holds for every sender.
+
+use super::http::{Answer, Ask, sha256};
+use super::server::Server;
+use stele_archive::{BucketChange, Caller, NewBucket};
+use stele_ground::Bytes;
+use stele_object::Settings;
+
+async fn server() -> Server {
+    let server = Server::start(Settings::default(), Bytes(256 << 20)).await;
+    server.archive.create_bucket(&Caller::local(0), "bucket", NewBucket::default()).await.unwrap();
+    server
+}
+
+async fn put(server: &Server, key: &str, body: &str) -> Answer {
+    let answer = Ask::new(server, "PUT", &format!("/bucket/{key}")).body(body).send(server).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer
+}
+
+#[tokio::test]
+async fn a_range_of_another_object_than_the_client_has_is_answered_with_the_whole() {
+    let server = server().await;
+    let tag = put(&server, "k", "0123456789").await.header("etag").unwrap();
+    let read = async |method: &str, condition: &str| {
+        let ask = Ask::new(&server, method, "/bucket/k").header("range", "bytes=8-").header("if-range", condition);
+        let answer = ask.send(&server).await;
+        (answer.status, answer.header("content-range"), answer.header("content-length").unwrap())
+    };
+    let modified = Ask::new(&server, "HEAD", "/bucket/k").send(&server).await.header("last-modified").unwrap();
+    let part = (206, Some("bytes 8-9/10".to_owned()), "2".to_owned());
+    let whole = (200, None, "10".to_owned());
+    for method in ["GET", "HEAD"] {
+        assert_eq!(read(method, &tag).await, part, "{method}");
+        assert_eq!(read(method, &modified).await, part, "{method}");
+        for other in [&format!("W/{tag}"), "\"d41d8cd98f00b204e9800998ecf8427e\"", "Sun, 06 Nov 1994 08:49:37 GMT"] {
+            assert_eq!(read(method, other).await, whole, "{method} {other}");
+        }
+    }
+    let ask = Ask::new(&server, "GET", "/bucket/k").header("if-range", "\"other\"");
+    assert_eq!(ask.send(&server).await.status, 200, "a condition without a range");
+}
+
+#[tokio::test]
+async fn the_hash_of_a_body_holds_without_a_signature_too() {
+    let server = server().await;
+    let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*"}]}"#;
+    let change = BucketChange::Policy(Some(policy.into()));
+    server.archive.change_bucket(&Caller::local(0), "bucket", change).await.unwrap();
+    let send = async |hash: &str, body: &str| {
+        let ask = Ask::new(&server, "PUT", "/bucket/k").body(body).header("x-amz-content-sha256", hash);
+        let answer = ask.send_unsigned(&server, false).await;
+        (answer.status, answer.code())
+    };
+    let refused = |status: u16, code: &str| (status, code.to_owned());
+    assert_eq!(send(&sha256(b"agreed"), "agreed").await, refused(200, ""));
+    assert_eq!(send("UNSIGNED-PAYLOAD", "agreed").await, refused(200, ""));
+    assert_eq!(send(&sha256(b"agreed"), "other!").await, refused(400, "XAmzContentSHA256Mismatch"));
+    assert_eq!(send("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "6;chunk").await, refused(403, "AccessDenied"));
+    assert_eq!(send("nonsense", "agreed").await, refused(400, "InvalidArgument"));
+    let stored = Ask::new(&server, "GET", "/bucket/k").send(&server).await;
+    assert_eq!(stored.text(), "agreed");
+}
+
+#[tokio::test]
+async fn a_copy_redirects_where_its_own_request_says() {
+    let server = server().await;
+    let redirect = "x-amz-website-redirect-location";
+    let ask = Ask::new(&server, "PUT", "/bucket/from").body("x").header(redirect, "/old").header("x-amz-meta-a", "b");
+    assert_eq!(ask.send(&server).await.status, 200);
+    for to in [None, Some("/new")] {
+        let mut ask = Ask::new(&server, "PUT", "/bucket/to").header("x-amz-copy-source", "/bucket/from");
+        if let Some(to) = to {
+            ask = ask.header(redirect, to);
+        }
+        let answer = ask.send(&server).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let copy = Ask::new(&server, "HEAD", "/bucket/to").send(&server).await;
+        assert_eq!((copy.header(redirect).as_deref(), copy.header("x-amz-meta-a").as_deref()), (to, Some("b")));
+    }
+}
+
+#[tokio::test]
+async fn a_small_document_of_great_depth_takes_no_memory() {
+    let server = server().await;
+    let stranger = server.key(stele_archive::Rights::user("elsewhere", "")).await;
+    let document = "<a>".repeat(100_000);
+    let ask = Ask::new(&server, "POST", "/bucket?delete").header("content-md5", "").body(document).by(&stranger);
+    let answer = ask.send(&server).await;
+    assert_eq!((answer.status, answer.code().as_str()), (400, "MalformedXML"), "{}", answer.text());
+    let field =
+        |name: &str, value: &str| format!("--XX\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+    let form = |tagging: &str| {
+        let file = "--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\nx\r\n--XX--\r\n";
+        let body = format!("{}{}{file}", field("key", "k"), field("tagging", tagging));
+        Ask::new(&server, "POST", "/bucket").header("content-type", "multipart/form-data; boundary=XX").body(body)
+    };
+    let deep = form(&"<a>".repeat(10_000)).send_unsigned(&server, false).await;
+    assert_eq!((deep.status, deep.code().as_str()), (400, "MalformedXML"), "{}", deep.text());
+    let long = form(&"<a>".repeat(20_000)).send_unsigned(&server, false).await;
+    let code = "MaxPostPreDataLengthExceededError";
+    assert_eq!((long.status, long.code().as_str()), (400, code), "{}", long.text());
+}
+
+/// A caller whom only a policy admits may not see the bucket, and no request of his says that he asked to.
+#[tokio::test]
+async fn a_permitted_batch_of_deletions_records_no_refusal() {
+    let server = server().await;
+    let user = server.key(stele_archive::Rights::user("elsewhere", "")).await;
+    let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:DeleteObject","Resource":"arn:aws:s3:::bucket/*"}]}"#;
+    let change = BucketChange::Policy(Some(policy.into()));
+    server.archive.change_bucket(&Caller::local(0), "bucket", change).await.unwrap();
+    put(&server, "k", "x").await;
+    let document = "<Delete><Object><Key>k</Key></Object></Delete>";
+    let records = async || server.archive.audit_verify(&Caller::local(0), None).await.unwrap().records;
+    let before = records().await;
+    let md5 = {
+        use md5::Digest;
+        base64_simd::STANDARD.encode_to_string(md5::Md5::digest(document.as_bytes()))
+    };
+    let ask = Ask::new(&server, "POST", "/bucket?delete").header("content-md5", &md5).body(document).by(&user);
+    let answer = ask.send(&server).await;
+    assert!(answer.status == 200 && answer.text().contains("<Deleted>"), "{}", answer.text());
+    assert_eq!(records().await - before, 1, "the deletion alone");
+    let missing =
+        Ask::new(&server, "POST", "/none?delete").header("content-md5", &md5).body(document).send(&server).await;
+    assert_eq!((missing.status, missing.code().as_str()), (404, "NoSuchBucket"));
+}
