@@ -200,13 +200,16 @@ pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) ->
     let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
     let mark = Mark::of(&probe);
     drop(probe);
-    if opening.writes {
-        may_write(path, opening.destroy)?;
-    }
     let ours = mark.is_some() || (opening.writes && (opening.destroy || length == 0));
     let wanted = opening.size.map_or(length, |size| size.0);
     let unchecked = opening.content.verify && mark.is_none();
-    if ours && (wanted > length || unchecked || mark.is_some_and(|mark| !mark.serves(wanted, opening.content))) {
+    let fills =
+        ours && (wanted > length || unchecked || mark.is_some_and(|mark| !mark.serves(wanted, opening.content)));
+    // To fill a file is to write over it, also for a workload that only reads.
+    if opening.writes || fills {
+        may_write(path, opening.destroy)?;
+    }
+    if fills {
         return fill(path, Bytes(wanted), opening, progress);
     }
     if length == 0 {
