@@ -72,6 +72,7 @@ pub fn merged(runs: &[RunRecord]) -> Option<RunRecord> {
         saturation: runs.iter().filter_map(|run| run.saturation).max_by(f64::total_cmp),
         busy: Vec::new(),
         rounds,
+        unanswered: histogram_of(runs.iter().map(|run| &run.unanswered))?,
     };
     all.steady = all.is_steady();
     Some(all)
@@ -82,15 +83,18 @@ fn together(values: impl Iterator<Item = u64>) -> u64 {
     values.fold(0, u64::saturating_add)
 }
 
+fn histogram_of<'a>(parts: impl Iterator<Item = &'a HistogramRecord>) -> Option<HistogramRecord> {
+    let mut all = crate::histogram::Histogram::default();
+    for part in parts {
+        all.merge(&part.histogram()?);
+    }
+    Some(HistogramRecord::of(&all))
+}
+
 fn round(rounds: &[&RoundRecord]) -> Option<RoundRecord> {
     let sum = |of: fn(&RoundRecord) -> f64| rounds.iter().map(|round| of(round)).sum::<f64>();
-    let histogram = |of: fn(&RoundRecord) -> &HistogramRecord| {
-        let mut all = crate::histogram::Histogram::default();
-        for round in rounds {
-            all.merge(&of(round).histogram()?);
-        }
-        Some(HistogramRecord::of(&all))
-    };
+    let histogram =
+        |of: fn(&RoundRecord) -> &HistogramRecord| histogram_of(rounds.iter().map(|round| of(round)));
     Some(RoundRecord {
         seconds: rounds.iter().map(|round| round.seconds).fold(0.0, f64::max),
         rate: sum(|round| round.rate),

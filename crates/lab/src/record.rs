@@ -33,6 +33,8 @@ pub const VERSION: u32 = 1;
 const UNREACHED: f64 = 0.05;
 /// Where a changing rate asks for less, times without an answer are its own.
 const LEAST_ASKED: f64 = 10.0;
+/// What was not answered at the end is told where it waited for as long as makes a gap.
+const NOTED: Duration = Duration(1_000_000_000);
 /// Threads that are busy for a larger share of the time are what is measured.
 const SATURATED: f64 = 0.9;
 
@@ -155,9 +157,12 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy: Vec<(String, f64)>,
     pub rounds: Vec<RoundRecord>,
+    /// How long each access had waited, or had taken, that was not answered before the last round was over.
+    #[serde(default, skip_serializing_if = "HistogramRecord::is_empty")]
+    pub unanswered: HistogramRecord,
 }
 
-fn is_zero(value: &u64) -> bool {
+pub(crate) fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
@@ -208,7 +213,17 @@ impl RunRecord {
             saturation: found.saturation().map(|share| rounded(share, THOUSANDTHS)),
             busy: Vec::new(),
             rounds: found.rounds.iter().map(RoundRecord::of).collect(),
+            unanswered: HistogramRecord::of(&found.unanswered),
         }
+    }
+
+    /// All responses, and with them what was not answered at the end and had waited for longer than that: whatever is asked of
+    /// it, it has missed. And how many those are.
+    pub fn responses_within(&self, limit: Duration) -> (Histogram, u64) {
+        let late = self.unanswered.histogram().unwrap_or_default().beyond(limit);
+        let mut all = self.total().response;
+        all.merge(&late);
+        (all, late.count())
     }
 
     pub fn total(&self) -> Total {
@@ -300,6 +315,7 @@ impl RunRecord {
                 "the load was not reached: {asked} outstanding were asked for, and by Little's law {reached:.1} were"
             ));
         }
+        found.extend(self.left_unanswered());
         if let Some(share) = self.saturation.filter(|share| *share > SATURATED) {
             found.push(format!(
                 "the generator was busy for {:.0} % of the time of its {} threads: the rate may be its own; ask for more \
@@ -309,6 +325,19 @@ impl RunRecord {
             ));
         }
         found
+    }
+
+    /// At the end something had waited for longer than anything that was answered: it belongs to no figure.
+    fn left_unanswered(&self) -> Option<String> {
+        let waited = self.unanswered.histogram()?;
+        let longest = self.total().response.longest().max(NOTED);
+        let count = waited.beyond(longest).count();
+        (count > 0).then(|| {
+            format!(
+                "{count} accesses were not answered when it ended and had waited for longer than any other, the oldest for {}",
+                waited.longest()
+            )
+        })
     }
 
     pub fn is_steady(&self) -> bool {
@@ -395,10 +424,7 @@ impl CellRecord {
     pub fn add_twice(&mut self, run: RunRecord, goal: Goal) {
         let (Some(search), Some(outstanding)) = (&mut self.search, run.outstanding) else { return };
         let total = run.total();
-        let response = match goal.statistic {
-            Statistic::Mean => total.response.mean(),
-            Statistic::Percentile(share) => total.response.percentile(share),
-        };
+        let response = goal.statistic.of_all(&total.response);
         search.twice = Some(Twice { outstanding, rate: rounded(total.rate, THOUSANDTHS), response_ns: response.0 });
         self.runs.push(run);
     }
@@ -417,8 +443,7 @@ impl CellRecord {
             return self.runs.iter().filter(|run| run.rate_asked == Some(asked)).collect();
         }
         let response = |run: &RunRecord| {
-            let response = run.total().response;
-            search.percentile.map_or_else(|| response.mean(), |share| response.percentile(share)).0
+            Statistic::from(search.percentile).of_all(&run.total().response).0
         };
         let (within, beyond): (Vec<&RunRecord>, Vec<&RunRecord>) =
             self.runs.iter().partition(|run| response(run) <= search.response_ns);

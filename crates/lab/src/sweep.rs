@@ -122,7 +122,7 @@ fn searched_rates(
             match one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch) {
                 Ok((found, None)) if !found.stopped => {
                     let run = RunRecord::of(&found);
-                    let probe = RateProbe::of(rate, &run, share);
+                    let probe = RateProbe::of(rate, &run, share, &wanted);
                     // A target is not blamed for what the generator was late by.
                     let again = turn < TURNS && void(run.lag_share).is_some() && !probe.keeps(&wanted);
                     runs.push(run);

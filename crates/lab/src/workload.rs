@@ -127,6 +127,11 @@ impl Generator {
         Generator { operation: operation.map(|operation| (operation, UnderWay::default())), ..self }
     }
 
+    /// Bytes of an access in the mean, 1 at least.
+    pub fn mean_length(&self) -> u64 {
+        self.spec.mean_length()
+    }
+
     /// The next access of a target of so many bytes.
     pub fn draw(&mut self, target: usize, bytes: u64) -> Access {
         let length = self.size().min(bytes);

@@ -34,6 +34,7 @@ fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
             under_way: None,
             saturation: None,
             busy: Vec::new(),
+            unanswered: HistogramRecord::default(),
             rounds: rates.iter().map(round).collect(),
         }],
         search: None,

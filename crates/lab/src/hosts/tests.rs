@@ -31,6 +31,7 @@ fn run(spans: &[u64], lag: u64) -> RunRecord {
         under_way: None,
         saturation: None,
         busy: Vec::new(),
+        unanswered: HistogramRecord::default(),
         rounds: vec![round; 6],
     }
 }

@@ -22,8 +22,10 @@ use crate::profile::Profile;
 use crate::replay::Replay;
 use crate::workload::{AccessSpec, Alignment, Generator, Operation};
 use gathering::{Gathered, Seen, gather};
+use parting::part;
 
 mod gathering;
+mod parting;
 
 /// Threads of one run.
 pub const WORKERS_MAX: u32 = 512;
@@ -183,6 +185,8 @@ pub struct Found {
     pub wrong: Wrong,
     /// A thread still waits for the target, which may yet carry out what it was asked for.
     pub left_behind: bool,
+    /// How long each access had waited, or had taken, that was not answered before the last round was over.
+    pub unanswered: Histogram,
     /// The target does its work elsewhere than on the generator's threads.
     pub is_apart: bool,
 }
@@ -253,8 +257,6 @@ pub fn run(ready: &Ready, setup: &Setup, watch: Watch<'_>) -> Result<Found, LabE
 
 /// How often it is seen whether a run shall end, where no round does.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
-/// What is under way when a run ends is waited for no longer: threads that still wait are left behind.
-const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Runs to its end, or until `end` is set: also while the target answers nothing. One that answers nothing to a worker for
 /// longer than its patience has failed.
@@ -353,24 +355,12 @@ pub fn run_beside(
         Some(_) => Gathered::default(),
     };
     stop.store(true, Ordering::Relaxed);
-    let farewell = WallInstant::now() + FAREWELL;
-    let (mut wrong, mut left_behind) = (gathered.wrong, false);
-    while let Ok(report) = reports.recv_timeout(farewell.saturating_duration_since(WallInstant::now())) {
-        match report {
-            Report::Ended(Err(error)) => drop(failed.get_or_insert(error)),
-            Report::Wrong(more) => wrong.add(more),
-            Report::Ended(Ok(())) | Report::Ready | Report::Part(_) => {}
-        }
-    }
-    for thread in threads {
-        // One that waits for a target that hangs has all it uses to itself, and ends with the process.
-        match thread.is_finished() || WallInstant::now() < farewell {
-            true if thread.join().is_err() => drop(failed.get_or_insert("a worker panicked".into())),
-            true => {}
-            false => left_behind = true,
-        }
-    }
-    let failed = failed.or(gathered.failed).map(LabError::Failed);
+    let given_up = failed.is_some() || gathered.failed.is_some();
+    let parted = part(&reports, threads, ready.patience, end, given_up);
+    let mut wrong = gathered.wrong;
+    wrong.add(parted.wrong);
+    // The first reason is the cause; that something was never answered follows from many.
+    let failed = failed.or(gathered.failed).or(parted.failed).map(LabError::Failed);
     // Wrong data is worse than a target that failed.
     let failed = if wrong.is_none() { failed } else { Some(LabError::Damaged(wrong.to_string())) };
     let found = Found {
@@ -380,7 +370,8 @@ pub fn run_beside(
         steady: gathered.steady,
         stopped: gathered.stopped || failed.is_some(),
         wrong,
-        left_behind,
+        left_behind: parted.left_behind,
+        unanswered: parted.unanswered,
         is_apart: !matches!(ready.way, Way::Null | Way::Volume(_) | Way::Inline(_) | Way::Directory(_)),
     };
     Ok((found, failed))

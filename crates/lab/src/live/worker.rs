@@ -51,8 +51,21 @@ pub enum Report {
     Part(Box<Part>),
     /// Reads brought something else than was written.
     Wrong(Wrong),
+    /// The run is over for the worker.
+    Left(Left),
+    /// Some of what was under way then was answered since; so much still is.
+    Settled { worker: u32, under_way: u32 },
     /// The worker ended; with what went wrong first, if anything.
     Ended(Result<(), String>),
+}
+
+/// What no round counts, since it was not answered before the last one was over.
+pub struct Left {
+    pub worker: u32,
+    pub under_way: u32,
+    /// How long each access had waited when the run ended, or had taken: what was under way, and of a rate what was due and had
+    /// no place.
+    pub waited: Histogram,
 }
 
 /// What a worker is to do.
@@ -122,6 +135,9 @@ const WATCHED: Duration = Duration(120_000);
 /// Accesses that go out together, or as many as are waited for at once. Drives answer many in one go; were all of those made anew
 /// first, the drive would idle meanwhile: that took a sixth of the rate of 32 outstanding.
 const GROUP: u32 = 4;
+
+/// Of accesses that are due at the end and have no place, no more are counted one by one.
+const WAITED_MAX: u64 = 10_000_000;
 
 pub struct Worker<E> {
     engine: E,
@@ -221,14 +237,52 @@ impl<E: Engine> Worker<E> {
                 _ => {}
             }
         }
+        let waited = self.waited(now);
+        let _ = reports.send(Report::Left(Left { worker: self.task.number, under_way: self.under_way(), waited }));
         while self.free.len() < self.flying.len() && self.failed.is_none() {
             self.engine.reap(1, Some(Duration::from_secs(1)), &mut answers);
+            let answered = !answers.is_empty();
             for (slot, result) in answers.drain(..) {
                 self.settle(slot, result, now);
             }
             self.report_wrong(reports);
+            if answered {
+                let _ = reports.send(Report::Settled { worker: self.task.number, under_way: self.under_way() });
+            }
         }
         self.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn under_way(&self) -> u32 {
+        (self.flying.len() - self.free.len()) as u32
+    }
+
+    /// How long each access that no round counts had waited by then. Those of a rate that had no place yet are counted as if they
+    /// had the mean length.
+    fn waited(&mut self, now: Instant) -> Histogram {
+        let mut waited = self.part.read.clone();
+        waited.merge(&self.part.write);
+        // Places that are free have a length of 0.
+        for (_, intended) in self.flying.iter().filter(|(access, _)| access.length > 0) {
+            waited.record(now.since(*intended));
+        }
+        if self.task.outstanding.is_some() || self.task.trace.is_some() {
+            return waited;
+        }
+        let mean = self.task.generator.mean_length();
+        while self.due <= now && waited.count() < WAITED_MAX {
+            waited.record(now.since(self.due));
+            self.due = self.due_behind(mean);
+        }
+        waited
+    }
+
+    /// When the access of an open loop is due that follows one of so many bytes.
+    fn due_behind(&mut self, length: u64) -> Instant {
+        match &mut self.task.course {
+            Some(course) => course.next(&mut self.task.dice),
+            None => self.due + self.gap(length),
+        }
     }
 
     /// As many under way as there shall be.
@@ -409,10 +463,7 @@ impl<E: Engine> Worker<E> {
                 self.due = Instant(0);
                 continue;
             }
-            self.due = match &mut self.task.course {
-                Some(course) => course.next(&mut self.task.dice),
-                None => self.due + self.gap(length),
-            };
+            self.due = self.due_behind(length);
         }
     }
 

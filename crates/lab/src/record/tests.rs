@@ -157,6 +157,7 @@ fn what_is_steady_follows_from_the_rounds_and_not_from_what_is_stored() {
             under_way: None,
             saturation: None,
             busy: Vec::new(),
+            unanswered: HistogramRecord::default(),
             rounds,
         }
     };

@@ -101,16 +101,17 @@ pub fn told(load: Load, slots: u32, each: u64, stall: (u64, u64), end: u64) -> F
     Worker::new(engine, task).run(&AtomicBool::new(false), &sender).unwrap_err();
     drop(sender);
     let usage = Usage::now();
-    let rounds: Vec<Round> = reports
-        .iter()
-        .filter_map(|report| match report {
-            Report::Part(part) => Some(merged(vec![*part], setup.timing.round, usage, usage)),
-            _ => None,
-        })
-        .collect();
+    let (mut rounds, mut unanswered): (Vec<Round>, _) = (Vec::new(), Histogram::default());
+    for report in reports.iter() {
+        match report {
+            Report::Part(part) => rounds.push(merged(vec![*part], setup.timing.round, usage, usage)),
+            Report::Left(left) => unanswered.merge(&left.waited),
+            _ => {}
+        }
+    }
     let steady = shortfall(&rounds).is_none();
     let wrong = Wrong::default();
-    Found { setup, workers: 1, rounds, steady, stopped: false, wrong, left_behind: false, is_apart: false }
+    Found { setup, workers: 1, rounds, steady, stopped: false, wrong, left_behind: false, unanswered, is_apart: false }
 }
 
 fn setup_of(spec: &AccessSpec, load: Load) -> Setup {
