@@ -267,7 +267,21 @@ impl RunRecord {
             return steady::longest_gap(&self.rates(), gaps).or_else(|| self.behind());
         }
         let gaps = self.rounds.iter().map(|round| Duration(round.gap_ns));
-        steady::shortfall_with_gaps(&self.rates(), gaps).or_else(|| self.stretched())
+        let changed = steady::shortfall_with_gaps(&self.rates(), gaps);
+        changed.or_else(|| self.stretched()).or_else(|| self.overloaded())
+    }
+
+    /// A rate that is the same at all times was not kept: what waits, and so each response, grows for as long as the run lasts.
+    fn overloaded(&self) -> Option<String> {
+        let asked = self.rate_asked?;
+        let rates = self.rates();
+        let found = self.mean(|round| round.rate);
+        let count = self.rounds.iter().map(|round| round.rate * round.seconds).sum::<f64>();
+        // Chance alone moves what is drawn by so much, and lengths that differ where bytes are asked for.
+        let noise = (found * 3.0 / count.max(1.0).sqrt()).max(margin_of(&rates).unwrap_or(0.0));
+        (found + noise < asked * (1.0 - UNREACHED)).then(|| {
+            format!("the rate was not kept: {found:.0} a second were answered, {asked:.0} asked for")
+        })
     }
 
     /// A rate that changes is answered as it was asked for, or the round is told in which it first was not.

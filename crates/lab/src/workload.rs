@@ -116,6 +116,11 @@ impl Generator {
         Generator { spec, alignment, dice, ends: Vec::new(), file: None, operation: None }
     }
 
+    /// The first sequential access is there.
+    pub fn starting_at(self, at: u64) -> Generator {
+        Generator { ends: vec![at], ..self }
+    }
+
     /// No access goes beyond a multiple of it. A random one is at a random place of a random file; a sequential one that would
     /// leave its file begins at the start of a random one.
     pub fn within(self, file: Option<Bytes>) -> Generator {

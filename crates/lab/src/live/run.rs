@@ -309,10 +309,9 @@ pub fn run_beside(
             Load::Outstanding(count) => count / workers + u32::from(number < count % workers),
             Load::Rate { .. } | Load::Bytes { .. } => open,
         };
-        let generator = Generator::new(setup.spec.clone(), setup.alignment, dice.fork()).within(ready.file);
         let task = Task {
             number,
-            generator: generator.in_operations(setup.of.operation()),
+            generator: generator_of(ready, setup, workers, number, dice.fork()),
             content: setup.content,
             versions: ready.versions.clone(),
             names: setup.of == Of::Names,
@@ -323,6 +322,7 @@ pub fn run_beside(
             batch: setup.batch.max(1),
             pause: setup.pause,
             gap: gap_of(setup.load, workers),
+            first: first_of(setup, workers, number),
             trace: setup.trace.clone(),
             course: setup.profile.as_ref().map(|profile| Course::of(profile, setup, workers, number)),
             round: setup.timing.round,
@@ -458,6 +458,27 @@ impl Course {
         // Rounds that count begin at a whole one.
         let warm_up = Duration(setup.timing.warm_up.0.div_ceil(round) * round);
         Course::new(profile.after(warm_up), f64::from(number), f64::from(workers), random)
+    }
+}
+
+/// Sequential accesses of workers that share a target begin apart: were all to begin at its first byte, each byte would be asked
+/// for by all of them, and a cache would answer all but one.
+fn generator_of(ready: &Ready, setup: &Setup, workers: u32, number: u32, dice: Dice) -> Generator {
+    let longest = setup.spec.length_max().max(1);
+    let share = u128::from(ready.size.0) * u128::from(number) / u128::from(workers.max(1));
+    // Where reads are checked each worker has a part of its own, and files begin at random.
+    let at = if setup.content.verify { 0 } else { share as u64 / longest * longest };
+    let generator = Generator::new(setup.spec.clone(), setup.alignment, dice).starting_at(at);
+    generator.within(ready.file).in_operations(setup.of.operation())
+}
+
+/// After how long the first access of an open loop starts: even gaps are those of all workers together, which take turns.
+fn first_of(setup: &Setup, workers: u32, number: u32) -> Duration {
+    let Gap { access, byte, random } = gap_of(setup.load, workers);
+    let each = access + byte * setup.spec.mean_length() as f64;
+    match random {
+        true => Duration(0),
+        false => Duration((each * f64::from(number) / f64::from(workers.max(1))) as u64),
     }
 }
 

@@ -88,6 +88,8 @@ pub struct Task {
     pub batch: u32,
     pub pause: Option<Pause>,
     pub gap: Gap,
+    /// Until the first access of an open loop with even gaps.
+    pub first: Duration,
     /// Accesses come from it, and in an open loop their times.
     pub trace: Option<Arc<Replay>>,
     /// Of an open loop whose rate changes, instead of the gap.
@@ -201,7 +203,7 @@ impl<E: Engine> Worker<E> {
     pub fn run(mut self, stop: &AtomicBool, reports: &Sender<Report>) -> Result<(), String> {
         let mut answers: Vec<Answer> = Vec::new();
         let mut now = self.now();
-        (self.due, self.answered) = (now, now);
+        (self.due, self.answered) = (now + self.task.first, now);
         if self.task.trace.is_some() {
             self.due = Instant(0);
         }
