@@ -101,7 +101,8 @@ pub struct SearchRecord {
     pub percentile: Option<f64>,
     /// Accesses a second there.
     pub rate: f64,
-    /// Half the width of its 95 % confidence interval.
+    /// Half the width of its 95 % confidence interval. None of a search in open loops, whose answer lies between `rate` and
+    /// `beyond`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub margin: Option<f64>,
     pub outstanding: f64,
@@ -495,6 +496,16 @@ impl CellRecord {
 }
 
 impl SearchRecord {
+    /// Half the width of the rate's interval. What former versions kept of a search in open loops is none.
+    pub fn margin(&self) -> Option<f64> {
+        self.margin.filter(|_| !self.is_of_rates())
+    }
+
+    /// Rates of open loops were searched.
+    pub fn is_of_rates(&self) -> bool {
+        self.rate_asked.is_some() || self.beyond.is_some()
+    }
+
     pub fn of(goal: Goal, highest: &Highest) -> SearchRecord {
         let open_end = match highest.ending {
             Ending::Found => None,
@@ -538,7 +549,8 @@ impl SearchRecord {
                 Statistic::Percentile(share) => Some(share),
             },
             rate: rounded(total.rate, THOUSANDTHS),
-            margin: run.and_then(|run| margin_of(&run.rates())).map(|margin| rounded(margin, THOUSANDTHS)),
+            // Rounds answer what was asked for: they say nothing of how well the highest rate is known.
+            margin: None,
             outstanding: rounded(total.rate * total.response.mean().as_secs_f64(), THOUSANDTHS),
             steady: run.is_some_and(RunRecord::is_steady),
             rate_asked: highest.within.map(|rate| rate as f64),

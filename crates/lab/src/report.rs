@@ -197,7 +197,7 @@ fn results(recorded: &Recorded) -> Table {
         let response = &total.response;
         let (rate, load) = match &cell.search {
             Some(search) => {
-                let margin = search.margin.map_or(String::new(), |margin| format!(" ± {}", figure(margin)));
+                let margin = search.margin().map_or(String::new(), |margin| format!(" ± {}", figure(margin)));
                 let rate = Entry::said(search.rate, rate_said(cell, format!("{}{margin}", figure(search.rate))));
                 (rate, format!("{} outstanding", figure(search.outstanding)))
             }

@@ -444,7 +444,7 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
     let response = &total.response;
     let (rate, load) = match &cell.search {
         Some(search) => {
-            let margin = search.margin.map_or(String::new(), |margin| format!(" ± {margin:.0}"));
+            let margin = search.margin().map_or(String::new(), |margin| format!(" ± {margin:.0}"));
             let load = match search.rate_asked {
                 Some(asked) => format!("{asked:.0} a second"),
                 None => format!("{:.1} outstanding", search.outstanding),
