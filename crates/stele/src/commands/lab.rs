@@ -159,7 +159,9 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
     }
     let Some(on) = &job.on else { return Err(no_target()) };
     let targets: Vec<Target> = std::iter::once(on.parse()?).chain(against.map(|(target, _)| target)).collect();
-    if matches!(job.buffered, Given::Many(_)) && targets.iter().any(|target| target.path().is_none()) {
+    // A volume in this process goes with its drives when it is closed.
+    let reopens = |target: &Target| matches!(target, Target::Path(_) | Target::Directory(_));
+    if matches!(job.buffered, Given::Many(_)) && !targets.iter().all(reopens) {
         return Err(Failure::usage(
             "buffered as a list opens the target again in between: only a file, a device or a directory is",
         )
