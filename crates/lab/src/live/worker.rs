@@ -54,7 +54,10 @@ pub enum Report {
     /// The run is over for the worker.
     Left(Left),
     /// Some of what was under way then was answered since; so much still is.
-    Settled { worker: u32, under_way: u32 },
+    Settled {
+        worker: u32,
+        under_way: u32,
+    },
     /// The worker ended; with what went wrong first, if anything.
     Ended(Result<(), String>),
 }
@@ -148,6 +151,8 @@ pub struct Worker<E> {
     flying: Vec<(Access, Instant)>,
     free: Vec<u32>,
     part: Part,
+    /// Of the round that goes on: responses of accesses that were meant to start before it.
+    carried: Histogram,
     failed: Option<String>,
     /// The next access of a trace with a clock, and whether there are no more.
     next: Option<Access>,
@@ -176,6 +181,7 @@ impl<E: Engine> Worker<E> {
             flying: vec![nowhere; slots as usize],
             free: (0..slots).rev().collect(),
             part: Part::default(),
+            carried: Histogram::default(),
             failed: None,
             next: None,
             drained: false,
@@ -259,20 +265,24 @@ impl<E: Engine> Worker<E> {
         (self.flying.len() - self.free.len()) as u32
     }
 
-    /// How long each access that no round counts had waited by then. Those of a rate that had no place yet are counted as if they
-    /// had the mean length.
+    fn round_begin(&self) -> Instant {
+        Instant(self.round_end.0.saturating_sub(self.task.round.0))
+    }
+
+    /// How long each access had waited by then, or had taken, that was to start before the last whole round was over and was not
+    /// answered in it. Those of a rate that had no place yet are counted as if they had the mean length.
     fn waited(&mut self, now: Instant) -> Histogram {
-        let mut waited = self.part.read.clone();
-        waited.merge(&self.part.write);
+        let begin = self.round_begin();
+        let mut waited = std::mem::take(&mut self.carried);
         // Places that are free have a length of 0.
-        for (_, intended) in self.flying.iter().filter(|(access, _)| access.length > 0) {
+        for (_, intended) in self.flying.iter().filter(|(access, at)| access.length > 0 && *at < begin) {
             waited.record(now.since(*intended));
         }
         if self.task.outstanding.is_some() || self.task.trace.is_some() {
             return waited;
         }
         let mean = self.task.generator.mean_length();
-        while self.due <= now && waited.count() < WAITED_MAX {
+        while self.due < begin && waited.count() < WAITED_MAX {
             waited.record(now.since(self.due));
             self.due = self.due_behind(mean);
         }
@@ -392,6 +402,9 @@ impl<E: Engine> Worker<E> {
             return;
         }
         let span = now.since(intended);
+        if intended < self.round_begin() {
+            self.carried.record(span);
+        }
         if access.write {
             self.part.write.record(span);
             self.part.written_bytes += self.moved(&access);
@@ -493,6 +506,7 @@ impl<E: Engine> Worker<E> {
     /// The round that is over.
     fn hand_over(&mut self, reports: &Sender<Report>) {
         self.note_idle(self.round_end);
+        self.carried = Histogram::default();
         let mut part = std::mem::take(&mut self.part);
         part.worker = self.task.number;
         part.is_done = self.is_done();

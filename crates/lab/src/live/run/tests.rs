@@ -254,7 +254,11 @@ fn sequential_workers_of_one_space_begin_apart() {
             let access = generator.draw(0, bytes);
             assert!(seen.insert(access.at) && access.at.is_multiple_of(4096), "worker {number}: {access:?}");
         }
-        assert_eq!(generator.draw(0, bytes).at, (u64::from(number) + 1) % 4 * 16 * 4096, "the next one's, or the first");
+        assert_eq!(
+            generator.draw(0, bytes).at,
+            (u64::from(number) + 1) % 4 * 16 * 4096,
+            "the next one's, or the first"
+        );
     }
     // Parts of their own need no places of their own.
     let checked = Setup { content: Content { verify: true, ..Content::default() }, ..setup };
@@ -325,4 +329,14 @@ impl Engine for Noting {
     fn buffer(&mut self, _: u32) -> &mut [u8] {
         &mut self.buffer
     }
+}
+
+#[test]
+fn what_is_answered_after_the_last_round_is_kept_where_it_was_to_start_before() {
+    // Nothing is answered from 5 s to 8.2 s, and the run ends half a second after the eighth round.
+    let found =
+        told(Load::Outstanding(4), 4, 1_000_000, (5 * SECOND, 3 * SECOND + 200_000_000), 8 * SECOND + 500_000_000);
+    assert_eq!(found.rounds.len(), 8);
+    assert_eq!(found.unanswered.count(), 4, "what follows them belongs to no round, nor to the end");
+    assert!(found.unanswered.longest().0.abs_diff(3_200_000_000) < 10_000_000, "{}", found.unanswered.longest());
 }
