@@ -67,7 +67,6 @@ fn a_target_that_answers_nothing_is_always_too_slow() {
     let found = highest(goal(100), |load| Ok(silent(load))).unwrap();
     assert_eq!((found.ending, found.rate), (Ending::AlwaysExceeded, 0.0), "{found:?}");
     // It hangs beyond a load.
-    let found =
-        highest(goal(100), |load| Ok(if load > 40 { silent(load) } else { probe(load, |_| 1.0) })).unwrap();
+    let found = highest(goal(100), |load| Ok(if load > 40 { silent(load) } else { probe(load, |_| 1.0) })).unwrap();
     assert!(found.within.is_some_and(|within| within.outstanding <= 40) && found.rate.is_finite(), "{}", found.rate);
 }
