@@ -108,9 +108,10 @@ fn verdict(before: &CellRecord, after: &CellRecord, interval: Option<(f64, f64)>
         }
     }
     match interval {
-        None if [before, after].iter().any(|cell| is_of_rates(cell)) => {
-            (Verdict::Unclear, "a search without a rate that keeps the objective and one that misses it has no interval".into())
-        }
+        None if [before, after].iter().any(|cell| is_of_rates(cell)) => (
+            Verdict::Unclear,
+            "a search without a rate that keeps the objective and one that misses it has no interval".into(),
+        ),
         None => (Verdict::Unclear, "one round has no interval; measure longer".into()),
         Some((low, _)) if low >= least => (Verdict::Kept, String::new()),
         Some((low, high)) if high < least => {

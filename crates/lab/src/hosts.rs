@@ -82,8 +82,11 @@ pub fn of_targets(
     if stopped && failed.is_none() {
         return Ok(None);
     }
-    let mut runs: Vec<RunRecord> =
-        records.iter().filter(|record| record.failed.is_none()).filter_map(|record| record.runs.last().cloned()).collect();
+    let mut runs: Vec<RunRecord> = records
+        .iter()
+        .filter(|record| record.failed.is_none())
+        .filter_map(|record| record.runs.last().cloned())
+        .collect();
     if runs.is_empty() {
         runs.extend(records.iter().filter_map(|record| record.runs.last().cloned()).take(1));
     }
@@ -142,8 +145,7 @@ fn histogram_of<'a>(parts: impl Iterator<Item = &'a HistogramRecord>) -> Option<
 
 fn round(rounds: &[&RoundRecord]) -> Option<RoundRecord> {
     let sum = |of: fn(&RoundRecord) -> f64| rounds.iter().map(|round| of(round)).sum::<f64>();
-    let histogram =
-        |of: fn(&RoundRecord) -> &HistogramRecord| histogram_of(rounds.iter().map(|round| of(round)));
+    let histogram = |of: fn(&RoundRecord) -> &HistogramRecord| histogram_of(rounds.iter().map(|round| of(round)));
     Some(RoundRecord {
         seconds: rounds.iter().map(|round| round.seconds).fold(0.0, f64::max),
         rate: sum(|round| round.rate),

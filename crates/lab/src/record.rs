@@ -280,9 +280,8 @@ impl RunRecord {
         let count = self.rounds.iter().map(|round| round.rate * round.seconds).sum::<f64>();
         // Chance alone moves what is drawn by so much, and lengths that differ where bytes are asked for.
         let noise = (found * 3.0 / count.max(1.0).sqrt()).max(margin_of(&rates).unwrap_or(0.0));
-        (found + noise < asked * (1.0 - UNREACHED)).then(|| {
-            format!("the rate was not kept: {found:.0} a second were answered, {asked:.0} asked for")
-        })
+        (found + noise < asked * (1.0 - UNREACHED))
+            .then(|| format!("the rate was not kept: {found:.0} a second were answered, {asked:.0} asked for"))
     }
 
     /// A rate that changes is answered as it was asked for, or the round is told in which it first was not.
@@ -457,9 +456,7 @@ impl CellRecord {
         if let Some(asked) = search.rate_asked {
             return self.runs.iter().filter(|run| run.rate_asked == Some(asked)).collect();
         }
-        let response = |run: &RunRecord| {
-            Statistic::from(search.percentile).of_all(&run.total().response).0
-        };
+        let response = |run: &RunRecord| Statistic::from(search.percentile).of_all(&run.total().response).0;
         let (within, beyond): (Vec<&RunRecord>, Vec<&RunRecord>) =
             self.runs.iter().partition(|run| response(run) <= search.response_ns);
         let within = within.into_iter().max_by_key(|run| run.outstanding);

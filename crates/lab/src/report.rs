@@ -360,7 +360,10 @@ pub fn remark(cell: &CellRecord) -> String {
     }
     for host in &cell.hosts {
         if let Some(why) = &host.failed {
-            remarks.push(format!("partial: host {} was lost: {why}", host.host));
+            remarks.push(match host.wrong_sectors {
+                0 => format!("partial: host {} was lost: {why}", host.host),
+                _ => format!("damaged: host {}: {why}", host.host),
+            });
         }
     }
     if let Some(why) = &cell.failed {

@@ -339,7 +339,14 @@ fn a_log_is_a_new_file_of_one_copy() {
         format!("[a]\ndirectory={}\nsize=64k\nrw=read\nwrite_iolog={}\n{keys}", directory.display(), log.display())
     };
     let run = |text: &str| run(&jobs(text).unwrap(), true, &AtomicBool::new(false), &|_| ());
-    for keys in ["numjobs=2\n".to_owned(), format!("[b]\nstonewall\ndirectory={}\nsize=64k\nrw=read\nwrite_iolog={}\n", place.files().display(), log.display())] {
+    for keys in [
+        "numjobs=2\n".to_owned(),
+        format!(
+            "[b]\nstonewall\ndirectory={}\nsize=64k\nrw=read\nwrite_iolog={}\n",
+            place.files().display(),
+            log.display()
+        ),
+    ] {
         let error = run(&job(&keys)).unwrap_err();
         assert!(matches!(&error, LabError::Usage(why) if why.contains("write_iolog")), "{error:?}");
         assert!(place.lengths().is_empty() && !log.exists(), "nothing was made");

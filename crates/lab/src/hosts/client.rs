@@ -205,7 +205,7 @@ impl Host {
         }
     }
 
-    fn answer(&mut self, until: Instant, stop: &AtomicBool) -> Result<RunRecord, Lost> {
+    fn answer(&mut self, mut until: Instant, stop: &AtomicBool) -> Result<RunRecord, Lost> {
         let Some(link) = &mut self.link else {
             return Err(self.lost.clone().unwrap_or_else(|| "it was lost".into()).into());
         };
@@ -213,6 +213,7 @@ impl Host {
         loop {
             match link.hear(Instant::now() + LOOK) {
                 Ok(Say::Ran { run }) => return Ok(*run),
+                Ok(Say::Busy) => until = until.max(Instant::now() + PATIENCE),
                 Ok(Say::Failed { why, wrong_sectors }) => return Err(Lost { why, wrong_sectors }),
                 Err(Silence::Ended(why)) => return Err(why.into()),
                 Ok(_) => return Err("it says something else than what it measured".to_owned().into()),

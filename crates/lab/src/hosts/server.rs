@@ -15,6 +15,9 @@ use crate::record::RunRecord;
 /// A stranger has so long to prove that it is none.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often who asked is told that a cell goes on: at its end what is under way is waited for, however long answers come.
+const BUSY: Duration = Duration::from_secs(5);
+
 /// What those who ask may have.
 #[derive(Clone, Debug)]
 pub struct Grant {
@@ -126,8 +129,13 @@ fn run(link: &mut Link, ready: &Ready, setup: &Setup, end: &AtomicBool) -> Resul
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let work = scope.spawn(|| run_kept(ready, setup, &stop, &mut |_, _| true));
-        let mut gone = None;
+        let (mut gone, mut told) = (None, Instant::now());
         while !work.is_finished() {
+            if told.elapsed() >= BUSY {
+                told = Instant::now();
+                // Who does not take it is gone, and seen below.
+                let _ = link.say(&Say::Busy);
+            }
             match link.hear::<Ask>(Instant::now() + LOOK) {
                 Err(Silence::Late) if !end.load(Ordering::Relaxed) => continue,
                 Ok(Ask::Stop) => {}

@@ -182,7 +182,9 @@ fn sums_that_cannot_be_counted_stay_at_their_end() {
 const SECRET: &[u8] = b"quite a long secret";
 
 /// A host that serves one connection as it should; its name.
-fn serving(end: &std::sync::Arc<std::sync::atomic::AtomicBool>) -> (String, std::thread::JoinHandle<Result<(), String>>) {
+fn serving(
+    end: &std::sync::Arc<std::sync::atomic::AtomicBool>,
+) -> (String, std::thread::JoinHandle<Result<(), String>>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let name = listener.local_addr().unwrap().to_string();
     let end = std::sync::Arc::clone(end);
@@ -200,10 +202,11 @@ fn saying(answer: Say) -> String {
         let long = || std::time::Instant::now() + std::time::Duration::from_secs(60);
         link.say(&Say::Challenge { version: super::wire::VERSION, nonce: "00".into() }).unwrap();
         let ready = Say::Ready { reached: "there".into(), target_bytes: 1, environment: Vec::new() };
-        for say in [Say::Welcome, ready, answer] {
+        for say in [Say::Welcome, ready, Say::Busy] {
             drop(link.hear::<Ask>(long()).unwrap());
             link.say(&say).unwrap();
         }
+        link.say(&answer).unwrap();
         drop(link.hear::<Ask>(long()));
     });
     name
@@ -226,7 +229,7 @@ fn wrong_data_on_one_of_several_hosts_is_damage_and_not_a_host_that_is_lost() {
     let found = asked(&[good, saying(failed.clone())], JOB).unwrap().unwrap();
     assert!(found.is_damaged() && found.wrong_sectors == 3, "{found:?}");
     assert_eq!(found.hosts[1].wrong_sectors, 3);
-    assert!(crate::report::remark(&found).contains("3 sectors"), "{}", crate::report::remark(&found));
+    assert!(crate::report::remark(&found).contains("damaged: host"), "{}", crate::report::remark(&found));
     let error = asked(&[saying(failed)], JOB).unwrap_err();
     assert!(matches!(error, crate::error::LabError::Damaged(_)), "{error:?}");
     let error = asked(&[saying(Say::failed("gone".into()))], JOB).unwrap_err();

@@ -49,11 +49,25 @@ pub enum Ask {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Say {
-    Challenge { version: u32, nonce: String },
+    Challenge {
+        version: u32,
+        nonce: String,
+    },
     Welcome,
-    Filling { done: u64, all: u64 },
-    Ready { reached: String, target_bytes: u64, environment: Vec<(String, String)> },
-    Ran { run: Box<RunRecord> },
+    Filling {
+        done: u64,
+        all: u64,
+    },
+    Ready {
+        reached: String,
+        target_bytes: u64,
+        environment: Vec<(String, String)>,
+    },
+    Ran {
+        run: Box<RunRecord>,
+    },
+    /// What runs goes on.
+    Busy,
     Closed,
     Failed {
         why: String,

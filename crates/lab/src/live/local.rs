@@ -333,3 +333,6 @@ fn local(
     let size = Bytes(size.0 - size.0 % block);
     Ready { way, size, block: Bytes(block), file: None, versions, patience: opening.patience, description }
 }
+
+#[cfg(test)]
+mod tests;

@@ -191,7 +191,7 @@ fn a_write_that_was_acknowledged_and_lost_is_found() {
             batch: 1,
             pause: None,
             gap: Gap::default(),
-        first: Duration(0),
+            first: Duration(0),
             trace: None,
             course: None,
             round: Duration::from_secs(100),
