@@ -15,6 +15,7 @@ use crate::error::{BackupError, Result};
 use crate::index::{Gathered, Location};
 use crate::references::{Ordinals, References};
 use crate::repository::Indexed;
+use crate::repository::epochs::Session;
 use crate::segment::{Footer, Prepared, SegmentId, Writer};
 use crate::store::Name;
 
@@ -65,14 +66,16 @@ pub struct Packed {
 }
 
 impl Packer {
-    /// With so many threads that store segments.
-    pub fn new(indexed: Indexed, sessions: usize) -> Packer {
+    /// With so many threads that store segments. Each renews the session of the backup behind every segment: the last
+    /// gigabytes may take longer than a session lives, when nothing else goes on.
+    pub fn new(indexed: Indexed, sessions: usize, session: Option<Arc<Session>>) -> Packer {
         // Without room: a full segment waits in the packer until a thread takes it.
         let (sender, receiver) = sync_channel::<Full>(0);
         let (shared, receiver) = (Arc::new(Shared::default()), Arc::new(Mutex::new(receiver)));
         let thread = |_| {
             let (indexed, shared, receiver) = (indexed.clone(), Arc::clone(&shared), Arc::clone(&receiver));
-            std::thread::spawn(move || store_all(&indexed, &shared, &receiver))
+            let session = session.clone();
+            std::thread::spawn(move || store_all(&indexed, &shared, &receiver, session.as_deref()))
         };
         let threads = (0..sessions.max(1)).map(thread).collect();
         Packer { indexed, shared, sender, threads }
@@ -159,14 +162,16 @@ impl Packer {
 }
 
 /// Stores segments until no more come. After a failure it only takes them, so that no sender waits for ever.
-fn store_all(indexed: &Indexed, shared: &Shared, receiver: &Mutex<Receiver<Full>>) {
+fn store_all(indexed: &Indexed, shared: &Shared, receiver: &Mutex<Receiver<Full>>, session: Option<&Session>) {
     loop {
         let next = lock(receiver).recv();
         let Ok((footer, bytes)) = next else { return };
         if lock(&shared.failure).is_some() {
             continue;
         }
-        if let Err(error) = store(indexed, shared, footer, bytes) {
+        let stored = store(indexed, shared, footer, bytes);
+        let renewed = stored.and_then(|()| session.map_or(Ok(()), Session::keep_alive));
+        if let Err(error) = renewed {
             lock(&shared.failure).get_or_insert(error);
         }
     }

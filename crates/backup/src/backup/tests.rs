@@ -160,7 +160,7 @@ fn files_that_cannot_be_saved_are_listed_and_the_rest_is_saved() {
     options.workers = 1;
     let progress = Progress::default();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
-    let packer = Packer::new(indexed.clone(), 1);
+    let packer = Packer::new(indexed.clone(), 1, None);
     let job = job(&indexed, &options, &progress, &packer);
     let roots = scan::roots(&options.paths).unwrap();
     let tree = pipeline(&job, |send| {
@@ -342,7 +342,7 @@ fn a_session_that_prune_may_have_ended_does_not_commit() {
     let (session, _) = made.begin_session().unwrap();
     surroundings.elapsed.store(crate::repository::epochs::SESSION_SECONDS / 2, Ordering::Relaxed);
     assert!(session.check().is_err());
-    let (mut session, _) = made.begin_session().unwrap();
+    let (session, _) = made.begin_session().unwrap();
     surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2 - 1, Ordering::Relaxed);
     session.keep_alive().unwrap();
     surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2 - 1, Ordering::Relaxed);
@@ -397,7 +397,7 @@ fn an_entry_that_no_chunk_of_the_tree_can_hold_is_listed() {
     let options = options(Path::new("/"));
     let progress = Progress::default();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
-    let packer = Packer::new(indexed.clone(), 1);
+    let packer = Packer::new(indexed.clone(), 1, None);
     let job = job(&indexed, &options, &progress, &packer);
     let mut collector = collect::Collector::new(&job).unwrap();
     let entry = |name: &[u8], content| Entry { name: name.to_vec(), metadata: Metadata::default(), content };
@@ -426,7 +426,7 @@ fn a_huge_sparse_file_is_a_few_spans() {
     let options = options(&folder.join("data"));
     let progress = Progress::default();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
-    let packer = Packer::new(indexed.clone(), 1);
+    let packer = Packer::new(indexed.clone(), 1, None);
     let job = job(&indexed, &options, &progress, &packer);
     let mut spans = 0;
     let send = &mut |batch: Vec<Item>| {

@@ -212,7 +212,7 @@ pub(super) fn save(
     name: &str,
     reader: &dyn Reader,
     base: Option<&Base>,
-    session: &mut Session,
+    session: &Session,
 ) -> Result<(Tree, Figures)> {
     let size = reader.size();
     let cell = cell_of(size)?;
