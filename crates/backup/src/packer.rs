@@ -1,15 +1,21 @@
 //! From chunks to stored segments: one open segment for content and one for trees, and threads that store full ones.
 //!
 //! Memory is bounded: one open segment of each kind, and one in each storing thread. When all threads are busy, adding a
-//! chunk waits. The first failure stops the backup; segments that were stored stay, and the next backup finds them.
+//! chunk waits.
+//!
+//! A segment says which chunks it has, and everyone who may write can store one that lies. So a chunk counts as stored
+//! if a snapshot that the key opens references its place, if this packer stored it, or else if it was read and compared
+//! with its id. The last happens to what an interrupted backup left, once for each chunk that is needed again.
+//!
+//! The first failure stops the backup; segments that were stored stay, and the next backup finds them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::compress::Compressor;
+use crate::compress::{Compressor, Decompressor};
 use crate::crypt::{ChunkId, Kind};
 use crate::error::{BackupError, Result};
 use crate::index::{Gathered, Location};
@@ -17,6 +23,7 @@ use crate::references::{Ordinals, References};
 use crate::repository::Indexed;
 use crate::repository::epochs::Session;
 use crate::segment::{Footer, Prepared, SegmentId, Writer};
+use crate::snapshot::SnapshotId;
 use crate::store::Name;
 
 /// A full segment on its way to the store.
@@ -35,12 +42,56 @@ struct Shared {
     /// takes it while another one waits, with the open segments locked, for a thread that stores.
     pending: Mutex<BTreeSet<ChunkId>>,
     failure: Mutex<Option<BackupError>>,
+    trusted: Mutex<Trusted>,
     /// Segments that this packer stored, each with its number of chunks.
     stored: Mutex<Vec<(SegmentId, usize)>>,
     stored_bytes: AtomicU64,
     new_bytes: AtomicU64,
     /// Buffers of stored segments, to be filled again.
     buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+/// Places whose chunks are what their segments say.
+#[derive(Default)]
+struct Trusted {
+    /// By the number of the segment.
+    places: BTreeMap<u32, Ordinals>,
+    /// Snapshots whose references were not read yet, the first one last. None: they were not listed yet.
+    unread: Option<Vec<SnapshotId>>,
+}
+
+impl Trusted {
+    fn has(&self, place: Location) -> bool {
+        self.places.get(&place.segment).is_some_and(|ordinals| ordinals.contains(place.ordinal as usize))
+    }
+
+    fn insert(&mut self, place: Location) {
+        self.places.entry(place.segment).or_default().insert(place.ordinal as usize);
+    }
+
+    /// Reads the references of the next snapshot, the latest first. Whether there was one.
+    fn read_next(&mut self, indexed: &Indexed) -> Result<bool> {
+        if self.unread.is_none() {
+            self.unread = Some(indexed.closed.snapshots()?.into_iter().map(|dated| dated.id).collect());
+        }
+        let Some(id) = self.unread.as_mut().and_then(Vec::pop) else { return Ok(false) };
+        match indexed.authentic_references(&id) {
+            Ok(references) => self.trust(indexed, &references),
+            // One that cannot be read, or that was forgotten meanwhile, says nothing.
+            Err(BackupError::Damaged(_) | BackupError::Missing(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    fn trust(&mut self, indexed: &Indexed, references: &References) {
+        let index = indexed.index();
+        for (segment, ordinals) in &references.0 {
+            if let Some(number) = index.number(segment) {
+                self.places.entry(number).or_default().merge(ordinals);
+            }
+        }
+    }
 }
 
 pub struct Packer {
@@ -93,7 +144,7 @@ impl Packer {
         if lock(&self.shared.pending).contains(&id) {
             return Ok((false, None));
         }
-        if let Some(location) = self.indexed.index().find(&id) {
+        if let Some(location) = self.find(kind, &id)? {
             return Ok((false, Some(location)));
         }
         let prepared = Prepared::new(id, raw, compressor)?;
@@ -119,6 +170,45 @@ impl Packer {
             self.send(full)?;
         }
         Ok((true, None))
+    }
+
+    /// Where the chunk is stored, for sure: see above. None: it must be stored.
+    pub fn find(&self, kind: Kind, id: &ChunkId) -> Result<Option<Location>> {
+        let Some(first) = self.indexed.index().find(id) else { return Ok(None) };
+        let mut trusted = lock(&self.shared.trusted);
+        loop {
+            // Mostly the first place is one of them.
+            if trusted.has(first) {
+                return Ok(Some(first));
+            }
+            let known = self.indexed.index().find_where(id, |place, is_marked| !is_marked && trusted.has(place));
+            if known.is_some() {
+                return Ok(known);
+            }
+            if !trusted.read_next(&self.indexed)? {
+                break;
+            }
+        }
+        drop(trusted);
+        self.find_whole(kind, id, first)
+    }
+
+    /// Where the chunk is whole, which reading it shows.
+    fn find_whole(&self, kind: Kind, id: &ChunkId, first: Location) -> Result<Option<Location>> {
+        let (mut codec, mut content, mut tried) = (Decompressor::new()?, Vec::new(), Vec::new());
+        let mut next = Some(first);
+        while let Some(place) = next {
+            match self.indexed.chunk_at(kind, id, place, &mut codec, &mut content) {
+                Ok(()) => {
+                    lock(&self.shared.trusted).insert(place);
+                    return Ok(next);
+                }
+                Err(BackupError::Damaged(_) | BackupError::Missing(_)) => tried.push(place),
+                Err(error) => return Err(error),
+            }
+            next = self.indexed.index().find_where(id, |place, is_marked| !is_marked && !tried.contains(&place));
+        }
+        Ok(None)
     }
 
     fn send(&self, writer: Writer) -> Result<()> {
@@ -148,9 +238,7 @@ impl Packer {
         let mut stored = Vec::new();
         for (segment, chunks) in lock(&shared.stored).drain(..) {
             stored.push(segment);
-            let mut all = Ordinals::default();
-            (0..chunks).for_each(|ordinal| all.insert(ordinal));
-            references.0.insert(segment, all);
+            references.0.insert(segment, Ordinals::first(chunks));
         }
         Ok(Packed {
             references,
@@ -189,7 +277,10 @@ fn store(indexed: &Indexed, shared: &Shared, footer: Footer, bytes: Vec<u8>) -> 
     let ids: Vec<ChunkId> = footer.entries.iter().map(|entry| entry.id).collect();
     lock(&shared.stored).push((id, ids.len()));
     // First known to the index, then no longer pending: in between a chunk is known twice, never not at all.
-    indexed.index().add(id, footer, Ordinals::default())?;
+    let mut trusted = lock(&shared.trusted);
+    let number = indexed.index().add(id, footer, Ordinals::default())?;
+    trusted.places.insert(number, Ordinals::first(ids.len()));
+    drop(trusted);
     let mut pending = lock(&shared.pending);
     for id in &ids {
         pending.remove(id);

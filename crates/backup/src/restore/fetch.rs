@@ -1,5 +1,6 @@
 //! Fetching chunks: each thread takes a segment, reads it in its order, and hands each chunk to its [`Sink`]. A thread
-//! holds one range of a segment and one chunk. When all content of a window of files is on the drive, they get their
+//! holds one range of a segment and one chunk. The content of each chunk is compared with its id. Where it is damaged, or
+//! not what its segment says, other segments that have it are tried, before it is lost. When all content of a window of files is on the drive, they get their
 //! times.
 
 use std::sync::Mutex;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{File, Job, Planned, Window, lock};
 use crate::compress::Decompressor;
-use crate::crypt::SealingKey;
+use crate::crypt::{Kind, SealingKey};
 use crate::error::{BackupError, Result};
 use crate::index::Directory;
 use crate::repository::Indexed;
@@ -108,22 +109,36 @@ impl Fetcher<'_> {
             Err(BackupError::Damaged(_)) if chunks.clone().nth(1).is_some() => {
                 return chunks.try_for_each(|same| self.range(same, name, key, directory));
             }
+            Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
+                return chunks.try_for_each(|same| self.elsewhere(same, directory, &error));
+            }
             Err(error) => return self.sink.lose(part, &error),
         };
         for same in chunks {
-            let Some((ordinal, (from, to))) =
-                same.first().map(|p| p.location.ordinal).zip(span(same.first(), directory))
-            else {
-                continue;
-            };
+            let entry = same.first().and_then(|planned| directory.entry(planned.location.ordinal).copied());
+            let (Some(entry), Some((from, to))) = (entry, span(same.first(), directory)) else { continue };
+            let ordinal = same.first().map_or(0, |planned| planned.location.ordinal as usize);
             let sealed = stored.get_mut((from - first.0) as usize..(to - first.0) as usize).unwrap_or_default();
-            let opened = directory.footer.open(key, ordinal as usize, sealed, &mut self.codec, &mut self.content);
-            match opened {
+            let opened = directory.footer.open(key, ordinal, sealed, &mut self.codec, &mut self.content);
+            match opened.and_then(|()| self.indexed.check(Kind::Content, &entry.id, &self.content)) {
                 Ok(()) => same.iter().try_for_each(|planned| self.sink.write(planned, &self.content))?,
-                Err(error) => self.sink.lose(same, &error)?,
+                Err(error) => self.elsewhere(same, directory, &error)?,
             }
         }
         Ok(())
+    }
+
+    /// Restores a chunk from another segment than the planned one, which has it no longer because of `error`.
+    fn elsewhere(&mut self, same: &[Planned], directory: &Directory, error: &BackupError) -> Result<()> {
+        let Some(known) = same.first().map(|planned| planned.location) else { return Ok(()) };
+        let Some(id) = directory.entry(known.ordinal).map(|entry| entry.id) else { return self.sink.lose(same, error) };
+        let Fetcher { indexed, sink, codec, content } = self;
+        sink.check()?;
+        match indexed.chunk_elsewhere(Kind::Content, &id, known, codec, content) {
+            Ok(true) => same.iter().try_for_each(|planned| sink.write(planned, content)),
+            Ok(false) => sink.lose(same, error),
+            Err(other) => sink.lose(same, &other),
+        }
     }
 }
 
