@@ -6,6 +6,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::place::{Faults, Identity};
 use super::{File, Job, Planned, Window, lock};
 use crate::compress::Decompressor;
 use crate::crypt::{Kind, SealingKey};
@@ -58,7 +59,7 @@ pub fn all(indexed: &Indexed, mut planned: Vec<Planned>, workers: usize, sink: &
 
 pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
     let Window { files, planned } = window;
-    all(job.indexed, planned, job.options.workers, &Files { job, files: &files })?;
+    all(job.indexed, planned, job.options.workers, &Files { job, files: &files, making: Mutex::default() })?;
     // Crash points: before the sync, files without their times are written again. Behind it, those with them are whole.
     job.target.sync()?;
     for file in files.iter().filter(|file| !file.failed.load(Ordering::Relaxed)) {
@@ -146,19 +147,23 @@ impl Fetcher<'_> {
 struct Files<'a, 'b> {
     job: &'a Job<'b>,
     files: &'a [File],
+    /// Held by the thread that makes a file of several chunks.
+    making: Mutex<()>,
 }
 
 impl Sink for Files<'_, '_> {
     /// Writes a chunk. The last one of a file completes it.
     fn write(&self, planned: &Planned, content: &[u8]) -> Result<()> {
         let Some(file) = self.files.get(planned.file as usize) else { return Ok(()) };
-        let target = &self.job.target;
-        let written = match file.identity.get() {
-            None => target.write_whole(&file.path, content, &file.metadata).map(|(identity, faults)| {
-                let _ = file.identity.set(identity);
-                faults
-            }),
-            Some(identity) => target.write_at(&file.path, *identity, content, planned.offset).map(|()| Vec::new()),
+        let written = match file.single {
+            true => self.write_single(file, content),
+            false => match self.made(file)? {
+                Some(identity) => {
+                    let written = self.job.target.write_at(&file.path, identity, content, planned.offset);
+                    written.map(|()| Vec::new())
+                }
+                None => return self.complete(file),
+            },
         };
         self.job.progress.bytes.fetch_add(content.len() as u64, Ordering::Relaxed);
         match self.job.settle(&file.path, written)? {
@@ -186,6 +191,43 @@ impl Sink for Files<'_, '_> {
 }
 
 impl Files<'_, '_> {
+    /// Makes room for a file, now that there is content for it.
+    fn replace(&self, file: &File) -> Result<()> {
+        if file.replaces { self.job.target.remove(&file.path) } else { Ok(()) }
+    }
+
+    fn write_single(&self, file: &File, content: &[u8]) -> Result<Faults> {
+        self.replace(file)?;
+        let (identity, faults) = self.job.target.write_whole(&file.path, content, &file.metadata)?;
+        let _ = file.identity.set(identity);
+        Ok(faults)
+    }
+
+    /// The file of several chunks, which the first of them makes. None: it cannot be made, which is listed once.
+    fn made(&self, file: &File) -> Result<Option<Identity>> {
+        if let Some(identity) = file.identity.get() {
+            return Ok(Some(*identity));
+        }
+        let _making = lock(&self.making);
+        if let Some(identity) = file.identity.get() {
+            return Ok(Some(*identity));
+        }
+        if file.unmade.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        // Of its whole length at once: chunks come in any order, and holes stay.
+        let made = self.replace(file).and_then(|()| self.job.target.make_file(&file.path, file.size));
+        let made = self.job.settle(&file.path, made)?;
+        match made {
+            Some(identity) => drop(file.identity.set(identity)),
+            None => {
+                file.unmade.store(true, Ordering::Relaxed);
+                file.failed.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(made)
+    }
+
     fn complete(&self, file: &File) -> Result<()> {
         // The last of the threads that write the file must see what the others found.
         if file.left.fetch_sub(1, Ordering::AcqRel) != 1 {
