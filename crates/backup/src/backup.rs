@@ -251,6 +251,7 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
         progress.bytes_expected.store(description.counts.bytes, Ordering::Relaxed);
     }
     let packer = Packer::new(indexed.clone(), options.sessions, Some(Arc::clone(&session)));
+    parent.as_ref().map_or(Ok(()), |(id, _)| packer.expect(id))?;
     let job = Job {
         indexed: &indexed,
         options,

@@ -75,22 +75,23 @@ impl Trusted {
             self.unread = Some(indexed.closed.snapshots()?.into_iter().map(|dated| dated.id).collect());
         }
         let Some(id) = self.unread.as_mut().and_then(Vec::pop) else { return Ok(false) };
-        match indexed.authentic_references(&id) {
-            Ok(references) => self.trust(indexed, &references),
-            // One that cannot be read, or that was forgotten meanwhile, says nothing.
-            Err(BackupError::Damaged(_) | BackupError::Missing(_)) => {}
-            Err(error) => return Err(error),
-        }
+        self.read(indexed, &id)?;
         Ok(true)
     }
 
-    fn trust(&mut self, indexed: &Indexed, references: &References) {
+    /// Reads the references of this snapshot. One that cannot be read, or that was forgotten meanwhile, says nothing.
+    fn read(&mut self, indexed: &Indexed, id: &SnapshotId) -> Result<()> {
+        let references = match indexed.authentic_references(id) {
+            Err(BackupError::Damaged(_) | BackupError::Missing(_)) => return Ok(()),
+            references => references?,
+        };
         let index = indexed.index();
         for (segment, ordinals) in &references.0 {
             if let Some(number) = index.number(segment) {
                 self.places.entry(number).or_default().merge(ordinals);
             }
         }
+        Ok(())
     }
 }
 
@@ -130,6 +131,11 @@ impl Packer {
         };
         let threads = (0..sessions.max(1)).map(thread).collect();
         Packer { indexed, shared, sender, threads }
+    }
+
+    /// Believes this snapshot before all others: mostly it has all that is needed.
+    pub fn expect(&self, parent: &SnapshotId) -> Result<()> {
+        lock(&self.shared.trusted).read(&self.indexed, parent)
     }
 
     /// Adds a chunk unless it is known. Gives its place if an earlier backup stored it. Whether it was new.
