@@ -193,7 +193,10 @@ impl Closed {
     fn wrapped_keys(&self) -> Result<Vec<(Name, WrappedKey)>> {
         let mut names = Vec::new();
         self.store.list(Folder::Keys, &mut |listed| {
-            names.push((listed.stored, listed.name));
+            // A longer object is no key, and each would cost a request.
+            if listed.size <= KEY_BYTES_MAX {
+                names.push((listed.stored, listed.name));
+            }
             Ok(())
         })?;
         // The oldest first: keys that an intruder planted neither keep the others from opening nor cost attempts.

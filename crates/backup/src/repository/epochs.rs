@@ -176,12 +176,15 @@ impl Closed {
             Ok(())
         })?;
         for listed in names {
-            let bytes = match self.store.get(&listed.name, SESSION_BYTES_MAX) {
+            let state = match self.store.get(&listed.name, SESSION_BYTES_MAX) {
                 Err(BackupError::Missing(_)) => continue,
-                bytes => bytes?,
+                bytes => bytes.and_then(|bytes| SessionState::decode(&bytes)),
             };
-            // One that cannot be read counts as the oldest possible until it is too old.
-            let state = SessionState::decode(&bytes).unwrap_or(SessionState { epoch: 0, ended: false });
+            let state = match state {
+                // One that cannot be read counts as the oldest possible until it is too old.
+                Err(BackupError::Damaged(_)) => SessionState { epoch: 0, ended: false },
+                state => state?,
+            };
             if state.ended || listed.stored + SESSION_SECONDS < now {
                 ended.push(listed.name);
             } else {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::Store;
 use crate::testing::repository;
 
 #[test]
@@ -66,4 +67,11 @@ fn a_gap_that_only_the_store_saw_ends_a_session() {
     assert!(session.check().is_err());
     assert!(session.keep_alive().is_ok(), "no renewal is due by the agent's clock");
     assert!(session.check().is_err());
+}
+
+#[test]
+fn a_session_that_is_too_long_counts_as_the_oldest() {
+    let (repository, store) = repository(1);
+    store.create(&Name::of(Folder::Sessions, &[1; 16]), &[7; SESSION_BYTES_MAX as usize + 1]).unwrap();
+    assert_eq!(repository.sessions().unwrap().0, [SessionState { epoch: 0, ended: false }]);
 }
