@@ -15,7 +15,7 @@ mod volume;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
@@ -298,7 +298,8 @@ fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
         move || shown.so_far(),
         move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
         || verify::run(repository, data, run::workers(), &progress),
-    )?;
+    );
+    let done = done.inspect_err(|_| tell_damaged(&progress))?;
     let faults = done.damaged.len() as u64 + done.unreadable.len() as u64 + done.lost_files;
     if watch.json {
         print_json(&json!({
@@ -337,6 +338,13 @@ fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
         .next("save the same files again with `stele backup run`: chunks that are marked as damaged are stored anew"))
 }
 
+/// Lists the damage that a check found before it failed.
+fn tell_damaged(progress: &verify::Progress) {
+    for (id, text) in &*progress.damaged.lock().unwrap_or_else(PoisonError::into_inner) {
+        eprintln!("stele: segment {id:?}: {}", Shown(text));
+    }
+}
+
 fn scrub(watch: Watch, place: &Place) -> Outcome<()> {
     let progress = Arc::new(verify::Progress::default());
     let repository = closed(place)?;
@@ -345,7 +353,8 @@ fn scrub(watch: Watch, place: &Place) -> Outcome<()> {
         move || shown.so_far(),
         move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
         || verify::scrub(&repository, &progress),
-    )?;
+    );
+    let damaged = damaged.inspect_err(|_| tell_damaged(&progress))?;
     let segments = progress.segments.load(std::sync::atomic::Ordering::Relaxed);
     if watch.json {
         print_json(&json!({
