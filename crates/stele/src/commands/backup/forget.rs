@@ -10,7 +10,7 @@ use stele_backup::versions::{self, Member};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
-use super::{find_snapshot, open, shown_path};
+use super::{find_dated, open, shown_path};
 use crate::cli::backup::Forget;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
@@ -104,7 +104,7 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
     let judged: Vec<Judged> = if command.snapshots.is_empty() {
         by_rules(&repository, command)?
     } else {
-        let named = command.snapshots.iter().map(|name| find_snapshot(&repository, name));
+        let named = command.snapshots.iter().map(|name| find_dated(&repository, name).map(|dated| dated.id));
         let mut named = named.collect::<Outcome<Vec<SnapshotId>>>()?;
         named.sort_unstable();
         named.dedup();
