@@ -17,6 +17,8 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 const DAY: u64 = 86_400;
+/// A longer snapshot that is named goes without being read: it may be a planted one that takes all memory.
+const DESCRIBED_BYTES_MAX: u64 = 64 << 20;
 
 fn policy(command: &Forget) -> Policy {
     Policy {
@@ -110,7 +112,10 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
         named.dedup();
         // One that is named goes, whether it can be read or not.
         let now = repository.store.now()?;
-        let describe = |dated: &Dated| candidate(&repository, dated, now).ok().flatten();
+        let describe = |dated: &Dated| {
+            let is_short = dated.size <= DESCRIBED_BYTES_MAX;
+            is_short.then(|| candidate(&repository, dated, now).ok().flatten()).flatten()
+        };
         forget::named(&repository.snapshots()?, &named, describe)?
     };
     let locks = judged.iter().map(|Judged { candidate, kept_by }| match kept_by.is_empty() {
