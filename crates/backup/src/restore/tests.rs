@@ -481,3 +481,10 @@ fn a_file_stays_until_there_is_content_for_it() {
         }
     }
 }
+
+#[test]
+fn a_piece_takes_the_memory_that_is_stated() {
+    // SEMANTICS/backup.md: 48 bytes for a piece, and 72 in a restore.
+    assert!(size_of::<crate::tree::Piece>() <= 48);
+    assert!(size_of::<crate::tree::Piece>() + size_of::<Planned>() <= 72);
+}
