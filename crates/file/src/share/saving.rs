@@ -222,6 +222,11 @@ impl Share {
                     self.wait_for_room(&mut waited).await?;
                 }
                 self.pad(inode.0, now, Arc::clone(&held)).await?;
+                // The zeros are durable before the size behind them is. Where the block is recorded already, saving finds
+                // nothing to record and flushes nothing.
+                if !self.ordered {
+                    self.cache.flush().await.map_err(|error| broken(&error))?;
+                }
             }
         }
         self.save_in_turn(inode.0).await?;
