@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::drives::label::LOG_AT;
+use crate::model::Scrubbed;
 use crate::model::mutation::Mutation;
 
 #[test]
@@ -222,11 +223,46 @@ fn scrub_repairs_a_damaged_replica() {
     bench.test_drives.damage(usize::from(members[0].0), LOG_AT + live.offset, 8192);
     for expected in [1, 0] {
         let log = opened.log.clone();
-        let repaired = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
-        let repaired = repaired.expect("no cut").expect("scrubbed");
-        assert_eq!(repaired > 0, expected > 0);
+        let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
+        let scrubbed = scrubbed.expect("no cut");
+        assert_eq!((scrubbed.repaired > 0, scrubbed.trouble), (expected > 0, Vec::new()));
     }
     assert!(opened.recovery.groups > 0);
+}
+
+#[test]
+fn a_passing_read_error_is_no_damage_to_the_log() {
+    let mut bench = Bench::new(5, MIB, 28);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 30);
+    let (members, _) = opened.log.members();
+    bench.test_drives.drives[usize::from(members[1].0)].refuses = 1;
+    let log = opened.log.clone();
+    let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
+    assert_eq!(scrubbed, Some(Scrubbed::default()));
+}
+
+#[test]
+fn the_scrub_of_the_log_goes_on_beside_what_it_cannot_put_right_and_names_the_drive() {
+    let mut bench = Bench::new(5, MIB, 28);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 30);
+    let (members, _) = opened.log.members();
+    let live: Vec<Live> = opened.log.state().live.iter().copied().collect();
+    assert!(live.len() > 4, "{} groups", live.len());
+    let damage = |bench: &mut Bench, member: DriveNumber, live: &Live| {
+        bench.test_drives.damage(usize::from(member.0), LOG_AT + live.offset, 4096);
+    };
+    members.iter().for_each(|member| damage(&mut bench, *member, &live[1]));
+    damage(&mut bench, members[0], &live[2]);
+    damage(&mut bench, members[1], &live[3]);
+    bench.test_drives.drives[usize::from(members[0].0)].fails_at = LOG_AT..LOG_AT + MIB;
+    let log = opened.log.clone();
+    let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
+    let Scrubbed { repaired, trouble } = scrubbed.expect("no cut");
+    assert_eq!((repaired, trouble.len()), (1, 2), "{trouble:?}");
+    assert!(trouble[0].to_string().starts_with(&format!("group {} of the log", live[1].sequence)), "{}", trouble[0]);
+    assert!(trouble[1].to_string().contains(&members[0].to_string()), "{}", trouble[1]);
 }
 
 #[test]
