@@ -150,6 +150,26 @@ fn what_waits_for_a_missing_drive_while_others_are_replaced_is_counted_as_unread
 }
 
 #[test]
+fn a_log_that_lacks_a_member_says_so_until_a_drive_takes_its_place() {
+    let mut fixture = Fixture::new(4, 4, 1);
+    let volume = fixture.create_volume(spec("a", "2+1", 1 << 20)).id;
+    assert_eq!(fixture.status().log_trouble, None);
+    fixture.pull(&[2]);
+    fixture.write(volume, 0, &pattern(1, 4096)).expect("written");
+    fixture.pass(HOUR);
+    let (text, _) = fixture.status().log_trouble.expect("three of four");
+    assert_eq!(text, "the log lies on 3 drives instead of 4");
+    replace(&mut fixture, 2);
+    fixture.write(volume, 0, &pattern(2, 4096)).expect("written");
+    fixture.idle();
+    assert_eq!(fixture.status().log_trouble, None);
+    // Everything that the log still needs lies on four drives.
+    assert!(!fixture.pool.serving().expect("open").engine.log.is_thin());
+    fixture.pull(&[0]);
+    assert_eq!(fixture.read(volume, 0, 4096), Ok(pattern(2, 4096)));
+}
+
+#[test]
 fn a_drive_that_returns_brings_back_what_it_holds_while_its_spare_cells_are_away() {
     for seed in 0..6 {
         let (mut fixture, _) = made(13, seed);

@@ -4,6 +4,7 @@ use super::*;
 use crate::drives::label::LOG_AT;
 use crate::model::Scrubbed;
 use crate::model::mutation::Mutation;
+use stele_ground::Duration;
 
 #[test]
 fn power_cuts_at_every_operation_lose_nothing_acknowledged() {
@@ -202,6 +203,36 @@ fn a_lost_member_is_replaced_and_its_loss_asks_for_a_checkpoint() {
     let stopped = opened.log.stopped();
     // Three of six voters are no majority: the log must have stopped rather than decide alone.
     assert!(matches!(stopped, Some(ArrayError::Degraded(_))), "{stopped:?}");
+}
+
+#[test]
+fn a_log_that_lacks_a_member_is_refilled_when_a_drive_can_take_over() {
+    let mut bench = Bench::new(6, MIB, 26);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 20);
+    let (members, _) = opened.log.members();
+    let others: Vec<usize> = (0..6).filter(|drive| !members.contains(&DriveNumber(*drive as u16))).collect();
+    let gone = members[1];
+    opened.labels.detach(gone);
+    others.iter().for_each(|drive| bench.test_drives.drives[*drive].fails_at = LOG_AT..LOG_AT + MIB);
+    opened.log.drive_lost(gone);
+    let short = Rc::new(Cell::new(0));
+    let (log, io, own) = (opened.log.clone(), opened.io.clone(), Rc::clone(&short));
+    // A group is on its way, so that the others are asked to take it.
+    let mut paid = log.try_reserve(log.cost(&Record::Seal), Purpose::Inside).expect("room");
+    bench.twin.push(Record::Seal);
+    let lsn = log.append(&Record::Seal, &mut paid);
+    let ended = bench.test_drives.finish(&opened.tasks, &opened.io, async move {
+        log.durable(lsn).await?;
+        io.sleep(Duration::from_secs(30)).await;
+        own.set(log.members().0.len());
+        Ok::<_, ArrayError>(())
+    });
+    assert_eq!((ended, short.get()), (Some(Ok(())), 3));
+    others.iter().for_each(|drive| bench.test_drives.drives[*drive].fails_at = 0..0);
+    bench.test_drives.run(&opened.tasks, &opened.io);
+    let (now, wanted) = opened.log.members();
+    assert!(now.len() == 4 && wanted == 4 && !now.contains(&gone), "{now:?}");
 }
 
 #[test]
