@@ -93,6 +93,7 @@ pub use retention::approval::RequestInfo;
 pub use retention::clock::ClockStatus;
 pub use retention::events::Told;
 pub use retention::find::{FindQuery, FoundVersion};
+pub use retention::keeping::Unkept;
 pub use retention::why::Why;
 pub use shares::{FileHeld, Located, ShareObjects, Shares, upload_key};
 pub use store::Archive;

@@ -8,7 +8,7 @@ pub(crate) mod doubt;
 pub mod events;
 pub mod find;
 pub(crate) mod holding;
-mod keeping;
+pub mod keeping;
 pub(crate) mod matters;
 pub(crate) mod properties;
 pub(crate) mod rules;

@@ -504,7 +504,21 @@ impl Store {
     /// Serialises changes to the versions of a key, in the order of the requests. A change holds the lock from its checks until
     /// its commit is acknowledged. Where a commit whose request went away holds it, the next waiter settles that commit.
     pub async fn lock(self: &Arc<Store>, bucket: u32, key: &str) -> Result<KeyLock> {
-        let lock = self.locks.of(bucket, key);
+        self.lock_place(self.locks.place(bucket, key)).await
+    }
+
+    /// As `lock`, for several keys. Two of them may have one lock, and requests never wait for each other in a circle.
+    pub async fn lock_all(self: &Arc<Store>, bucket: u32, keys: &[String]) -> Result<Vec<KeyLock>> {
+        let places: BTreeSet<usize> = keys.iter().map(|key| self.locks.place(bucket, key)).collect();
+        let mut held = Vec::with_capacity(places.len());
+        for place in places {
+            held.push(self.lock_place(place).await?);
+        }
+        Ok(held)
+    }
+
+    async fn lock_place(self: &Arc<Store>, place: usize) -> Result<KeyLock> {
+        let lock = self.locks.at(place);
         if let Ok(free) = Arc::clone(&lock).try_lock_owned() {
             return Ok(free);
         }

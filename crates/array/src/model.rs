@@ -12,5 +12,5 @@ pub use admin::{
     DriveHealth, DriveStatus, NOT_A_MEMBER, OpenOptions, PoolStatus, Progress, Reply, Severity, VolumeDetail,
     VolumeSpec, VolumeStatus, WriteMode,
 };
-pub use error::ArrayError;
+pub use error::{ArrayError, Scrubbed};
 pub use events::{Action, Attached, Event};

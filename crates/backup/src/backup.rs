@@ -227,7 +227,8 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
         // there is a session that would hold prune back.
         repository.store.lock(&Name::repository(), until)?;
     }
-    let (mut session, epoch) = repository.begin_session()?;
+    let (session, epoch) = repository.begin_session()?;
+    let session = Arc::new(session);
     let (indexed, loaded) = repository.index(&epoch, options.cache.as_deref())?;
     for segment in &loaded.unmarked {
         // What this backup stores again in their place is needed by earlier snapshots, and prune must know.
@@ -249,7 +250,8 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
         progress.files_expected.store(description.counts.files, Ordering::Relaxed);
         progress.bytes_expected.store(description.counts.bytes, Ordering::Relaxed);
     }
-    let packer = Packer::new(indexed.clone(), options.sessions);
+    let packer = Packer::new(indexed.clone(), options.sessions, Some(Arc::clone(&session)));
+    parent.as_ref().map_or(Ok(()), |(id, _)| packer.expect(id))?;
     let job = Job {
         indexed: &indexed,
         options,
@@ -274,9 +276,9 @@ pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progr
                 })
             })?
         }
-        Source::Stream { name, reader } => read::stream(&job, &name, reader, &mut session)?,
+        Source::Stream { name, reader } => read::stream(&job, &name, reader, &session)?,
         Source::Volume { name, reader } => {
-            let (tree, done) = volume::save(&job, &name, reader, base.as_ref(), &mut session)?;
+            let (tree, done) = volume::save(&job, &name, reader, base.as_ref(), &session)?;
             figures = Some(done);
             tree
         }

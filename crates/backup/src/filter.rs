@@ -31,9 +31,8 @@ impl Filter {
         }
         let (negated, rest) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest));
         let from_top = rest.starts_with('/');
-        let fold = |part: &str| if ignore_case { part.to_lowercase() } else { part.to_owned() };
-        let parts: Vec<Vec<u8>> =
-            rest.split('/').filter(|part| !part.is_empty()).map(|part| fold(part).into_bytes()).collect();
+        let folded = |part: &str| if ignore_case { fold(part.as_bytes()) } else { part.as_bytes().to_vec() };
+        let parts: Vec<Vec<u8>> = rest.split('/').filter(|part| !part.is_empty()).map(folded).collect();
         if parts.is_empty() {
             return Err(wrong("it names nothing"));
         }
@@ -60,13 +59,23 @@ impl Filter {
             return false;
         }
         let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
-        let lower = path.to_ascii_lowercase();
+        let lower = if self.0.iter().any(|pattern| pattern.ignore_case) { fold(path) } else { Vec::new() };
         let lower_parts: Vec<&[u8]> = lower.split(|byte| *byte == b'/').collect();
         self.0.iter().fold(false, |excluded, pattern| {
             let parts = if pattern.ignore_case { &lower_parts } else { &parts };
             if pattern.matches(parts) { !pattern.negated } else { excluded }
         })
     }
+}
+
+/// The text without case, for patterns and paths alike. What is no UTF-8 stays as it is.
+fn fold(text: &[u8]) -> Vec<u8> {
+    let mut folded = Vec::with_capacity(text.len());
+    for part in text.utf8_chunks() {
+        folded.extend_from_slice(part.valid().to_lowercase().as_bytes());
+        folded.extend_from_slice(part.invalid());
+    }
+    folded
 }
 
 impl Pattern {

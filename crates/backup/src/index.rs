@@ -5,10 +5,14 @@
 //! found is stored once more, which costs space and never data. Segments that are condemned are not in the table. Chunks
 //! that are marked as damaged count as not stored; only who wants to read tries them, for want of others.
 //!
+//! A footer is not authentic: whoever may write can store a segment that claims any chunk. So a chunk is looked for in
+//! the oldest segment first, by the store's date: one that was planted later takes nothing from it. A reader that finds
+//! no such chunk there asks for the next place, see [`Index::find_other`].
+//!
 //! The table is 256 parts, each of which grows by a quarter when it is full. So between 70 % and 90 % of its words are
 //! used, and 100 million chunks take about 1 GB.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::crypt::ChunkId;
@@ -104,10 +108,21 @@ fn fingerprint(id: &ChunkId) -> u64 {
 /// Gives a segment's footer, from a cache or from the store.
 pub type FooterSource = Box<dyn Fn(&SegmentId) -> Result<Footer> + Send + Sync>;
 
+/// A segment of the index.
+struct Known {
+    id: SegmentId,
+    /// The chunks that are marked as damaged.
+    damaged: Ordinals,
+    /// When it was stored, by the store's clock: seconds since 1970.
+    stored: u64,
+}
+
 pub struct Index {
     parts: Vec<Part>,
-    /// Segments by number, with the chunks that are damaged. The first number stands for none.
-    segments: Vec<(SegmentId, Ordinals)>,
+    /// Segments by number. The first number stands for none.
+    segments: Vec<Known>,
+    /// Segments that are tried before all others, because the snapshot that is read references them.
+    preferred: BTreeSet<u32>,
     numbers: BTreeMap<SegmentId, u32>,
     /// Footers in memory, each with the time of its last use.
     footers: BTreeMap<u32, (Arc<Directory>, u64)>,
@@ -120,7 +135,8 @@ impl Index {
     pub fn new(source: FooterSource) -> Index {
         Index {
             parts: vec![Part::default(); PARTS],
-            segments: vec![(SegmentId([0; 32]), Ordinals::default())],
+            segments: vec![Known { id: SegmentId([0; 32]), damaged: Ordinals::default(), stored: 0 }],
+            preferred: BTreeSet::new(),
             numbers: BTreeMap::new(),
             footers: BTreeMap::new(),
             footer_chunks: 0,
@@ -129,8 +145,13 @@ impl Index {
         }
     }
 
-    /// Adds a segment and returns its number.
+    /// Adds a segment that was stored just now and returns its number.
     pub fn add(&mut self, id: SegmentId, footer: Footer, damaged: Ordinals) -> Result<u32> {
+        self.add_dated(id, footer, damaged, u64::MAX)
+    }
+
+    /// Adds a segment and returns its number. `stored` is its date by the store's clock.
+    pub fn add_dated(&mut self, id: SegmentId, footer: Footer, damaged: Ordinals, stored: u64) -> Result<u32> {
         if let Some(number) = self.numbers.get(&id) {
             return Ok(*number);
         }
@@ -145,7 +166,7 @@ impl Index {
             }
         }
         let number = number as u32;
-        self.segments.push((id, damaged));
+        self.segments.push(Known { id, damaged, stored });
         self.numbers.insert(id, number);
         self.keep(number, Arc::new(Directory::new(footer)));
         Ok(number)
@@ -161,15 +182,31 @@ impl Index {
         self.find(id).or_else(|| self.find_where(id, |_, _| true))
     }
 
-    /// The first place of the chunk that is wanted, by place and whether it is marked as damaged.
+    /// The next place to read the chunk, behind those that were tried.
+    pub fn find_other(&mut self, id: &ChunkId, tried: &[Location]) -> Option<Location> {
+        let whole = self.find_where(id, |location, is_marked| !is_marked && !tried.contains(&location));
+        whole.or_else(|| self.find_where(id, |location, _| !tried.contains(&location)))
+    }
+
+    /// The first place of the chunk that is wanted, by place and whether it is marked as damaged. Segments that are
+    /// preferred come first, and then the oldest.
     pub fn find_where(&mut self, id: &ChunkId, wanted: impl Fn(Location, bool) -> bool) -> Option<Location> {
-        let candidates: Vec<u32> = self.parts.get(part_of(id))?.candidates(id).collect();
+        let mut candidates: Vec<u32> = self.parts.get(part_of(id))?.candidates(id).collect();
+        candidates.sort_by_key(|number| {
+            let known = self.segments.get(*number as usize);
+            (!self.preferred.contains(number), known.map(|known| (known.stored, known.id)))
+        });
         candidates.into_iter().find_map(|segment| {
             let ordinal = self.directory(segment).ok()?.find(id)?;
-            let is_marked = self.segments.get(segment as usize)?.1.contains(ordinal as usize);
+            let is_marked = self.segments.get(segment as usize)?.damaged.contains(ordinal as usize);
             let location = Location { segment, ordinal };
             wanted(location, is_marked).then_some(location)
         })
+    }
+
+    /// From now on the segments that a snapshot references are tried before all others, and those of no other snapshot.
+    pub fn prefer(&mut self, references: &References) {
+        self.preferred = references.0.keys().filter_map(|id| self.number(id)).collect();
     }
 
     /// The footer of a segment.
@@ -187,7 +224,7 @@ impl Index {
 
     pub fn segment(&self, number: u32) -> Result<SegmentId> {
         let known = self.segments.get(number as usize).filter(|_| number != 0);
-        known.map(|(id, _)| *id).ok_or_else(|| BackupError::Missing(format!("segment number {number} is unknown")))
+        known.map(|known| known.id).ok_or_else(|| BackupError::Missing(format!("segment number {number} is unknown")))
     }
 
     /// The number of a segment. None: it is not in the index.
@@ -197,7 +234,7 @@ impl Index {
 
     /// Whether chunks of the segment are marked as damaged.
     pub fn is_marked(&self, number: u32) -> bool {
-        self.segments.get(number as usize).is_some_and(|(_, damaged)| damaged.count() > 0)
+        self.segments.get(number as usize).is_some_and(|known| known.damaged.count() > 0)
     }
 
     pub fn segments(&self) -> usize {

@@ -89,17 +89,22 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &Progress) -> Resu
     let (live, ended) = repository.sessions()?;
     let oldest = live.iter().map(|session| session.epoch).min();
     let mut needed = References::default();
-    let snapshots = repository.snapshots()?;
-    for dated in &snapshots {
+    let mut snapshots = 0;
+    for dated in repository.snapshots()? {
         progress.check()?;
         // Without this snapshot's list its segments would pass for unneeded.
-        let references = repository.references(&dated.id).map_err(|error| match error {
-            BackupError::Damaged(text) => BackupError::Damaged(format!(
-                "{text}; prune would remove what it needs; `stele backup forget {}` gives it up",
-                dated.id
-            )),
-            other => other,
-        })?;
+        let references = match repository.references(&dated.id) {
+            // It was forgotten meanwhile, and needs nothing.
+            Err(BackupError::Missing(_)) => continue,
+            Err(BackupError::Damaged(text)) => {
+                return Err(BackupError::Damaged(format!(
+                    "{text}; prune would remove what it needs; `stele backup forget {}` gives it up",
+                    dated.id
+                )));
+            }
+            references => references?,
+        };
+        snapshots += 1;
         for (segment, ordinals) in references.0 {
             needed.0.entry(segment).or_default().merge(&ordinals);
         }
@@ -109,13 +114,7 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &Progress) -> Resu
     // No repository gets there by pruning: a writer planted the number.
     let last = || BackupError::Damaged(format!("{} is the last possible epoch", Name::epoch(latest.number).text()));
     let number = latest.number.checked_add(1).ok_or_else(last)?;
-    let mut pruned = Pruned {
-        epoch: number,
-        snapshots: snapshots.len() as u64,
-        segments: segments.len() as u64,
-        lost,
-        ..Pruned::default()
-    };
+    let mut pruned = Pruned { epoch: number, snapshots, segments: segments.len() as u64, lost, ..Pruned::default() };
     let (mut condemned, mut due) = (Condemned::new(), Vec::new());
     for (segment, size) in segments {
         let before = latest.condemned.get(&segment).copied();

@@ -107,6 +107,15 @@ pub struct Dated {
     pub size: u64,
 }
 
+/// A segment in the list of a repository.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Kept {
+    pub id: SegmentId,
+    pub size: u64,
+    /// When it was stored, by the store's clock: seconds since 1970.
+    pub stored: u64,
+}
+
 /// A repository without its key: what a server, or the holder of maintenance credentials, sees.
 #[derive(Clone)]
 pub struct Closed {
@@ -165,10 +174,15 @@ impl Closed {
 
     /// Segments of the store with their sizes.
     pub fn segments(&self) -> Result<Vec<(SegmentId, u64)>> {
+        Ok(self.segments_dated()?.into_iter().map(|kept| (kept.id, kept.size)).collect())
+    }
+
+    /// Segments of the store with their sizes and dates.
+    pub fn segments_dated(&self) -> Result<Vec<Kept>> {
         let mut found = Vec::new();
         self.store.list(Folder::Segments, &mut |listed| {
-            let id = listed.name.id().map(SegmentId);
-            found.extend(id.filter(|_| listed.size <= SEGMENT_BYTES_MAX).map(|id| (id, listed.size)));
+            let id = listed.name.id().map(SegmentId).filter(|_| listed.size <= SEGMENT_BYTES_MAX);
+            found.extend(id.map(|id| Kept { id, size: listed.size, stored: listed.stored }));
             Ok(())
         })?;
         found.sort_unstable();
@@ -179,7 +193,10 @@ impl Closed {
     fn wrapped_keys(&self) -> Result<Vec<(Name, WrappedKey)>> {
         let mut names = Vec::new();
         self.store.list(Folder::Keys, &mut |listed| {
-            names.push((listed.stored, listed.name));
+            // A longer object is no key, and each would cost a request.
+            if listed.size <= KEY_BYTES_MAX {
+                names.push((listed.stored, listed.name));
+            }
             Ok(())
         })?;
         // The oldest first: keys that an intruder planted neither keep the others from opening nor cost attempts.
@@ -312,6 +329,13 @@ impl Repository {
         }
     }
 
+    /// What a snapshot needs, if the key shows that a backup made the list. Those of the first version do not show it.
+    pub fn authentic_references(&self, id: &SnapshotId) -> Result<References> {
+        let bytes = self.snapshot_bytes(id)?;
+        let snapshot = Snapshot::decode(&bytes, id, &self.header.id, &self.keys)?;
+        Ok(if Snapshot::is_bound(&bytes) { snapshot.references } else { References::default() })
+    }
+
     pub fn snapshot(&self, id: &SnapshotId) -> Result<Snapshot> {
         Snapshot::decode(&self.snapshot_bytes(id)?, id, &self.header.id, &self.keys)
     }
@@ -377,9 +401,31 @@ impl Indexed {
         found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
     }
 
-    /// The content of one chunk, checked against its id.
+    /// The content of one chunk, checked against its id. Where it is damaged, or not what its segment says, it is taken
+    /// from another segment that has it.
     pub fn chunk(&self, kind: Kind, id: &ChunkId) -> Result<Vec<u8>> {
+        let (mut codec, mut content) = (Decompressor::new()?, Vec::new());
         let location = self.find_any(id)?;
+        match self.chunk_at(kind, id, location, &mut codec, &mut content) {
+            Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
+                match self.chunk_elsewhere(kind, id, location, &mut codec, &mut content)? {
+                    true => Ok(content),
+                    false => Err(error),
+                }
+            }
+            done => done.map(|()| content),
+        }
+    }
+
+    /// The content of the chunk at this place, checked against its id: what a segment says of itself is not authentic.
+    pub fn chunk_at(
+        &self,
+        kind: Kind,
+        id: &ChunkId,
+        location: Location,
+        codec: &mut Decompressor,
+        content: &mut Vec<u8>,
+    ) -> Result<()> {
         let (segment, directory) = {
             let mut index = self.index();
             (index.segment(location.segment)?, index.directory(location.segment)?)
@@ -388,14 +434,36 @@ impl Indexed {
         let entry = entry.ok_or_else(|| BackupError::damaged("a segment has too few chunks"))?;
         let range = u64::from(entry.offset)..u64::from(entry.offset) + u64::from(entry.stored);
         let mut stored = self.store.get_range(&Name::segment(&segment), range)?;
-        let mut content = Vec::new();
         let key = directory.footer.key(&self.keys);
-        let ordinal = location.ordinal as usize;
-        directory.footer.open(&key, ordinal, &mut stored, &mut Decompressor::new()?, &mut content)?;
-        if self.keys.id(kind, &content) != *id {
-            return Err(BackupError::Damaged(format!("chunk {id:?} has another content")));
+        directory.footer.open(&key, location.ordinal as usize, &mut stored, codec, content)?;
+        self.check(kind, id, content)
+    }
+
+    /// Whether the content is that of the id.
+    pub fn check(&self, kind: Kind, id: &ChunkId, content: &[u8]) -> Result<()> {
+        match self.keys.id(kind, content) == *id {
+            true => Ok(()),
+            false => Err(BackupError::Damaged(format!("chunk {id:?} has another content"))),
         }
-        Ok(content)
+    }
+
+    /// The content of the chunk from any place but `known`, which has it no longer. Whether there is one.
+    pub fn chunk_elsewhere(
+        &self,
+        kind: Kind,
+        id: &ChunkId,
+        known: Location,
+        codec: &mut Decompressor,
+        content: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let mut tried = vec![known];
+        loop {
+            let Some(location) = self.index().find_other(id, &tried) else { return Ok(false) };
+            match self.chunk_at(kind, id, location, codec, content) {
+                Err(BackupError::Damaged(_) | BackupError::Missing(_)) => tried.push(location),
+                done => return done.map(|()| true),
+            }
+        }
     }
 }
 

@@ -84,7 +84,11 @@ struct File {
     left: AtomicU32,
     /// Whether the file consists of one piece.
     single: bool,
+    /// Whether something is where the file belongs. It goes when there is content for the file.
+    replaces: bool,
     failed: AtomicBool,
+    /// Whether the file cannot be made.
+    unmade: AtomicBool,
     /// Its inode, once it is made.
     identity: OnceLock<Identity>,
 }
@@ -340,12 +344,10 @@ impl<'a, 'b> Restore<'a, 'b> {
             job.progress.bytes.fetch_add(size, Ordering::Relaxed);
             return self.without_chunks(path, size, metadata, identity);
         }
-        if !matches!(present, Some(Present::No)) && job.settle(&path, job.target.remove(&path))?.is_none() {
-            return Ok(());
-        }
         let number = self.window.files.len() as u32;
         let (mut offset, mut chunks) = (0, 0);
         let before = self.window.planned.len();
+        // All chunks are looked up before anything is removed.
         for piece in &pieces {
             if let Piece::Chunk { id, .. } = piece {
                 let found = job.indexed.find_any(id);
@@ -358,33 +360,44 @@ impl<'a, 'b> Restore<'a, 'b> {
             }
             offset += piece.length();
         }
+        let replaces = !matches!(present, Some(Present::No));
         let single = pieces.len() == 1 && chunks == 1;
+        if chunks > 0 {
+            self.count(size);
+            let (left, failed, identity) = (AtomicU32::new(chunks), AtomicBool::new(false), OnceLock::new());
+            return self.push(File {
+                path,
+                metadata,
+                size,
+                left,
+                single,
+                replaces,
+                failed,
+                unmade: AtomicBool::default(),
+                identity,
+            });
+        }
+        if replaces && job.settle(&path, job.target.remove(&path))?.is_none() {
+            return Ok(());
+        }
+        let Some(made) = job.settle(&path, job.target.make_file(&path, size))? else { return Ok(()) };
+        self.count(size);
+        job.progress.files.fetch_add(1, Ordering::Relaxed);
+        self.without_chunks(path, size, metadata, made)
+    }
+
+    fn count(&mut self, size: u64) {
         self.done.files += 1;
         self.done.bytes += size;
-        let identity = OnceLock::new();
-        if !single {
-            // Of its whole length at once: chunks come in any order, and holes stay.
-            let made = job.target.make_file(&path, size);
-            let Some(made) = job.settle(&path, made)? else {
-                self.window.planned.truncate(before);
-                return Ok(());
-            };
-            if chunks == 0 {
-                job.progress.files.fetch_add(1, Ordering::Relaxed);
-                return self.without_chunks(path, size, metadata, made);
-            }
-            let _ = identity.set(made);
-        }
-        let (left, failed) = (AtomicU32::new(chunks), AtomicBool::new(false));
-        self.push(File { path, metadata, size, left, single, failed, identity })
     }
 
     /// A file that needs no chunk, but its metadata; the times behind the next sync, like those of all others.
     fn without_chunks(&mut self, path: Vec<u8>, size: u64, metadata: Metadata, identity: Identity) -> Result<()> {
         let set = self.job.target.set_attributes_at(&path, identity, &metadata);
         self.job.note(&path, set)?;
-        let (left, failed) = (AtomicU32::new(0), AtomicBool::new(false));
-        self.push(File { path, metadata, size, left, single: false, failed, identity: identity.into() })
+        let (left, failed, unmade) = Default::default();
+        let (single, replaces, identity) = (false, false, identity.into());
+        self.push(File { path, metadata, size, left, single, replaces, failed, unmade, identity })
     }
 
     fn push(&mut self, file: File) -> Result<()> {

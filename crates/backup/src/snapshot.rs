@@ -9,6 +9,8 @@
 //! so no writer without the key makes a new snapshot of an old one. Those of the first version, which are still read,
 //! were not bound; a beginning long before the store's date shows such a forgery, see [`Description::doubt`].
 
+use std::io::Read;
+
 use crate::codec::{Decoder, put_bytes, put_varint};
 use crate::crypt::{ChunkId, Keys, Salt, TAG_BYTES, hex};
 use crate::error::{BackupError, Result};
@@ -282,21 +284,38 @@ impl Snapshot {
 
     /// The references alone, as a server without the key reads them.
     pub fn decode_references(bytes: &[u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<References> {
-        start(bytes, id, repository).map(|(references, ..)| references)
+        let start = start(bytes, id, repository)?;
+        References::decode(&mut start.references.clone())
+    }
+
+    /// Whether the description opens only with these references: not in the first version.
+    pub fn is_bound(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
     }
 
     pub fn decode(bytes: &[u8], id: &SnapshotId, repository: &[u8; 16], keys: &Keys) -> Result<Snapshot> {
-        let (references, mut decoder, bound) = start(bytes, id, repository)?;
+        let Start { references, rest: mut decoder, bound } = start(bytes, id, repository)?;
         let salt = decoder.array()?;
         let length = decoder.u64()?;
         let mut sealed = decoder.take(usize::try_from(length).unwrap_or(usize::MAX))?.to_vec();
         decoder.end()?;
         let opened = keys.sealing(PURPOSE, &salt).open(0, &bound, &mut sealed);
         let opened = opened.ok_or_else(|| BackupError::Damaged(format!("snapshot {id}: it is not authentic")))?;
-        // The agent that holds the key wrote it, so its length is trusted up to the limit.
-        let plain = zstd::bulk::decompress(opened, SNAPSHOT_BYTES_MAX as usize);
+        let plain = decompress(opened);
         let plain = plain.map_err(|_| BackupError::Damaged(format!("snapshot {id}: it does not decompress")))?;
+        // Only now: the list of a stranger's snapshot takes no memory.
+        let references = References::decode(&mut references.clone())?;
         Ok(Snapshot { references, description: Description::decode(&plain)? })
+    }
+}
+
+/// Takes memory as the content comes. The agent that holds the key wrote it, so its length is trusted up to the limit.
+fn decompress(compressed: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut plain = Vec::new();
+    zstd::stream::read::Decoder::new(compressed)?.take(SNAPSHOT_BYTES_MAX + 1).read_to_end(&mut plain)?;
+    match plain.len() as u64 <= SNAPSHOT_BYTES_MAX {
+        true => Ok(plain),
+        false => Err(std::io::ErrorKind::FileTooLarge.into()),
     }
 }
 
@@ -305,8 +324,17 @@ fn bound(repository: &[u8; 16], before: &[u8]) -> Vec<u8> {
     [repository.as_slice(), blake3::hash(before).as_bytes()].concat()
 }
 
-/// The references, the rest, and what the description is bound to.
-fn start<'a>(bytes: &'a [u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<(References, Decoder<'a>, Vec<u8>)> {
+/// The beginning of a snapshot.
+struct Start<'a> {
+    /// From the references on, which were checked.
+    references: Decoder<'a>,
+    /// From the salt on.
+    rest: Decoder<'a>,
+    /// What the description is bound to.
+    bound: Vec<u8>,
+}
+
+fn start<'a>(bytes: &'a [u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<Start<'a>> {
     if blake3::hash(bytes).as_bytes() != &id.0 {
         return Err(BackupError::Damaged(format!("snapshot {id}: its hash differs")));
     }
@@ -318,10 +346,11 @@ fn start<'a>(bytes: &'a [u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<
     if decoder.array::<16>()? != *repository {
         return Err(decoder.damaged("it is of another repository"));
     }
-    let references = References::decode(&mut decoder)?;
+    let references = decoder.clone();
+    References::skip(&mut decoder)?;
     let before = bytes.get(..bytes.len() - decoder.left()).unwrap_or_default();
     let bound = if magic == MAGIC { bound(repository, before) } else { repository.to_vec() };
-    Ok((references, decoder, bound))
+    Ok(Start { references, rest: decoder, bound })
 }
 
 #[cfg(test)]

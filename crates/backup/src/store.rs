@@ -77,7 +77,8 @@ impl Name {
     pub fn parse(folder: Folder, text: &str) -> Option<Name> {
         let rest = text.strip_prefix(folder.name())?.strip_prefix('/')?;
         let last = match folder {
-            Folder::Segments => rest.split_once('/').filter(|(first, last)| last.starts_with(first))?.1,
+            // A segment has one name: with another one, a planted object would pass for it.
+            Folder::Segments => rest.split_once('/').filter(|(first, last)| is_segment(first, last))?.1,
             _ => rest,
         };
         let digits = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
@@ -100,6 +101,11 @@ impl Name {
     pub fn id<const N: usize>(&self) -> Option<[u8; N]> {
         from_hex(self.last())
     }
+}
+
+/// Whether the folder is that of the segment with this name.
+fn is_segment(folder: &str, name: &str) -> bool {
+    name.len() == 64 && folder.len() == 2 && name.starts_with(folder)
 }
 
 /// An object in a listing.

@@ -8,11 +8,15 @@ use stele_ground::Dice;
 
 use crate::backup::{Options, Progress, Saved, Source, run};
 use crate::chunker::Lengths;
+use crate::compress::Compressor;
+use crate::crypt::{Keys, Kind};
 use crate::error::Result;
 use crate::keyring::Cost;
 use crate::repository::{Making, Repository, Surroundings};
 use crate::restore::{self, Restored};
+use crate::segment::{Footer, Prepared, SEGMENT_BYTES_MAX, SegmentId, Writer};
 use crate::store::memory::Memory;
+use crate::store::{Folder, Name, Store};
 
 pub struct Stage {
     dice: Mutex<Dice>,
@@ -170,4 +174,33 @@ pub fn picture(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     visit(root, root, &mut found);
     found
+}
+
+/// Stores segments that claim all chunks of the store with another content, under names before those of all others. With
+/// the keys of the repository they are authentic, and with other ones they are junk.
+pub fn plant(repository: &Repository, store: &Memory, keys: &Keys) {
+    let names = store.names(Folder::Segments);
+    let footers: Vec<Footer> =
+        names.iter().map(|name| Footer::decode(&store.get(name, SEGMENT_BYTES_MAX).unwrap()).unwrap()).collect();
+    for kind in [Kind::Content, Kind::Tree] {
+        loop {
+            let mut writer = Writer::new(keys, kind, repository.salt(), Vec::new());
+            for entry in footers.iter().filter(|footer| footer.kind == kind).flat_map(|footer| &footer.entries) {
+                let mut compressor = Compressor::new(1).unwrap();
+                let content = vec![b'!'; entry.length as usize];
+                writer.add(&Prepared::new(entry.id, &content, &mut compressor).unwrap()).unwrap();
+            }
+            let (_, bytes) = writer.finish();
+            let name = Name::segment(&SegmentId::of(&bytes));
+            if names.iter().all(|good| name < *good) {
+                store.create(&name, &bytes).unwrap();
+                break;
+            }
+        }
+    }
+}
+
+/// The keys of another repository.
+pub fn foreign_keys() -> Keys {
+    Keys::new(zeroize::Zeroizing::new([7; 32]))
 }

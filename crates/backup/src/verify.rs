@@ -5,9 +5,8 @@
 //! footer is lost, all chunks are marked.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::compress::Decompressor;
 use crate::crypt::ChunkId;
@@ -33,7 +32,19 @@ pub struct Progress {
     pub bytes: AtomicU64,
     /// Bytes of all segments. Zero: they are not read.
     pub bytes_expected: AtomicU64,
+    /// Segments with damage that were found so far, with its place. They are marked, also if the check fails later.
+    pub damaged: Mutex<Vec<(SegmentId, String)>>,
     pub stop: AtomicBool,
+}
+
+impl Progress {
+    fn note(&self, id: SegmentId, text: &str) {
+        lock(&self.damaged).push((id, text.to_owned()));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file or directory of a snapshot that cannot be restored as it was.
@@ -227,7 +238,8 @@ impl Places<'_> {
     }
 }
 
-/// Reads all segments with several threads, and marks damaged chunks in the store.
+/// Reads all segments with several threads, and marks damaged chunks in the store, each segment when it is found: a
+/// check of many hours may fail near its end. The first failure ends the threads.
 fn read_all(
     repository: &Repository,
     segments: &[(SegmentId, u64)],
@@ -235,43 +247,44 @@ fn read_all(
     progress: &Progress,
     verified: &mut Verified,
 ) -> Result<()> {
-    let (next, faults, failure) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(None));
+    let (next, faults, failure) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(None));
+    let check = |id: &SegmentId, size: u64| -> Result<()> {
+        if progress.stop.load(Ordering::Relaxed) {
+            return Err(BackupError::Stopped);
+        }
+        if let Some(fault) = check_segment(repository, id, size)? {
+            progress.note(*id, &fault.text);
+            if fault.chunks.count() > 0 {
+                mark(&*repository.store, id, &fault.chunks)?;
+            }
+            lock(&faults).insert(*id, fault);
+        }
+        progress.segments.fetch_add(1, Ordering::Relaxed);
+        progress.bytes.fetch_add(size, Ordering::Relaxed);
+        Ok(())
+    };
     std::thread::scope(|scope| {
         for _ in 0..workers.max(1).min(segments.len()) {
             scope.spawn(|| {
                 while let Some((id, size)) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let checked = match progress.stop.load(Ordering::Relaxed) {
-                        true => Err(BackupError::Stopped),
-                        false => check_segment(repository, id, *size),
-                    };
-                    match checked {
-                        Ok(None) => {}
-                        Ok(Some(fault)) => faults.lock().unwrap_or_else(PoisonError::into_inner).push((*id, fault)),
-                        Err(error) => {
-                            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                            return;
-                        }
+                    if let Err(error) = check(id, *size) {
+                        lock(&failure).get_or_insert(error);
+                        // The others find no further segment.
+                        next.store(segments.len(), Ordering::Relaxed);
                     }
-                    progress.segments.fetch_add(1, Ordering::Relaxed);
-                    progress.bytes.fetch_add(*size, Ordering::Relaxed);
                 }
             });
         }
     });
-    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
+    lock(&failure).take().map_or(Ok(()), Err)?;
     verified.bytes = progress.bytes.load(Ordering::Relaxed);
-    let faults: BTreeMap<SegmentId, Fault> =
-        faults.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
+    let faults = std::mem::take(&mut *lock(&faults));
     // Marks that an earlier check left at segments or chunks that are whole go, or restores would shun them for ever.
     let marked = damaged(&*repository.store)?;
     for (id, _) in segments {
-        let found = faults.get(id).map(|fault| &fault.chunks);
-        match found.filter(|chunks| chunks.count() > 0) {
-            Some(chunks) => mark(&*repository.store, id, chunks)?,
-            None if marked.get(id).is_some_and(|chunks| chunks.count() > 0) => unmark(&*repository.store, id)?,
-            None => {}
+        let is_damaged = faults.get(id).is_some_and(|fault| fault.chunks.count() > 0);
+        if !is_damaged && marked.get(id).is_some_and(|chunks| chunks.count() > 0) {
+            unmark(&*repository.store, id)?;
         }
     }
     for (id, fault) in faults {
@@ -342,21 +355,20 @@ fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<O
 pub fn scrub(repository: &Closed, progress: &Progress) -> Result<Vec<(SegmentId, String)>> {
     let segments = repository.segments()?;
     expect(progress, &segments);
-    let mut damaged = Vec::new();
     for (id, size) in segments {
         if progress.stop.load(Ordering::Relaxed) {
             return Err(BackupError::Stopped);
         }
         match repository.store.get(&Name::segment(&id), SEGMENT_BYTES_MAX) {
-            Ok(bytes) if SegmentId::of(&bytes) != id => damaged.push((id, "its hash differs".to_owned())),
+            Ok(bytes) if SegmentId::of(&bytes) != id => progress.note(id, "its hash differs"),
             Ok(_) | Err(BackupError::Missing(_)) => {}
-            Err(error @ BackupError::Damaged(_)) => damaged.push((id, error.to_string())),
+            Err(error @ BackupError::Damaged(_)) => progress.note(id, &error.to_string()),
             Err(error) => return Err(error),
         }
         progress.segments.fetch_add(1, Ordering::Relaxed);
         progress.bytes.fetch_add(size, Ordering::Relaxed);
     }
-    Ok(damaged)
+    Ok(std::mem::take(&mut *lock(&progress.damaged)))
 }
 
 #[cfg(test)]

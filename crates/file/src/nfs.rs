@@ -12,9 +12,11 @@
 //! through a writer field by field. Each of these costs more than a 4 KiB read may cost here.
 //!
 //! Limits: a record has [`record::RECORD_MAX`] bytes in [`record::FRAGMENTS_MAX`] fragments; a connection has
-//! [`Options::requests_max`] requests and [`Options::bytes_max`] bytes under way, and stops reading beyond them.
+//! [`Options::requests_max`] requests and [`Options::bytes_max`] bytes under way, and stops reading beyond them. All
+//! connections together have [`Options::all_bytes_max`] bytes, and one call each beyond that.
 
 pub mod attributes;
+mod budget;
 pub mod connection;
 pub mod counters;
 pub mod export;

@@ -7,11 +7,13 @@
 //! has stopped stops the share: calls answer `Stopped` until the server has opened the store anew. The archive may refuse for
 //! as long as it likes: content stays in the cache, and writers are held back when that is full.
 
+mod active;
 mod archiving;
 mod around;
 mod autocommit;
 mod calls;
 mod core;
+mod eviction;
 mod objects;
 mod pinning;
 mod reading;
@@ -240,7 +242,7 @@ impl Share {
                         true => drop(core.orphans.insert(inode)),
                         // Without an inode it means nothing.
                         false => match core.view.row(inode) {
-                            Ok(_) => drop(core.active.insert(inode, now)),
+                            Ok(_) => core.active.note(inode, now),
                             Err(FileError::Stale) => {}
                             Err(error) => return Err(error),
                         },
@@ -252,28 +254,23 @@ impl Share {
                 core.pinned.insert(last_number(key));
                 Ok(())
             })?;
-            let mut last = None;
             each(core, BLOCKS, &prefix, |core, key, value| {
                 let group: Group = decode(BLOCKS, key, value)?;
                 let inode = key.get(4..12).map_or(0, last_number);
                 for slot in group.slots.iter().filter(|slot| slot.place != 0) {
-                    if !core.slots.occupy(slot.place - 1) {
+                    if !core.slots.occupy(inode, slot.place - 1) {
                         let slot = slot.place - 1;
                         return Err(FileError::Damaged(format!(
                             "slot {slot} of the cache of share {share} is named by inode {inode} and is not free"
                         )));
                     }
                 }
-                if last != Some(inode) {
-                    last = Some(inode);
-                    core.clock_hand.push_back(inode);
-                }
                 Ok(())
             })?;
-            let queued: Vec<u64> = core.clock_hand.iter().copied().collect();
-            for inode in queued {
-                if let Ok((_, content)) = core.content(inode) {
-                    content.queued = true;
+            let held: Vec<u64> = core.slots.files().collect();
+            for inode in held {
+                if !core.active.contains(inode) && core.content(inode).is_ok() {
+                    core.enqueue(inode);
                 }
             }
             Ok(())
@@ -409,7 +406,7 @@ impl Share {
     fn note_active(&self, inode: u64) -> Result<()> {
         let now = self.surroundings.now().monotonic;
         self.step(|core| {
-            core.active.insert(inode, now);
+            core.active.note(inode, now);
             Ok(())
         })
     }
@@ -463,7 +460,7 @@ impl Share {
         self.step(|core| {
             Ok(Status {
                 open: core.active.len() as u64,
-                oldest: core.active.values().min().map(|at| now.since(*at)),
+                oldest: core.active.oldest().map(|at| now.since(at)),
                 removing: core.orphans.len() as u64,
                 cache_used: core.slots.used() * SLOT,
                 cache_size: core.slots.count() * SLOT,

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use crate::compare::{Compared, compared, is_same};
-use crate::record::{CellRecord, Recorded, RoundRecord, RunRecord};
+use crate::record::{CellRecord, Recorded, RoundRecord, RunRecord, SearchRecord};
 use crate::report::chosen;
 use crate::search::margin_of;
 use crate::sweep;
@@ -108,6 +108,10 @@ fn verdict(before: &CellRecord, after: &CellRecord, interval: Option<(f64, f64)>
         }
     }
     match interval {
+        None if [before, after].iter().any(|cell| is_of_rates(cell)) => (
+            Verdict::Unclear,
+            "a search without a rate that keeps the objective and one that misses it has no interval".into(),
+        ),
         None => (Verdict::Unclear, "one round has no interval; measure longer".into()),
         Some((low, _)) if low >= least => (Verdict::Kept, String::new()),
         Some((low, high)) if high < least => {
@@ -122,6 +126,10 @@ fn verdict(before: &CellRecord, after: &CellRecord, interval: Option<(f64, f64)>
             format!("the interval lies on both sides of the {percent} % that are tolerated; measure longer"),
         ),
     }
+}
+
+fn is_of_rates(cell: &CellRecord) -> bool {
+    cell.search.as_ref().is_some_and(SearchRecord::is_of_rates)
 }
 
 /// Why nothing follows from a cell.

@@ -1,10 +1,10 @@
 //! Two results side by side, cell by cell: the ratio of their rates with its interval.
 //!
 //! The interval comes from the logarithms of the rounds' rates (Welch's, with the smaller number of rounds for its degrees of
-//! freedom, which errs to the wide side). Runs made one after the other may differ by what changed in between; the interval
+//! freedom, which errs to the wide side). Of searches for a rate it comes from the rates around the two answers. Runs made one after the other may differ by what changed in between; the interval
 //! says nothing of that.
 
-use crate::record::{CellRecord, Recorded};
+use crate::record::{CellRecord, Recorded, RunRecord, SearchRecord};
 use crate::report::chosen;
 use crate::search::margin_of;
 
@@ -18,7 +18,8 @@ pub struct Compared {
     pub responses: (u64, u64),
     /// The second rate over the first.
     pub ratio: f64,
-    /// Its 95 % confidence interval; none where a side has fewer than two rounds.
+    /// Its 95 % confidence interval; none where a side has fewer than two rounds. Of searches for a rate: where the ratio lies,
+    /// by the rates that kept the objective and those that missed it; none where a side has no such rate.
     pub interval: Option<(f64, f64)>,
     /// Sides that did not reach a steady state.
     pub unsteady: usize,
@@ -56,13 +57,11 @@ pub(crate) fn compared(first: &CellRecord, second: &CellRecord) -> Option<Compar
     let totals = (runs.0.total(), runs.1.total());
     let rate = |cell: &CellRecord, measured: f64| cell.search.as_ref().map_or(measured, |search| search.rate);
     let rates = (rate(first, totals.0.rate), rate(second, totals.1.rate));
-    let logarithms = |run: &crate::record::RunRecord| -> Vec<f64> {
-        run.rounds.iter().map(|round| round.rate.max(1e-9).ln()).collect()
-    };
     let ratio = rates.1 / rates.0.max(1e-9);
-    let margin = match (margin_of(&logarithms(runs.0)), margin_of(&logarithms(runs.1))) {
-        (Some(first), Some(second)) => Some(first.hypot(second)),
-        _ => None,
+    let searches = (first.search.as_ref(), second.search.as_ref());
+    let interval = match [searches.0, searches.1].into_iter().flatten().any(SearchRecord::is_of_rates) {
+        true => searches.0.zip(searches.1).and_then(|(first, second)| between(first, second)),
+        false => of_rounds(runs).map(|margin| (ratio * (-margin).exp(), ratio * margin.exp())),
     };
     Some(Compared {
         name: first.name.clone(),
@@ -70,8 +69,23 @@ pub(crate) fn compared(first: &CellRecord, second: &CellRecord) -> Option<Compar
         responses: (totals.0.response.mean().0, totals.1.response.mean().0),
         ratio,
         unsteady: [first, second].iter().filter(|cell| !cell.is_steady()).count(),
-        interval: margin.map(|margin| (ratio * (-margin).exp(), ratio * margin.exp())),
+        interval,
     })
+}
+
+/// Half the width of the interval of the logarithm of the ratio, from the rounds of both.
+fn of_rounds((first, second): (&RunRecord, &RunRecord)) -> Option<f64> {
+    let logarithms =
+        |run: &RunRecord| -> Vec<f64> { run.rounds.iter().map(|round| round.rate.max(1e-9).ln()).collect() };
+    Some(margin_of(&logarithms(first))?.hypot(margin_of(&logarithms(second))?))
+}
+
+/// Of the highest rates that two searches in open loops found: each lies between the rate that kept the objective and the lowest
+/// that missed it. In an open loop rounds answer what was asked for, and say nothing of that.
+fn between(first: &SearchRecord, second: &SearchRecord) -> Option<(f64, f64)> {
+    let low = second.rate / first.beyond.filter(|beyond| *beyond > 0.0)?;
+    let high = second.beyond? / Some(first.rate).filter(|rate| *rate > 0.0)?;
+    Some((low, high))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ mod used;
 
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -84,6 +84,8 @@ pub struct Planned {
     /// Path, offset, bytes, and whether the file is made.
     pub files: Vec<(PathBuf, u64, u64, bool)>,
     pub writes: bool,
+    /// Its files are removed when all jobs are over.
+    pub removes: bool,
 }
 
 pub fn plan(jobs: &[Options]) -> Result<Vec<Planned>, LabError> {
@@ -98,6 +100,7 @@ pub fn plan(jobs: &[Options]) -> Result<Vec<Planned>, LabError> {
             .map(|laid| (laid.path, laid.region.offset, laid.region.length, laid.short))
             .collect(),
         writes: copy.options.writes,
+        removes: copy.options.removes(),
     };
     let all = copies(jobs)?;
     Ok(all.into_iter().map(|(turn, copy)| Planned { turn, ..planned(copy) }).collect())
@@ -131,6 +134,7 @@ pub fn run(jobs: &[Options], destroy: bool, stop: &AtomicBool, tell: &dyn Fn(&st
     for (_, copy) in &all {
         layout::admit(copy.options, &copy.layout, destroy)?;
     }
+    admit_logs(&all)?;
     let goes_on = || !stop.load(Ordering::Relaxed);
     for (_, copy) in &all {
         layout::make(copy.options, &copy.layout, &goes_on, tell)?;
@@ -148,12 +152,39 @@ pub fn run(jobs: &[Options], destroy: bool, stop: &AtomicBool, tell: &dyn Fn(&st
         }
     }
     drop(held);
-    for (_, copy) in all.iter().filter(|(_, copy)| copy.options.unlink) {
+    for (_, copy) in all.iter().filter(|(_, copy)| copy.options.removes()) {
         for Laid { path, .. } in &copy.layout.files {
-            let _ = std::fs::remove_file(path);
+            // Neither a device nor a link to somewhere else.
+            if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
     Ok(ran)
+}
+
+/// A log is a new file, and of one copy alone: others would write over its lines.
+fn admit_logs(all: &[(u32, Copy<'_>)]) -> Result<(), LabError> {
+    let mut taken: Vec<&Path> = all.iter().flat_map(|(_, copy)| &copy.layout.files).map(|laid| &*laid.path).collect();
+    for (_, copy) in all {
+        let Some(log) = copy.options.log.as_deref().map(Path::new) else { continue };
+        let refused = |why: &str| {
+            let Options { name, line, .. } = copy.options;
+            LabError::Usage(format!("job '{name}', line {line}: write_iolog={}: {why}", log.display()))
+        };
+        if copy.options.copies > 1 {
+            return Err(refused("a log is of one copy, and numjobs asks for several; write them as jobs of their own"));
+        }
+        if taken.contains(&log) {
+            return Err(refused("is also a file, or the log, of a job; give each a name of its own"));
+        }
+        // Also a link that leads nowhere.
+        if std::fs::symlink_metadata(log).is_ok() {
+            return Err(log::exists(log));
+        }
+        taken.push(log);
+    }
+    Ok(())
 }
 
 fn hold_devices(all: &[(u32, Copy<'_>)]) -> Result<Vec<File>, LabError> {

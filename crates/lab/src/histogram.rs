@@ -37,13 +37,17 @@ fn upper_of(bucket: usize) -> u64 {
 
 impl Histogram {
     pub fn record(&mut self, span: Duration) {
+        self.record_many(span, 1);
+    }
+
+    fn record_many(&mut self, span: Duration, count: u64) {
         let bucket = bucket_of(span.0);
         if self.buckets.len() <= bucket {
             self.buckets.resize(bucket + 1, 0);
         }
-        self.buckets[bucket] += 1;
-        self.count += 1;
-        self.sum += u128::from(span.0);
+        self.buckets[bucket] += count;
+        self.count += count;
+        self.sum += u128::from(span.0) * u128::from(count);
         self.longest = self.longest.max(span);
     }
 
@@ -57,6 +61,15 @@ impl Histogram {
         self.count += other.count;
         self.sum += other.sum;
         self.longest = self.longest.max(other.longest);
+    }
+
+    /// Those that are longer: buckets of which any span is, each taken at its end.
+    pub fn beyond(&self, limit: Duration) -> Histogram {
+        let mut beyond = Histogram::default();
+        for (span, count) in self.spans().filter(|(span, _)| *span > limit) {
+            beyond.record_many(span, count);
+        }
+        beyond
     }
 
     pub fn count(&self) -> u64 {

@@ -59,18 +59,22 @@ pub struct ObjectiveRecord {
     /// Share of the accesses; none: the mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percentile: Option<f64>,
-    /// What that was.
+    /// What that was; the largest number where nothing was answered.
     pub found_ns: u64,
+    /// Accesses that were not answered at the end and had waited for longer than the response; they are counted as missed.
+    #[serde(default, skip_serializing_if = "crate::record::is_zero")]
+    pub unanswered: u64,
 }
 
 impl ObjectiveRecord {
     pub fn of(objective: Objective, run: &RunRecord) -> ObjectiveRecord {
-        let response = run.total().response;
-        let (percentile, found) = match objective.statistic {
-            Statistic::Mean => (None, response.mean()),
-            Statistic::Percentile(share) => (Some(share), response.percentile(share)),
+        let (response, unanswered) = run.responses_within(objective.response);
+        let percentile = match objective.statistic {
+            Statistic::Mean => None,
+            Statistic::Percentile(share) => Some(share),
         };
-        ObjectiveRecord { response_ns: objective.response.0, percentile, found_ns: found.0 }
+        let found = objective.statistic.of_all(&response);
+        ObjectiveRecord { response_ns: objective.response.0, percentile, found_ns: found.0, unanswered }
     }
 
     pub fn is_kept(&self) -> bool {
@@ -82,7 +86,15 @@ impl ObjectiveRecord {
         let statistic = self.percentile.map_or(Statistic::Mean, Statistic::Percentile);
         let (asked, found) = (Duration(self.response_ns), Duration(self.found_ns));
         let word = if self.is_kept() { "kept" } else { "missed" };
-        format!("objective {word}: {} within {asked}, and it was {found}", said(statistic))
+        let found = match self.found_ns {
+            u64::MAX => "nothing was answered".to_owned(),
+            _ => format!("it was {found}"),
+        };
+        let waited = match self.unanswered {
+            0 => String::new(),
+            count => format!(" ({count} accesses had waited for longer and were not answered when it ended)"),
+        };
+        format!("objective {word}: {} within {asked}, and {found}{waited}", said(statistic))
     }
 }
 
@@ -114,6 +126,16 @@ mod tests {
             let record = ObjectiveRecord::of(text.parse().unwrap(), &run(1, 100.0, 1000, true));
             assert_eq!(record.is_kept(), kept, "{text}: {record:?}");
             assert!(record.said().contains(if kept { "kept" } else { "missed" }));
+        }
+    }
+
+    #[test]
+    fn without_an_answer_nothing_is_kept() {
+        let mut none = run(1, 0.0, 1000, true);
+        none.rounds.iter_mut().for_each(|round| round.read = Default::default());
+        for text in ["mean=1s", "p99=1s"] {
+            let record = ObjectiveRecord::of(text.parse().unwrap(), &none);
+            assert!(!record.is_kept() && record.said().contains("nothing was answered"), "{text}: {record:?}");
         }
     }
 }

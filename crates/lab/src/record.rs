@@ -33,6 +33,8 @@ pub const VERSION: u32 = 1;
 const UNREACHED: f64 = 0.05;
 /// Where a changing rate asks for less, times without an answer are its own.
 const LEAST_ASKED: f64 = 10.0;
+/// What was not answered at the end is told where it waited for as long as makes a gap.
+const NOTED: Duration = Duration(1_000_000_000);
 /// Threads that are busy for a larger share of the time are what is measured.
 const SATURATED: f64 = 0.9;
 
@@ -99,7 +101,8 @@ pub struct SearchRecord {
     pub percentile: Option<f64>,
     /// Accesses a second there.
     pub rate: f64,
-    /// Half the width of its 95 % confidence interval.
+    /// Half the width of its 95 % confidence interval. None of a search in open loops, whose answer lies between `rate` and
+    /// `beyond`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub margin: Option<f64>,
     pub outstanding: f64,
@@ -155,9 +158,12 @@ pub struct RunRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy: Vec<(String, f64)>,
     pub rounds: Vec<RoundRecord>,
+    /// How long each access had waited, or had taken, that was not answered before the last round was over.
+    #[serde(default, skip_serializing_if = "HistogramRecord::is_empty")]
+    pub unanswered: HistogramRecord,
 }
 
-fn is_zero(value: &u64) -> bool {
+pub(crate) fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
@@ -208,7 +214,17 @@ impl RunRecord {
             saturation: found.saturation().map(|share| rounded(share, THOUSANDTHS)),
             busy: Vec::new(),
             rounds: found.rounds.iter().map(RoundRecord::of).collect(),
+            unanswered: HistogramRecord::of(&found.unanswered),
         }
+    }
+
+    /// All responses, and with them what was not answered at the end and had waited for longer than that: whatever is asked of
+    /// it, it has missed. And how many those are.
+    pub fn responses_within(&self, limit: Duration) -> (Histogram, u64) {
+        let late = self.unanswered.histogram().unwrap_or_default().beyond(limit);
+        let mut all = self.total().response;
+        all.merge(&late);
+        (all, late.count())
     }
 
     pub fn total(&self) -> Total {
@@ -252,7 +268,20 @@ impl RunRecord {
             return steady::longest_gap(&self.rates(), gaps).or_else(|| self.behind());
         }
         let gaps = self.rounds.iter().map(|round| Duration(round.gap_ns));
-        steady::shortfall_with_gaps(&self.rates(), gaps).or_else(|| self.stretched())
+        let changed = steady::shortfall_with_gaps(&self.rates(), gaps);
+        changed.or_else(|| self.stretched()).or_else(|| self.overloaded())
+    }
+
+    /// A rate that is the same at all times was not kept: what waits, and so each response, grows for as long as the run lasts.
+    fn overloaded(&self) -> Option<String> {
+        let asked = self.rate_asked?;
+        let rates = self.rates();
+        let found = self.mean(|round| round.rate);
+        let count = self.rounds.iter().map(|round| round.rate * round.seconds).sum::<f64>();
+        // Chance alone moves what is drawn by so much, and lengths that differ where bytes are asked for.
+        let noise = (found * 3.0 / count.max(1.0).sqrt()).max(margin_of(&rates).unwrap_or(0.0));
+        (found + noise < asked * (1.0 - UNREACHED))
+            .then(|| format!("the rate was not kept: {found:.0} a second were answered, {asked:.0} asked for"))
     }
 
     /// A rate that changes is answered as it was asked for, or the round is told in which it first was not.
@@ -300,6 +329,7 @@ impl RunRecord {
                 "the load was not reached: {asked} outstanding were asked for, and by Little's law {reached:.1} were"
             ));
         }
+        found.extend(self.left_unanswered());
         if let Some(share) = self.saturation.filter(|share| *share > SATURATED) {
             found.push(format!(
                 "the generator was busy for {:.0} % of the time of its {} threads: the rate may be its own; ask for more \
@@ -309,6 +339,19 @@ impl RunRecord {
             ));
         }
         found
+    }
+
+    /// At the end something had waited for longer than anything that was answered: it belongs to no figure.
+    fn left_unanswered(&self) -> Option<String> {
+        let waited = self.unanswered.histogram()?;
+        let longest = self.total().response.longest().max(NOTED);
+        let count = waited.beyond(longest).count();
+        (count > 0).then(|| {
+            format!(
+                "{count} accesses were not answered when it ended and had waited for longer than any other, the oldest for {}",
+                waited.longest()
+            )
+        })
     }
 
     pub fn is_steady(&self) -> bool {
@@ -395,10 +438,7 @@ impl CellRecord {
     pub fn add_twice(&mut self, run: RunRecord, goal: Goal) {
         let (Some(search), Some(outstanding)) = (&mut self.search, run.outstanding) else { return };
         let total = run.total();
-        let response = match goal.statistic {
-            Statistic::Mean => total.response.mean(),
-            Statistic::Percentile(share) => total.response.percentile(share),
-        };
+        let response = goal.statistic.of_all(&total.response);
         search.twice = Some(Twice { outstanding, rate: rounded(total.rate, THOUSANDTHS), response_ns: response.0 });
         self.runs.push(run);
     }
@@ -416,10 +456,7 @@ impl CellRecord {
         if let Some(asked) = search.rate_asked {
             return self.runs.iter().filter(|run| run.rate_asked == Some(asked)).collect();
         }
-        let response = |run: &RunRecord| {
-            let response = run.total().response;
-            search.percentile.map_or_else(|| response.mean(), |share| response.percentile(share)).0
-        };
+        let response = |run: &RunRecord| Statistic::from(search.percentile).of_all(&run.total().response).0;
         let (within, beyond): (Vec<&RunRecord>, Vec<&RunRecord>) =
             self.runs.iter().partition(|run| response(run) <= search.response_ns);
         let within = within.into_iter().max_by_key(|run| run.outstanding);
@@ -456,6 +493,16 @@ impl CellRecord {
 }
 
 impl SearchRecord {
+    /// Half the width of the rate's interval. What former versions kept of a search in open loops is none.
+    pub fn margin(&self) -> Option<f64> {
+        self.margin.filter(|_| !self.is_of_rates())
+    }
+
+    /// Rates of open loops were searched.
+    pub fn is_of_rates(&self) -> bool {
+        self.rate_asked.is_some() || self.beyond.is_some()
+    }
+
     pub fn of(goal: Goal, highest: &Highest) -> SearchRecord {
         let open_end = match highest.ending {
             Ending::Found => None,
@@ -499,7 +546,8 @@ impl SearchRecord {
                 Statistic::Percentile(share) => Some(share),
             },
             rate: rounded(total.rate, THOUSANDTHS),
-            margin: run.and_then(|run| margin_of(&run.rates())).map(|margin| rounded(margin, THOUSANDTHS)),
+            // Rounds answer what was asked for: they say nothing of how well the highest rate is known.
+            margin: None,
             outstanding: rounded(total.rate * total.response.mean().as_secs_f64(), THOUSANDTHS),
             steady: run.is_some_and(RunRecord::is_steady),
             rate_asked: highest.within.map(|rate| rate as f64),

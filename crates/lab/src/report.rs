@@ -197,7 +197,7 @@ fn results(recorded: &Recorded) -> Table {
         let response = &total.response;
         let (rate, load) = match &cell.search {
             Some(search) => {
-                let margin = search.margin.map_or(String::new(), |margin| format!(" ± {}", figure(margin)));
+                let margin = search.margin().map_or(String::new(), |margin| format!(" ± {}", figure(margin)));
                 let rate = Entry::said(search.rate, rate_said(cell, format!("{}{margin}", figure(search.rate))));
                 (rate, format!("{} outstanding", figure(search.outstanding)))
             }
@@ -360,7 +360,10 @@ pub fn remark(cell: &CellRecord) -> String {
     }
     for host in &cell.hosts {
         if let Some(why) = &host.failed {
-            remarks.push(format!("partial: host {} was lost: {why}", host.host));
+            remarks.push(match host.wrong_sectors {
+                0 => format!("partial: host {} was lost: {why}", host.host),
+                _ => format!("damaged: host {}: {why}", host.host),
+            });
         }
     }
     if let Some(why) = &cell.failed {

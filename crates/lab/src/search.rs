@@ -10,6 +10,7 @@
 use stele_ground::Duration;
 
 use crate::closed::Probe;
+use crate::histogram::Histogram;
 
 pub mod rate;
 
@@ -23,10 +24,23 @@ pub enum Statistic {
 
 impl Statistic {
     pub fn of(self, probe: &Probe) -> Duration {
+        self.of_all(&probe.response)
+    }
+
+    /// Beyond every limit where there is nothing: without an answer nothing was kept.
+    pub fn of_all(self, response: &Histogram) -> Duration {
         match self {
-            Statistic::Mean => probe.response.mean(),
-            Statistic::Percentile(share) => probe.response.percentile(share),
+            _ if response.count() == 0 => Duration(u64::MAX),
+            Statistic::Mean => response.mean(),
+            Statistic::Percentile(share) => response.percentile(share),
         }
+    }
+}
+
+/// As it is kept: a share, or none for the mean.
+impl From<Option<f64>> for Statistic {
+    fn from(share: Option<f64>) -> Statistic {
+        share.map_or(Statistic::Mean, Statistic::Percentile)
     }
 }
 

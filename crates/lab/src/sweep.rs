@@ -87,7 +87,7 @@ fn kept(number: usize, cell: &Cell, ran: Result<Kept, LabError>) -> Result<Optio
     }
 }
 
-/// Runs at one rate, where the generator was late and the objective missed.
+/// Runs at one load: of a rate where the generator was late and the objective missed, of others where nothing was answered.
 const TURNS: u32 = 3;
 
 /// Looks for the highest rate that keeps an objective. None where it was stopped.
@@ -122,7 +122,7 @@ fn searched_rates(
             match one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch) {
                 Ok((found, None)) if !found.stopped => {
                     let run = RunRecord::of(&found);
-                    let probe = RateProbe::of(rate, &run, share);
+                    let probe = RateProbe::of(rate, &run, share, &wanted);
                     // A target is not blamed for what the generator was late by.
                     let again = turn < TURNS && void(run.lag_share).is_some() && !probe.keeps(&wanted);
                     runs.push(run);
@@ -169,16 +169,23 @@ pub fn searched(
         Load::Outstanding(start) if start > 1 => search::Goal { start: start.into(), ..goal },
         _ => goal,
     };
-    let highest = search::highest(goal, |outstanding| match probing(u32::try_from(outstanding).unwrap_or(u32::MAX)) {
-        Ok(Some(run)) => {
-            let probe = probe_of(outstanding, &run);
-            runs.push(run);
-            Ok(probe)
-        }
-        Ok(None) => Err("stopped".into()),
-        Err(error) => {
-            failed = Some(error);
-            Err("failed".into())
+    let highest = search::highest(goal, |outstanding| {
+        let mut turn = 1;
+        loop {
+            match probing(u32::try_from(outstanding).unwrap_or(u32::MAX)) {
+                // A busy machine may let a short run pass by; a target that hangs does so again.
+                Ok(Some(run)) if turn < TURNS && run.total().response.count() == 0 => turn += 1,
+                Ok(Some(run)) => {
+                    let probe = probe_of(outstanding, &run);
+                    runs.push(run);
+                    return Ok(probe);
+                }
+                Ok(None) => return Err("stopped".into()),
+                Err(error) => {
+                    failed = Some(error);
+                    return Err("failed".into());
+                }
+            }
         }
     });
     let highest = match (highest, failed) {

@@ -116,6 +116,11 @@ impl Generator {
         Generator { spec, alignment, dice, ends: Vec::new(), file: None, operation: None }
     }
 
+    /// The first sequential access is there.
+    pub fn starting_at(self, at: u64) -> Generator {
+        Generator { ends: vec![at], ..self }
+    }
+
     /// No access goes beyond a multiple of it. A random one is at a random place of a random file; a sequential one that would
     /// leave its file begins at the start of a random one.
     pub fn within(self, file: Option<Bytes>) -> Generator {
@@ -125,6 +130,11 @@ impl Generator {
     /// Accesses come in operations, on one target.
     pub fn in_operations(self, operation: Option<Operation>) -> Generator {
         Generator { operation: operation.map(|operation| (operation, UnderWay::default())), ..self }
+    }
+
+    /// Bytes of an access in the mean, 1 at least.
+    pub fn mean_length(&self) -> u64 {
+        self.spec.mean_length()
     }
 
     /// The next access of a target of so many bytes.

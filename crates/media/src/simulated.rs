@@ -11,21 +11,25 @@
 mod cache;
 pub mod flash;
 pub mod hard;
+mod leaf;
 mod model;
 mod platter;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use stele_ground::{BLOCK, Bytes, Dice, Instant};
 
 pub use cache::{Cut, Unsettled};
 pub use flash::{Flash, FlashSpec};
 pub use hard::{HardDrive, HardDriveSpec};
+pub use leaf::Leaf;
 pub use model::{Model, Plain, Work};
 pub use platter::{Page, Platter, SECTOR};
 
 use crate::{Buffer, Completion, Drive, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request, Shared};
-use cache::{Cache, pages_of};
+use cache::Cache;
+use platter::page_of;
 
 /// Largest number of commands that wait in the drive; a further one is answered with `Retry`.
 pub const WAITING_MAX: usize = 65_536;
@@ -124,28 +128,23 @@ impl SimulatedDrive {
 
     fn apply(&mut self, at: u64, length: u64, data: Option<&[Shared]>, through: bool) {
         let sequence = self.cache.next();
-        for (page, mask, content) in cut_into_pages(at, length, data) {
+        cut_into_pages(at, length, data, |page, mask, content| {
             if through {
-                self.cache.put_through(&mut self.platter, page, mask, &content);
+                self.cache.put_through(&mut self.platter, page, mask, content);
             } else {
                 self.cache.put(&mut self.platter, sequence, page, mask, content);
             }
-        }
+        });
     }
 
     fn extents(&self, at: u64, length: u64) -> Vec<Extent> {
         let mut extents = Vec::new();
-        let mut cursor = at;
-        while cursor < at + length {
-            let page = cursor / BLOCK as u64;
-            let count = ((page + 1) * BLOCK as u64).min(at + length) - cursor;
-            let state = match self.cache.view(&self.platter, page) {
-                Some(_) => ExtentState::Data,
-                None => ExtentState::Hole,
-            };
-            Extent::append(&mut extents, Extent { length: count, state });
-            cursor += count;
-        }
+        let Some((first, last)) = pages_between(at, length) else { return extents };
+        self.cache.view(&self.platter, first, last, |page, content| {
+            let (from, to) = part_of(page, at, length);
+            let state = if content.is_some() { ExtentState::Data } else { ExtentState::Hole };
+            Extent::append(&mut extents, Extent { length: to - from, state });
+        });
         extents
     }
 
@@ -245,7 +244,7 @@ impl SimulatedDrive {
     /// Inverts bits of one stored byte, like decay at rest. A cached newer version hides it.
     pub fn flip(&mut self, at: u64, bits: u8) {
         let index = at / BLOCK as u64;
-        let mut content = platter::bytes_of(&self.platter.page(index));
+        let mut content = platter::bytes_of(self.platter.page(index).as_ref());
         content[(at % BLOCK as u64) as usize] ^= bits;
         self.platter.set(index, platter::page_of(&content));
     }
@@ -263,42 +262,100 @@ fn work_of(op: &Op) -> Work {
     }
 }
 
-fn cut_into_pages(at: u64, length: u64, data: Option<&[Shared]>) -> Vec<(u64, u8, Page)> {
-    let mut bytes = data.unwrap_or_default().iter().map(|piece| &piece[..]);
-    let mut current: &[u8] = &[];
-    pages_of(at, length, |into| {
-        if data.is_none() {
-            return;
-        }
-        let mut filled = 0;
-        while filled < into.len() {
-            if current.is_empty() {
-                match bytes.next() {
-                    Some(piece) => current = piece,
-                    None => return,
-                }
+/// The first and the last page of a range; `None` if it is empty.
+fn pages_between(at: u64, length: u64) -> Option<(u64, u64)> {
+    (length > 0).then(|| (at / BLOCK as u64, (at + length - 1) / BLOCK as u64))
+}
+
+/// The part of a page that belongs to a range: first byte and end.
+fn part_of(page: u64, at: u64, length: u64) -> (u64, u64) {
+    let begin = page * BLOCK as u64;
+    (begin.max(at), (begin + BLOCK as u64).min(at + length))
+}
+
+/// Cuts a write into pages: page index, mask of the sectors touched, and the content of those sectors.
+fn cut_into_pages(at: u64, length: u64, data: Option<&[Shared]>, mut put: impl FnMut(u64, u8, Page)) {
+    let Some((first, last)) = pages_between(at, length) else { return };
+    let mut rest = Rest { pieces: data.unwrap_or_default(), from: 0, whole: None };
+    for page in first..=last {
+        let (from, to) = part_of(page, at, length);
+        let (start, count) = ((from % BLOCK as u64) as usize, (to - from) as usize);
+        let mask = (start / SECTOR..(start + count) / SECTOR).fold(0, |mask, sector| mask | 1 << sector);
+        let content = match data {
+            None => None,
+            Some(_) if count == BLOCK => rest.page(),
+            Some(_) => {
+                let mut content = [0; BLOCK];
+                rest.copy_to(&mut content[start..start + count]);
+                page_of(&content)
             }
-            let count = current.len().min(into.len() - filled);
-            into[filled..filled + count].copy_from_slice(&current[..count]);
-            current = &current[count..];
-            filled += count;
+        };
+        put(page, mask, content);
+    }
+}
+
+/// What is left of a write.
+struct Rest<'a> {
+    pieces: &'a [Shared],
+    /// Bytes of the first piece that are used up.
+    from: usize,
+    /// The pages of the first piece.
+    whole: Option<Rc<[Page]>>,
+}
+
+impl Rest<'_> {
+    fn drop_used(&mut self) {
+        while let Some((first, others)) = self.pieces.split_first()
+            && self.from >= first.len()
+        {
+            (self.pieces, self.from, self.whole) = (others, 0, None);
         }
-    })
+    }
+
+    /// The next page, which most often lies in one piece.
+    fn page(&mut self) -> Page {
+        self.drop_used();
+        if let Some(piece) = self.pieces.first()
+            && self.from.is_multiple_of(BLOCK)
+            && piece.len() >= self.from + BLOCK
+        {
+            let whole = self.whole.get_or_insert_with(|| leaf::pages_of(piece));
+            let page = whole[self.from / BLOCK].clone();
+            self.from += BLOCK;
+            return page;
+        }
+        let mut content = [0; BLOCK];
+        self.copy_to(&mut content);
+        page_of(&content)
+    }
+
+    fn copy_to(&mut self, mut into: &mut [u8]) {
+        while !into.is_empty() {
+            self.drop_used();
+            let Some(piece) = self.pieces.first() else { return };
+            let here = &piece[self.from..];
+            let (now, later) = into.split_at_mut(here.len().min(into.len()));
+            now.copy_from_slice(&here[..now.len()]);
+            self.from += now.len();
+            into = later;
+        }
+    }
 }
 
 fn read(platter: &Platter, cache: &Cache, at: u64, buffer: &mut Buffer) {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        let cursor = at + filled as u64;
-        let start = (cursor % BLOCK as u64) as usize;
-        let count = (BLOCK - start).min(buffer.len() - filled);
-        let into = &mut buffer[filled..filled + count];
-        match cache.view(platter, cursor / BLOCK as u64) {
-            Some(page) => into.copy_from_slice(&page[start..start + count]),
+    let length = buffer.len() as u64;
+    let Some((first, last)) = pages_between(at, length) else { return };
+    let mut rest = &mut buffer[..];
+    cache.view(platter, first, last, |page, content| {
+        let (from, to) = part_of(page, at, length);
+        let start = (from % BLOCK as u64) as usize;
+        let (into, after) = std::mem::take(&mut rest).split_at_mut((to - from) as usize);
+        match content {
+            Some(content) => into.copy_from_slice(&content[start..start + into.len()]),
             None => into.fill(0),
         }
-        filled += count;
-    }
+        rest = after;
+    });
 }
 
 fn refused(request: Request, fault: MediaFault, message: &'static str) -> Completion {

@@ -170,7 +170,7 @@ impl Host {
                 3 => (Op::Discard { at, length }, Kind::Discard),
                 4 => (Op::Extents { at, length, since: None, extents: Vec::new() }, Kind::Extents),
                 _ => {
-                    let mut bytes = Buffer::zeroed(length as usize);
+                    let mut bytes = Buffer::stale(length as usize);
                     paint(&mut bytes, at / unit, unit as usize, value);
                     let data = self.in_pieces(bytes.freeze());
                     (Op::Write { at, data, fua: self.dice.one_in(8) }, Kind::Write)
@@ -245,11 +245,11 @@ impl Host {
                 self.oracle.end_read(at, &buffer, flying.began)
             }
             (Kind::Read, Op::View { at: back, pieces, .. }) if back == at => {
-                let whole = pieces.concat();
-                if whole.len() as u64 != length {
-                    return Err(Violation(format!("{place}: {} bytes are shown", whole.len())));
+                let shown: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+                if shown != length {
+                    return Err(Violation(format!("{place}: {shown} bytes are shown")));
                 }
-                self.oracle.end_read(at, &whole, flying.began)
+                self.oracle.end_view(at, &pieces, flying.began)
             }
             (Kind::Write, Op::Write { at: back, .. }) if back == at => {
                 self.oracle.end_write(at, length, flying.began, Outcome::Acknowledged);

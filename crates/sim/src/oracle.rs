@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use stele_ground::digest::{context, crc32c};
+use stele_media::Shared;
 
 /// The number of a write; 0 stands for zeros. No other number is used twice in a run.
 pub type Value = u64;
@@ -158,12 +159,31 @@ impl Oracle {
 
     /// The read returned these bytes: checks that the history explains them.
     pub fn end_read(&mut self, at: u64, bytes: &[u8], began: Began) -> Result<(), Violation> {
+        self.end_read_of(at, bytes.len() as u64, bytes.chunks(self.unit), began)
+    }
+
+    /// As `end_read`, for bytes in pieces.
+    pub fn end_view(&mut self, at: u64, pieces: &[Shared], began: Began) -> Result<(), Violation> {
+        let unit = self.unit;
+        if pieces.iter().all(|piece| piece.len().is_multiple_of(unit)) {
+            let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+            return self.end_read_of(at, length, pieces.iter().flat_map(|piece| piece.chunks(unit)), began);
+        }
+        self.end_read(at, &pieces.concat(), began)
+    }
+
+    fn end_read_of<'a>(
+        &mut self,
+        at: u64,
+        length: u64,
+        contents: impl Iterator<Item = &'a [u8]>,
+        began: Began,
+    ) -> Result<(), Violation> {
         let now = self.tick();
         self.reads.remove(&began.0);
         let oldest = self.oldest_read();
         let frozen = self.frozen;
-        let indexes = self.indexes(at, bytes.len() as u64);
-        for (index, content) in indexes.zip(bytes.chunks(self.unit)) {
+        for (index, content) in self.indexes(at, length).zip(contents) {
             let value = value_of(content, index as u64);
             let block = &mut self.blocks[index];
             let possible = |candidate: &Candidate| Some(candidate.value) == value && candidate.replaced >= began.0;

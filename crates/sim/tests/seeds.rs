@@ -70,6 +70,7 @@ const REGRESSIONS: &[(u64, &str)] = &[
          two looks at its layers",
     ),
     (2_001_311, "a drive that was pulled took the log in place of a slow one, and the pool only read from then on"),
+    (3_100_313, "the world took an enclosure away that had half of the drives, since others had been removed"),
 ];
 
 fn check(seeds: &[u64]) {

@@ -10,10 +10,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::HeaderMap;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
+use hyper::header::CONTENT_LENGTH;
 use hyper_util::rt::TokioIo;
 use stele_backup::BackupError;
 use stele_backup::store::s3::{self, tag};
@@ -79,8 +80,13 @@ impl Answer {
     }
 }
 
-/// Why a request got no answer: whether it can be repeated.
-struct Broken(String);
+/// Why a request got no answer.
+enum Broken {
+    /// It can be repeated.
+    Connection(String),
+    /// The object is longer than any of its kind. It will be so the next time too.
+    TooLong(String),
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -147,7 +153,8 @@ impl Bucket {
     }
 
     async fn connect(&self) -> std::result::Result<Sender, Broken> {
-        let broken = |error: &dyn std::fmt::Display| Broken(format!("cannot reach {}: {error}", self.authority));
+        let broken =
+            |error: &dyn std::fmt::Display| Broken::Connection(format!("cannot reach {}: {error}", self.authority));
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| broken(&error))?;
         stream.set_nodelay(true).map_err(|error| broken(&error))?;
         match &self.tls {
@@ -160,10 +167,12 @@ impl Bucket {
     }
 
     async fn attempt(&self, ask: Ask<'_>, body: &Bytes, digest: &str) -> std::result::Result<Answer, Broken> {
-        let broken =
-            |error: &dyn std::fmt::Display| Broken(format!("the connection to {} broke: {error}", self.authority));
-        let silent =
-            |limit: Duration| Broken(format!("{} does not answer within {} seconds", self.authority, limit.as_secs()));
+        let broken = |error: &dyn std::fmt::Display| {
+            Broken::Connection(format!("the connection to {} broke: {error}", self.authority))
+        };
+        let silent = |limit: Duration| {
+            Broken::Connection(format!("{} does not answer within {} seconds", self.authority, limit.as_secs()))
+        };
         // The time covers the sending of the body; that of the answer may take as long as bytes come.
         let limit = s3::patience(body.len() as u64);
         let answered = tokio::time::timeout(limit, self.begin(ask, body, digest)).await;
@@ -171,12 +180,24 @@ impl Bucket {
         let status = answer.status();
         let head = answer.headers().clone();
         let max = if status.is_success() { ask.max } else { TEXT_MAX };
+        // A part of an object that is longer than asked for is an error of the server, or of the connection.
+        let is_object =
+            ask.method == "GET" && status.is_success() && ask.headers.iter().all(|(name, _)| *name != "range");
+        let too_long = || Broken::TooLong(format!("{}: {} is longer than {max} bytes", self.place, ask.path));
+        let length = head.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        if is_object && length.is_some_and(|length| length > max) {
+            return Err(too_long());
+        }
         let mut coming = Limited::new(answer.into_body(), usize::try_from(max).unwrap_or(usize::MAX));
         let mut body = Vec::new();
         loop {
             let frame = tokio::time::timeout(s3::PATIENCE, coming.frame()).await.map_err(|_| silent(s3::PATIENCE))?;
             let Some(frame) = frame else { break };
-            if let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() {
+            let frame = frame.map_err(|error| match error.is::<LengthLimitError>() && is_object {
+                true => too_long(),
+                false => broken(&error),
+            });
+            if let Ok(data) = frame?.into_data() {
                 body.extend_from_slice(&data);
             }
         }
@@ -194,8 +215,9 @@ impl Bucket {
         body: &Bytes,
         digest: &str,
     ) -> std::result::Result<(Sender, hyper::Response<Incoming>), Broken> {
-        let broken =
-            |error: &dyn std::fmt::Display| Broken(format!("the connection to {} broke: {error}", self.authority));
+        let broken = |error: &dyn std::fmt::Display| {
+            Broken::Connection(format!("the connection to {} broke: {error}", self.authority))
+        };
         let kept = lock(&self.kept).pop();
         let mut sender = match kept.filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
@@ -239,7 +261,8 @@ impl Bucket {
                     }
                     Ok(answer)
                 }
-                Err(Broken(text)) => Err(BackupError::Failed(text)),
+                Err(Broken::TooLong(text)) => return Err(BackupError::Damaged(text)),
+                Err(Broken::Connection(text)) => Err(BackupError::Failed(text)),
             };
             if attempt + 1 < self.attempts {
                 self.runtime.block_on(async { tokio::time::sleep(s3::pause(attempt)).await });
@@ -253,7 +276,7 @@ async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> std::result::Result<Sender, Broken> {
     let made = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = made.map_err(|error| Broken(error.to_string()))?;
+    let (sender, connection) = made.map_err(|error| Broken::Connection(error.to_string()))?;
     // It ends when the sender is dropped or the server closes.
     tokio::spawn(async move {
         let _ = connection.await;
@@ -309,5 +332,49 @@ mod tests {
     #[test]
     fn values_of_a_query_are_encoded() {
         assert_eq!(encoded("a/b c+~"), "a%2Fb%20c%2B~");
+    }
+
+    /// Asks a server that answers each connection like this. Gives the outcome, and the number of connections.
+    fn asked(answer: &'static str, headers: &[(&str, &str)]) -> (Result<Answer>, usize) {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = format!("s3+http://{}/bucket", listener.local_addr().unwrap());
+        let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let mut request = [0; 4096];
+                let _ = connection.read(&mut request);
+                let _ = connection.write_all(answer.as_bytes());
+            }
+        });
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let entered = runtime.enter();
+        let text = || "text".to_owned();
+        let keys = Keys { access: text(), secret: text(), token: None, region: text() };
+        let Ok(bucket) = Bucket::open(&place, "place", keys) else { panic!("{place}") };
+        let bucket = bucket.with_attempts(1);
+        drop(entered);
+        let ask = Ask { method: "GET", path: "/bucket/name", query: "", headers, max: 10 };
+        let outcome = bucket.ask(ask, b"");
+        (outcome, count.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    #[test]
+    fn an_object_that_is_too_long_is_damaged_and_asked_for_once() {
+        let told = "HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n01234567890";
+        let untold = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nb\r\n01234567890\r\n0\r\n\r\n";
+        for answer in [told, untold] {
+            let (outcome, connections) = asked(answer, &[]);
+            let Err(BackupError::Damaged(text)) = outcome else { panic!("{:?}", outcome.map(|answer| answer.body)) };
+            assert!(text.contains("/bucket/name is longer than 10 bytes"), "{text}");
+            assert_eq!(connections, 1);
+            // A server that does not know parts says nothing about the object.
+            assert!(matches!(asked(answer, &[("range", "bytes=0-9")]).0, Err(BackupError::Failed(_))));
+        }
+        let (outcome, _) = asked("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n0123456789", &[]);
+        assert_eq!(outcome.map(|answer| answer.body.len()), Ok(10));
     }
 }

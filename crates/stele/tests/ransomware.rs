@@ -7,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
+use stele_backup::crypt::Keys;
+use stele_backup::segment::{Entry, Footer, Prepared, SegmentId, Writer};
 use support::http::Ask;
 use support::{Place, Server, content, md5_base64};
 
@@ -260,10 +262,43 @@ impl Drill {
             planted.push(format!("laptop/keys/{number:016x}"));
         }
         for key in &planted {
-            let ask = self.ask("PUT", &format!("/vault/{key}")).header("if-none-match", "*");
-            let answer = self.server.send(ask.body(content(key.len() as u64, 200)));
-            assert_eq!(answer.status, 200, "{key}: {}", answer.text());
+            let length = match key.split('/').nth(1) {
+                // Longer than any such object: no reader waits for all of it, or asks again.
+                Some("damaged") => (1 << 20) + 1,
+                Some("sessions") => 65,
+                _ => 200,
+            };
+            self.plant(key, content(key.len() as u64, length));
         }
+        planted
+    }
+
+    fn plant(&self, key: &str, bytes: Vec<u8>) {
+        let ask = self.ask("PUT", &format!("/vault/{key}")).header("if-none-match", "*");
+        let answer = self.server.send(ask.body(bytes));
+        assert_eq!(answer.status, 200, "{key}: {}", answer.text());
+    }
+
+    /// Segments that claim the chunks of good ones and hold junk, and twins of the names of good ones. Returns the keys.
+    fn plants_segments(&self, needed: &[Version]) -> Vec<String> {
+        let mut planted = Vec::new();
+        for version in needed.iter().filter(|version| version.key.contains("/segments/")) {
+            let good = self.server.get(&version.target()).body;
+            let footer = Footer::decode(&good).unwrap();
+            let (junk, keys) = ([b'!'; 64], Keys::new([7; 32].into()));
+            let mut writer = Writer::new(&keys, footer.kind, [good.len() as u8; 32], Vec::new());
+            for Entry { id, length, .. } in footer.entries {
+                writer.add(&Prepared { id, length, stored: &junk, compressed: true }).unwrap();
+            }
+            let (_, bytes) = writer.finish();
+            let name = format!("{:?}", SegmentId::of(&bytes));
+            planted.push(format!("laptop/segments/{}/{name}", &name[..2]));
+            self.plant(&planted[planted.len() - 1], bytes);
+            let name = version.key.rsplit('/').next().unwrap();
+            planted.push(format!("laptop/segments/{}/{name}", &name[..3]));
+            self.plant(&planted[planted.len() - 1], [good, vec![0]].concat());
+        }
+        assert!(planted.len() >= 4);
         planted
     }
 
@@ -306,8 +341,12 @@ fn every_locked_snapshot_outlasts_an_intruder() {
         code(&drill.backup(&drill.agent, &["run", &files, "--keep-until", lock]), 0);
     }
     let mut planted = drill.plants(&needed);
+    planted.extend(drill.plants_segments(&needed));
     planted.extend(drill.fills());
     drill.restores(&drill.repository, &drill.agent, &good, "full");
+    // A clean machine has no cache of footers.
+    std::fs::remove_dir_all(drill.place.path("cache")).unwrap();
+    drill.restores(&drill.repository, &drill.agent, &good, "clean");
     std::fs::write(drill.place.path("files/more"), content(5, 12 << 20)).unwrap();
     assert_ne!(drill.backup(&drill.agent, &["run", &files]).status.code(), Some(0));
     // The owner's rules pass over what is locked, whatever was pushed over it; planted objects stop no restore.

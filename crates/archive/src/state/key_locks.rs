@@ -4,7 +4,8 @@
 //! each of them asks again before a third has woken up.
 //!
 //! Keys share a fixed number of locks, so that memory is bounded. Two keys that share one only wait longer. A request
-//! that holds one lock must not wait for a second, which may be the same.
+//! that holds one lock must not wait for a second, which may be the same. One that needs several takes them at once, in the
+//! order of their places.
 //!
 //! What stores content also shares the lock of its bucket's settings, from its judgement to its commit. A change of the
 //! settings waits for it, and what comes later is judged by the new settings. Without that, the commit would fail: it
@@ -28,13 +29,17 @@ impl KeyLocks {
         KeyLocks((0..LOCKS).map(|_| Arc::default()).collect())
     }
 
-    /// The lock of a key. Keys with counters differ in their last bytes only, and must not share a lock. The FNV hash
-    /// carries such a difference to a few bits only, so it is mixed once more.
-    pub fn of(&self, bucket: u32, key: &str) -> Arc<Mutex<()>> {
+    /// The place of a key's lock. Keys with counters differ in their last bytes only, and must not share a lock. The FNV
+    /// hash carries such a difference to a few bits only, so it is mixed once more.
+    pub fn place(&self, bucket: u32, key: &str) -> usize {
         let hash = key
             .bytes()
             .fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
-        Arc::clone(&self.0[context(hash, u64::from(bucket)) as usize % LOCKS])
+        context(hash, u64::from(bucket)) as usize % LOCKS
+    }
+
+    pub fn at(&self, place: usize) -> Arc<Mutex<()>> {
+        Arc::clone(&self.0[place])
     }
 }
 

@@ -22,7 +22,7 @@ use stele_media::{Buffer, MediaError, MediaFault, Priority};
 
 use crate::model::mutation::Mutation;
 use crate::model::place::DriveNumber;
-use crate::model::{ArrayError, Attached, DriveHealth};
+use crate::model::{ArrayError, Attached, DriveHealth, Scrubbed};
 use crate::runtime::io::Io;
 use crate::runtime::sync::{Mutex, join_all};
 
@@ -448,38 +448,54 @@ impl Labels {
         Ok(())
     }
 
-    /// Reads every label copy of every usable drive and rewrites damaged or outdated ones; for scrub. Returns copies repaired.
-    pub async fn scrub(&self) -> Result<u64, ArrayError> {
-        let mut repaired = 0;
+    /// Reads every label copy of every usable drive and rewrites damaged or outdated ones; for scrub. A drive that fails
+    /// keeps it from none of the others.
+    pub async fn scrub(&self) -> Scrubbed {
+        let mut sum = Scrubbed::default();
         for number in self.usable() {
-            let _turn = self.0.committing.lock().await;
-            let register = self.register(number);
-            let Some(index) = register.index else { continue };
-            let configuration = self.0.configuration.borrow().clone();
-            let at = usize::from(number.0);
-            let size = configuration.drives[at].size;
-            let newest = register.sequence;
-            let copies = join_all((0..LABEL_COPIES).map(|copy| read_copy(&self.0.io, index, size, copy))).await;
-            let bad = copies.iter().enumerate().filter(|(copy, read)| {
-                let expected = if copies_of(newest).contains(copy) { newest } else { newest.saturating_sub(1) };
-                !matches!(read, Ok(Ok(label)) if label.sequence == expected && label.number == number)
-            });
-            let bad = bad.count() as u64;
-            if bad > 0 {
-                // The older pair first; each is flushed before the next is touched.
-                for _ in 0..2 {
-                    let written =
-                        self.write_one(&configuration, number, register.promised, register.complete, true).await;
-                    written.map_err(|error| {
-                        ArrayError::Degraded(format!(
-                            "the label of {number} is damaged and cannot be rewritten ({error}); replace the drive"
-                        ))
-                    })?;
-                }
-                repaired += bad;
+            if self.scrub_one(number, false, &mut sum).await.is_some() {
+                continue;
+            }
+            // A passing error is no damage. Commits are not to wait for this.
+            self.0.io.sleep(ASK_AGAIN).await;
+            self.scrub_one(number, true, &mut sum).await;
+        }
+        sum
+    }
+
+    /// None where copies are bad, and are to be read again before they count as damaged.
+    async fn scrub_one(&self, number: DriveNumber, again: bool, sum: &mut Scrubbed) -> Option<()> {
+        let _turn = self.0.committing.lock().await;
+        let register = self.register(number);
+        let Some(index) = register.index else { return Some(()) };
+        let configuration = self.0.configuration.borrow().clone();
+        let size = configuration.drives[usize::from(number.0)].size;
+        let newest = register.sequence;
+        let copies = join_all((0..LABEL_COPIES).map(|copy| read_copy(&self.0.io, index, size, copy))).await;
+        let bad = copies.iter().enumerate().filter(|(copy, read)| {
+            let expected = if copies_of(newest).contains(copy) { newest } else { newest.saturating_sub(1) };
+            !matches!(read, Ok(Ok(label)) if label.sequence == expected && label.number == number)
+        });
+        let bad = bad.count() as u64;
+        // One that has left meanwhile is missing, not damaged.
+        if bad == 0 || self.index(number) != Some(index) {
+            return Some(());
+        }
+        if !again {
+            return None;
+        }
+        // The older pair first; each is flushed before the next is touched.
+        for _ in 0..2 {
+            let written = self.write_one(&configuration, number, register.promised, register.complete, true).await;
+            if let Err(error) = written {
+                sum.trouble.push(ArrayError::Degraded(format!(
+                    "the label of {number} is damaged and cannot be rewritten ({error}); replace the drive"
+                )));
+                return Some(());
             }
         }
-        Ok(repaired)
+        sum.repaired += bad;
+        Some(())
     }
 }
 

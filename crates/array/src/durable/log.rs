@@ -126,6 +126,8 @@ struct LogState {
     /// An epoch change is under way: nothing departs and nothing is acknowledged.
     changing: bool,
     lost: BTreeSet<DriveNumber>,
+    /// Members lack, and drives that could not take their place are asked again.
+    refilling: bool,
     /// Members that answer, and are to make way where another drive takes their place.
     unwanted: BTreeSet<DriveNumber>,
     /// Groups below this may lie on fewer members than they should.
@@ -475,6 +477,7 @@ impl LogState {
             washing: None,
             changing: false,
             lost: BTreeSet::new(),
+            refilling: false,
             unwanted: BTreeSet::new(),
             thin_below: 0,
             pinned: None,

@@ -424,7 +424,8 @@ pub struct PoolStatus {
     pub scrubs_stopped: u64,
     pub scrub_trouble: String,
     pub lost_stripes: u64,
-    /// Stripes that cannot be read now: the lost ones, and those whose drives are away.
+    /// Stripes that cannot be read now: the lost ones, those whose drives are away, and those that a drive which is being
+    /// filled lacks until they return.
     pub unreadable_stripes: u64,
     /// False for a moment after drives came or went: which stripes cannot be read is being looked up.
     pub unreadable_known: bool,

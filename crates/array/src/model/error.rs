@@ -38,3 +38,21 @@ impl fmt::Display for ArrayError {
 }
 
 impl std::error::Error for ArrayError {}
+
+/// What a scrub came to in one part of what the pool keeps of itself.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Scrubbed {
+    /// Damaged copies that were written again.
+    pub repaired: u64,
+    /// What could not be put right, and where.
+    pub trouble: Vec<ArrayError>,
+}
+
+impl From<Result<u64, ArrayError>> for Scrubbed {
+    fn from(repaired: Result<u64, ArrayError>) -> Scrubbed {
+        match repaired {
+            Ok(repaired) => Scrubbed { repaired, trouble: Vec::new() },
+            Err(error) => Scrubbed { repaired: 0, trouble: vec![error] },
+        }
+    }
+}

@@ -16,7 +16,7 @@ use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use stele_ground::{Bytes, Duration, Instant};
+use stele_ground::{Duration, Instant};
 use stele_media::{Buffer, BufferPool, Completion, Extent, MediaError, MediaFault, Op, Priority, Request, Shared};
 
 use crate::model::Action;
@@ -24,6 +24,7 @@ use crate::model::mutation::{Mutation, Mutations};
 use crate::runtime::sync::Notify;
 use crate::runtime::task::{Spawner, Tasks};
 
+mod memory;
 pub mod overdue;
 pub mod service;
 mod turns;
@@ -37,9 +38,6 @@ pub const DEPTH: usize = 128;
 /// A request for more bytes counts as so many for those behind it. One of background work does not tell how well a drive is.
 const LONG: u64 = 256 << 10;
 const LONG_WEIGHT: u32 = 16;
-
-/// Memory kept for the next operation.
-const BUFFERS_KEPT: Bytes = Bytes(32 << 20);
 
 /// Access to all drives, the clock and the executor. Cheap to clone.
 #[derive(Clone)]
@@ -123,7 +121,7 @@ impl Io {
             drives: RefCell::default(),
             timers: RefCell::default(),
             next_timer: Cell::new(0),
-            buffers: BufferPool::new(BUFFERS_KEPT),
+            buffers: memory::buffers(),
             late_after: Cell::new(Duration(0)),
             untimed: RefCell::default(),
             watching: Cell::new(true),

@@ -22,6 +22,8 @@ pub struct Losses {
     listed_since: Cell<bool>,
     /// Stripes that too many drives are away of, as of the last look.
     unreadable: RefCell<BTreeMap<SlotId, StripeKey>>,
+    /// Strips that drives which are being filled lack, and that only drives which are away could tell: by slot and member.
+    waiting: RefCell<BTreeMap<(SlotId, u8), StripeKey>>,
     /// That look is over, and no drive came or went since it began.
     looked: Cell<bool>,
     /// Members of rows whose strips no spare cell was left for.
@@ -96,23 +98,44 @@ impl Losses {
         self.unreadable.borrow().contains_key(&slot)
     }
 
+    /// No longer are more drives of the slot away than it survives.
+    pub fn reachable(&self, slot: SlotId) {
+        self.unreadable.borrow_mut().remove(&slot);
+    }
+
     /// The slot holds something else now.
     pub fn freed(&self, slot: SlotId) {
-        self.unreadable.borrow_mut().remove(&slot);
+        self.reachable(slot);
+        self.waiting.borrow_mut().retain(|(of, _), _| *of != slot);
+    }
+
+    /// The strip of the member waits for drives that are away, or does so no more.
+    pub fn note_waiting(&self, slot: SlotId, member: u8, key: Option<StripeKey>) {
+        let mut waiting = self.waiting.borrow_mut();
+        match key {
+            Some(key) => waiting.insert((slot, member), key),
+            None => waiting.remove(&(slot, member)),
+        };
+    }
+
+    /// Drives came or went: forgets the strips of members that are not being filled any more.
+    pub fn keep_waiting(&self, is_filled: impl Fn(RowId, u8) -> bool) {
+        self.waiting.borrow_mut().retain(|(slot, member), _| is_filled(slot.row, *member));
     }
 
     /// How many stripes cannot be read while drives are away, beside these.
     pub fn unreadable_beside(&self, lost: &BTreeSet<StripeKey>) -> usize {
-        self.unreadable.borrow().values().filter(|key| !lost.contains(key)).count()
+        let (unreadable, waiting) = (self.unreadable.borrow(), self.waiting.borrow());
+        let known: BTreeSet<&StripeKey> = unreadable.values().chain(waiting.values()).collect();
+        known.into_iter().filter(|key| !lost.contains(key)).count()
     }
 
     /// Stripes of the layer that cannot be read while drives are away, in order.
     pub fn unreadable_of(&self, volume: VolumeId) -> Vec<u64> {
-        let unreadable = self.unreadable.borrow();
-        let mut stripes: Vec<u64> =
-            unreadable.values().filter(|key| key.volume == volume).map(|key| key.stripe).collect();
-        stripes.sort_unstable();
-        stripes
+        let (unreadable, waiting) = (self.unreadable.borrow(), self.waiting.borrow());
+        let of_it = unreadable.values().chain(waiting.values()).filter(|key| key.volume == volume);
+        let stripes: BTreeSet<u64> = of_it.map(|key| key.stripe).collect();
+        stripes.into_iter().collect()
     }
 
     /// No spare cell is left for the member's strips.

@@ -2,7 +2,8 @@
 //!
 //! The list of lost stripes is in the tables (`apply.rs`) and outlives a restart. Which stripes cannot be read only because
 //! drives are away is looked up anew whenever a drive comes or goes, stripe by stripe, since strips that moved into spare
-//! space are there although their row's drives are not.
+//! space are there although their row's drives are not. What a drive that is being filled lacks, and only drives that are
+//! away could tell, is noted as the rebuild comes to it.
 //!
 //! Three drives lost at once may cost thousands of stripes. An operator is told of them together: one alarm a volume, a
 //! moment after the first, and again after a minute where more were found.
@@ -16,7 +17,7 @@ use crate::drives::label::discover::{LABEL_COPIES, read_copy};
 use crate::engine::Engine;
 use crate::formats::entry::LOST;
 use crate::formats::shape::Shape;
-use crate::model::place::{DriveNumber, SlotId, StripCell, StripeKey};
+use crate::model::place::{DriveNumber, RowId, SlotId, StripCell, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::space::layout::{Row, RowKind};
 use crate::stripe::{Columns, Stripe};
@@ -183,6 +184,7 @@ impl Engine {
         loop {
             let changed = self.membership.changed();
             self.losses_seen.begin_look();
+            self.losses_seen.keep_waiting(|row, member| self.is_being_filled(row, member));
             match self.find_unreadable().await {
                 Ok(found) => self.losses_seen.end_look(found),
                 Err(error) => tracing::warn!("which stripes cannot be read is not known: {error}"),
@@ -198,10 +200,19 @@ impl Engine {
             let places = self.places(shape, slot, exceptions);
             let away = places.iter().filter(|place| self.drives.index(place.cell.drive).is_none()).count();
             if away <= shape.code().tolerates() {
-                self.losses_seen.freed(slot);
+                self.losses_seen.reachable(slot);
             }
         }
         Ok(())
+    }
+
+    /// A drive that the member's strips may lie on is here and does not hold all that it should, or strips leave one that is
+    /// away: the rebuild comes to them.
+    fn is_being_filled(&self, row: RowId, member: u8) -> bool {
+        let layout = self.layout.read();
+        let member = layout.row(row).and_then(|row| row.members.get(usize::from(member)));
+        let lacks = |drive| self.drives.index(drive).is_none() || self.drives.seen(drive).stale;
+        member.is_some_and(|member| lacks(member.cell.drive) || member.replacement.is_some_and(|c| lacks(c.drive)))
     }
 
     async fn find_unreadable(&self) -> Result<BTreeMap<SlotId, StripeKey>, ArrayError> {

@@ -18,7 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use stele_ground::{Duration, Instant};
 
 use crate::drives::label::DriveState;
-use crate::durable::log::Purpose;
+use crate::durable::log::{Purpose, Reservation};
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::formats::map::Home;
@@ -460,18 +460,25 @@ impl Engine {
     }
 
     async fn release_spare(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+        let released = Record::Replacement { row: task.row, member: task.member, cell: None };
+        // Before the row is frozen: what makes room in the log may itself wait for a slot of the row.
+        let mut room = self.log.reserve(self.log.cost(&released), Purpose::Inside).await?;
         self.step(|core| core.space.freeze(task.row, true));
-        let result = self.release_frozen(task).await;
+        let result = self.release_frozen(task, &released, &mut room).await;
         self.step(|core| core.space.freeze(task.row, false));
         self.admission.make_room();
         result
     }
 
-    async fn release_frozen(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+    async fn release_frozen(
+        self: &Rc<Self>,
+        task: Task,
+        released: &Record,
+        room: &mut Reservation,
+    ) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
-        while self.look(|core| core.space.is_held_any(task.row)) {
-            self.io.sleep(Duration::from_millis(1)).await;
-            self.check_writable()?;
+        if !self.are_slots_let_go(task.row).await? {
+            return Ok(false);
         }
         // Nobody allocates in the row now, so what this finds is all there is.
         for index in 0..self.look(|core| core.space.slots(task.row)) {
@@ -483,7 +490,8 @@ impl Engine {
             }
         }
         // The cell itself is free once this is durable.
-        self.record(Record::Replacement { row: task.row, member: task.member, cell: None }, Purpose::Inside).await?;
+        let pages = self.pages_for(released).await?;
+        self.append(released, &pages, room);
         Ok(true)
     }
 

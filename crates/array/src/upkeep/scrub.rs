@@ -21,7 +21,7 @@ use stele_media::{Buffer, Priority, Shared};
 
 use crate::engine::Engine;
 use crate::model::place::{RowId, SlotId};
-use crate::model::{AlarmKind, ArrayError, Severity};
+use crate::model::{AlarmKind, ArrayError, Scrubbed, Severity};
 use crate::runtime::sync::Mutex;
 use crate::stripe::Stripe;
 use crate::stripe::repair::Healed;
@@ -198,21 +198,16 @@ impl Engine {
         // What is beyond repair in one of them keeps the pass from none of the others.
         let parts = [
             self.log.scrub().await,
-            self.table.scrub(&mut go_on).await,
-            self.table.scrub_anchors().await,
+            self.table.scrub(&mut go_on).await.into(),
+            self.table.scrub_anchors().await.into(),
             self.drives.labels.scrub().await,
         ];
-        for repaired in parts {
-            self.check_writable()?;
-            match repaired {
-                Ok(repaired) => {
-                    sum.bad += repaired;
-                    sum.repaired += repaired;
-                }
-                Err(error) => {
-                    sum.bad += 1;
-                    self.alarm(AlarmKind::ScrubFinished, Severity::Warning, None, format!("scrub: {error}"));
-                }
+        self.check_writable()?;
+        for Scrubbed { repaired, trouble } in parts {
+            sum.bad += repaired + trouble.len() as u64;
+            sum.repaired += repaired;
+            for error in trouble {
+                self.alarm(AlarmKind::ScrubFinished, Severity::Warning, None, format!("scrub: {error}"));
             }
         }
         Ok(sum)

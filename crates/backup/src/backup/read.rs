@@ -231,7 +231,7 @@ fn changed(was: &Stat, is: &Stat) -> bool {
 }
 
 /// Saves a stream as one file.
-pub fn stream(job: &Job<'_>, name: &[u8], reader: &mut dyn Read, session: &mut Session) -> Result<Tree> {
+pub fn stream(job: &Job<'_>, name: &[u8], reader: &mut dyn Read, session: &Session) -> Result<Tree> {
     let mut worker = Worker::new(job)?;
     let (mut filled, mut ended, mut pieces) = (0, false, Vec::new());
     let max = job.chunker.lengths().max;

@@ -8,6 +8,7 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::{BATCH_BYTES, BATCH_ENTRIES, FileAt, Item, Job, SPAN, lock};
+use crate::crypt::Kind;
 use crate::error::{BackupError, Result};
 use crate::index::Location;
 use crate::repository::trees::Walk;
@@ -196,7 +197,7 @@ impl Scan<'_, '_> {
         metadata: Metadata,
     ) -> Result<()> {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        if let Some(entry) = self.unchanged(path, &metadata, size) {
+        if let Some(entry) = self.unchanged(path, &metadata, size)? {
             return self.push(Item::Ready { depth, entry, unchanged: true }, 0);
         }
         let file = FileAt { folder: Arc::clone(folder), name, stat, path: path.into(), metadata };
@@ -217,35 +218,52 @@ impl Scan<'_, '_> {
     }
 
     /// The entry of the previous snapshot, if the file looks unchanged and all of its chunks are there.
-    fn unchanged(&mut self, path: &[u8], is: &Metadata, size: u64) -> Option<Entry> {
-        let entry = match self.before.as_mut()?.seek(path) {
-            Ok(entry) => entry?,
+    fn unchanged(&mut self, path: &[u8], is: &Metadata, size: u64) -> Result<Option<Entry>> {
+        let entry = match self.before.as_mut().map(|before| before.seek(path)) {
+            Some(Ok(Some(entry))) => entry,
+            None | Some(Ok(None)) => return Ok(None),
             // The tree is damaged from here on: files are read, as in a first backup.
-            Err(_) => {
+            Some(Err(_)) => {
                 self.before = None;
-                return None;
+                return Ok(None);
             }
         };
         let was = &entry.metadata;
         let same = was.modified == is.modified && was.changed == is.changed && was.inode == is.inode;
         if !same || !matches!(entry.content, Content::File { volume: None, .. }) || entry.content.size() != size {
-            return None;
+            return Ok(None);
         }
-        let Content::File { pieces, lists, .. } = &entry.content else { return None };
-        let listed = if lists.is_empty() { None } else { Some(self.job.indexed.pieces(&entry.content).ok()?) };
-        let mut index = self.job.indexed.index();
-        let chunks = listed.as_ref().unwrap_or(pieces).iter().filter_map(|piece| match piece {
-            Piece::Chunk { id, .. } => Some(id),
-            Piece::Hole(_) => None,
-        });
-        let locations: Option<Vec<Location>> = chunks.chain(lists).map(|id| index.find(id)).collect();
-        drop(index);
+        let Some(locations) = self.stored(&entry.content)? else { return Ok(None) };
         let mut gathered = lock(&self.job.gathered);
-        locations?.into_iter().for_each(|location| gathered.insert(location));
+        locations.into_iter().for_each(|location| gathered.insert(location));
         drop(gathered);
         // Owner, links and device may differ without a change of content.
         let metadata = Metadata { xattrs: entry.metadata.xattrs, ..is.clone() };
-        Some(Entry { name: entry.name, metadata, content: entry.content })
+        Ok(Some(Entry { name: entry.name, metadata, content: entry.content }))
+    }
+
+    /// Where all chunks of a file are stored. None: one of them is not, or a list cannot be read.
+    fn stored(&self, content: &Content) -> Result<Option<Vec<Location>>> {
+        let Content::File { pieces, lists, .. } = content else { return Ok(None) };
+        let listed = match lists.is_empty() {
+            true => None,
+            false => match self.job.indexed.pieces(content) {
+                Ok(listed) => Some(listed),
+                Err(_) => return Ok(None),
+            },
+        };
+        let chunks = listed.as_ref().unwrap_or(pieces).iter().filter_map(|piece| match piece {
+            Piece::Chunk { id, .. } => Some((Kind::Content, id)),
+            Piece::Hole(_) => None,
+        });
+        let mut locations = Vec::new();
+        for (kind, id) in chunks.chain(lists.iter().map(|id| (Kind::Tree, id))) {
+            match self.job.packer.find(kind, id)? {
+                Some(location) => locations.push(location),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(locations))
     }
 
     fn push(&mut self, item: Item, bytes: u64) -> Result<()> {

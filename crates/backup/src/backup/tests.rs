@@ -160,7 +160,7 @@ fn files_that_cannot_be_saved_are_listed_and_the_rest_is_saved() {
     options.workers = 1;
     let progress = Progress::default();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
-    let packer = Packer::new(indexed.clone(), 1);
+    let packer = Packer::new(indexed.clone(), 1, None);
     let job = job(&indexed, &options, &progress, &packer);
     let roots = scan::roots(&options.paths).unwrap();
     let tree = pipeline(&job, |send| {
@@ -342,7 +342,7 @@ fn a_session_that_prune_may_have_ended_does_not_commit() {
     let (session, _) = made.begin_session().unwrap();
     surroundings.elapsed.store(crate::repository::epochs::SESSION_SECONDS / 2, Ordering::Relaxed);
     assert!(session.check().is_err());
-    let (mut session, _) = made.begin_session().unwrap();
+    let (session, _) = made.begin_session().unwrap();
     surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2 - 1, Ordering::Relaxed);
     session.keep_alive().unwrap();
     surroundings.elapsed.fetch_add(crate::repository::epochs::SESSION_SECONDS / 2 - 1, Ordering::Relaxed);
@@ -397,7 +397,7 @@ fn an_entry_that_no_chunk_of_the_tree_can_hold_is_listed() {
     let options = options(Path::new("/"));
     let progress = Progress::default();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
-    let packer = Packer::new(indexed.clone(), 1);
+    let packer = Packer::new(indexed.clone(), 1, None);
     let job = job(&indexed, &options, &progress, &packer);
     let mut collector = collect::Collector::new(&job).unwrap();
     let entry = |name: &[u8], content| Entry { name: name.to_vec(), metadata: Metadata::default(), content };
@@ -426,7 +426,7 @@ fn a_huge_sparse_file_is_a_few_spans() {
     let options = options(&folder.join("data"));
     let progress = Progress::default();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
-    let packer = Packer::new(indexed.clone(), 1);
+    let packer = Packer::new(indexed.clone(), 1, None);
     let job = job(&indexed, &options, &progress, &packer);
     let mut spans = 0;
     let send = &mut |batch: Vec<Item>| {
@@ -443,4 +443,84 @@ fn a_huge_sparse_file_is_a_few_spans() {
     let pieces = indexed.pieces(&entry.content).unwrap();
     let holes = pieces.windows(2).filter(|two| matches!(two, [Piece::Hole(_), Piece::Hole(_)])).count();
     assert_eq!(holes, 0, "{pieces:?}");
+}
+
+#[test]
+fn a_backup_needs_no_chunk_of_a_planted_segment() {
+    for (read_all, forgotten) in [(false, false), (true, false), (false, true), (true, true)] {
+        for authentic in [false, true] {
+            let (repository, store) = repository(1);
+            let folder = tree();
+            let first = save(&repository, &folder.0).unwrap();
+            let forget = |saved: &Saved| store.remove(&Name::of(StoreFolder::Snapshots, &saved.id.0)).unwrap();
+            if forgotten {
+                forget(&first);
+            }
+            let foreign = crate::testing::foreign_keys();
+            crate::testing::plant(&repository, &store, if authentic { &repository.keys } else { &foreign });
+            let options = Options { read_all, ..options(&folder.0) };
+            let second = run(&repository, Source::Files, &options, &Progress::default()).unwrap();
+            // The tree may differ, since other tests change the directory above.
+            assert!(second.description.counts.bytes_new < 20_000, "what is whole is not stored again");
+            if !forgotten {
+                forget(&first);
+            }
+            (0..4).for_each(|_| assert!(crate::prune::run(&repository, false).is_ok()));
+            let target = Temporary::new();
+            let done = restore(&repository, &second, &folder.0, &target.0).unwrap();
+            assert_eq!(done.issues, [], "{read_all} {forgotten} {authentic}");
+            assert_eq!(picture(&target.0), picture(&folder.0), "{read_all} {forgotten} {authentic}");
+            assert!(verify::run(&repository, true, 1, &Default::default()).unwrap().is_good());
+        }
+    }
+}
+
+/// A store to which every segment takes ten minutes.
+struct Slow(Arc<Memory>, Arc<crate::testing::Stage>);
+
+impl Store for Slow {
+    fn place(&self) -> String {
+        self.0.place()
+    }
+    fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        if name.is_in(StoreFolder::Segments) {
+            let elapsed = self.1.elapsed.fetch_add(600, Ordering::Relaxed) + 600;
+            self.0.set_now(1_000_000 + elapsed);
+        }
+        self.0.create(name, bytes)
+    }
+    fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        self.0.replace(name, bytes)
+    }
+    fn get(&self, name: &Name, max: u64) -> Result<Vec<u8>> {
+        self.0.get(name, max)
+    }
+    fn get_range(&self, name: &Name, range: std::ops::Range<u64>) -> Result<Vec<u8>> {
+        self.0.get_range(name, range)
+    }
+    fn list(&self, folder: StoreFolder, each: &mut dyn FnMut(crate::store::Listed) -> Result<()>) -> Result<()> {
+        self.0.list(folder, each)
+    }
+    fn remove(&self, name: &Name) -> Result<()> {
+        self.0.remove(name)
+    }
+    fn now(&self) -> Result<u64> {
+        self.0.now()
+    }
+    fn is_local(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_session_is_renewed_while_the_last_file_is_sent() {
+    let (_, store) = repository(1);
+    let surroundings = stage(2);
+    let slow = Arc::new(Slow(store.clone(), surroundings.clone()));
+    let opened = Repository::open(slow, surroundings.clone(), PASSWORD).unwrap();
+    let folder = Temporary::new();
+    folder.write("image", random(1, 2 << 20));
+    save(&opened, &folder.0).unwrap();
+    assert!(surroundings.elapsed.load(Ordering::Relaxed) > crate::repository::epochs::LAPSE_SECONDS);
+    assert_eq!(opened.snapshots().unwrap().len(), 1);
 }

@@ -212,7 +212,7 @@ pub(super) fn save(
     name: &str,
     reader: &dyn Reader,
     base: Option<&Base>,
-    session: &mut Session,
+    session: &Session,
 ) -> Result<(Tree, Figures)> {
     let size = reader.size();
     let cell = cell_of(size)?;
@@ -261,7 +261,7 @@ fn save_part(
     if let Some(base) = base {
         let changed = part.marks(&reader.runs(part.from, part.length, Some(&base.origin))?)?;
         let known = part.known(&old_pieces(job.indexed, &base.content, number)?);
-        keep_unchanged(job, &mut cells, &changed, &known);
+        keep_unchanged(job, &mut cells, &changed, &known)?;
     }
     if cells.contains(&Cell::Read) {
         let owned = part.marks(&reader.runs(part.from, part.length, None)?)?;
@@ -306,19 +306,18 @@ fn old_pieces(indexed: &Indexed, content: &Content, number: usize) -> Result<Vec
 }
 
 /// Keeps the cells that did not change, if their chunks are found.
-fn keep_unchanged(job: &Job<'_>, cells: &mut [Cell], changed: &[bool], known: &[Option<Piece>]) {
+fn keep_unchanged(job: &Job<'_>, cells: &mut [Cell], changed: &[bool], known: &[Option<Piece>]) -> Result<()> {
     let mut gathered = Gathered::default();
-    let mut index = job.indexed.index();
     for ((cell, changed), known) in cells.iter_mut().zip(changed).zip(known) {
         let Some(piece) = known.filter(|_| !changed) else { continue };
         if let Piece::Chunk { id, .. } = &piece {
-            let Some(location) = index.find(id) else { continue };
+            let Some(location) = job.packer.find(Kind::Content, id)? else { continue };
             gathered.insert(location);
         }
         *cell = Cell::Kept(piece);
     }
-    drop(index);
     lock(&job.gathered).merge(gathered);
+    Ok(())
 }
 
 /// Reads the cells that are to be read, with several threads, and stores their chunks.

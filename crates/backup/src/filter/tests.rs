@@ -39,6 +39,13 @@ fn patterns_without_case_and_from_files() {
     filter.add_lines("# objects\n\n *.ISO \n", true).unwrap();
     assert!(filter.excludes(b"x/Disk.iso"));
     assert!(!filter.excludes(b"# objects"));
+    filter.add("\u{c4}RZTE*", true).unwrap();
+    assert!(filter.excludes("x/\u{c4}RZTE 2026".as_bytes()), "not even the same name matched");
+    assert!(filter.excludes("\u{c4}rzte".as_bytes()));
+    filter.add("K\u{130}", true).unwrap();
+    assert!(filter.excludes("k\u{130}".as_bytes()));
+    filter.add("[A-C]?", true).unwrap();
+    assert!(filter.excludes(b"b\xff") && filter.excludes(b"Bx"));
     for wrong in ["", "/", "!", "a[b", &"x".repeat(5000)] {
         assert!(filter.add(wrong, false).is_err(), "{wrong:?}");
     }

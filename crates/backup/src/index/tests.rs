@@ -97,3 +97,28 @@ fn damaged_chunks_are_not_found() {
     index.add(SegmentId([2; 32]), footer([id(2)].into_iter()), Ordinals::default()).unwrap();
     assert_eq!(index.find_any(&id(2)), Some(Location { segment: 2, ordinal: 0 }));
 }
+
+#[test]
+fn referenced_and_then_older_segments_are_tried_first() {
+    let mut index = index(&Arc::default());
+    let names = [3, 1, 2].map(|byte| SegmentId([byte; 32]));
+    for (name, stored) in names.iter().zip([30, 20, 10]) {
+        index.add_dated(*name, footer([id(1)].into_iter()), Ordinals::default(), stored).unwrap();
+    }
+    let order = |index: &mut Index| {
+        let mut tried = Vec::new();
+        while let Some(next) = index.find_other(&id(1), &tried) {
+            tried.push(next);
+        }
+        tried.iter().map(|place| index.segment(place.segment).unwrap().0[0]).collect::<Vec<u8>>()
+    };
+    assert_eq!(order(&mut index), [2, 1, 3]);
+    let references = |name: SegmentId| References([(name, Ordinals::default())].into());
+    index.prefer(&references(names[0]));
+    assert_eq!(order(&mut index), [3, 2, 1]);
+    index.prefer(&references(names[1]));
+    assert_eq!(order(&mut index), [1, 2, 3]);
+    // What was stored just now is the youngest.
+    index.add(SegmentId([0; 32]), footer([id(1)].into_iter()), Ordinals::default()).unwrap();
+    assert_eq!(order(&mut index), [1, 2, 3, 0]);
+}

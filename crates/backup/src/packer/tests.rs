@@ -6,7 +6,7 @@ use crate::testing::{random, repository};
 fn a_chunk_is_stored_once_by_any_number_of_threads() {
     let (repository, _) = repository(1);
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
-    let packer = Packer::new(indexed.clone(), 2);
+    let packer = Packer::new(indexed.clone(), 2, None);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -33,7 +33,7 @@ fn a_chunk_is_stored_once_by_any_number_of_threads() {
 fn a_store_that_fails_ends_the_packer_with_its_error() {
     let (repository, store) = repository(1);
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
-    let packer = Packer::new(indexed.clone(), 1);
+    let packer = Packer::new(indexed.clone(), 1, None);
     store.fail_after(Some(2));
     let mut compressor = Compressor::new(1).unwrap();
     let mut add = |seed| {

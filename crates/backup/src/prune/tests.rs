@@ -308,3 +308,20 @@ fn a_planted_epoch_removes_nothing() {
     (0..3).for_each(|_| assert!(run(&repository, false).is_ok()));
     assert!(store.names(Folder::Segments).is_empty());
 }
+
+#[test]
+fn a_snapshot_that_is_forgotten_meanwhile_is_no_error() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    let saved: Vec<_> = (0..2)
+        .map(|seed| {
+            folder.write("file", random(seed, 20_000));
+            save(&repository, &folder.0).unwrap()
+        })
+        .collect();
+    let gone = Name::of(Folder::Snapshots, &saved[0].id.0);
+    store.exchange_at_reading(gone, Name::of(Folder::Damaged, &[9; 32]), Vec::new());
+    let done = run(&repository, false).unwrap();
+    assert_eq!(done.snapshots, 1);
+    assert!(done.condemned > 0);
+}

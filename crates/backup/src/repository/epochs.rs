@@ -20,6 +20,7 @@
 //!    snapshot needs with the segments that are there, and takes it back if one is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Closed;
 use crate::codec::{Decoder, put_varint};
@@ -158,8 +159,8 @@ impl Closed {
         let mut id = [0; 16];
         self.surroundings.entropy(&mut id);
         let state = SessionState { epoch: self.epoch()?.number, ended: false };
-        let (renewed, dated) = (self.surroundings.elapsed(), self.store.now()?);
-        let session = Session { closed: self.clone(), id, state, renewed, dated };
+        let renewal = Renewal { measured: self.surroundings.elapsed(), dated: self.store.now()? };
+        let session = Session { closed: self.clone(), id, state, renewal: Mutex::new(renewal) };
         self.store.create(&session.name(), &state.encode())?;
         // Only now: a prune that condemns from here on sees the session.
         let epoch = self.epoch()?;
@@ -175,12 +176,15 @@ impl Closed {
             Ok(())
         })?;
         for listed in names {
-            let bytes = match self.store.get(&listed.name, SESSION_BYTES_MAX) {
+            let state = match self.store.get(&listed.name, SESSION_BYTES_MAX) {
                 Err(BackupError::Missing(_)) => continue,
-                bytes => bytes?,
+                bytes => bytes.and_then(|bytes| SessionState::decode(&bytes)),
             };
-            // One that cannot be read counts as the oldest possible until it is too old.
-            let state = SessionState::decode(&bytes).unwrap_or(SessionState { epoch: 0, ended: false });
+            let state = match state {
+                // One that cannot be read counts as the oldest possible until it is too old.
+                Err(BackupError::Damaged(_)) => SessionState { epoch: 0, ended: false },
+                state => state?,
+            };
             if state.ended || listed.stored + SESSION_SECONDS < now {
                 ended.push(listed.name);
             } else {
@@ -196,9 +200,16 @@ pub struct Session {
     closed: Closed,
     id: [u8; 16],
     state: SessionState,
-    /// When it was renewed last, by the clock that only measures.
-    renewed: u64,
-    /// The same by the store's clock, read before the renewal.
+    /// Locked while it is renewed: every thread of a backup may find that it is time.
+    renewal: Mutex<Renewal>,
+}
+
+/// When a session was renewed last.
+#[derive(Clone, Copy)]
+struct Renewal {
+    /// By the clock that only measures.
+    measured: u64,
+    /// By the store's clock, read before the renewal.
     dated: u64,
 }
 
@@ -207,39 +218,50 @@ impl Session {
         Name::of(Folder::Sessions, &self.id)
     }
 
+    fn renewal(&self) -> MutexGuard<'_, Renewal> {
+        self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Renews the session if it is time. One that has lapsed stays so: prune may have ended it meanwhile.
-    pub fn keep_alive(&mut self) -> Result<()> {
-        let now = self.closed.surroundings.elapsed();
-        if now.saturating_sub(self.renewed) >= RENEWAL_SECONDS {
-            let dated = self.check()?;
+    pub fn keep_alive(&self) -> Result<()> {
+        let mut renewal = self.renewal();
+        let measured = self.closed.surroundings.elapsed();
+        if measured.saturating_sub(renewal.measured) >= RENEWAL_SECONDS {
+            let dated = self.check_since(*renewal)?;
             self.closed.store.replace(&self.name(), &self.state.encode())?;
-            (self.renewed, self.dated) = (now, dated);
+            *renewal = Renewal { measured, dated };
         }
         Ok(())
     }
 
     /// Seconds since the last renewal, by the clock that shows more.
-    fn silent(&self, now: u64) -> u64 {
-        let measured = self.closed.surroundings.elapsed().saturating_sub(self.renewed);
-        measured.max(now.saturating_sub(self.dated))
+    fn silent(&self, renewal: Renewal, now: u64) -> u64 {
+        let measured = self.closed.surroundings.elapsed().saturating_sub(renewal.measured);
+        measured.max(now.saturating_sub(renewal.dated))
     }
 
     /// Whether the session may commit: prune cannot have ended it. Gives the time of the store.
     pub fn check(&self) -> Result<u64> {
+        let renewal = *self.renewal();
+        self.check_since(renewal)
+    }
+
+    fn check_since(&self, renewal: Renewal) -> Result<u64> {
         let now = self.closed.store.now()?;
-        let silent = self.silent(now);
+        let silent = self.silent(renewal, now);
         if silent < LAPSE_SECONDS {
             return Ok(now);
         }
         let id = hex(&self.id);
-        Err(BackupError::Failed(format!("session {id} could not be renewed for {silent} seconds; repeat the backup")))
+        Err(BackupError::Failed(format!("session {id} was not renewed for {silent} seconds; repeat the backup")))
     }
 
     /// Looks at the clocks and at the segments behind the commit. If prune may have ended the session before it, or if a
     /// segment is gone, removes the snapshot.
     pub fn confirm(&self, snapshot: &SnapshotId, references: &References) -> Result<()> {
         // The snapshot is there. A store that does not tell the time now is no reason to take it back.
-        let silent = self.silent(self.closed.store.now().unwrap_or(0));
+        let renewal = *self.renewal();
+        let silent = self.silent(renewal, self.closed.store.now().unwrap_or(0));
         if silent >= SESSION_SECONDS {
             let why = format!("the backup stood still for {silent} seconds, and prune may have removed what it needs");
             return self.take_back(snapshot, &why);
@@ -266,9 +288,11 @@ impl Session {
         }
     }
 
-    pub fn end(mut self) -> Result<()> {
-        self.state.ended = true;
-        self.closed.store.replace(&self.name(), &self.state.encode())
+    /// The last renewal of the session is its end.
+    pub fn end(&self) -> Result<()> {
+        let _renewal = self.renewal();
+        let ended = SessionState { ended: true, ..self.state };
+        self.closed.store.replace(&self.name(), &ended.encode())
     }
 }
 

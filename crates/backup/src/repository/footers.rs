@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::epochs::Epoch;
-use super::{Indexed, Repository};
+use super::{Indexed, Kept, Repository};
 use crate::codec::Decoder;
 use crate::crypt::hex;
 use crate::error::{BackupError, Result};
@@ -99,18 +99,19 @@ impl Repository {
     /// Loads the index. Segments that `epoch` condemns are left out.
     pub fn index(&self, epoch: &Epoch, cache: Option<&Path>) -> Result<(Indexed, Loaded)> {
         let damaged = damaged(&*self.store)?;
-        let segments: BTreeMap<SegmentId, u64> = self.segments()?.into_iter().collect();
+        let segments: BTreeMap<SegmentId, Kept> =
+            self.segments_dated()?.into_iter().map(|kept| (kept.id, kept)).collect();
         let wanted: BTreeMap<SegmentId, u64> = segments
             .iter()
             .filter(|(id, _)| !epoch.condemned.contains_key(id))
-            .map(|(id, size)| (*id, *size))
+            .map(|(id, kept)| (*id, kept.size))
             .collect();
         let cache = cache.filter(|_| !self.store.is_local()).map(|dir| Cache::new(dir, &self.header.id));
         let store = Arc::clone(&self.store);
         let sizes = Arc::new(segments);
         let there = Arc::clone(&sizes);
         let source = Box::new(move |id: &SegmentId| match sizes.get(id) {
-            Some(size) => Footer::decode(&read_tail(&*store, id, *size)?),
+            Some(kept) => Footer::decode(&read_tail(&*store, id, kept.size)?),
             None => {
                 // The segment was stored since.
                 let mut size = None;
@@ -125,7 +126,8 @@ impl Repository {
         let (mut index, mut loaded) = (Index::new(source), Loaded::default());
         let mut left = wanted;
         let add = |index: &mut Index, id: SegmentId, footer: Footer| {
-            index.add(id, footer, damaged.get(&id).cloned().unwrap_or_default()).map(drop)
+            let stored = there.get(&id).map_or(u64::MAX, |kept| kept.stored);
+            index.add_dated(id, footer, damaged.get(&id).cloned().unwrap_or_default(), stored).map(drop)
         };
         let is_marked = |id: &SegmentId| damaged.get(id).is_some_and(|chunks| chunks.count() > 0);
         if let Some(cache) = &cache {

@@ -99,3 +99,15 @@ fn planted_keys_keep_no_password_from_opening() {
     assert_eq!(opened.keys.secret(), made.keys.secret());
     assert!(matches!(opened.add_key(b"new", "new", Cost::LEAST), Err(BackupError::Full(_))));
 }
+
+#[test]
+fn a_planted_key_that_is_too_long_is_not_read() {
+    let (made, store) = repository(1);
+    let planted: Vec<Name> = (0..KEYS_MAX as u8).map(|number| Name::of(Folder::Keys, &[number; 8])).collect();
+    // Of the same second, and named before the good one.
+    store.set_now(999_999);
+    planted.iter().for_each(|name| store.create(name, &[7; KEY_BYTES_MAX as usize + 1]).unwrap());
+    store.exchange_at_reading(planted[0].clone(), Name::of(Folder::Damaged, &[1; 32]), Vec::new());
+    Repository::open(made.store.clone(), crate::testing::stage(2), crate::testing::PASSWORD).unwrap();
+    assert!(store.names(Folder::Keys).contains(&planted[0]), "it was read");
+}

@@ -1,13 +1,15 @@
 //! Fetching chunks: each thread takes a segment, reads it in its order, and hands each chunk to its [`Sink`]. A thread
-//! holds one range of a segment and one chunk. When all content of a window of files is on the drive, they get their
+//! holds one range of a segment and one chunk. The content of each chunk is compared with its id. Where it is damaged, or
+//! not what its segment says, other segments that have it are tried, before it is lost. When all content of a window of files is on the drive, they get their
 //! times.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::place::{Faults, Identity};
 use super::{File, Job, Planned, Window, lock};
 use crate::compress::Decompressor;
-use crate::crypt::SealingKey;
+use crate::crypt::{Kind, SealingKey};
 use crate::error::{BackupError, Result};
 use crate::index::Directory;
 use crate::repository::Indexed;
@@ -57,7 +59,7 @@ pub fn all(indexed: &Indexed, mut planned: Vec<Planned>, workers: usize, sink: &
 
 pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
     let Window { files, planned } = window;
-    all(job.indexed, planned, job.options.workers, &Files { job, files: &files })?;
+    all(job.indexed, planned, job.options.workers, &Files { job, files: &files, making: Mutex::default() })?;
     // Crash points: before the sync, files without their times are written again. Behind it, those with them are whole.
     job.target.sync()?;
     for file in files.iter().filter(|file| !file.failed.load(Ordering::Relaxed)) {
@@ -108,22 +110,36 @@ impl Fetcher<'_> {
             Err(BackupError::Damaged(_)) if chunks.clone().nth(1).is_some() => {
                 return chunks.try_for_each(|same| self.range(same, name, key, directory));
             }
+            Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
+                return chunks.try_for_each(|same| self.elsewhere(same, directory, &error));
+            }
             Err(error) => return self.sink.lose(part, &error),
         };
         for same in chunks {
-            let Some((ordinal, (from, to))) =
-                same.first().map(|p| p.location.ordinal).zip(span(same.first(), directory))
-            else {
-                continue;
-            };
+            let entry = same.first().and_then(|planned| directory.entry(planned.location.ordinal).copied());
+            let (Some(entry), Some((from, to))) = (entry, span(same.first(), directory)) else { continue };
+            let ordinal = same.first().map_or(0, |planned| planned.location.ordinal as usize);
             let sealed = stored.get_mut((from - first.0) as usize..(to - first.0) as usize).unwrap_or_default();
-            let opened = directory.footer.open(key, ordinal as usize, sealed, &mut self.codec, &mut self.content);
-            match opened {
+            let opened = directory.footer.open(key, ordinal, sealed, &mut self.codec, &mut self.content);
+            match opened.and_then(|()| self.indexed.check(Kind::Content, &entry.id, &self.content)) {
                 Ok(()) => same.iter().try_for_each(|planned| self.sink.write(planned, &self.content))?,
-                Err(error) => self.sink.lose(same, &error)?,
+                Err(error) => self.elsewhere(same, directory, &error)?,
             }
         }
         Ok(())
+    }
+
+    /// Restores a chunk from another segment than the planned one, which has it no longer because of `error`.
+    fn elsewhere(&mut self, same: &[Planned], directory: &Directory, error: &BackupError) -> Result<()> {
+        let Some(known) = same.first().map(|planned| planned.location) else { return Ok(()) };
+        let Some(id) = directory.entry(known.ordinal).map(|entry| entry.id) else { return self.sink.lose(same, error) };
+        let Fetcher { indexed, sink, codec, content } = self;
+        sink.check()?;
+        match indexed.chunk_elsewhere(Kind::Content, &id, known, codec, content) {
+            Ok(true) => same.iter().try_for_each(|planned| sink.write(planned, content)),
+            Ok(false) => sink.lose(same, error),
+            Err(other) => sink.lose(same, &other),
+        }
     }
 }
 
@@ -131,19 +147,23 @@ impl Fetcher<'_> {
 struct Files<'a, 'b> {
     job: &'a Job<'b>,
     files: &'a [File],
+    /// Held by the thread that makes a file of several chunks.
+    making: Mutex<()>,
 }
 
 impl Sink for Files<'_, '_> {
     /// Writes a chunk. The last one of a file completes it.
     fn write(&self, planned: &Planned, content: &[u8]) -> Result<()> {
         let Some(file) = self.files.get(planned.file as usize) else { return Ok(()) };
-        let target = &self.job.target;
-        let written = match file.identity.get() {
-            None => target.write_whole(&file.path, content, &file.metadata).map(|(identity, faults)| {
-                let _ = file.identity.set(identity);
-                faults
-            }),
-            Some(identity) => target.write_at(&file.path, *identity, content, planned.offset).map(|()| Vec::new()),
+        let written = match file.single {
+            true => self.write_single(file, content),
+            false => match self.made(file)? {
+                Some(identity) => {
+                    let written = self.job.target.write_at(&file.path, identity, content, planned.offset);
+                    written.map(|()| Vec::new())
+                }
+                None => return self.complete(file),
+            },
         };
         self.job.progress.bytes.fetch_add(content.len() as u64, Ordering::Relaxed);
         match self.job.settle(&file.path, written)? {
@@ -171,6 +191,43 @@ impl Sink for Files<'_, '_> {
 }
 
 impl Files<'_, '_> {
+    /// Makes room for a file, now that there is content for it.
+    fn replace(&self, file: &File) -> Result<()> {
+        if file.replaces { self.job.target.remove(&file.path) } else { Ok(()) }
+    }
+
+    fn write_single(&self, file: &File, content: &[u8]) -> Result<Faults> {
+        self.replace(file)?;
+        let (identity, faults) = self.job.target.write_whole(&file.path, content, &file.metadata)?;
+        let _ = file.identity.set(identity);
+        Ok(faults)
+    }
+
+    /// The file of several chunks, which the first of them makes. None: it cannot be made, which is listed once.
+    fn made(&self, file: &File) -> Result<Option<Identity>> {
+        if let Some(identity) = file.identity.get() {
+            return Ok(Some(*identity));
+        }
+        let _making = lock(&self.making);
+        if let Some(identity) = file.identity.get() {
+            return Ok(Some(*identity));
+        }
+        if file.unmade.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        // Of its whole length at once: chunks come in any order, and holes stay.
+        let made = self.replace(file).and_then(|()| self.job.target.make_file(&file.path, file.size));
+        let made = self.job.settle(&file.path, made)?;
+        match made {
+            Some(identity) => drop(file.identity.set(identity)),
+            None => {
+                file.unmade.store(true, Ordering::Relaxed);
+                file.failed.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(made)
+    }
+
     fn complete(&self, file: &File) -> Result<()> {
         // The last of the threads that write the file must see what the others found.
         if file.left.fetch_sub(1, Ordering::AcqRel) != 1 {

@@ -6,7 +6,7 @@ use super::*;
 use crate::backup::{Saved, tree_path};
 use crate::repository::Repository;
 use crate::store::{Folder, Store};
-use crate::testing::{Temporary, picture, random, repository, restore, save};
+use crate::testing::{Temporary, foreign_keys, picture, random, repository, restore, save};
 
 fn options(target: &Path, within: &Path) -> Options {
     Options {
@@ -398,4 +398,93 @@ fn a_comparison_goes_on_behind_a_damaged_part_of_the_tree() {
         assert!(store.damage(&name, |bytes| *bytes = whole));
     }
     assert!(compared > 0);
+}
+
+#[test]
+fn planted_segments_take_no_chunk_from_a_restore() {
+    for authentic in [false, true] {
+        let (repository, store) = repository(1);
+        let folder = data();
+        let saved = save(&repository, &folder.0).unwrap();
+        let foreign = foreign_keys();
+        // In the same second as the good ones, and listed before them.
+        crate::testing::plant(&repository, &store, if authentic { &repository.keys } else { &foreign });
+        let target = Temporary::new();
+        let done = restore(&repository, &saved, &folder.0, &target.0).unwrap();
+        assert_eq!(done.issues, [], "authentic: {authentic}");
+        assert_eq!(picture(&target.0), picture(&folder.0), "authentic: {authentic}");
+    }
+}
+
+#[test]
+fn a_second_copy_of_a_chunk_serves_when_the_first_is_damaged() {
+    let (repository, store) = repository(1);
+    let folder = data();
+    let saved = save(&repository, &folder.0).unwrap();
+    // Another agent stored the same chunks at the same time.
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let first = store.names(Folder::Segments);
+    for name in &first {
+        let bytes = store.get(name, 1 << 20).unwrap();
+        let footer = crate::segment::Footer::decode(&bytes).unwrap();
+        let mut writer = crate::segment::Writer::new(&repository.keys, footer.kind, repository.salt(), Vec::new());
+        for entry in &footer.entries {
+            let content = indexed.chunk(footer.kind, &entry.id).unwrap();
+            let mut compressor = crate::compress::Compressor::new(1).unwrap();
+            writer.add(&crate::segment::Prepared::new(entry.id, &content, &mut compressor).unwrap()).unwrap();
+        }
+        let (_, bytes) = writer.finish();
+        store.create(&crate::store::Name::segment(&crate::segment::SegmentId::of(&bytes)), &bytes).unwrap();
+    }
+    let damages: [&dyn Fn(&crate::store::Name); 3] = [
+        &|name| assert!(store.damage(name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1)),
+        &|name| store.set_unreadable(name, 0..u64::MAX),
+        &|name| store.remove(name).unwrap(),
+    ];
+    for (turn, damage) in damages.into_iter().enumerate() {
+        // Behind the load of the index.
+        let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+        first.iter().skip(turn).step_by(3).for_each(damage);
+        let target = Temporary::new();
+        let mut options = options(&target.0, &folder.0);
+        options.verify = false;
+        let done = run(&indexed, &saved.description, &options, &Progress::default()).unwrap();
+        assert_eq!(done.issues, [], "{turn}");
+        assert_eq!(picture(&target.0), picture(&folder.0), "{turn}");
+    }
+}
+
+#[test]
+fn a_file_stays_until_there_is_content_for_it() {
+    let folder = Temporary::new();
+    folder.write("data/small", random(1, 200));
+    folder.write("data/large", random(2, 40_000));
+    for is_gone in [false, true] {
+        let (repository, store) = repository(1);
+        let saved = save(&repository, &folder.0).unwrap();
+        for name in store.names(Folder::Segments) {
+            let footer = crate::segment::Footer::decode(&store.get(&name, 1 << 20).unwrap()).unwrap();
+            let change = |bytes: &mut Vec<u8>| footer.entries.iter().for_each(|is| bytes[is.offset as usize] ^= 1);
+            match footer.kind {
+                crate::crypt::Kind::Tree => {}
+                crate::crypt::Kind::Content if is_gone => store.remove(&name).unwrap(),
+                crate::crypt::Kind::Content => assert!(store.damage(&name, change)),
+            }
+        }
+        let target = Temporary::new();
+        target.write("data/small", b"mine");
+        target.write("data/large", b"mine");
+        let done = restore(&repository, &saved, &folder.0, &target.0).unwrap();
+        assert_eq!(done.problems, 2, "{is_gone}: {:?}", done.issues);
+        for name in ["data/small", "data/large"] {
+            assert_eq!(std::fs::read(target.join(name)).unwrap(), b"mine", "{is_gone} {name}");
+        }
+    }
+}
+
+#[test]
+fn a_piece_takes_the_memory_that_is_stated() {
+    // SEMANTICS/backup.md: 48 bytes for a piece, and 72 in a restore.
+    assert!(size_of::<crate::tree::Piece>() <= 48);
+    assert!(size_of::<crate::tree::Piece>() + size_of::<Planned>() <= 72);
 }

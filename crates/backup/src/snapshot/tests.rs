@@ -177,3 +177,21 @@ fn a_date_far_from_the_end_of_the_backup_is_wrong() {
     check(1_000_000 * NANOS, 1_000_000 + BACKUP_SECONDS_MAX, false);
     check(1_000_000 * NANOS, 1_000_000 + BACKUP_SECONDS_MAX + 1, true);
 }
+
+/// The test runs itself again with little memory: as on a small machine, or one that lends no memory that it lacks.
+#[test]
+fn a_snapshot_is_read_with_little_memory() {
+    let whole = snapshot();
+    let (id, bytes) = whole.encode(&REPOSITORY, &keys(), [2; 32]).unwrap();
+    if std::env::var_os("STELE_TEST_SMALL").is_some() {
+        assert_eq!(Snapshot::decode(&bytes, &id, &REPOSITORY, &keys()), Ok(whole));
+        return;
+    }
+    let name = "snapshot::tests::a_snapshot_is_read_with_little_memory";
+    let mut command = std::process::Command::new("/bin/sh");
+    command.args(["-c", "ulimit -v 786432 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--test-threads", "1"]).env("STELE_TEST_SMALL", "1");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "the test was not run");
+}

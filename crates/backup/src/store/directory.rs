@@ -5,12 +5,13 @@
 //! which `prune` removes when it is old. Such a file may be a further link of a committed object, so none is ever opened
 //! again: every name is random, and only a new file is written. Local files have no retention: whoever may write in the directory may delete.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Folder, Listed, Name, Store};
@@ -26,21 +27,44 @@ pub struct Directory {
     root: PathBuf,
     /// Names temporary files.
     surroundings: Arc<dyn Surroundings>,
+    /// Folders whose entries above them are known to be on the drive.
+    durable: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Directory {
     pub fn new(root: &Path, surroundings: Arc<dyn Surroundings>) -> Directory {
-        Directory { root: root.to_owned(), surroundings }
+        Directory { root: root.to_owned(), surroundings, durable: Mutex::default() }
     }
 
     fn path(&self, name: &Name) -> PathBuf {
         self.root.join(name.text())
     }
 
+    /// Makes a folder of the repository, durably. One that is there may be of a process that died before it forced it
+    /// to the drive, so the first use of each forces it: up to the root, and that one too.
+    fn make_folder(&self, folder: &Path) -> Result<()> {
+        let durable = || self.durable.lock().unwrap_or_else(PoisonError::into_inner);
+        if durable().contains(folder) {
+            return Ok(());
+        }
+        let failed = |error: std::io::Error| BackupError::io("create", folder, &error);
+        make_folders(folder, &mut sync).map_err(failed)?;
+        let inside = folder.ancestors().take_while(|path| path.starts_with(&self.root));
+        for path in inside {
+            match sync(above(path)) {
+                // It belongs to another user, who made the folder: an agent may enter it without the right to list it.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+                synced => synced.map_err(failed)?,
+            }
+        }
+        durable().insert(folder.to_owned());
+        Ok(())
+    }
+
     /// Writes the bytes durably under a temporary name.
     fn write_temporary(&self, bytes: &[u8]) -> Result<PathBuf> {
         let folder = self.root.join(TEMPORARY);
-        make_folder(&folder)?;
+        self.make_folder(&folder)?;
         let mut id = [0; 16];
         self.surroundings.entropy(&mut id);
         let path = folder.join(hex(&id));
@@ -58,7 +82,7 @@ impl Directory {
     fn place_at(&self, name: &Name, bytes: &[u8], place: impl Fn(&Path, &Path) -> std::io::Result<()>) -> Result<()> {
         let path = self.path(name);
         let folder = path.parent().unwrap_or(&self.root);
-        make_folder(folder)?;
+        self.make_folder(folder)?;
         let temporary = self.write_temporary(bytes)?;
         let placed = place(&temporary, &path).and_then(|()| File::open(folder)?.sync_all());
         let _ = fs::remove_file(&temporary);
@@ -103,14 +127,31 @@ fn stored(metadata: &fs::Metadata) -> u64 {
     u64::try_from(metadata.mtime()).unwrap_or(0)
 }
 
-fn make_folder(path: &Path) -> Result<()> {
+/// Makes a folder and those above it that are missing, the highest first. `sync` forces the entries of a folder to the
+/// drive: of each that was made, that of the folder above it.
+fn make_folders(path: &Path, sync: &mut dyn FnMut(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    fs::create_dir_all(path).map_err(|error| BackupError::io("create", path, &error))?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let synced = File::open(parent).and_then(|parent| parent.sync_all());
-    synced.map_err(|error| BackupError::io("create", path, &error))
+    let above = above(path);
+    if above != path {
+        make_folders(above, sync)?;
+    }
+    match fs::create_dir(path) {
+        // Another process made it at the same moment.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
+    sync(above)
+}
+
+/// The folder above, which the current one is for a name alone.
+fn above(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn sync(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 impl Store for Directory {
@@ -187,5 +228,29 @@ impl Store for Directory {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Temporary;
+
+    #[test]
+    fn each_folder_that_is_made_is_forced_into_the_one_above() {
+        let folder = Temporary::new();
+        let (mut synced, path) = (Vec::new(), folder.join("a/b/keys"));
+        let mut sync = |above: &Path| {
+            synced.push(above.to_owned());
+            Ok(())
+        };
+        make_folders(&path, &mut sync).unwrap();
+        make_folders(&path, &mut sync).unwrap();
+        assert!(path.is_dir());
+        assert_eq!(synced, [folder.0.clone(), folder.join("a"), folder.join("a/b")]);
+        assert_eq!(
+            (above(Path::new("a")), above(Path::new("/a")), above(Path::new("/"))),
+            (Path::new("."), Path::new("/"), Path::new("."))
+        );
     }
 }

@@ -20,6 +20,8 @@ struct State {
     locks: BTreeMap<Name, u64>,
     /// Parts of objects that the drive cannot read.
     unreadable: Vec<(Name, Range<u64>)>,
+    /// An object at whose reading the store goes away.
+    failing: Option<Name>,
     /// When the next object of this folder is stored, the clock jumps to this time.
     jump: Option<(Folder, u64)>,
     /// When an object of this folder is read as a whole, the clock jumps to this time.
@@ -67,6 +69,11 @@ impl Memory {
     /// From now on the drive cannot read this part of the object.
     pub fn set_unreadable(&self, name: &Name, range: Range<u64>) {
         self.state().unreadable.push((name.clone(), range));
+    }
+
+    /// From now on the store goes away when the whole object is read.
+    pub fn fail_reading(&self, name: &Name) {
+        self.state().failing = Some(name.clone());
     }
 
     /// The clock jumps to `now` behind the next object that is stored in the folder, as if the agent's machine slept.
@@ -170,6 +177,9 @@ impl Store for Memory {
             state.objects.remove(&gone);
             let now = state.now;
             state.objects.insert(name, (bytes, now));
+        }
+        if state.failing.as_ref() == Some(name) {
+            return Err(BackupError::Failed("the store went away".to_owned()));
         }
         let bytes = state.find(name)?.to_vec();
         state.readable(name, &(0..u64::MAX))?;

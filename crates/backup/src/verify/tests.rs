@@ -139,3 +139,19 @@ fn content_that_a_snapshot_does_not_reference_is_reported() {
     assert!(found.lost_files > 0, "{found:?}");
     assert!(found.lost[0].text.contains("does not reference"), "{found:?}");
 }
+
+#[test]
+fn damage_that_was_found_before_a_failure_is_marked_and_told() {
+    let (repository, store) = repository(1);
+    save(&repository, &data().0).unwrap();
+    let names = store.names(Folder::Segments);
+    let (first, last) = (&names[0], &names[names.len() - 1]);
+    store.damage(first, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1);
+    store.fail_reading(last);
+    let progress = Progress::default();
+    assert!(matches!(run(&repository, true, 1, &progress), Err(BackupError::Failed(_))));
+    let marked: Vec<Name> = damaged(&*store).unwrap().keys().map(Name::segment).collect();
+    assert_eq!(marked, std::slice::from_ref(first));
+    let told: Vec<Name> = lock(&progress.damaged).iter().map(|(id, _)| Name::segment(id)).collect();
+    assert_eq!(told, marked);
+}

@@ -2,7 +2,7 @@
 //!
 //! A turn reads what has arrived, starts every whole call, polls each new request once, and sends all answers that are ready. A
 //! request that must wait joins the others under way. Beyond the limits of [`super::Options`] the connection stops
-//! reading until answers have gone. When the client is gone, requests under way still finish, because the client may
+//! reading until answers have gone; so it does, with a call at a time, while all connections hold too much. When the client is gone, requests under way still finish, because the client may
 //! repeat them on its next connection and wants their answers then.
 
 use std::fmt;
@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::Files;
 
+use super::budget::Account;
 use super::export::Exports;
 use super::outbox::Outbox;
 use super::procedures::dispatch::{self, Started};
@@ -28,6 +29,9 @@ use super::record::{RecordError, Records};
 use super::rpc::Reply;
 use super::server::{Peer, Server};
 
+/// What a client must take of its answers within its patience, unless it takes all that wait: a byte now and then would
+/// keep all of them in memory.
+const TAKEN_MIN: usize = 256 << 10;
 /// How often in the shortest patience a connection looks whether it is stuck.
 const LOOKS: u32 = 4;
 
@@ -117,6 +121,7 @@ struct Connection<S, F> {
     /// Bytes of the requests under way.
     running_bytes: usize,
     out: Outbox,
+    account: Account,
     /// Why nothing more is read; the connection ends once everything under way is done.
     end: Option<End>,
     watch: Watch,
@@ -126,11 +131,24 @@ struct Connection<S, F> {
 struct Watch {
     tick: Pin<Box<Sleep>>,
     period: Duration,
-    /// Calls that came and bytes that went.
+    /// Calls that came.
     calls: u64,
-    sent: u64,
+    /// Times that answers went: all that waited, or enough of them. And bytes since the last time.
+    taken: u64,
+    sent: usize,
     seen: (Option<Stuck>, u64),
     since: Instant,
+}
+
+impl Watch {
+    /// Bytes of answers went. `all`: none wait any more.
+    fn sent(&mut self, count: usize, all: bool) {
+        self.sent += count;
+        if all || self.sent >= TAKEN_MIN {
+            self.taken += 1;
+            self.sent = 0;
+        }
+    }
 }
 
 impl<S, F> Connection<S, F>
@@ -147,6 +165,7 @@ where
             peer,
             generation: server.generation(),
             exports: server.exports(),
+            account: server.budget.account(peer.address.ip()),
             server,
             records: Records::default(),
             running: FuturesUnordered::new(),
@@ -157,6 +176,7 @@ where
                 tick: Box::pin(sleep(period)),
                 period,
                 calls: 0,
+                taken: 0,
                 sent: 0,
                 seen: (None, 0),
                 since: Instant::now(),
@@ -187,13 +207,15 @@ where
         }
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&mut self) -> bool {
+        let held = self.running_bytes + self.out.waiting();
+        self.account.hold(held);
         let options = &self.server.options;
-        self.running.len() < options.requests_max && self.running_bytes + self.out.waiting() < options.bytes_max
+        self.running.len() < options.requests_max && held < options.bytes_max && self.account.has_room()
     }
 
-    fn may_read(&self) -> bool {
-        self.end.is_none() && self.has_room()
+    fn may_read(&mut self) -> bool {
+        self.has_room() && self.end.is_none()
     }
 
     /// Starts every whole call that has arrived, up to the limits.
@@ -251,7 +273,7 @@ where
         match self.out.poll_write(&mut self.stream, context) {
             Poll::Pending => false,
             Poll::Ready(Ok(count)) => {
-                self.watch.sent += count as u64;
+                self.watch.sent(count, self.out.is_done());
                 self.server.counters().bytes_sent.fetch_add(count as u64, Ordering::Relaxed);
                 true
             }
@@ -267,7 +289,10 @@ where
     fn poll_flush(&mut self, context: &mut Context<'_>) -> bool {
         match self.out.poll_flush(&mut self.stream, context) {
             Poll::Pending => false,
-            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Ok(())) => {
+                self.watch.sent(0, self.out.is_done());
+                true
+            }
             Poll::Ready(Err(error)) => {
                 self.out.clear();
                 self.end = Some(End::Failed(error));
@@ -320,7 +345,7 @@ where
             false => options.stranger_patience.min(options.idle_patience),
         };
         let (waits, progress, patience) = match () {
-            () if !self.out.is_done() => (Some(Stuck::Write), self.watch.sent, options.write_patience),
+            () if !self.out.is_done() => (Some(Stuck::Write), self.watch.taken, options.write_patience),
             () if self.end.is_some() || !self.running.is_empty() => (None, 0, Duration::MAX),
             () if self.records.is_partial() => (Some(Stuck::Record), self.watch.calls, options.record_patience),
             () => (Some(Stuck::Idle), self.watch.calls, idle_patience),

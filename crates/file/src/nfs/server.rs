@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::Files;
 use crate::locks::Locks;
 
+use super::budget::Budget;
 use super::counters::Counters;
 use super::export::{Export, ExportError, Exports};
 use super::handle::HandleKey;
@@ -38,9 +39,12 @@ pub struct Options {
     pub requests_max: usize,
     /// Bytes of requests under way, and of answers that are not sent, on one connection.
     pub bytes_max: usize,
+    /// The same on all connections together, and on those of one address. Beyond it, a connection has one call at a time.
+    pub all_bytes_max: usize,
+    pub address_bytes_max: usize,
     /// How long a record may take from its first byte to its last.
     pub record_patience: Duration,
-    /// How long a client may take no byte of its answers.
+    /// How long a client may take to take all of its answers that wait, or 256 KiB of them.
     pub write_patience: Duration,
     /// How long a connection may stay without a call.
     pub idle_patience: Duration,
@@ -58,6 +62,8 @@ impl Default for Options {
         Options {
             requests_max: 256,
             bytes_max: 16 << 20,
+            all_bytes_max: 1 << 30,
+            address_bytes_max: 256 << 20,
             record_patience: Duration::from_secs(30),
             write_patience: Duration::from_secs(60),
             idle_patience: Duration::from_secs(15 * 60),
@@ -81,6 +87,7 @@ pub struct Peer {
 pub struct Server<F> {
     pub(super) handles: HandleKey,
     pub(super) options: Options,
+    pub(super) budget: Arc<Budget>,
     pub(super) locks: Arc<Locks>,
     pub(super) replays: Replays,
     pub(super) reboots: Reboots,
@@ -103,6 +110,7 @@ impl<F> Server<F> {
             handles: HandleKey::new(secret),
             grace_ends: Instant::now() + options.grace,
             clients: Clients::new(secret, options.instance, locks.clone()),
+            budget: Arc::new(Budget::new(options.all_bytes_max, options.address_bytes_max)),
             options,
             locks,
             replays: Replays::default(),

@@ -7,14 +7,14 @@
 //! 1. before the version is committed: the file is open, and is archived again;
 //! 2. before the file's row names the version: the same; the version is one more, or replaces itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use stele_archive::{DeleteRequest, Retention};
-use stele_ground::{Duration, Instant};
+use stele_ground::Duration;
 
 use super::Share;
 use super::around::Around;
@@ -29,6 +29,8 @@ use crate::{FileError, Inode, Result};
 const AGAIN_WHEN_FULL: Duration = Duration::from_secs(1);
 /// Files that one step stores side by side, removes, and evicts.
 const STORED_AT_ONCE: usize = 32;
+/// Open files that one step looks at, on its way to those.
+const LOOKS_MAX: usize = 1024;
 /// Files longer than a body among those that are stored side by side: each may take hours.
 const LONG_AT_ONCE: usize = 24;
 const CLEARED_AT_ONCE: usize = 64;
@@ -39,7 +41,7 @@ const LOW: u64 = 80;
 /// Contents known in memory, above which those that nothing needs are forgotten.
 const CONTENTS_MAX: usize = 50_000;
 /// Groups that one transaction of a removal drops.
-const GROUPS_MAX: u64 = 4096;
+const GROUPS_MAX: usize = 4096;
 /// Times that a writer waits for the archive to take content out of a full cache, before its client is asked to wait.
 const WAITS_MAX: u32 = 20;
 
@@ -141,6 +143,10 @@ impl Share {
     pub async fn archive_round(&self) -> Result<Worked> {
         let _turn = self.archiving.lock().await;
         let mut worked = Worked::default();
+        self.step(|core| {
+            core.active.give_back();
+            Ok(())
+        })?;
         let first = self.due(&BTreeSet::new())?;
         worked.more = first.len() == STORED_AT_ONCE;
         let mut begun: BTreeSet<u64> = first.iter().copied().collect();
@@ -184,29 +190,24 @@ impl Share {
             // A full cache has no time for patience.
             let full = core.is_nearly_full();
             let again = if full { AGAIN_WHEN_FULL } else { patience.max(AGAIN_WHEN_FULL) };
-            let idle = |at: Instant| full || now.since(at) >= patience;
-            let untried = |inode: &u64| core.tried.get(inode).is_none_or(|at| now.since(*at) >= again);
-            let mut due: Vec<(Instant, u64)> = core
-                .active
-                .iter()
-                .filter(|(inode, at)| idle(**at) && untried(inode) && !storing.contains(inode))
-                .map(|(n, at)| (*at, *n))
-                .collect();
-            if left == 0 {
-                due.retain(|(_, inode)| !long(core, *inode));
-            }
+            let patience = if full { Duration(0) } else { patience };
+            core.active.wake(now, again, LOOKS_MAX);
+            let mut due = Vec::new();
             // Those that have waited longest.
-            if due.len() > places {
-                due.select_nth_unstable(places);
-                due.truncate(places);
+            for _ in 0..LOOKS_MAX {
+                if due.len() == places {
+                    break;
+                }
+                let Some(inode) = core.active.take_idle(now, patience) else { break };
+                let is_long = long(core, inode);
+                if storing.contains(&inode) || (is_long && left == 0) {
+                    core.active.put_off(inode, now);
+                    continue;
+                }
+                left -= usize::from(is_long);
+                due.push(inode);
             }
-            due.retain(|(_, inode)| {
-                let is_long = long(core, *inode);
-                let fits = !is_long || left > 0;
-                left -= usize::from(is_long && fits);
-                fits
-            });
-            Ok(due.into_iter().map(|(_, inode)| inode).collect())
+            Ok(due)
         })
     }
 
@@ -227,11 +228,11 @@ impl Share {
                     core.refusal = None;
                 }
                 // In a while, so that a file in use does not keep others back.
-                Ok(Stored::Later) => drop(core.tried.insert(inode, now)),
-                Err(FileError::Stale) => drop(core.active.remove(&inode)),
+                Ok(Stored::Later) => core.active.put_off(inode, now),
+                Err(FileError::Stale) => core.active.remove(inode),
                 Err(error) => {
                     core.refusal = Some(error);
-                    core.tried.insert(inode, now);
+                    core.active.put_off(inode, now);
                 }
             }
             Ok(())
@@ -270,7 +271,7 @@ impl Share {
         })?;
         if !row.open {
             self.step(|core| {
-                core.active.remove(&inode);
+                core.archived(inode);
                 Ok(())
             })?;
             return Ok(Stored::Done(0));
@@ -323,8 +324,7 @@ impl Share {
         })
         .await?;
         self.step(|core| {
-            core.active.remove(&inode);
-            core.tried.remove(&inode);
+            core.archived(inode);
             Ok(())
         })?;
         self.counters.archived(size);
@@ -399,18 +399,11 @@ impl Share {
             self.archive.delete(&self.caller("removing"), request).await.map_err(|error| refused(&error))?;
         }
         loop {
-            let (mut groups, unsaved) = self.step(|core| {
-                let groups: BTreeMap<u64, Group> = core.groups_behind(inode, 0)?.into_iter().collect();
-                let content = core.content(inode)?.1;
-                let all: Vec<(u64, Group)> = content.groups().map(|(number, group)| (number, group.clone())).collect();
-                Ok((groups, all))
-            })?;
             // Slots that were taken and never saved are in memory alone.
-            groups.extend(unsaved);
-            if groups.is_empty() {
+            let part = self.step(|core| core.first_groups(inode, GROUPS_MAX))?;
+            if part.is_empty() {
                 break;
             }
-            let part: Vec<(u64, Group)> = groups.into_iter().take(GROUPS_MAX as usize).collect();
             self.drop_groups(inode, &part, false).await?;
         }
         self.forget_orphan(inode).await
@@ -428,8 +421,7 @@ impl Share {
         .await?;
         self.step(|core| {
             core.orphans.remove(&inode);
-            core.active.remove(&inode);
-            core.tried.remove(&inode);
+            core.active.remove(inode);
             core.contents.remove(&inode);
             core.pinned.remove(&inode);
             Ok(())
@@ -462,7 +454,7 @@ impl Share {
                 content.unsaved.remove(group);
                 places.extend(value.slots.iter().filter(|slot| slot.place != 0).map(|slot| slot.place - 1));
             }
-            places.into_iter().for_each(|slot| core.slots.free(slot));
+            places.into_iter().for_each(|slot| core.slots.free(inode, slot));
             Ok(())
         })
     }
@@ -505,17 +497,25 @@ impl Share {
             if row.open || content.grown.is_some() || row.links == 0 {
                 return Ok(Vec::new());
             }
-            let mut groups: BTreeMap<u64, Group> = core.groups_behind(inode, 0)?.into_iter().collect();
-            let content = core.content(inode)?.1;
-            groups.extend(content.groups().map(|(number, group)| (number, group.clone())));
+            let mut groups = core.first_groups(inode, GROUPS_MAX + 1)?;
             // The rest of a large file goes with the next look.
-            core.evicted(inode, groups.len() > GROUPS_MAX as usize);
-            Ok(groups.into_iter().take(GROUPS_MAX as usize).collect::<Vec<_>>())
+            if groups.len() <= GROUPS_MAX {
+                core.evicted(inode);
+            }
+            groups.truncate(GROUPS_MAX);
+            Ok(groups)
         })?;
         if groups.is_empty() {
             return Ok(false);
         }
-        match self.drop_groups(inode, &groups, true).await {
+        let dropped = self.drop_groups(inode, &groups, true).await;
+        if dropped.is_err() {
+            self.step(|core| {
+                core.enqueue(inode);
+                Ok(())
+            })?;
+        }
+        match dropped {
             Ok(()) => Ok(true),
             Err(FileError::Retry(_)) => Ok(false),
             Err(error) => Err(error),
@@ -527,8 +527,8 @@ impl Share {
         let changed = self.room.notified();
         self.ask_for_room();
         let (refusal, nothing) = self.step(|core| {
-            let held = core.active.len() + core.orphans.len() + core.clock_hand.len();
-            Ok((core.refusal.clone(), held == 0))
+            let nothing = core.active.len() + core.orphans.len() == 0 && core.clock.is_empty();
+            Ok((core.refusal.clone(), nothing))
         })?;
         if nothing || *waited >= WAITS_MAX {
             return Err(match refusal {
@@ -581,4 +581,5 @@ pub(super) fn percent(bytes: &[u8]) -> String {
     text
 }
 
-const _: () = assert!(GROUPS_MAX * GROUP < 1 << 20, "a removal's transaction stays far below the catalog's limit");
+const _: () =
+    assert!(GROUPS_MAX as u64 * GROUP < 1 << 20, "a removal's transaction stays far below the catalog's limit");

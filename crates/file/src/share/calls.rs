@@ -294,7 +294,7 @@ impl Share {
             match core.view.row(inode) {
                 Ok(row) if row.links == 0 => {
                     core.orphans.insert(inode);
-                    core.active.remove(&inode);
+                    core.active.remove(inode);
                 }
                 _ => {}
             }

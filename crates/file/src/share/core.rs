@@ -3,16 +3,18 @@
 //! [`Core`] is reached through [`super::Share::step`] alone: a function that does not wait. Volumes and the catalog are
 //! waited for between steps.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_catalog::KeyRange;
+use stele_catalog::{Direction, KeyRange};
 use stele_ground::Instant;
 use tokio::sync::{Mutex as Turn, RwLock};
 
+use super::active::Active;
 use super::archiving::HIGH;
 use super::autocommit::Steps;
+use super::eviction::Clock;
 use super::records::{
     BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, SlotRow, decode, inode_key, last_number, numbered_key,
 };
@@ -28,10 +30,8 @@ pub struct Core {
     pub slots: Slots,
     /// Files with content in use, by inode. Bounded by the cache volume, and by the files that are in use at once.
     pub contents: BTreeMap<u64, Content>,
-    /// Files whose content is not archived, and when they were last changed.
-    pub active: BTreeMap<u64, Instant>,
-    /// When archiving one of them was tried last, where it did not come about.
-    pub tried: BTreeMap<u64, Instant>,
+    /// Files whose content is not archived.
+    pub active: Active,
     /// Files that are being committed: no one opens them for writing.
     pub committing: BTreeSet<u64>,
     /// Files that protocols have open.
@@ -45,8 +45,11 @@ pub struct Core {
     pub pass: Pass,
     /// Steps of the system clock, which that pass heeds.
     pub steps: Steps,
-    /// Files with slots, in the order in which eviction looks at them.
-    pub clock_hand: VecDeque<u64>,
+    /// The order in which eviction looks at files.
+    pub clock: Clock,
+    /// Files that eviction has looked at.
+    #[cfg(test)]
+    pub victim_looks: usize,
     /// Why the archive took no file, since the last one that it took.
     pub refusal: Option<FileError>,
     /// The share is being removed: it takes no calls.
@@ -79,8 +82,8 @@ pub struct Content {
     pub touched: bool,
     /// The end of the furthest read so far.
     pub read_to: u64,
-    /// It is in the order of eviction.
-    pub queued: bool,
+    /// Its ticket in the order of eviction.
+    pub queued: Option<u64>,
 }
 
 /// How often a file is open.
@@ -160,7 +163,7 @@ impl Content {
             generation: 0,
             touched: false,
             read_to: 0,
-            queued: false,
+            queued: None,
         }
     }
 
@@ -276,8 +279,7 @@ impl Core {
             numbers,
             slots,
             contents: BTreeMap::new(),
-            active: BTreeMap::new(),
-            tried: BTreeMap::new(),
+            active: Active::default(),
             epochs: 0,
             committing: BTreeSet::new(),
             users: BTreeMap::new(),
@@ -286,7 +288,9 @@ impl Core {
             pinned: BTreeSet::new(),
             pass: Pass::default(),
             steps,
-            clock_hand: VecDeque::new(),
+            clock: Clock::default(),
+            #[cfg(test)]
+            victim_looks: 0,
             refusal: None,
             closed: false,
             last: Moment::default(),
@@ -338,38 +342,41 @@ impl Core {
         Ok(())
     }
 
-    /// The groups that reach behind `size`. With nothing unsaved, the records have all of them.
-    pub fn groups_behind(&mut self, inode: u64, size: u64) -> Result<Vec<(u64, Group)>> {
+    /// The last groups that reach behind `size`, from the end on, no more than `most`. With nothing unsaved, the records have
+    /// all of them.
+    pub fn groups_behind(&mut self, inode: u64, size: u64, most: usize) -> Result<Vec<(u64, Group)>> {
         let first = numbered_key(self.view.share, inode, size / (SLOT * GROUP));
         let range = KeyRange::prefix(inode_key(self.view.share, inode)).from(first);
-        let mut groups = Vec::new();
-        let mut page = range.clone();
-        loop {
-            let records = self.view.range(BLOCKS, &page, 1024)?;
-            for (key, value) in &records {
-                groups.push((last_number(key), decode(BLOCKS, key, value)?));
-            }
-            match records.last() {
-                Some((key, _)) if records.len() == 1024 => page = range.clone().after(key.clone()),
-                _ => return Ok(groups),
-            }
-        }
+        self.stored_groups(&range, most, Direction::Backward)
+    }
+
+    /// The first groups of a file, saved or not, no more than `most`.
+    pub fn first_groups(&mut self, inode: u64, most: usize) -> Result<Vec<(u64, Group)>> {
+        let range = KeyRange::prefix(inode_key(self.view.share, inode));
+        let stored = self.stored_groups(&range, most, Direction::Forward)?;
+        // The first ones of each kind: among them are the first ones of both.
+        let mut groups: BTreeMap<u64, Group> = stored.into_iter().collect();
+        let content = self.content(inode)?.1;
+        groups.extend(content.groups().take(most).map(|(number, group)| (number, group.clone())));
+        Ok(groups.into_iter().take(most).collect())
+    }
+
+    fn stored_groups(&self, range: &KeyRange, most: usize, direction: Direction) -> Result<Vec<(u64, Group)>> {
+        let records = self.view.range_in(BLOCKS, range, most, direction)?;
+        records.iter().map(|(key, value)| Ok((last_number(key), decode(BLOCKS, key, value)?))).collect()
     }
 
     /// Makes every slot of a range of whole blocks exist. False: there are not enough free ones; those taken stay.
     pub fn allocate(&mut self, inode: u64, start: u64, end: u64) -> Result<bool> {
         self.load(inode, start, end)?;
-        let Core { contents, slots, clock_hand, .. } = self;
+        self.enqueue(inode);
+        let Core { contents, slots, .. } = self;
         let Some(content) = contents.get_mut(&inode) else { return Err(FileError::Stale) };
-        if !content.queued {
-            content.queued = true;
-            clock_hand.push_back(inode);
-        }
         for slot in start / SLOT..end.div_ceil(SLOT) {
             if content.slot(slot).place != 0 {
                 continue;
             }
-            let Some(place) = slots.take() else { return Ok(false) };
+            let Some(place) = slots.take(inode) else { return Ok(false) };
             content.set_slot(slot, SlotRow { place: place + 1, valid: 0 });
         }
         Ok(true)
@@ -414,41 +421,6 @@ impl Core {
             true => Err(FileError::Stale),
             false => Ok(attributes),
         }
-    }
-
-    /// Eviction has taken the file's slots, or is to come back for the rest.
-    pub fn evicted(&mut self, inode: u64, rest: bool) {
-        if let Some(content) = self.contents.get_mut(&inode) {
-            content.queued = rest;
-        }
-        if rest {
-            return;
-        }
-        // It was put behind all others when it was picked.
-        match self.clock_hand.back() == Some(&inode) {
-            true => drop(self.clock_hand.pop_back()),
-            false => self.clock_hand.retain(|other| *other != inode),
-        }
-    }
-
-    /// The next file for eviction to look at. One that was used since the last look gets another round.
-    pub fn next_victim(&mut self) -> Option<u64> {
-        for _ in 0..2 * self.clock_hand.len() {
-            let inode = self.clock_hand.pop_front()?;
-            let Some(content) = self.contents.get_mut(&inode) else {
-                continue;
-            };
-            if !content.queued {
-                continue;
-            }
-            self.clock_hand.push_back(inode);
-            let pinned = self.pinned.contains(&inode);
-            if std::mem::take(&mut content.touched) || pinned || self.active.contains_key(&inode) {
-                continue;
-            }
-            return Some(inode);
-        }
-        None
     }
 
     /// The file is another version from here on: what was fetched of the former one is of no use.
@@ -498,7 +470,7 @@ impl Core {
     /// Forgets contents that nothing needs, where there are many.
     pub fn trim(&mut self, most: usize) {
         if self.contents.len() > most {
-            self.contents.retain(|_, content| !content.is_idle() || content.queued);
+            self.contents.retain(|_, content| !content.is_idle() || content.queued.is_some());
         }
     }
 }

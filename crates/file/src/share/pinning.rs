@@ -9,6 +9,8 @@ use bytes::Bytes;
 
 /// The part of the cache, in percent, that pinned files may take.
 const PINNED_MAX: u64 = 50;
+/// Bytes of a file that one step looks at.
+const LOOK: u64 = 256 << 20;
 
 impl Share {
     /// Fetches a file into the cache, and keeps it there. Answers its size.
@@ -40,11 +42,16 @@ impl Share {
             }
             at += length;
         }
-        let whole = self.step(|core| {
-            core.load(inode.0, 0, size)?;
-            let (row, content) = core.content(inode.0)?;
-            Ok(content.parts(0, size, row.served()).iter().all(|part| part.source != Source::Archive))
-        })?;
+        let (mut whole, mut at) = (true, 0);
+        while whole && at < size {
+            let end = (at + LOOK).min(size);
+            whole = self.step(|core| {
+                core.load(inode.0, at, end)?;
+                let (row, content) = core.content(inode.0)?;
+                Ok(content.parts(at, end, row.served()).iter().all(|part| part.source != Source::Archive))
+            })?;
+            at = end;
+        }
         match whole {
             true => Ok(size),
             false => {

@@ -4,9 +4,11 @@
 //! which is asked about every version of the file. Versions are found through a name, so that a file keeps each of its names
 //! while one of them is kept.
 //!
-//! Commits, extensions, retentions and holds take the file's gate as well. What the archive answered therefore still counts
-//! when the name goes.
+//! Commits, extensions, retentions and legal holds take the file's gate as well. A matter knows of no gate; it waits for the
+//! archive's lock of the key, which is held together with the gate. What the archive answered therefore still counts when
+//! the name goes.
 
+use stele_archive::Unkept;
 use tokio::sync::OwnedRwLockWriteGuard;
 
 use super::reading::{key_of, refused};
@@ -24,6 +26,7 @@ pub(super) type Name<'n> = (Inode, &'n [u8]);
 /// Files that may lose a name, as long as this lives.
 pub(super) struct Released {
     inodes: Vec<u64>,
+    _unkept: Option<Unkept>,
     _gates: Vec<OwnedRwLockWriteGuard<()>>,
 }
 
@@ -58,13 +61,16 @@ impl Share {
             if self.files_of(caller, names)? != inodes {
                 continue;
             }
-            for inode in &inodes {
-                let kept = self.archive.keeps(&self.caller("removing"), &self.name, &key_of(*inode));
-                if let Some(reason) = kept.map_err(|error| refused(&error))? {
-                    return Err(FileError::ReadOnly(format!("the file keeps its name: {reason}")));
+            let keys: Vec<String> = inodes.iter().map(|inode| key_of(*inode)).collect();
+            let unkept = match keys.is_empty() {
+                true => None,
+                false => {
+                    let asked = self.archive.unkept(&self.caller("removing"), &self.name, &keys).await;
+                    let unkept = asked.map_err(|error| refused(&error))?;
+                    Some(unkept.map_err(|reason| FileError::ReadOnly(format!("the file keeps its name: {reason}")))?)
                 }
-            }
-            return Ok(Released { inodes, _gates: gates });
+            };
+            return Ok(Released { inodes, _unkept: unkept, _gates: gates });
         }
         Err(moved())
     }

@@ -10,45 +10,52 @@
 //!    files that have a row. No client is served in between.
 //! 3. before the mark is taken away: the next start finds nothing left to do.
 //!
+//! Versions are listed twice, page by page: first for the highest number, which no new inode may get, then for the files. No
+//! more than a page is in memory, however many files the share has.
+//!
 //! What this cannot bring back: names that changed after the file was archived, modes and owners of directories, further names
 //! of one file, empty directories, symbolic links, special files and extended attributes.
 
 use std::collections::BTreeMap;
 
-use stele_archive::{ListVersionsRequest, ObjectInfo};
+use stele_archive::{ListVersionsRequest, ObjectInfo, VersionId};
 
-use super::reading::{key_of, refused};
+use super::reading::{inode_of, key_of, refused};
 use super::records::{ArchivedRow, InodeRow, ROOT};
 use super::{Root, Share, tree};
 use crate::model::{Attributes, Inode, Kind, Moment, NAME_MAX};
 use crate::{FileError, Result};
 
-/// Versions that one listing asks for.
-const PAGE: usize = 1000;
+/// Versions that one listing asks for. Few in tests, so that every restoration has several pages.
+const PAGE: usize = if cfg!(test) { 3 } else { 1000 };
+/// Directories whose numbers are remembered; others are looked up again.
+const DIRECTORIES_MAX: usize = if cfg!(test) { 2 } else { 10_000 };
 /// Where files without a usable path go.
 const FOUND: &str = "lost+found";
 /// Names that are tried for one file or directory.
 const ATTEMPTS: u32 = 1000;
 
-/// The files of a bucket, by its versions.
-pub(super) struct Archived {
-    /// Those that have not been removed.
-    files: Vec<(u64, ObjectInfo)>,
-    /// The highest number of any version, those of removed files too. None: the bucket has no versions.
-    last: Option<u64>,
+/// Numbers of directories, by their paths.
+type Directories = BTreeMap<Vec<Vec<u8>>, u64>;
+
+/// A listing of all versions, page by page.
+#[derive(Default)]
+struct Pages {
+    key_marker: Option<String>,
+    version_marker: Option<VersionId>,
+    ended: bool,
 }
 
 impl Share {
     /// Makes the tree where there is none, and restores what it lacks. Answers how many files were restored, if any were to
     /// be.
     pub(super) async fn make_tree(&self, root: Root) -> Result<Option<u64>> {
-        let archived = match self.step(|core| core.view.row(ROOT)) {
+        match self.step(|core| core.view.row(ROOT)) {
             Ok(row) if !row.restoring() => return Ok(None),
-            Ok(_) => self.archived().await?,
+            Ok(_) => {}
             Err(FileError::Stale) => {
                 // Versions without a tree: the catalog was rebuilt from the data volume.
-                let archived = self.archived().await?;
-                let restoring = archived.last.map(|last| last + 1);
+                let restoring = self.last_archived().await?.map(|last| last + 1);
                 self.change(|change, numbers| {
                     tree::plant(change, root.owner, root.mode, restoring);
                     numbers.raise(restoring.unwrap_or(0));
@@ -58,11 +65,10 @@ impl Share {
                 if restoring.is_none() {
                     return Ok(None);
                 }
-                archived
             }
             Err(error) => return Err(error),
-        };
-        let count = self.restore(root, archived.files).await?;
+        }
+        let count = self.restore(root).await?;
         self.change(|change, _| {
             let mut row = change.row(ROOT)?;
             row.set_restoring(false);
@@ -73,51 +79,60 @@ impl Share {
         Ok(Some(count))
     }
 
-    async fn archived(&self) -> Result<Archived> {
-        let caller = self.caller("restoring");
-        let mut found = Archived { files: Vec::new(), last: None };
-        let (mut key_marker, mut version_marker) = (None, None);
-        loop {
-            let request = ListVersionsRequest {
-                bucket: self.name.clone(),
-                limit: PAGE,
-                key_marker,
-                version_marker,
-                ..ListVersionsRequest::default()
-            };
-            let page = self.archive.list_versions(&caller, request).await.map_err(|error| refused(&error))?;
-            for object in page.versions {
-                match u64::from_str_radix(&object.key, 16).ok().filter(|inode| key_of(*inode) == object.key) {
-                    Some(inode) if inode > ROOT => {
-                        found.last = found.last.max(Some(inode));
-                        if object.latest && !object.delete_marker {
-                            found.files.push((inode, object));
-                        }
-                    }
-                    _ => {
-                        tracing::warn!(share = %self.name, key = %object.key, "the key is none of a file; it is left alone")
-                    }
-                }
-            }
-            if !page.truncated {
-                return Ok(found);
-            }
-            (key_marker, version_marker) = (page.next_key_marker, page.next_version_marker);
+    /// The highest number of any version, those of removed files too. None: the bucket has no versions.
+    async fn last_archived(&self) -> Result<Option<u64>> {
+        let (mut pages, mut last) = (Pages::default(), None);
+        while let Some(page) = self.next_page(&mut pages).await? {
+            last = last.max(page.iter().map(|(inode, _)| *inode).max());
         }
+        Ok(last)
     }
 
-    /// Makes entries for archived files that have none. Answers how many.
-    async fn restore(&self, root: Root, files: Vec<(u64, ObjectInfo)>) -> Result<u64> {
-        let mut directories = BTreeMap::from([(Vec::new(), ROOT)]);
-        let mut count = 0;
-        for (inode, info) in files {
-            match self.step(|core| core.view.row(inode)) {
-                Ok(_) => {}
-                Err(FileError::Stale) => {
-                    self.restore_file(root, &mut directories, inode, &info).await?;
-                    count += 1;
+    /// Versions of files, and of which file each is.
+    async fn next_page(&self, pages: &mut Pages) -> Result<Option<Vec<(u64, ObjectInfo)>>> {
+        if pages.ended {
+            return Ok(None);
+        }
+        let request = ListVersionsRequest {
+            bucket: self.name.clone(),
+            limit: PAGE,
+            key_marker: pages.key_marker.take(),
+            version_marker: pages.version_marker.take(),
+            ..ListVersionsRequest::default()
+        };
+        let page = self.archive.list_versions(&self.caller("restoring"), request).await;
+        let page = page.map_err(|error| refused(&error))?;
+        let mut found = Vec::with_capacity(page.versions.len());
+        for object in page.versions {
+            match inode_of(&object.key) {
+                Some(inode) if inode > ROOT => found.push((inode, object)),
+                _ => {
+                    tracing::warn!(share = %self.name, key = %object.key, "the key is none of a file; it is left alone")
                 }
-                Err(error) => return Err(error),
+            }
+        }
+        *pages = Pages {
+            key_marker: page.next_key_marker,
+            version_marker: page.next_version_marker,
+            ended: !page.truncated,
+        };
+        Ok(Some(found))
+    }
+
+    /// Makes entries for archived files that have none and were not removed. Answers how many.
+    async fn restore(&self, root: Root) -> Result<u64> {
+        let mut directories = Directories::from([(Vec::new(), ROOT)]);
+        let (mut pages, mut count) = (Pages::default(), 0);
+        while let Some(page) = self.next_page(&mut pages).await? {
+            for (inode, info) in page.into_iter().filter(|(_, info)| info.latest && !info.delete_marker) {
+                match self.step(|core| core.view.row(inode)) {
+                    Ok(_) => {}
+                    Err(FileError::Stale) => {
+                        self.restore_file(root, &mut directories, inode, &info).await?;
+                        count += 1;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(count)
@@ -126,7 +141,7 @@ impl Share {
     async fn restore_file(
         &self,
         root: Root,
-        directories: &mut BTreeMap<Vec<Vec<u8>>, u64>,
+        directories: &mut Directories,
         inode: u64,
         info: &ObjectInfo,
     ) -> Result<()> {
@@ -147,12 +162,7 @@ impl Share {
         Err(unnamed(&name))
     }
 
-    async fn restore_directories(
-        &self,
-        root: Root,
-        directories: &mut BTreeMap<Vec<Vec<u8>>, u64>,
-        names: &[Vec<u8>],
-    ) -> Result<u64> {
+    async fn restore_directories(&self, root: Root, directories: &mut Directories, names: &[Vec<u8>]) -> Result<u64> {
         let mut parent = ROOT;
         for depth in 1..=names.len() {
             let path = names.get(..depth).unwrap_or(names);
@@ -162,6 +172,9 @@ impl Share {
             }
             let name = names.get(depth - 1).ok_or(FileError::NotFound)?;
             parent = self.restore_directory(root, parent, name.clone()).await?;
+            if directories.len() >= DIRECTORIES_MAX {
+                directories.clear();
+            }
             directories.insert(path.to_vec(), parent);
         }
         Ok(parent)

@@ -58,7 +58,7 @@ impl Share {
     /// that may have had writes which are gone is one that no client has seen. Durably, since the next start would
     /// otherwise come to the same counter again.
     pub(super) async fn catch_up(&self) -> Result<()> {
-        let files: Vec<u64> = self.step(|core| Ok(core.active.keys().copied().collect()))?;
+        let files: Vec<u64> = self.step(|core| Ok(core.active.inodes().collect()))?;
         for part in files.chunks(ROWS_MAX) {
             self.change(|change, _| {
                 change.with_reserve();
@@ -222,17 +222,20 @@ impl Share {
                     self.wait_for_room(&mut waited).await?;
                 }
                 self.pad(inode.0, now, Arc::clone(&held)).await?;
+                // The zeros are durable before the size behind them is. Where the block is recorded already, saving finds
+                // nothing to record and flushes nothing.
+                if !self.ordered {
+                    self.cache.flush().await.map_err(|error| broken(&error))?;
+                }
             }
         }
         self.save_in_turn(inode.0).await?;
         let mut shrunk = None;
         // A large file shrinks in steps, from its end, each of which is a truncation of its own.
         loop {
-            let groups = self.step(|core| core.groups_behind(inode.0, size))?;
-            let Some(first) = groups.len().checked_sub(GROUPS_MAX + 1).and_then(|index| groups.get(index + 1)) else {
-                break;
-            };
-            let next = first.0 * GROUP * SLOT;
+            let last = self.step(|core| core.groups_behind(inode.0, size, GROUPS_MAX + 1))?;
+            let Some((first, _)) = last.get(GROUPS_MAX - 1).filter(|_| last.len() > GROUPS_MAX) else { break };
+            let next = first * GROUP * SLOT;
             let step = Changes { size: Some(next), ..Changes::default() };
             let changed = self.cut(caller, inode, next, &step, guard.take()).await?;
             shrunk.get_or_insert(changed.before);
@@ -254,7 +257,7 @@ impl Share {
         guard: Option<Moment>,
     ) -> Result<Changed> {
         let (watched, inode) = (Watched::new(inode, guard), inode.0);
-        let groups = self.step(|core| core.groups_behind(inode, size))?;
+        let groups = self.step(|core| core.groups_behind(inode, size, GROUPS_MAX + 1))?;
         let cut = self.change_watched(watched, |change, _| {
             let row = change.row(inode)?;
             if row.committed.is_some() && !(self.grows(&row) && size >= row.size) {
@@ -284,7 +287,7 @@ impl Share {
                     .map(|(before, _)| before.place - 1)
                     .collect();
                 core.content(inode)?.1.set_group(*group, kept);
-                freed.into_iter().for_each(|slot| core.slots.free(slot));
+                freed.into_iter().for_each(|slot| core.slots.free(inode, slot));
             }
             let content = core.content(inode)?.1;
             content.generation += 1;

@@ -14,6 +14,7 @@ mod objects;
 mod rebuilt;
 mod removal;
 mod retention;
+mod scale;
 mod stage;
 mod uploads;
 

@@ -83,6 +83,9 @@ pub struct View {
     generation: u64,
     /// A transaction's outcome is not known.
     stale: bool,
+    /// Stored records that ranges had.
+    #[cfg(test)]
+    ranged: std::cell::Cell<usize>,
 }
 
 /// Reads and writes of one change. Nothing is seen by others before it is submitted.
@@ -111,7 +114,16 @@ pub struct Ticket {
 
 impl View {
     pub fn new(records: Records, share: u32) -> View {
-        View { records, share, pending: BTreeMap::new(), rows: Rows::default(), generation: 0, stale: false }
+        View {
+            records,
+            share,
+            pending: BTreeMap::new(),
+            rows: Rows::default(),
+            generation: 0,
+            stale: false,
+            #[cfg(test)]
+            ranged: std::cell::Cell::default(),
+        }
     }
 
     pub fn records(&self) -> &Records {
@@ -160,6 +172,17 @@ impl View {
 
     /// At most `limit` records of a range, forward, with those under way.
     pub fn range(&self, table: Table, range: &KeyRange, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        self.range_in(table, range, limit, Direction::Forward)
+    }
+
+    /// As `range`, from either end.
+    pub fn range_in(
+        &self,
+        table: Table,
+        range: &KeyRange,
+        limit: usize,
+        direction: Direction,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
         let low = match &range.low {
             std::ops::Bound::Included(key) | std::ops::Bound::Excluded(key) => key.clone(),
             std::ops::Bound::Unbounded => Bytes::new(),
@@ -174,21 +197,30 @@ impl View {
         let snapshot = self.snapshot()?;
         // As many more as may be hidden by removals under way.
         let removed = under_way.iter().filter(|(_, value)| value.is_none()).count();
-        let stored = snapshot.range(table, range, limit + removed, Direction::Forward).map_err(failure)?;
+        let stored = snapshot.range(table, range, limit + removed, direction).map_err(failure)?;
+        #[cfg(test)]
+        self.ranged.set(self.ranged.get() + stored.len());
         let whole = stored.len() < limit + removed;
         let last = stored.last().map(|(key, _)| key.clone());
         let mut merged: BTreeMap<Bytes, Bytes> = stored.into_iter().collect();
         for (key, value) in under_way {
             // Behind the last stored one there may be others that were not read.
-            if !whole && last.as_ref().is_some_and(|last| key > last) {
-                break;
+            let behind = |last: &Bytes| match direction {
+                Direction::Forward => key > last,
+                Direction::Backward => key < last,
+            };
+            if !whole && last.as_ref().is_some_and(behind) {
+                continue;
             }
             match value {
                 Some(value) => merged.insert(key.clone(), value.clone()),
                 None => merged.remove(key),
             };
         }
-        Ok(merged.into_iter().take(limit).collect())
+        Ok(match direction {
+            Direction::Forward => merged.into_iter().take(limit).collect(),
+            Direction::Backward => merged.into_iter().rev().take(limit).collect(),
+        })
     }
 
     /// A transaction was answered. `took_place`: with success. Otherwise everything under way is forgotten: later
@@ -253,6 +285,12 @@ impl View {
             odd = !odd;
             odd || pending.contains(&inode)
         });
+    }
+
+    /// Stored records that ranges had so far.
+    #[cfg(test)]
+    pub fn ranged(&self) -> usize {
+        self.ranged.get()
     }
 
     /// The bytes that rows in memory take.

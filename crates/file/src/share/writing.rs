@@ -114,7 +114,7 @@ impl Share {
                 // Blocks may change from here on, also where the write fails: what archiving has read is not the content.
                 core.content(inode.0)?.1.generation += 1;
                 let at = self.surroundings.now().monotonic;
-                core.active.insert(inode.0, at);
+                core.active.note(inode.0, at);
                 Ok(Place::Here { size_now, pads })
             })?;
             let (size_now, pads) = match place {
@@ -335,7 +335,7 @@ impl Share {
         grown.stored += stored;
         content.generation += 1;
         let at = self.surroundings.now().monotonic;
-        core.active.insert(inode.0, at);
+        core.active.note(inode.0, at);
         core.attributes(inode.0)
     }
 }

@@ -34,6 +34,7 @@ fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
             under_way: None,
             saturation: None,
             busy: Vec::new(),
+            unanswered: HistogramRecord::default(),
             rounds: rates.iter().map(round).collect(),
         }],
         search: None,
@@ -82,4 +83,42 @@ fn what_was_done_to_names_is_not_compared_with_what_was_done_to_data() {
     let (both, alone) = compare(&data, &names);
     assert!(both.is_empty() && alone == ["a", "a"], "{both:?} {alone:?}");
     assert_eq!(compare(&names, &names).0.len(), 1);
+}
+
+#[test]
+fn searches_for_a_rate_differ_only_where_the_rates_around_their_answers_do() {
+    let searched = |rate: f64, beyond: Option<f64>| {
+        let mut recorded = recorded(&[("a", &[rate; 10])]);
+        let run = &mut recorded.cells[0].runs[0];
+        (run.outstanding, run.rate_asked) = (None, Some(rate));
+        recorded.cells[0].search = Some(crate::record::SearchRecord {
+            response_ns: 2_000_000,
+            percentile: Some(0.99),
+            rate,
+            // As former versions kept it.
+            margin: Some(0.1),
+            outstanding: 1.0,
+            steady: true,
+            rate_asked: Some(rate),
+            beyond,
+            twice: None,
+            open_end: None,
+        });
+        recorded
+    };
+    let compared = |one: &Recorded, other: &Recorded| compare(one, other).0.remove(0);
+    let (first, second) = (searched(10_000.0, Some(10_180.0)), searched(9_900.0, Some(10_080.0)));
+    let found = compared(&first, &second);
+    assert!(!found.differs(), "{found:?}");
+    assert_eq!(found.interval, Some((9_900.0 / 10_180.0, 10_080.0 / 10_000.0)));
+    let slower = searched(9_000.0, Some(9_150.0));
+    assert!(compared(&first, &slower).differs());
+    assert_eq!(crate::baseline::check(&first, &slower, 0.05)[0].verdict, crate::baseline::Verdict::Regressed);
+    assert_eq!(crate::baseline::check(&first, &second, 0.05)[0].verdict, crate::baseline::Verdict::Kept);
+    let open = searched(9_000.0, None);
+    assert_eq!(compared(&first, &open).interval, None);
+    let checked = crate::baseline::check(&first, &open, 0.05).remove(0);
+    assert_eq!(checked.verdict, crate::baseline::Verdict::Unclear);
+    assert!(checked.why.contains("misses it"), "{}", checked.why);
+    assert_eq!(first.cells[0].search.as_ref().unwrap().margin(), None);
 }

@@ -149,7 +149,8 @@ fn region(options: &Options, copy: u32, each: u64, real: u64) -> Result<Region, 
 pub fn admit(options: &Options, layout: &Layout, destroy: bool) -> Result<(), LabError> {
     for laid in &layout.files {
         let exists = options.engine != Engine::Null && laid.path.exists();
-        if exists && (options.writes || laid.short) {
+        // To remove a file is to write over all of it.
+        if exists && (options.writes || laid.short || options.unlink) {
             local::may_write(&laid.path, destroy)?;
         }
     }

@@ -13,10 +13,19 @@ pub struct Log {
     files: Vec<PathBuf>,
 }
 
+pub fn exists(path: &Path) -> LabError {
+    LabError::Refused(format!("{}: exists already; name another file with write_iolog", path.display()))
+}
+
 impl Log {
     pub fn create(path: &Path, files: Vec<PathBuf>) -> Result<Log, LabError> {
         let cannot = |error: std::io::Error| LabError::of(&error, "cannot be written", path);
-        let mut log = Log { out: BufWriter::new(File::create(path).map_err(cannot)?), files };
+        // Nothing that is there is written over, whoever put it there.
+        let file = File::create_new(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => exists(path),
+            _ => cannot(error),
+        })?;
+        let mut log = Log { out: BufWriter::new(file), files };
         writeln!(log.out, "fio version 3 iolog").map_err(cannot)?;
         for number in 0..log.files.len() {
             log.line(0, number, "add");

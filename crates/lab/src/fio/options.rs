@@ -267,6 +267,11 @@ impl Options {
         Ok(options)
     }
 
+    /// Whether its files are removed at the end; an engine that touches none removes none.
+    pub fn removes(&self) -> bool {
+        self.unlink && self.engine != Engine::Null
+    }
+
     /// What only all keys together tell.
     fn check(&mut self) -> Result<(), String> {
         if self.engine == Engine::Synchronous {

@@ -302,3 +302,67 @@ fn a_rate_that_is_not_kept_ends_the_job() {
     let why = ran[0].tally.failed.as_deref().unwrap();
     assert!(why.starts_with("reads came to") && why.contains("rate_min asks for 20480000"), "{why}");
 }
+
+#[test]
+fn a_file_of_somebody_else_is_removed_only_where_that_is_allowed() {
+    let place = Place::new("unlink");
+    let path = place.files().join("table.dat");
+    std::fs::write(&path, vec![7; 64 << 10]).unwrap();
+    let text = |keys: &str| format!("[a]\nfilename={}\nrw=read\nunlink=1\n{keys}", path.display());
+    let run = |keys: &str, destroy: bool| run(&jobs(&text(keys)).unwrap(), destroy, &AtomicBool::new(false), &|_| ());
+    let error = run("", false).unwrap_err();
+    assert!(matches!(error, LabError::Refused(_)), "{error:?}");
+    assert!(path.exists());
+    run("ioengine=null\nsize=64k\n", false).unwrap();
+    assert!(path.exists(), "an engine that reads nothing removes nothing");
+    run("", true).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_name_that_is_no_file_is_not_removed() {
+    let place = Place::new("link");
+    let (path, link) = (place.files().join("table.dat"), place.files().join("link"));
+    std::fs::write(&path, vec![7; 64 << 10]).unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let jobs = jobs(&format!("[a]\nfilename={}\nrw=read\nunlink=1\n", link.display())).unwrap();
+    run(&jobs, true, &AtomicBool::new(false), &|_| ()).unwrap();
+    assert!(std::fs::symlink_metadata(&link).is_ok() && path.exists());
+}
+
+#[test]
+fn a_log_is_a_new_file_of_one_copy() {
+    let place = Place::new("log");
+    let log = place.0.join("trace.log");
+    let job = |keys: &str| {
+        let directory = place.files();
+        format!("[a]\ndirectory={}\nsize=64k\nrw=read\nwrite_iolog={}\n{keys}", directory.display(), log.display())
+    };
+    let run = |text: &str| run(&jobs(text).unwrap(), true, &AtomicBool::new(false), &|_| ());
+    for keys in [
+        "numjobs=2\n".to_owned(),
+        format!(
+            "[b]\nstonewall\ndirectory={}\nsize=64k\nrw=read\nwrite_iolog={}\n",
+            place.files().display(),
+            log.display()
+        ),
+    ] {
+        let error = run(&job(&keys)).unwrap_err();
+        assert!(matches!(&error, LabError::Usage(why) if why.contains("write_iolog")), "{error:?}");
+        assert!(place.lengths().is_empty() && !log.exists(), "nothing was made");
+    }
+    std::fs::write(&log, "last week's").unwrap();
+    let error = run(&job("")).unwrap_err();
+    assert!(matches!(&error, LabError::Refused(why) if why.contains("exists already")), "{error:?}");
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "last week's");
+    assert!(place.lengths().is_empty(), "nothing was made");
+    std::fs::remove_file(&log).unwrap();
+    run(&job("")).unwrap();
+    assert_eq!(read_log(&log).0.len(), 16);
+    // A log that would be a file of a job.
+    let own = job("").replace(&log.display().to_string(), &place.files().join("a.0.0").display().to_string());
+    std::fs::remove_file(place.files().join("a.0.0")).unwrap();
+    let error = run(&own).unwrap_err();
+    assert!(matches!(&error, LabError::Usage(why) if why.contains("write_iolog")), "{error:?}");
+    assert!(place.lengths().is_empty());
+}

@@ -76,12 +76,22 @@ impl Hosts {
         let Some(goal) = cell.goal else {
             let (run, hosts) = self.run(number, cell, None, patience, stop)?;
             let objective = cell.objective.map(|objective| ObjectiveRecord::of(objective, &run));
-            let record = || CellRecord { hosts, objective, ..CellRecord::with(number, cell, vec![run.clone()], None) };
-            return Ok((!run.rounds.is_empty()).then(record));
+            let wrong_sectors = hosts.iter().fold(0, |sum: u64, host| sum.saturating_add(host.wrong_sectors));
+            let record = || CellRecord {
+                hosts,
+                objective,
+                wrong_sectors,
+                ..CellRecord::with(number, cell, vec![run.clone()], None)
+            };
+            // Wrong data is told also where it came before the first round was over.
+            return Ok((!run.rounds.is_empty() || wrong_sectors > 0).then(record));
         };
         let mut all: Vec<(u32, Vec<HostRecord>)> = Vec::new();
         let record = sweep::searched(number, cell, goal, &mut |outstanding| {
             let (run, hosts) = self.run(number, cell, Some(outstanding), patience, stop)?;
+            if hosts.iter().any(|host| host.wrong_sectors > 0) {
+                return Err(lost(&hosts));
+            }
             if let Some((host, why)) = hosts.iter().find_map(|host| Some((&host.host, host.failed.as_ref()?))) {
                 // The load is no longer what was asked for: what the others found is no probe.
                 return Err(LabError::Failed(format!("host {host} was lost while the load was searched: {why}")));
@@ -121,7 +131,7 @@ impl Hosts {
             let threads: Vec<_> = asked.iter_mut().map(|host| scope.spawn(move || host.answer(until, stop))).collect();
             threads
                 .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+                .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned().into())))
                 .collect()
         });
         let (mut runs, mut records) = (Vec::new(), Vec::new());
@@ -131,18 +141,14 @@ impl Hosts {
                     records.push(HostRecord::of(&host.name, &run));
                     runs.push(run);
                 }
-                Err(why) => {
+                Err(Lost { why, wrong_sectors }) => {
                     host.lose(Some(why.clone()));
-                    records.push(HostRecord::failed(&host.name, why));
+                    records.push(HostRecord { wrong_sectors, ..HostRecord::failed(&host.name, why) });
                 }
             }
         }
         if runs.is_empty() {
-            let why: Vec<String> = records
-                .iter()
-                .filter_map(|record| Some(format!("host {}: {}", record.host, record.failed.as_ref()?)))
-                .collect();
-            return Err(LabError::Failed(why.join("; ")));
+            return Err(lost(&records));
         }
         let run = merged(&runs).ok_or_else(|| LabError::Failed("a host's histogram contradicts itself".into()))?;
         Ok((run, records))
@@ -154,12 +160,35 @@ impl Hosts {
             let Some(link) = &mut host.link else { continue };
             let said = link.say(&Ask::Close { keep }).and_then(|()| match link.hear(Instant::now() + PATIENCE) {
                 Ok(Say::Closed) => Ok(()),
-                Ok(Say::Failed { why }) | Err(Silence::Ended(why)) => Err(why),
+                Ok(Say::Failed { why, .. }) | Err(Silence::Ended(why)) => Err(why),
                 Ok(_) | Err(Silence::Late) => Err("does not say that it has ended".into()),
             });
             said.map_err(|why| LabError::Failed(format!("host {}: {why}", host.name)))?;
         }
         Ok(())
+    }
+}
+
+/// Why nothing comes of a cell: the reasons of all hosts that are lost, and wrong data before a failure.
+fn lost(hosts: &[HostRecord]) -> LabError {
+    let why: Vec<String> =
+        hosts.iter().filter_map(|host| Some(format!("host {}: {}", host.host, host.failed.as_ref()?))).collect();
+    match hosts.iter().any(|host| host.wrong_sectors > 0) {
+        true => LabError::Damaged(why.join("; ")),
+        false => LabError::Failed(why.join("; ")),
+    }
+}
+
+/// Why a host is not asked any more.
+#[derive(Debug)]
+struct Lost {
+    why: String,
+    wrong_sectors: u64,
+}
+
+impl From<String> for Lost {
+    fn from(why: String) -> Lost {
+        Lost { why, wrong_sectors: 0 }
     }
 }
 
@@ -176,17 +205,21 @@ impl Host {
         }
     }
 
-    fn answer(&mut self, until: Instant, stop: &AtomicBool) -> Result<RunRecord, String> {
+    fn answer(&mut self, mut until: Instant, stop: &AtomicBool) -> Result<RunRecord, Lost> {
         let Some(link) = &mut self.link else {
-            return Err(self.lost.clone().unwrap_or_else(|| "it was lost".into()));
+            return Err(self.lost.clone().unwrap_or_else(|| "it was lost".into()).into());
         };
         let mut told = false;
         loop {
             match link.hear(Instant::now() + LOOK) {
                 Ok(Say::Ran { run }) => return Ok(*run),
-                Ok(Say::Failed { why }) | Err(Silence::Ended(why)) => return Err(why),
-                Ok(_) => return Err("it says something else than what it measured".into()),
-                Err(Silence::Late) if Instant::now() >= until => return Err("it does not answer in time".into()),
+                Ok(Say::Busy) => until = until.max(Instant::now() + PATIENCE),
+                Ok(Say::Failed { why, wrong_sectors }) => return Err(Lost { why, wrong_sectors }),
+                Err(Silence::Ended(why)) => return Err(why.into()),
+                Ok(_) => return Err("it says something else than what it measured".to_owned().into()),
+                Err(Silence::Late) if Instant::now() >= until => {
+                    return Err("it does not answer in time".to_owned().into());
+                }
                 Err(Silence::Late) if stop.load(Ordering::Relaxed) && !told => {
                     told = true;
                     link.say(&Ask::Stop)?;
@@ -201,7 +234,7 @@ fn one(name: &str, secret: &[u8], job: &Job, destroy: bool, stop: &AtomicBool) -
     let stream = connect(name, stream::PATIENCE).map_err(|error| error.to_string())?;
     let mut link = Link::new(stream, LINE_MAX).map_err(|error| error.to_string())?;
     let hear = |link: &mut Link| match link.hear(Instant::now() + PATIENCE) {
-        Ok(Say::Failed { why }) | Err(Silence::Ended(why)) => Err(why),
+        Ok(Say::Failed { why, .. }) | Err(Silence::Ended(why)) => Err(why),
         Ok(say) => Ok(say),
         Err(Silence::Late) => Err("it does not answer".to_owned()),
     };

@@ -6,13 +6,17 @@ use std::time::{Duration, Instant};
 
 use super::wire::{Ask, LINE_MAX, LOOK, Link, STRANGER_MAX, Say, Silence, VERSION, is_proof};
 use crate::environment;
+use crate::error::LabError;
 use crate::job::{Cell, Job};
-use crate::live::run::{Load, Setup, run_until};
+use crate::live::run::{Found, Load, Setup, run_kept};
 use crate::live::target::{Ready, Target};
 use crate::record::RunRecord;
 
 /// A stranger has so long to prove that it is none.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often who asked is told that a cell goes on: at its end what is under way is waited for, however long answers come.
+const BUSY: Duration = Duration::from_secs(5);
 
 /// What those who ask may have.
 #[derive(Clone, Debug)]
@@ -32,7 +36,7 @@ pub fn serve(stream: TcpStream, grant: &Grant, end: &AtomicBool) -> Result<(), S
     match link.hear::<Ask>(Instant::now() + PATIENCE) {
         Ok(Ask::Prove { proof }) if is_proof(&grant.secret, &nonce, &proof) => {}
         Ok(_) => {
-            link.say(&Say::Failed { why: "the secret is another one".into() })?;
+            link.say(&Say::failed("the secret is another one".into()))?;
             return Err("somebody came without the secret".into());
         }
         Err(_) => return Err("somebody came and proved nothing".into()),
@@ -62,13 +66,13 @@ fn converse(
             Err(Silence::Ended(why)) => return Err(why),
         };
         let answer = match ask {
-            Ask::Open { job, destroy } => open(link, &job, destroy && grant.destroy, opened),
+            Ask::Open { job, destroy } => open(link, &job, destroy && grant.destroy, end, opened),
             Ask::Run { cell, outstanding } => {
                 let (ready, cells) = opened.as_ref().ok_or("a cell is asked for before a job")?;
                 match cells.get(cell) {
                     Some(cell) => {
                         let load = outstanding.map_or(cell.setup.load, Load::Outstanding);
-                        run(link, ready, &Setup { load, ..cell.setup.clone() }, end)?
+                        Ok(run(link, ready, &Setup { load, ..cell.setup.clone() }, end)?)
                     }
                     None => Err("there is no such cell".into()),
                 }
@@ -80,21 +84,30 @@ fn converse(
                     Some((ready, _)) if !keep => ready.remove().map_err(|error| error.to_string()),
                     _ => Ok(()),
                 };
-                return link.say(&removed.map_or_else(|why| Say::Failed { why }, |()| Say::Closed));
+                return link.say(&removed.map_or_else(Say::failed, |()| Say::Closed));
             }
             Ask::Prove { .. } => Err("that was proved already".into()),
         };
-        link.say(&answer.unwrap_or_else(|why| Say::Failed { why }))?;
+        link.say(&answer.unwrap_or_else(Say::failed))?;
     }
 }
 
-fn open(link: &mut Link, job: &Job, destroy: bool, opened: &mut Option<(Ready, Vec<Cell>)>) -> Result<Say, String> {
+fn open(
+    link: &mut Link,
+    job: &Job,
+    destroy: bool,
+    end: &AtomicBool,
+    opened: &mut Option<(Ready, Vec<Cell>)>,
+) -> Result<Say, String> {
     let said = |error: crate::error::LabError| error.to_string();
     let cells = job.cells().map_err(said)?;
     let target: Target = job.on.as_deref().unwrap_or_default().parse().map_err(said)?;
     let mut told = Instant::now();
     let ready = target
         .open(job.opening(&cells, destroy).map_err(said)?, &mut |done, all| {
+            if end.load(Ordering::Relaxed) {
+                return false;
+            }
             if told.elapsed() < Duration::from_secs(1) {
                 return true;
             }
@@ -112,12 +125,17 @@ fn open(link: &mut Link, job: &Job, destroy: bool, opened: &mut Option<(Ready, V
 }
 
 /// Runs it beside the connection, so that who asked may end it, and ends it when who asked is gone.
-fn run(link: &mut Link, ready: &Ready, setup: &Setup, end: &AtomicBool) -> Result<Result<Say, String>, String> {
+fn run(link: &mut Link, ready: &Ready, setup: &Setup, end: &AtomicBool) -> Result<Say, String> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let work = scope.spawn(|| run_until(ready, setup, &stop, &mut |_, _| true));
-        let mut gone = None;
+        let work = scope.spawn(|| run_kept(ready, setup, &stop, &mut |_, _| true));
+        let (mut gone, mut told) = (None, Instant::now());
         while !work.is_finished() {
+            if told.elapsed() >= BUSY {
+                told = Instant::now();
+                // Who does not take it is gone, and seen below.
+                let _ = link.say(&Say::Busy);
+            }
             match link.hear::<Ask>(Instant::now() + LOOK) {
                 Err(Silence::Late) if !end.load(Ordering::Relaxed) => continue,
                 Ok(Ask::Stop) => {}
@@ -130,12 +148,16 @@ fn run(link: &mut Link, ready: &Ready, setup: &Setup, end: &AtomicBool) -> Resul
                 break;
             }
         }
-        let found = work.join().unwrap_or_else(|_| Err(crate::error::LabError::Failed("the run panicked".into())));
-        match gone {
-            Some(why) => Err(why),
-            None => Ok(found
-                .map(|found| Say::Ran { run: Box::new(RunRecord::of(&found)) })
-                .map_err(|error| error.to_string())),
-        }
+        let ran = work.join().unwrap_or_else(|_| Err(LabError::Failed("the run panicked".into())));
+        gone.map_or_else(|| Ok(said(ran)), Err)
     })
+}
+
+/// Wrong data is told as what it is, and not as a host that is lost.
+fn said(ran: Result<(Found, Option<LabError>), LabError>) -> Say {
+    match ran {
+        Ok((found, None)) => Say::Ran { run: Box::new(RunRecord::of(&found)) },
+        Ok((found, Some(error))) => Say::Failed { why: error.to_string(), wrong_sectors: found.wrong.sectors },
+        Err(error) => Say::failed(error.to_string()),
+    }
 }

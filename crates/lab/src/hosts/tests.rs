@@ -31,6 +31,7 @@ fn run(spans: &[u64], lag: u64) -> RunRecord {
         under_way: None,
         saturation: None,
         busy: Vec::new(),
+        unanswered: HistogramRecord::default(),
         rounds: vec![round; 6],
     }
 }
@@ -137,7 +138,7 @@ fn what_a_host_says_is_merged_or_refused_whatever_it_is() {
     let says = [
         Say::Challenge { version: 1, nonce: "00ff".into() },
         Say::Ran { run: Box::new(run(&[5, 70_000], 1)) },
-        Say::Failed { why: "why".into() },
+        Say::Failed { why: "why".into(), wrong_sectors: 3 },
     ];
     let mut sums = 0;
     let counted = damaged(&says, |say| {
@@ -176,4 +177,126 @@ fn sums_that_cannot_be_counted_stay_at_their_end() {
     assert_eq!((both.rounds[0].lag_ns, both.rounds[0].held_back), (u64::MAX, u64::MAX));
     most.rounds[0].read.counts[0].1 = 1 << 60;
     assert_eq!(merged(&[most]), None, "more than anybody counts");
+}
+
+const SECRET: &[u8] = b"quite a long secret";
+
+/// A host that serves one connection as it should; its name.
+fn serving(
+    end: &std::sync::Arc<std::sync::atomic::AtomicBool>,
+) -> (String, std::thread::JoinHandle<Result<(), String>>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = listener.local_addr().unwrap().to_string();
+    let end = std::sync::Arc::clone(end);
+    let grant = super::server::Grant { secret: SECRET.to_vec(), destroy: false };
+    let serve = move || super::server::serve(listener.accept().unwrap().0, &grant, &end);
+    (name, std::thread::spawn(serve))
+}
+
+/// A host that answers the first cell so.
+fn saying(answer: Say) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let mut link = super::wire::Link::new(listener.accept().unwrap().0, super::wire::LINE_MAX).unwrap();
+        let long = || std::time::Instant::now() + std::time::Duration::from_secs(60);
+        link.say(&Say::Challenge { version: super::wire::VERSION, nonce: "00".into() }).unwrap();
+        let ready = Say::Ready { reached: "there".into(), target_bytes: 1, environment: Vec::new() };
+        for say in [Say::Welcome, ready, Say::Busy] {
+            drop(link.hear::<Ask>(long()).unwrap());
+            link.say(&say).unwrap();
+        }
+        link.say(&answer).unwrap();
+        drop(link.hear::<Ask>(long()));
+    });
+    name
+}
+
+const JOB: &str = "on = 'null'\n[time]\nround = '10ms'\nwarm-up = '10ms'\nleast = '100ms'\nmost = '100ms'\n";
+
+fn asked(names: &[String], job: &str) -> Result<Option<crate::record::CellRecord>, crate::error::LabError> {
+    let job = crate::job::Job::parse(job).unwrap();
+    let cells = job.cells().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let mut hosts = super::client::Hosts::open(names, SECRET, &job, false, &stop).unwrap();
+    hosts.cell(0, &cells[0], std::time::Duration::from_secs(30), &stop)
+}
+
+#[test]
+fn wrong_data_on_one_of_several_hosts_is_damage_and_not_a_host_that_is_lost() {
+    let failed = Say::Failed { why: "3 sectors are not as written".into(), wrong_sectors: 3 };
+    let good = saying(Say::Ran { run: Box::new(run(&[5, 7], 0)) });
+    let found = asked(&[good, saying(failed.clone())], JOB).unwrap().unwrap();
+    assert!(found.is_damaged() && found.wrong_sectors == 3, "{found:?}");
+    assert_eq!(found.hosts[1].wrong_sectors, 3);
+    assert!(crate::report::remark(&found).contains("damaged: host"), "{}", crate::report::remark(&found));
+    let error = asked(&[saying(failed)], JOB).unwrap_err();
+    assert!(matches!(error, crate::error::LabError::Damaged(_)), "{error:?}");
+    let error = asked(&[saying(Say::failed("gone".into()))], JOB).unwrap_err();
+    assert!(matches!(error, crate::error::LabError::Failed(_)), "{error:?}");
+}
+
+#[test]
+fn a_host_says_what_it_read_wrong() {
+    // What answers at once without touching a byte gives back nothing that was written.
+    let (name, served) = serving(&Default::default());
+    let error = asked(&[name], &format!("{JOB}[content]\nverify = true\n")).unwrap_err();
+    assert!(matches!(error, crate::error::LabError::Damaged(_)), "{error:?}");
+    assert!(served.join().unwrap().is_err(), "the other side left without a word");
+}
+
+#[test]
+fn a_host_that_is_told_to_end_does_not_fill_its_target_first() {
+    let path = std::env::temp_dir().join(format!("stele-lab-hosts-{}", std::process::id()));
+    let end = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (name, served) = serving(&end);
+    let stream = std::net::TcpStream::connect(name).unwrap();
+    let mut link = super::wire::Link::new(stream, super::wire::LINE_MAX).unwrap();
+    let long = || std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let Say::Challenge { nonce, .. } = link.hear(long()).unwrap() else { panic!("no challenge") };
+    link.say(&Ask::Prove { proof: proof(SECRET, &nonce) }).unwrap();
+    assert_eq!(link.hear::<Say>(long()).unwrap(), Say::Welcome);
+    let job = format!("{}\nsize = '256MiB'\n{}", JOB.lines().next().unwrap(), &JOB[JOB.find("[time]").unwrap()..]);
+    let job = job.replace("null", &path.display().to_string());
+    link.say(&Ask::Open { job: Box::new(crate::job::Job::parse(&job).unwrap()), destroy: false }).unwrap();
+    while !path.exists() {
+        std::thread::yield_now();
+    }
+    end.store(true, std::sync::atomic::Ordering::Relaxed);
+    let said = served.join().unwrap();
+    let filled = std::fs::metadata(&path).map_or(0, |found| found.len());
+    drop(std::fs::remove_file(&path));
+    assert_eq!(said, Err("it was told to end".to_owned()));
+    assert!(filled < 256 << 20, "{filled}");
+}
+
+#[test]
+fn what_becomes_of_each_of_several_targets_is_kept() {
+    use crate::error::LabError;
+    use crate::record::CellRecord;
+    let names = ["a".to_owned(), "b".to_owned()];
+    let cell = || CellRecord { runs: vec![run(&[5, 7], 0)], ..crate::report::tests::cell(3, 1, 1.0, 9) };
+    let both = of_targets(&names, vec![Ok(Some(cell())), Ok(Some(cell()))]).unwrap().unwrap();
+    assert_eq!((both.runs[0].rounds[0].rate, both.number, &both.failed), (4.0, 3, &None));
+    let failed = CellRecord { failed: Some("gone".into()), left_behind: true, ..cell() };
+    for order in [[cell(), failed.clone()], [failed.clone(), cell()]] {
+        let found = of_targets(&names, order.clone().map(Some).map(Ok).into()).unwrap().unwrap();
+        let which = if order[0].failed.is_some() { 0 } else { 1 };
+        assert_eq!(found.failed, Some(format!("{}: gone", names[which])));
+        assert_eq!(found.hosts[which].failed.as_deref(), Some("gone"));
+        assert_eq!(found.hosts[1 - which].failed, None);
+        assert_eq!(found.runs[0].rounds[0].rate, 2.0, "of the other one alone");
+        assert!(found.left_behind);
+    }
+    let wrong = CellRecord { failed: Some("wrong".into()), wrong_sectors: 3, ..cell() };
+    let found = of_targets(&names, vec![Ok(Some(failed)), Ok(Some(wrong))]).unwrap().unwrap();
+    assert_eq!((found.wrong_sectors, found.failed.as_deref()), (3, Some("b: wrong")));
+    assert!(found.is_damaged() && found.runs.len() == 1);
+    // One that failed before its first round takes nothing of the other's along.
+    let gone = || Err(LabError::Failed("refused".into()));
+    let found = of_targets(&names, vec![Ok(Some(cell())), gone()]).unwrap().unwrap();
+    assert_eq!(found.failed.as_deref(), Some("b: refused"));
+    assert!(of_targets(&names, vec![gone(), gone()]).is_err());
+    assert!(of_targets(&names, vec![Ok(None), gone()]).is_err());
+    assert_eq!(of_targets(&names, vec![Ok(None), Ok(Some(cell()))]), Ok(None));
 }

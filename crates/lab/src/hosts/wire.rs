@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::job::Job;
 use crate::record::RunRecord;
 
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of a secret at least: it can be guessed at without limit.
 pub const SECRET_MIN: usize = 16;
 /// Of a line before its speaker has proved anything, and after.
@@ -49,13 +49,38 @@ pub enum Ask {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Say {
-    Challenge { version: u32, nonce: String },
+    Challenge {
+        version: u32,
+        nonce: String,
+    },
     Welcome,
-    Filling { done: u64, all: u64 },
-    Ready { reached: String, target_bytes: u64, environment: Vec<(String, String)> },
-    Ran { run: Box<RunRecord> },
+    Filling {
+        done: u64,
+        all: u64,
+    },
+    Ready {
+        reached: String,
+        target_bytes: u64,
+        environment: Vec<(String, String)>,
+    },
+    Ran {
+        run: Box<RunRecord>,
+    },
+    /// What runs goes on.
+    Busy,
     Closed,
-    Failed { why: String },
+    Failed {
+        why: String,
+        /// Its reads brought so many sectors of 512 bytes otherwise than they were written.
+        #[serde(default, skip_serializing_if = "crate::record::is_zero")]
+        wrong_sectors: u64,
+    },
+}
+
+impl Say {
+    pub fn failed(why: String) -> Say {
+        Say::Failed { why, wrong_sectors: 0 }
+    }
 }
 
 /// The text that proves that its sender holds the secret.

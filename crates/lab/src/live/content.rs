@@ -50,6 +50,11 @@ impl Default for Content {
 }
 
 impl Content {
+    /// What decides how all that is written compresses, and how much of it is alike.
+    pub fn ratios(self) -> (u32, u32) {
+        (self.compress_percent, self.dedupe_percent)
+    }
+
     /// A maker of data; each worker has its own dice.
     pub fn source(self, mut dice: Dice, versions: Option<Arc<Versions>>) -> Source {
         let stream = context(of_this_run(), dice.roll());

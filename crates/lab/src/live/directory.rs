@@ -40,6 +40,9 @@ struct Mark {
     checked: Option<u64>,
     /// The directory was made too, and not only what is in it.
     made: bool,
+    /// See [`Content::ratios`]; none in the mark of a former version.
+    #[serde(default)]
+    ratios: Option<(u32, u32)>,
 }
 
 #[derive(Debug)]
@@ -71,13 +74,16 @@ pub(super) fn open(path: &Path, opening: Opening, progress: Filling<'_>) -> Resu
         filled: true,
         checked: opening.content.verify.then_some(opening.content.seed),
         made: found.as_ref().map_or(made, |found| found.made),
+        ratios: Some(opening.content.ratios()),
     };
     let total = Bytes(u64::from(files) * file_bytes);
     let versions = opening.versions(total)?;
     let serves = |found: &Mark| {
         let same = (found.files, found.file_bytes, found.filled) == (files, file_bytes, true);
-        same && (!opening.content.verify || found.checked == wanted.checked)
+        same && found.ratios == wanted.ratios && (!opening.content.verify || found.checked == wanted.checked)
     };
+    // What a run that was killed left behind; the mark is locked, so nobody else is at work here.
+    clear_names(&path)?;
     if !found.as_ref().is_some_and(serves) {
         clear(&path, found.as_ref())?;
         write(&path, &held, &Mark { filled: false, checked: None, ..wanted.clone() })?;
@@ -225,8 +231,17 @@ fn write(path: &Path, file: &File, mark: &Mark) -> Result<(), LabError> {
 /// Removes what the mark says was made.
 fn clear(path: &Path, mark: Option<&Mark>) -> Result<(), LabError> {
     let Some(mark) = mark else { return Ok(()) };
-    let names = (0..mark.files.min(FILES_MAX)).map(name);
-    for name in names.chain((0..super::run::WORKERS_MAX).map(passing_name)) {
+    clear_names(path)?;
+    remove_all(path, (0..mark.files.min(FILES_MAX)).map(name))
+}
+
+/// Removes the names that workers make and remove in turn.
+fn clear_names(path: &Path) -> Result<(), LabError> {
+    remove_all(path, (0..super::run::WORKERS_MAX).map(passing_name))
+}
+
+fn remove_all(path: &Path, names: impl Iterator<Item = String>) -> Result<(), LabError> {
+    for name in names {
         let path = path.join(name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

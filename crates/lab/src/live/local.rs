@@ -23,29 +23,48 @@ use crate::error::LabError;
 /// The mark on files that the laboratory made, see [`Mark`].
 const MARK: &str = "user.stele.lab";
 
-/// How far the laboratory filled a file of its own, and with which seed where all of it can be checked.
+/// How far the laboratory filled a file of its own, with which seed where all of it can be checked, and how it compresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Mark {
     filled: u64,
     checked: Option<u64>,
+    /// See [`Content::ratios`]; none in the mark of a former version.
+    ratios: Option<(u32, u32)>,
 }
 
 impl Mark {
+    /// Of a file that is filled as far as nobody knows.
+    const NEW: Mark = Mark { filled: 0, checked: None, ratios: None };
+
     fn of(file: &File) -> Option<Mark> {
-        let text = system::attribute(file, MARK)?;
-        let (filled, checked) = text.split_once(' ').unwrap_or((&text, ""));
-        Some(Mark { filled: filled.parse().ok()?, checked: checked.parse().ok() })
+        Mark::parse(&system::attribute(file, MARK)?)
+    }
+
+    /// `FILLED`, `FILLED SEED` of former versions, or `FILLED SEED COMPRESS DEDUPE`; `-` is no seed.
+    fn parse(text: &str) -> Option<Mark> {
+        let mut words = text.split(' ');
+        let filled = words.next()?.parse().ok()?;
+        let checked = words.next().and_then(|word| word.parse().ok());
+        let mut percent = || words.next()?.parse().ok();
+        let ratios = percent().zip(percent());
+        Some(Mark { filled, checked, ratios })
+    }
+
+    fn text(self) -> String {
+        let Mark { filled, checked, ratios } = self;
+        let checked = checked.map_or("-".to_owned(), |seed| seed.to_string());
+        ratios.map_or(filled.to_string(), |(compress, dedupe)| format!("{filled} {checked} {compress} {dedupe}"))
     }
 
     /// Where marks cannot be kept the file is used this once, and needs --destroy the next time.
     fn set(self, file: &File) {
-        let checked = self.checked.map_or(String::new(), |seed| format!(" {seed}"));
-        let _ = system::set_attribute(file, MARK, &format!("{}{checked}", self.filled));
+        let _ = system::set_attribute(file, MARK, &self.text());
     }
 
-    /// What reads are to be compared with must have been written so.
+    /// What reads are to be compared with must have been written so, and what is read compresses as it was written.
     fn serves(self, size: u64, content: Content) -> bool {
-        self.filled >= size && (!content.verify || self.checked == Some(content.seed))
+        let is_checked = !content.verify || self.checked == Some(content.seed);
+        self.filled >= size && is_checked && self.ratios == Some(content.ratios())
     }
 }
 
@@ -192,7 +211,7 @@ fn cannot_open_device(error: &io::Error, path: &Path) -> LabError {
 
 /// Marks a file as the laboratory's, filled as far as nobody knows.
 pub(crate) fn claim(file: &File) {
-    Mark { filled: 0, checked: None }.set(file);
+    Mark::NEW.set(file);
 }
 
 pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
@@ -200,13 +219,16 @@ pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) ->
     let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
     let mark = Mark::of(&probe);
     drop(probe);
-    if opening.writes {
-        may_write(path, opening.destroy)?;
-    }
     let ours = mark.is_some() || (opening.writes && (opening.destroy || length == 0));
     let wanted = opening.size.map_or(length, |size| size.0);
     let unchecked = opening.content.verify && mark.is_none();
-    if ours && (wanted > length || unchecked || mark.is_some_and(|mark| !mark.serves(wanted, opening.content))) {
+    let fills =
+        ours && (wanted > length || unchecked || mark.is_some_and(|mark| !mark.serves(wanted, opening.content)));
+    // To fill a file is to write over it, also for a workload that only reads.
+    if opening.writes || fills {
+        may_write(path, opening.destroy)?;
+    }
+    if fills {
         return fill(path, Bytes(wanted), opening, progress);
     }
     if length == 0 {
@@ -235,14 +257,15 @@ fn fill(path: &Path, size: Bytes, opening: Opening, progress: Filling<'_>) -> Re
     let versions = opening.versions(size)?;
     let cannot = |error: io::Error| LabError::of(&error, "cannot be made", path);
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cannot)?;
-    Mark { filled: 0, checked: None }.set(&file);
+    Mark::NEW.set(&file);
     let written = write_out(&file, path, size, opening.content, versions.as_ref(), progress);
     if let Err(LabError::Full(_)) = &written {
         // Its blocks are given back: nobody wants half a target on a full file system.
         let _ = file.set_len(0);
     }
     written?;
-    Mark { filled: size.0, checked: opening.content.verify.then_some(opening.content.seed) }.set(&file);
+    let checked = opening.content.verify.then_some(opening.content.seed);
+    Mark { filled: size.0, checked, ratios: Some(opening.content.ratios()) }.set(&file);
     drop(file);
     ready(path, size, versions, opening)
 }
@@ -310,3 +333,6 @@ fn local(
     let size = Bytes(size.0 - size.0 % block);
     Ready { way, size, block: Bytes(block), file: None, versions, patience: opening.patience, description }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,8 +22,10 @@ use crate::profile::Profile;
 use crate::replay::Replay;
 use crate::workload::{AccessSpec, Alignment, Generator, Operation};
 use gathering::{Gathered, Seen, gather};
+use parting::part;
 
 mod gathering;
+mod parting;
 
 /// Threads of one run.
 pub const WORKERS_MAX: u32 = 512;
@@ -183,6 +185,8 @@ pub struct Found {
     pub wrong: Wrong,
     /// A thread still waits for the target, which may yet carry out what it was asked for.
     pub left_behind: bool,
+    /// How long each access had waited, or had taken, that was not answered before the last round was over.
+    pub unanswered: Histogram,
     /// The target does its work elsewhere than on the generator's threads.
     pub is_apart: bool,
 }
@@ -253,8 +257,6 @@ pub fn run(ready: &Ready, setup: &Setup, watch: Watch<'_>) -> Result<Found, LabE
 
 /// How often it is seen whether a run shall end, where no round does.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
-/// What is under way when a run ends is waited for no longer: threads that still wait are left behind.
-const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Runs to its end, or until `end` is set: also while the target answers nothing. One that answers nothing to a worker for
 /// longer than its patience has failed.
@@ -307,10 +309,9 @@ pub fn run_beside(
             Load::Outstanding(count) => count / workers + u32::from(number < count % workers),
             Load::Rate { .. } | Load::Bytes { .. } => open,
         };
-        let generator = Generator::new(setup.spec.clone(), setup.alignment, dice.fork()).within(ready.file);
         let task = Task {
             number,
-            generator: generator.in_operations(setup.of.operation()),
+            generator: generator_of(ready, setup, workers, number, dice.fork()),
             content: setup.content,
             versions: ready.versions.clone(),
             names: setup.of == Of::Names,
@@ -321,6 +322,7 @@ pub fn run_beside(
             batch: setup.batch.max(1),
             pause: setup.pause,
             gap: gap_of(setup.load, workers),
+            first: first_of(setup, workers, number),
             trace: setup.trace.clone(),
             course: setup.profile.as_ref().map(|profile| Course::of(profile, setup, workers, number)),
             round: setup.timing.round,
@@ -353,24 +355,12 @@ pub fn run_beside(
         Some(_) => Gathered::default(),
     };
     stop.store(true, Ordering::Relaxed);
-    let farewell = WallInstant::now() + FAREWELL;
-    let (mut wrong, mut left_behind) = (gathered.wrong, false);
-    while let Ok(report) = reports.recv_timeout(farewell.saturating_duration_since(WallInstant::now())) {
-        match report {
-            Report::Ended(Err(error)) => drop(failed.get_or_insert(error)),
-            Report::Wrong(more) => wrong.add(more),
-            Report::Ended(Ok(())) | Report::Ready | Report::Part(_) => {}
-        }
-    }
-    for thread in threads {
-        // One that waits for a target that hangs has all it uses to itself, and ends with the process.
-        match thread.is_finished() || WallInstant::now() < farewell {
-            true if thread.join().is_err() => drop(failed.get_or_insert("a worker panicked".into())),
-            true => {}
-            false => left_behind = true,
-        }
-    }
-    let failed = failed.or(gathered.failed).map(LabError::Failed);
+    let given_up = failed.is_some() || gathered.failed.is_some();
+    let parted = part(&reports, threads, ready.patience, end, given_up);
+    let mut wrong = gathered.wrong;
+    wrong.add(parted.wrong);
+    // The first reason is the cause; that something was never answered follows from many.
+    let failed = failed.or(gathered.failed).or(parted.failed).map(LabError::Failed);
     // Wrong data is worse than a target that failed.
     let failed = if wrong.is_none() { failed } else { Some(LabError::Damaged(wrong.to_string())) };
     let found = Found {
@@ -380,7 +370,8 @@ pub fn run_beside(
         steady: gathered.steady,
         stopped: gathered.stopped || failed.is_some(),
         wrong,
-        left_behind,
+        left_behind: parted.left_behind,
+        unanswered: parted.unanswered,
         is_apart: !matches!(ready.way, Way::Null | Way::Volume(_) | Way::Inline(_) | Way::Directory(_)),
     };
     Ok((found, failed))
@@ -467,6 +458,27 @@ impl Course {
         // Rounds that count begin at a whole one.
         let warm_up = Duration(setup.timing.warm_up.0.div_ceil(round) * round);
         Course::new(profile.after(warm_up), f64::from(number), f64::from(workers), random)
+    }
+}
+
+/// Sequential accesses of workers that share a target begin apart: were all to begin at its first byte, each byte would be asked
+/// for by all of them, and a cache would answer all but one.
+fn generator_of(ready: &Ready, setup: &Setup, workers: u32, number: u32, dice: Dice) -> Generator {
+    let longest = setup.spec.length_max().max(1);
+    let share = u128::from(ready.size.0) * u128::from(number) / u128::from(workers.max(1));
+    // Where reads are checked each worker has a part of its own, and files begin at random.
+    let at = if setup.content.verify { 0 } else { share as u64 / longest * longest };
+    let generator = Generator::new(setup.spec.clone(), setup.alignment, dice).starting_at(at);
+    generator.within(ready.file).in_operations(setup.of.operation())
+}
+
+/// After how long the first access of an open loop starts: even gaps are those of all workers together, which take turns.
+fn first_of(setup: &Setup, workers: u32, number: u32) -> Duration {
+    let Gap { access, byte, random } = gap_of(setup.load, workers);
+    let each = access + byte * setup.spec.mean_length() as f64;
+    match random {
+        true => Duration(0),
+        false => Duration((each * f64::from(number) / f64::from(workers.max(1))) as u64),
     }
 }
 

@@ -235,9 +235,26 @@ impl Bucket {
         for length in lengths {
             self.each(&AtomicBool::new(false), |client, _, number| delete(client, &self.object(length, number)))?;
         }
-        let done = delete(&mut Client::new(self), &self.path(MARK));
-        done.map_err(|error| LabError::Failed(format!("{}: {error}", self.address)))
+        let failed = |error| LabError::Failed(format!("{}: {error}", self.address));
+        let mut client = Client::new(self);
+        if has_kept(&client.list(self).map_err(failed)?) {
+            return Ok(());
+        }
+        delete(&mut client, &self.path(MARK)).map_err(failed)
     }
+}
+
+/// Beside the mark there are only objects of the laboratory, by their names: an earlier run kept them. They need the mark, or a
+/// later run would take them for somebody else's.
+fn has_kept(listed: &str) -> bool {
+    let keys = || listed.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next());
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_own = |key: &str| {
+        let parts = key.strip_prefix(PREFIX).and_then(|rest| rest.split_once('/'));
+        parts.is_some_and(|(length, number)| digits(length) && digits(number))
+    };
+    let mut others = keys().filter(|key| *key != MARK).peekable();
+    others.peek().is_some() && others.all(is_own)
 }
 
 /// How often a request is sent that the server wants to be tried again (409, 503), all in the time of one access.

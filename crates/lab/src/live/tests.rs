@@ -195,6 +195,26 @@ fn a_target_is_filled_once_and_known_again() {
     assert_eq!(fills(2 * MIB), 2);
     assert_eq!(fills(2 * MIB), 0, "filled already");
     assert_eq!(fills(4 * MIB), 4, "larger than it was");
+    // Data that compresses otherwise is not what was asked for, also where it is only read.
+    let with = |compress_percent: u32, dedupe_percent: u32, writes: bool| {
+        let content = Content { compress_percent, dedupe_percent, ..Content::default() };
+        let mut calls = 0;
+        let filled = target.open(Opening { content, ..opening(4 * MIB, writes) }, &mut |_, _| {
+            calls += 1;
+            true
+        });
+        filled.unwrap();
+        calls
+    };
+    assert_eq!(with(400, 100, false), 4);
+    assert_eq!(with(400, 100, true), 0);
+    assert_eq!(with(400, 200, true), 4);
+    assert_eq!(with(100, 100, false), 4);
+    assert_eq!(with(100, 100, false), 0);
+    // A former version did not say how it compresses.
+    let file = std::fs::File::open(place.0.join("target")).unwrap();
+    stele_media::system::set_attribute(&file, "user.stele.lab", &(4 * MIB).to_string()).unwrap();
+    assert_eq!(with(100, 100, false), 4);
     // A fill that was stopped does not count.
     let other = Target::Path(place.0.join("other"));
     assert!(other.open(opening(4 * MIB, true), &mut |done, _| done < 2 * MIB).is_err());

@@ -51,8 +51,24 @@ pub enum Report {
     Part(Box<Part>),
     /// Reads brought something else than was written.
     Wrong(Wrong),
+    /// The run is over for the worker.
+    Left(Left),
+    /// Some of what was under way then was answered since; so much still is.
+    Settled {
+        worker: u32,
+        under_way: u32,
+    },
     /// The worker ended; with what went wrong first, if anything.
     Ended(Result<(), String>),
+}
+
+/// What no round counts, since it was not answered before the last one was over.
+pub struct Left {
+    pub worker: u32,
+    pub under_way: u32,
+    /// How long each access had waited when the run ended, or had taken: what was under way, and of a rate what was due and had
+    /// no place.
+    pub waited: Histogram,
 }
 
 /// What a worker is to do.
@@ -75,6 +91,8 @@ pub struct Task {
     pub batch: u32,
     pub pause: Option<Pause>,
     pub gap: Gap,
+    /// Until the first access of an open loop with even gaps.
+    pub first: Duration,
     /// Accesses come from it, and in an open loop their times.
     pub trace: Option<Arc<Replay>>,
     /// Of an open loop whose rate changes, instead of the gap.
@@ -123,6 +141,9 @@ const WATCHED: Duration = Duration(120_000);
 /// first, the drive would idle meanwhile: that took a sixth of the rate of 32 outstanding.
 const GROUP: u32 = 4;
 
+/// Of accesses that are due at the end and have no place, no more are counted one by one.
+const WAITED_MAX: u64 = 10_000_000;
+
 pub struct Worker<E> {
     engine: E,
     task: Task,
@@ -130,6 +151,8 @@ pub struct Worker<E> {
     flying: Vec<(Access, Instant)>,
     free: Vec<u32>,
     part: Part,
+    /// Of the round that goes on: responses of accesses that were meant to start before it.
+    carried: Histogram,
     failed: Option<String>,
     /// The next access of a trace with a clock, and whether there are no more.
     next: Option<Access>,
@@ -158,6 +181,7 @@ impl<E: Engine> Worker<E> {
             flying: vec![nowhere; slots as usize],
             free: (0..slots).rev().collect(),
             part: Part::default(),
+            carried: Histogram::default(),
             failed: None,
             next: None,
             drained: false,
@@ -185,7 +209,7 @@ impl<E: Engine> Worker<E> {
     pub fn run(mut self, stop: &AtomicBool, reports: &Sender<Report>) -> Result<(), String> {
         let mut answers: Vec<Answer> = Vec::new();
         let mut now = self.now();
-        (self.due, self.answered) = (now, now);
+        (self.due, self.answered) = (now + self.task.first, now);
         if self.task.trace.is_some() {
             self.due = Instant(0);
         }
@@ -221,14 +245,56 @@ impl<E: Engine> Worker<E> {
                 _ => {}
             }
         }
+        let waited = self.waited(now);
+        let _ = reports.send(Report::Left(Left { worker: self.task.number, under_way: self.under_way(), waited }));
         while self.free.len() < self.flying.len() && self.failed.is_none() {
             self.engine.reap(1, Some(Duration::from_secs(1)), &mut answers);
+            let answered = !answers.is_empty();
             for (slot, result) in answers.drain(..) {
                 self.settle(slot, result, now);
             }
             self.report_wrong(reports);
+            if answered {
+                let _ = reports.send(Report::Settled { worker: self.task.number, under_way: self.under_way() });
+            }
         }
         self.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn under_way(&self) -> u32 {
+        (self.flying.len() - self.free.len()) as u32
+    }
+
+    fn round_begin(&self) -> Instant {
+        Instant(self.round_end.0.saturating_sub(self.task.round.0))
+    }
+
+    /// How long each access had waited by then, or had taken, that was to start before the last whole round was over and was not
+    /// answered in it. Those of a rate that had no place yet are counted as if they had the mean length.
+    fn waited(&mut self, now: Instant) -> Histogram {
+        let begin = self.round_begin();
+        let mut waited = std::mem::take(&mut self.carried);
+        // Places that are free have a length of 0.
+        for (_, intended) in self.flying.iter().filter(|(access, at)| access.length > 0 && *at < begin) {
+            waited.record(now.since(*intended));
+        }
+        if self.task.outstanding.is_some() || self.task.trace.is_some() {
+            return waited;
+        }
+        let mean = self.task.generator.mean_length();
+        while self.due < begin && waited.count() < WAITED_MAX {
+            waited.record(now.since(self.due));
+            self.due = self.due_behind(mean);
+        }
+        waited
+    }
+
+    /// When the access of an open loop is due that follows one of so many bytes.
+    fn due_behind(&mut self, length: u64) -> Instant {
+        match &mut self.task.course {
+            Some(course) => course.next(&mut self.task.dice),
+            None => self.due + self.gap(length),
+        }
     }
 
     /// As many under way as there shall be.
@@ -336,6 +402,9 @@ impl<E: Engine> Worker<E> {
             return;
         }
         let span = now.since(intended);
+        if intended < self.round_begin() {
+            self.carried.record(span);
+        }
         if access.write {
             self.part.write.record(span);
             self.part.written_bytes += self.moved(&access);
@@ -409,10 +478,7 @@ impl<E: Engine> Worker<E> {
                 self.due = Instant(0);
                 continue;
             }
-            self.due = match &mut self.task.course {
-                Some(course) => course.next(&mut self.task.dice),
-                None => self.due + self.gap(length),
-            };
+            self.due = self.due_behind(length);
         }
     }
 
@@ -440,6 +506,7 @@ impl<E: Engine> Worker<E> {
     /// The round that is over.
     fn hand_over(&mut self, reports: &Sender<Report>) {
         self.note_idle(self.round_end);
+        self.carried = Histogram::default();
         let mut part = std::mem::take(&mut self.part);
         part.worker = self.task.number;
         part.is_done = self.is_done();

@@ -208,6 +208,7 @@ fn run_of(measured: &Measured) -> RunRecord {
         saturation: None,
         busy: busy_of(&measured.rounds),
         rounds: measured.rounds.iter().map(round_of).collect(),
+        unanswered: HistogramRecord::default(),
     }
 }
 

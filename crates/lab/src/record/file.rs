@@ -186,7 +186,8 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError>
 fn is_sound(cell: &CellRecord) -> bool {
     let rounds = cell.runs.iter().flat_map(|run| &run.rounds);
     let mut count = 0u64;
-    for histogram in rounds.flat_map(|round| [Some(&round.read), Some(&round.write), round.late.as_ref()]).flatten() {
+    let of_rounds = rounds.flat_map(|round| [Some(&round.read), Some(&round.write), round.late.as_ref()]).flatten();
+    for histogram in of_rounds.chain(cell.runs.iter().map(|run| &run.unanswered)) {
         let Some(found) = histogram.histogram() else { return false };
         match count.checked_add(found.count()) {
             Some(sum) => count = sum,

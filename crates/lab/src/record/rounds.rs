@@ -65,6 +65,10 @@ impl HistogramRecord {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
     pub(crate) fn histogram(&self) -> Option<Histogram> {
         Histogram::from_counts(&self.counts, u128::from(self.sum_ns), Duration(self.longest_ns))
     }

@@ -157,6 +157,7 @@ fn what_is_steady_follows_from_the_rounds_and_not_from_what_is_stored() {
             under_way: None,
             saturation: None,
             busy: Vec::new(),
+            unanswered: HistogramRecord::default(),
             rounds,
         }
     };
@@ -240,4 +241,35 @@ fn a_rate_that_changes_is_judged_by_what_was_asked_of_each_round() {
     late[8] = asked[8] * 1.3;
     late[9] = asked[9];
     assert_eq!(rounds(&late).shortfall(), None);
+}
+
+#[test]
+fn a_rate_that_is_not_kept_is_no_steady_state() {
+    let rated = |asked: f64, rates: &[f64]| RunRecord {
+        rate_asked: Some(asked),
+        outstanding: None,
+        rounds: rates
+            .iter()
+            .map(|rate| RoundRecord { rate: *rate, ..crate::report::tests::run(1, 1.0, 9, true).rounds[0].clone() })
+            .collect(),
+        ..crate::report::tests::run(1, 1.0, 9, true)
+    };
+    let why = rated(10_000.0, &[5_000.0; 20]).shortfall().unwrap();
+    assert_eq!(why, "the rate was not kept: 5000 a second were answered, 10000 asked for");
+    assert_eq!(rated(10_000.0, &[9_800.0; 20]).shortfall(), None);
+    assert_eq!(rated(10.0, &[9.0; 5]).shortfall(), None, "chance");
+    let replay = RunRecord {
+        replay: Some(crate::replay::ReplayRecord {
+            format: "fio".into(),
+            seconds: 1.0,
+            speed: Some(1.0),
+            accesses: 1,
+            moved: 0,
+            left_out: Vec::new(),
+            disordered: 0,
+            devices: Vec::new(),
+        }),
+        ..rated(10_000.0, &[5_000.0; 20])
+    };
+    assert_eq!(replay.shortfall(), None, "a trace has the rates that it has");
 }

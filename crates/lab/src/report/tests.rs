@@ -41,6 +41,7 @@ pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord 
         under_way: None,
         saturation: None,
         busy: Vec::new(),
+        unanswered: HistogramRecord::default(),
         rounds: match steady {
             true => vec![round; 5],
             // A fifth as much more, and as much less: the same mean.

@@ -8,7 +8,7 @@
 
 use stele_ground::Duration;
 
-use super::Ending;
+use super::{Ending, Statistic};
 use crate::record::RunRecord;
 
 /// What is looked for: a rate within these bounds, in accesses a second.
@@ -60,12 +60,11 @@ const STRIDE: f64 = 2.0;
 const REACHED: f64 = 0.98;
 
 impl RateProbe {
-    /// `share` is that of the accesses whose response counts; none: the mean.
-    pub fn of(asked: u64, run: &RunRecord, share: Option<f64>) -> RateProbe {
+    /// `share` is that of the accesses whose response counts; none: the mean. What is not answered at the end misses the goal
+    /// where it has waited for longer.
+    pub fn of(asked: u64, run: &RunRecord, share: Option<f64>, goal: &RateGoal) -> RateProbe {
         let total = run.total();
-        let response = share.map_or_else(|| total.response.mean(), |share| total.response.percentile(share));
-        // Without an answer nothing was kept.
-        let response = if total.response.count() == 0 { Duration(u64::MAX) } else { response };
+        let response = Statistic::from(share).of_all(&run.responses_within(goal.response).0);
         let noise = 3.0 / (total.response.count().max(1) as f64).sqrt();
         RateProbe { asked, answered: total.rate, response, noise }
     }

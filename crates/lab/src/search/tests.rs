@@ -60,3 +60,13 @@ fn the_margin_is_students_for_few_values_and_none_for_one() {
     assert_eq!(margin_of(&[5.0]), None);
     assert_eq!(margin_of(&[5.0, 5.0]), Some(0.0));
 }
+
+#[test]
+fn a_target_that_answers_nothing_is_always_too_slow() {
+    let silent = |load: u64| Probe { response: Histogram::default(), rate: 0.0, ..probe(load, |_| 1.0) };
+    let found = highest(goal(100), |load| Ok(silent(load))).unwrap();
+    assert_eq!((found.ending, found.rate), (Ending::AlwaysExceeded, 0.0), "{found:?}");
+    // It hangs beyond a load.
+    let found = highest(goal(100), |load| Ok(if load > 40 { silent(load) } else { probe(load, |_| 1.0) })).unwrap();
+    assert!(found.within.is_some_and(|within| within.outstanding <= 40) && found.rate.is_finite(), "{}", found.rate);
+}

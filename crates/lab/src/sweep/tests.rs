@@ -58,3 +58,27 @@ fn the_highest_rate_that_keeps_an_objective_is_kept_with_all_that_was_tried() {
     assert_eq!((answer.rate_asked, answer.rate, answer.steady), (None, 0.0, false), "{answer:?}");
     assert!(crate::report::remark(&found).contains("the objective was always missed"), "{found:?}");
 }
+
+#[test]
+fn a_probe_without_an_answer_is_measured_again_before_it_is_believed() {
+    let text = format!("{SHORT}[search]\nresponse = '20ms'\noutstanding-max = 64\n");
+    let cells = Job::parse(&text).unwrap().cells().unwrap();
+    let goal = cells[0].goal.unwrap();
+    let searched = |hangs: bool| {
+        let mut asked = Vec::new();
+        let found = searched(0, &cells[0], goal, &mut |outstanding| {
+            asked.push(outstanding);
+            let mut run = crate::report::tests::run(outstanding, 1000.0, 5, true);
+            if hangs || asked.iter().filter(|other| **other == outstanding).count() == 1 {
+                run.rounds.iter_mut().for_each(|round| round.read = Default::default());
+            }
+            Ok(Some(run))
+        });
+        found.unwrap().unwrap()
+    };
+    let found = searched(false);
+    assert_eq!(found.search.as_ref().unwrap().open_end.as_deref(), Some("the response was never exceeded"));
+    assert!(found.runs.iter().all(|run| run.total().response.count() > 0), "{found:?}");
+    let found = searched(true);
+    assert_eq!(found.search.as_ref().unwrap().open_end.as_deref(), Some("the response was always exceeded"));
+}

@@ -2,10 +2,12 @@
 //! (for a rollback, a clone, another power cut) costs one pointer a page.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::btree_map::Range;
 
 use stele_ground::BLOCK;
 use stele_ground::digest::{context, crc32c};
+
+use super::leaf::Leaf;
 
 /// Bytes that are written or lost as one: 512, or 4096 on drives with large sectors.
 pub const SECTOR: usize = 512;
@@ -13,12 +15,12 @@ pub const SECTOR: usize = 512;
 pub const SECTORS: usize = BLOCK / SECTOR;
 
 /// The content of a page; `None` if it is all zeros.
-pub type Page = Option<Arc<[u8; BLOCK]>>;
+pub type Page = Option<Leaf>;
 
 /// Durable content. Space that was never written is zeros.
 #[derive(Clone, Default)]
 pub struct Platter {
-    pages: BTreeMap<u64, Arc<[u8; BLOCK]>>,
+    pages: BTreeMap<u64, Leaf>,
 }
 
 impl Platter {
@@ -34,14 +36,19 @@ impl Platter {
     }
 
     /// Copies the sectors of `from` that `mask` names into the page.
-    pub fn set_sectors(&mut self, index: u64, mask: u8, from: &Page) {
+    pub fn set_sectors(&mut self, index: u64, mask: u8, from: Page) {
         if mask == u8::MAX {
-            self.set(index, from.clone());
+            self.set(index, from);
         } else if mask != 0 {
-            let mut content = bytes_of(&self.page(index));
-            merge(&mut content, mask, from);
+            let mut content = bytes_of(self.pages.get(&index));
+            merge(&mut content, mask, from.as_ref());
             self.set(index, page_of(&content));
         }
+    }
+
+    /// The pages from `first` to `last` that are not all zeros, in order.
+    pub(super) fn stored(&self, first: u64, last: u64) -> Range<'_, u64, Leaf> {
+        self.pages.range(first..=last)
     }
 
     /// Indices of the pages that are not all zeros, in order.
@@ -74,22 +81,21 @@ impl std::fmt::Debug for Platter {
     }
 }
 
-pub(super) fn bytes_of(page: &Page) -> [u8; BLOCK] {
-    page.as_ref().map_or([0; BLOCK], |content| **content)
+pub(super) fn bytes_of(page: Option<&Leaf>) -> [u8; BLOCK] {
+    page.map_or([0; BLOCK], |content| **content)
 }
 
 pub(super) fn page_of(bytes: &[u8; BLOCK]) -> Page {
-    // A conversion by way of a slice moves the content to the heap without a copy on the stack.
-    if is_zero(bytes) { None } else { Arc::<[u8]>::from(&bytes[..]).try_into().ok() }
+    if is_zero(bytes) { None } else { Some(Leaf::of(bytes)) }
 }
 
 /// Compares words: most pages differ from zeros in the first.
-fn is_zero(bytes: &[u8; BLOCK]) -> bool {
+pub(super) fn is_zero(bytes: &[u8; BLOCK]) -> bool {
     bytes.as_chunks::<64>().0.iter().all(|chunk| *chunk == [0; 64])
 }
 
 /// Copies the sectors that `mask` names.
-pub(super) fn merge(content: &mut [u8; BLOCK], mask: u8, from: &Page) {
+pub(super) fn merge(content: &mut [u8; BLOCK], mask: u8, from: Option<&Leaf>) {
     for sector in (0..SECTORS).filter(|sector| mask & (1 << sector) != 0) {
         let range = sector * SECTOR..(sector + 1) * SECTOR;
         match from {

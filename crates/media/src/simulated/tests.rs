@@ -107,7 +107,7 @@ fn tears_at_its_unit_and_nowhere_else() {
             let mut drive = drive(4096, tear, seed);
             run(&mut drive, Op::Write { at: 0, data: page(7), fua: false });
             drive.power_cut(&mut Dice::new(seed));
-            let content = platter::bytes_of(&drive.platter().page(0));
+            let content = platter::bytes_of(drive.platter().page(0).as_ref());
             for sector in content.chunks(SECTOR) {
                 assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is whole");
             }

@@ -51,6 +51,7 @@ pub fn made_up(job: &Job, cells: &[Cell], digest: Option<&str>) -> Recorded {
             stopped: false,
             wrong: Default::default(),
             left_behind: false,
+            unanswered: Default::default(),
             is_apart: false,
         };
         let Some(goal) = cell.goal else { return CellRecord::plain(number, cell, &found) };

@@ -83,7 +83,9 @@ pub(super) fn lose_enclosure<S: System>(world: &mut World<S>) -> Result<(), Viol
         .copied()
         .filter(|bay| world.machine.bays[*bay].enclosure == enclosure && world.machine.bays[*bay].present)
         .collect();
-    if bays.is_empty() || bays.len() == world.members.len() {
+    // After drives were removed, an enclosure may hold half of the others: then the rest is no majority.
+    let leaves_majority = 2 * bays.len() < world.members.len();
+    if bays.is_empty() || bays.len() == world.members.len() || !leaves_majority && !world.atlas.is_beyond() {
         return Ok(());
     }
     world.machine.coverage.count("fault EnclosureLoss");

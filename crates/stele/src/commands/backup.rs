@@ -15,14 +15,14 @@ mod volume;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use stele_backup::repository::epochs::Epoch;
 use stele_backup::repository::locks::Defaults;
 use stele_backup::repository::{Closed, Dated, Indexed, Making, Repository, Surroundings};
-use stele_backup::snapshot::{Description, Issue, SnapshotId};
+use stele_backup::snapshot::{Issue, Snapshot, SnapshotId};
 use stele_backup::store::Store;
 use stele_backup::store::directory::Directory;
 use stele_backup::{BackupError, prune, verify};
@@ -143,6 +143,13 @@ fn index(repository: &Repository) -> Outcome<Indexed> {
     Ok(indexed)
 }
 
+/// The index for reading one snapshot: of several segments with a chunk, those come first that it references.
+fn index_for(repository: &Repository, snapshot: &Snapshot) -> Outcome<Indexed> {
+    let indexed = index(repository)?;
+    indexed.index().prefer(&snapshot.references);
+    Ok(indexed)
+}
+
 /// Seconds since 1970 by this machine's clock. It dates nothing that is decided by.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -239,29 +246,26 @@ fn init(json: bool, place: &Place, label: &str, keep_for: Option<u64>) -> Outcom
 }
 
 /// The snapshot that an argument names, and the path in it.
-fn snapshot(repository: &Repository, text: &str) -> Outcome<(SnapshotId, Description, Vec<u8>)> {
+fn snapshot(repository: &Repository, text: &str) -> Outcome<(SnapshotId, Snapshot, Vec<u8>)> {
     let (name, path) = text.split_once(':').unwrap_or((text, ""));
     let Dated { id, stored, .. } = find_dated(repository, name)?;
     let path = path.trim_matches('/').as_bytes().to_vec();
-    let description = repository.snapshot(&id)?.description;
-    if let Some(doubt) = description.doubt(stored) {
+    let snapshot = repository.snapshot(&id)?;
+    if let Some(doubt) = snapshot.description.doubt(stored) {
         eprintln!("stele: snapshot {}: {doubt}", id.short());
     }
-    Ok((id, description, path))
+    Ok((id, snapshot, path))
 }
 
-fn find_snapshot(repository: &Closed, name: &str) -> Outcome<SnapshotId> {
-    find_dated(repository, name).map(|dated| dated.id)
-}
-
-fn find_dated(repository: &Closed, name: &str) -> Outcome<Dated> {
-    let all = repository.snapshots()?;
+fn find_dated(repository: &Repository, name: &str) -> Outcome<Dated> {
     let missing = || {
         Failure::missing(format!("the repository has no snapshot '{name}'")).next("`stele backup snapshots` lists them")
     };
     if name == "latest" {
-        return all.last().copied().ok_or_else(missing);
+        // Of those of one second only the key tells which is the latest.
+        return repository.snapshots()?.last().copied().ok_or_else(missing);
     }
+    let all = repository.closed.snapshots()?;
     let digits = !name.is_empty() && name.chars().all(|c| c.is_ascii_hexdigit());
     let mut found = all.iter().filter(|dated| digits && dated.id.to_string().starts_with(name));
     match (found.next(), found.next()) {
@@ -298,7 +302,8 @@ fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
         move || shown.so_far(),
         move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
         || verify::run(repository, data, run::workers(), &progress),
-    )?;
+    );
+    let done = done.inspect_err(|_| tell_damaged(&progress))?;
     let faults = done.damaged.len() as u64 + done.unreadable.len() as u64 + done.lost_files;
     if watch.json {
         print_json(&json!({
@@ -337,6 +342,13 @@ fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
         .next("save the same files again with `stele backup run`: chunks that are marked as damaged are stored anew"))
 }
 
+/// Lists the damage that a check found before it failed.
+fn tell_damaged(progress: &verify::Progress) {
+    for (id, text) in &*progress.damaged.lock().unwrap_or_else(PoisonError::into_inner) {
+        eprintln!("stele: segment {id:?}: {}", Shown(text));
+    }
+}
+
 fn scrub(watch: Watch, place: &Place) -> Outcome<()> {
     let progress = Arc::new(verify::Progress::default());
     let repository = closed(place)?;
@@ -345,7 +357,8 @@ fn scrub(watch: Watch, place: &Place) -> Outcome<()> {
         move || shown.so_far(),
         move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
         || verify::scrub(&repository, &progress),
-    )?;
+    );
+    let damaged = damaged.inspect_err(|_| tell_damaged(&progress))?;
     let segments = progress.segments.load(std::sync::atomic::Ordering::Relaxed);
     if watch.json {
         print_json(&json!({
@@ -407,6 +420,26 @@ fn prune(watch: Watch, place: &Place, dry_run: bool) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn latest_is_the_snapshot_that_ended_last_also_within_a_second() {
+        let folder = std::env::temp_dir().join(format!("stele-latest-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let store = Arc::new(Directory::new(&folder, machine()));
+        let making = Making { cost: stele_backup::keyring::Cost::LEAST, ..Making::default() };
+        let made = Repository::make(store, machine(), b"correct horse", "", making).unwrap();
+        for finished in 1..=8 {
+            let description = stele_backup::snapshot::Description { finished, ..Default::default() };
+            let (id, _) = made.commit(&Snapshot { references: Default::default(), description }).unwrap();
+            // All of one second, by the store's clock.
+            let name = stele_backup::store::Name::of(stele_backup::store::Folder::Snapshots, &id.0);
+            let file = std::fs::File::options().write(true).open(folder.join(name.text())).unwrap();
+            file.set_modified(UNIX_EPOCH + std::time::Duration::from_secs(1_000_000)).unwrap();
+            assert_eq!(find_dated(&made, "latest").unwrap().id, id, "{finished}");
+            assert_eq!(find_dated(&made, &id.to_string()).unwrap().id, id);
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn the_clock_of_sessions_is_the_time_since_the_start() {

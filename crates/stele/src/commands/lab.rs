@@ -159,7 +159,9 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
     }
     let Some(on) = &job.on else { return Err(no_target()) };
     let targets: Vec<Target> = std::iter::once(on.parse()?).chain(against.map(|(target, _)| target)).collect();
-    if matches!(job.buffered, Given::Many(_)) && targets.iter().any(|target| target.path().is_none()) {
+    // A volume in this process goes with its drives when it is closed.
+    let reopens = |target: &Target| matches!(target, Target::Path(_) | Target::Directory(_));
+    if matches!(job.buffered, Given::Many(_)) && !targets.iter().all(reopens) {
         return Err(Failure::usage(
             "buffered as a list opens the target again in between: only a file, a device or a directory is",
         )
@@ -444,7 +446,7 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
     let response = &total.response;
     let (rate, load) = match &cell.search {
         Some(search) => {
-            let margin = search.margin.map_or(String::new(), |margin| format!(" ± {margin:.0}"));
+            let margin = search.margin().map_or(String::new(), |margin| format!(" ± {margin:.0}"));
             let load = match search.rate_asked {
                 Some(asked) => format!("{asked:.0} a second"),
                 None => format!("{:.1} outstanding", search.outstanding),

@@ -83,7 +83,7 @@ pub(super) fn tcp_peer(address: SocketAddr) -> Peer {
 
 /// Sends answers at once. TCP asks an idle peer whether it is still there, so that a host that has lost its power, or a
 /// flow that a firewall has forgotten, does not hold its place for ever.
-pub(super) fn tune(stream: &TcpStream) {
+pub fn tune(stream: &TcpStream) {
     let tuned = stream.set_nodelay(true).and_then(|()| {
         sockopt::set_socket_keepalive(stream, true)?;
         sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;

@@ -300,8 +300,35 @@ fn scrub_rewrites_damaged_copies() {
     let (tasks, io) = test_drives.start();
     let labels = Labels::resume(&io, &discovery, false);
     let again = labels.clone();
-    assert_eq!(test_drives.finish(&tasks, &io, async move { labels.scrub().await }), Some(Ok(2)));
-    assert_eq!(test_drives.finish(&tasks, &io, async move { again.scrub().await }), Some(Ok(0)));
+    let repaired = |repaired| Some(Scrubbed { repaired, trouble: Vec::new() });
+    assert_eq!(test_drives.finish(&tasks, &io, async move { labels.scrub().await }), repaired(2));
+    assert_eq!(test_drives.finish(&tasks, &io, async move { again.scrub().await }), repaired(0));
+}
+
+#[test]
+fn a_passing_read_error_is_no_damage_to_a_label() {
+    let mut test_drives = created(4, 7);
+    let discovery = found(&mut test_drives).expect("a pool");
+    let (tasks, io) = test_drives.start();
+    let labels = Labels::resume(&io, &discovery, false);
+    test_drives.drives[1].refuses = 1;
+    let scrubbed = test_drives.finish(&tasks, &io, async move { labels.scrub().await });
+    assert_eq!(scrubbed, Some(Scrubbed::default()));
+}
+
+#[test]
+fn a_drive_that_takes_no_label_keeps_the_scrub_from_none_of_the_others() {
+    let mut test_drives = created(4, 7);
+    for drive in [1, 2] {
+        test_drives.damage(drive, copy_at(SIZE, 0) + 64, 4);
+    }
+    let discovery = found(&mut test_drives).expect("a pool");
+    let (tasks, io) = test_drives.start();
+    let labels = Labels::resume(&io, &discovery, false);
+    test_drives.drives[1].fails_at = 0..SIZE.0;
+    let scrubbed = test_drives.finish(&tasks, &io, async move { labels.scrub().await }).expect("no cut");
+    assert_eq!((scrubbed.repaired, scrubbed.trouble.len()), (1, 1), "{:?}", scrubbed.trouble);
+    assert!(scrubbed.trouble[0].to_string().contains("drive 1"), "{}", scrubbed.trouble[0]);
 }
 
 #[test]

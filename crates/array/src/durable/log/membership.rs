@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stele_ground::Duration;
 use stele_media::Shared;
 
 use super::Log;
@@ -14,6 +15,12 @@ use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
 use crate::model::place::DriveNumber;
 use crate::runtime::sync::join_all;
+
+/// How long the log goes on without a lacking member before it asks the other drives again: at first, and at most.
+const REFILL_FIRST: Duration = Duration::from_secs(60);
+const REFILL_MAX: Duration = Duration::from_secs(3600);
+/// So often, which takes a day; after that a drive that comes, or the next loss, begins anew.
+const REFILLS: u32 = 28;
 
 /// How often a member that answers is asked to leave: what was under way may have made it a member again.
 const LEAVES: u32 = 3;
@@ -99,12 +106,39 @@ impl Log {
             }
             landed.await;
         }
-        let members = self.state().members.clone();
-        if self.state().read_only || choose(&self.0.labels, &members, &BTreeSet::new()).len() <= members.len() {
+        if !self.could_be_fuller() {
             return Ok(());
         }
         self.change().changing = true;
         self.change_members().await
+    }
+
+    /// Members lack, and there are drives that could take their place.
+    fn could_be_fuller(&self) -> bool {
+        let members = self.state().members.clone();
+        !self.state().read_only && choose(&self.0.labels, &members, &BTreeSet::new()).len() > members.len()
+    }
+
+    /// A drive that could not take over the log may be able to later: without this a log that lacks a member would lack it
+    /// until a drive comes.
+    fn refill_later(&self) {
+        if !self.could_be_fuller() || self.stopped().is_some() || std::mem::replace(&mut self.change().refilling, true)
+        {
+            return;
+        }
+        let log = self.clone();
+        self.0.io.spawn(async move {
+            let mut wait = REFILL_FIRST;
+            for _ in 0..REFILLS {
+                log.0.io.sleep(wait).await;
+                wait = Duration(wait.0 * 2).min(REFILL_MAX);
+                // An error has stopped the log, which tells everybody who waits.
+                if log.replenish().await.is_err() || !log.could_be_fuller() {
+                    break;
+                }
+            }
+            log.change().refilling = false;
+        });
     }
 
     /// A drive that answers is to carry the log no more. Answers when later groups lie on others. An error where no other
@@ -155,6 +189,7 @@ impl Log {
         self.0.landed.wake_all();
         self.acknowledge();
         self.mend();
+        self.refill_later();
         self.kick();
         self.0.pressure.wake_all();
         result
@@ -185,6 +220,7 @@ impl Log {
                 let mut state = self.change();
                 state.unwanted.clear();
                 if !state.members.iter().any(|member| state.lost.contains(member)) {
+                    state.lost.clear();
                     return Ok(());
                 }
                 continue;
@@ -197,6 +233,13 @@ impl Log {
                 continue;
             }
             let newcomers = &members[kept.len()..];
+            if newcomers.is_empty() && members == self.state().members {
+                // Nobody who was asked could come.
+                let mut state = self.change();
+                state.lost.clear();
+                state.unwanted.clear();
+                return Ok(());
+            }
             if !self.copy_flights(newcomers).await {
                 continue;
             }
@@ -263,10 +306,27 @@ impl Log {
         }
     }
 
+    /// Whether the newcomers answer at all; the others count as lost.
+    async fn answer(&self, newcomers: &[DriveNumber]) -> bool {
+        let flush = |drive: DriveNumber| async move {
+            match self.0.labels.index(drive) {
+                Some(index) => self.0.io.flush(index).await.is_ok(),
+                None => false,
+            }
+        };
+        let answers = join_all(newcomers.iter().map(|drive| flush(*drive))).await;
+        let silent = newcomers.iter().zip(&answers).filter(|(_, answers)| !**answers).map(|(drive, _)| *drive);
+        self.change().lost.extend(silent);
+        !answers.contains(&false)
+    }
+
     /// Makes the groups that are not acknowledged durable on the newcomers; false when one of those failed.
     async fn copy_flights(&self, newcomers: &[DriveNumber]) -> bool {
         let flights: Vec<(u64, u64, Shared)> =
             self.state().flights.iter().map(|f| (f.sequence, f.offset, f.bytes.clone())).collect();
+        if flights.is_empty() {
+            return self.answer(newcomers).await;
+        }
         let mut all = true;
         for (sequence, offset, bytes) in flights {
             let results = join_all(newcomers.iter().map(|drive| self.put(*drive, offset, bytes.clone()))).await;

@@ -127,6 +127,49 @@ fn three_losses_of_two_are_counted_told_once_and_end_all_work() {
 }
 
 #[test]
+fn what_waits_for_a_missing_drive_while_others_are_replaced_is_counted_as_unreadable() {
+    for wait in [HOUR, Duration::from_secs(24 * 3600)] {
+        let options = OpenOptions { seed: 1, rebuild_after: wait, ..OpenOptions::default() };
+        let (mut fixture, volume) = made_with(12, options);
+        fixture.pull(&[1, 4, 7]);
+        [1, 4].into_iter().for_each(|drive| replace(&mut fixture, drive));
+        fixture.pass(Duration(2 * HOUR.0));
+        let stripe = 128 << 10;
+        let failed = unreadable(&mut fixture, volume, stripe);
+        assert!(failed > 0, "three drives of twelve meet some stripe of ten");
+        let status = fixture.status();
+        assert_eq!((status.unreadable_stripes, status.lost_stripes), (failed, 0));
+        let shown = volume_of(&mut fixture, "a").unreadable;
+        assert_eq!(shown.iter().map(|(_, length)| length / stripe as u64).sum::<u64>(), failed, "{shown:?}");
+        fixture.give_back(7);
+        fixture.pass(HOUR);
+        let status = fixture.status();
+        assert_eq!((status.unreadable_stripes, status.lost_stripes), (0, 0), "all is back");
+        assert_eq!(unreadable(&mut fixture, volume, stripe), 0);
+    }
+}
+
+#[test]
+fn a_log_that_lacks_a_member_says_so_until_a_drive_takes_its_place() {
+    let mut fixture = Fixture::new(4, 4, 1);
+    let volume = fixture.create_volume(spec("a", "2+1", 1 << 20)).id;
+    assert_eq!(fixture.status().log_trouble, None);
+    fixture.pull(&[2]);
+    fixture.write(volume, 0, &pattern(1, 4096)).expect("written");
+    fixture.pass(HOUR);
+    let (text, _) = fixture.status().log_trouble.expect("three of four");
+    assert_eq!(text, "the log lies on 3 drives instead of 4");
+    replace(&mut fixture, 2);
+    fixture.write(volume, 0, &pattern(2, 4096)).expect("written");
+    fixture.idle();
+    assert_eq!(fixture.status().log_trouble, None);
+    // Everything that the log still needs lies on four drives.
+    assert!(!fixture.pool.serving().expect("open").engine.log.is_thin());
+    fixture.pull(&[0]);
+    assert_eq!(fixture.read(volume, 0, 4096), Ok(pattern(2, 4096)));
+}
+
+#[test]
 fn a_drive_that_returns_brings_back_what_it_holds_while_its_spare_cells_are_away() {
     for seed in 0..6 {
         let (mut fixture, _) = made(13, seed);

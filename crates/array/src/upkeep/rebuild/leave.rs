@@ -16,12 +16,15 @@ use stele_ground::{Duration, VolumeId};
 use stele_media::Priority;
 
 use super::Task;
-use crate::durable::log::Purpose;
+use crate::durable::log::{Purpose, Reservation};
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::formats::map::Home;
 use crate::model::ArrayError;
-use crate::model::place::{SlotId, StripeKey};
+use crate::model::place::{RowId, SlotId, StripeKey};
+
+/// How long a row stays frozen for slots of it that are on their way.
+const HELD_MAX: Duration = Duration::from_secs(1);
 
 /// What came of giving a spare cell up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,24 +45,39 @@ impl Engine {
         if left != Leave::Done {
             return Ok(left);
         }
+        // Before the row is frozen: what makes room in the log may itself wait for a slot of the row.
+        let room = self.log.reserve(self.log.cost(&given_up(task)), Purpose::Inside).await?;
         self.step(|core| core.space.freeze(task.row, true));
-        let result = self.leave_frozen(task).await;
+        let result = self.leave_frozen(task, room).await;
         self.step(|core| core.space.freeze(task.row, false));
         self.admission.make_room();
         result
     }
 
-    async fn leave_frozen(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
-        while self.look(|core| core.space.is_held_any(task.row)) {
-            self.io.sleep(Duration::from_millis(1)).await;
-            self.check_writable()?;
+    async fn leave_frozen(self: &Rc<Self>, task: Task, mut room: Reservation) -> Result<Leave, ArrayError> {
+        if !self.are_slots_let_go(task.row).await? {
+            return Ok(Leave::Again);
         }
         let left = self.leave_strips(task, true).await?;
         if left == Leave::Done {
-            let none = Record::Replacement { row: task.row, member: task.member, cell: None };
-            self.record(none, Purpose::Inside).await?;
+            let pages = self.pages_for(&given_up(task)).await?;
+            self.append(&given_up(task), &pages, &mut room);
         }
         Ok(left)
+    }
+
+    /// Waits a moment until no slot of the frozen row is on its way. False where one is for longer: its writer may wait for
+    /// room in the log, and whoever would make that for a slot of this row.
+    pub(super) async fn are_slots_let_go(&self, row: RowId) -> Result<bool, ArrayError> {
+        let until = self.io.now() + HELD_MAX;
+        while self.look(|core| core.space.is_held_any(row)) {
+            if self.io.now() >= until {
+                return Ok(false);
+            }
+            self.io.sleep(Duration::from_millis(1)).await;
+            self.check_writable()?;
+        }
+        Ok(true)
     }
 
     async fn leave_strips(self: &Rc<Self>, task: Task, is_frozen: bool) -> Result<Leave, ArrayError> {
@@ -102,9 +120,22 @@ impl Engine {
             return Ok(Leave::Needed);
         }
         let record = Record::Moved { slot, generation: of.generation, strip: member as u8, replaced: false };
-        self.record(record, Purpose::Inside).await?;
+        let cost = self.log.cost(&record);
+        // No more than for writers is the log waited for; the next attempt waits for it before it freezes the row.
+        let room = match is_frozen {
+            true => self.log.try_reserve(cost, Purpose::Inside),
+            false => Some(self.log.reserve(cost, Purpose::Inside).await?),
+        };
+        let Some(mut room) = room else { return Ok(Leave::Again) };
+        let pages = self.pages_for(&record).await?;
+        self.append(&record, &pages, &mut room);
         Ok(Leave::Done)
     }
+}
+
+/// The member has no spare cell any more.
+fn given_up(task: Task) -> Record {
+    Record::Replacement { row: task.row, member: task.member, cell: None }
 }
 
 #[cfg(test)]

@@ -29,6 +29,23 @@ impl Engine {
         to_spare: bool,
     ) -> Result<Placed, ArrayError> {
         let key = StripeKey { volume, stripe };
+        let placed = self.place_strip_of(key, slot, member, to_spare).await?;
+        match placed {
+            Placed::There => self.losses_seen.note_waiting(slot, member as u8, None),
+            Placed::Waits => self.losses_seen.note_waiting(slot, member as u8, Some(key)),
+            Placed::Again => {}
+        }
+        Ok(placed)
+    }
+
+    async fn place_strip_of(
+        self: &Rc<Self>,
+        key: StripeKey,
+        slot: SlotId,
+        member: usize,
+        to_spare: bool,
+    ) -> Result<Placed, ArrayError> {
+        let StripeKey { volume, stripe } = key;
         let Some(volume) = self.look(|core| core.volumes.get(volume)) else {
             return self.after_hand_over(slot, key).await;
         };

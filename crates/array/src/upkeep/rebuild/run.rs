@@ -21,6 +21,7 @@ use crate::durable::log::Purpose;
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::model::ArrayError;
+use crate::model::place::SlotId;
 use crate::runtime::sync::{StripeGuard, join_all};
 use crate::stripe::StripPlace;
 use crate::stripe::run::Pictured;
@@ -86,6 +87,9 @@ impl Engine {
         }
         drop((own, made));
         self.write_moves(&run, moves, member, to_spare, &mut left).await?;
+        for index in slots.iter().filter(|index| !left.contains(index)) {
+            self.losses_seen.note_waiting(SlotId { row: task.row, index: *index }, task.member, None);
+        }
         Ok(left)
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::Store;
 use crate::testing::repository;
 
 #[test]
@@ -47,7 +48,7 @@ fn a_session_that_lapsed_never_lives_again() {
     let (made, store) = repository(1);
     let surroundings = crate::testing::stage(2);
     let opened = Closed::open(store.clone(), surroundings.clone()).unwrap();
-    let (mut session, _) = opened.begin_session().unwrap();
+    let (session, _) = opened.begin_session().unwrap();
     surroundings.elapsed.store(SESSION_SECONDS / 2, std::sync::atomic::Ordering::Relaxed);
     // A renewal behind the gap would hide it: prune may have ended the session meanwhile.
     assert!(session.keep_alive().is_err());
@@ -58,7 +59,7 @@ fn a_session_that_lapsed_never_lives_again() {
 #[test]
 fn a_gap_that_only_the_store_saw_ends_a_session() {
     let (made, store) = repository(1);
-    let (mut session, _) = made.begin_session().unwrap();
+    let (session, _) = made.begin_session().unwrap();
     store.set_now(1_000_000 + SESSION_SECONDS / 2 - 1);
     session.check().unwrap();
     // The machine was suspended, or the virtual machine stood still: its own clock shows nothing.
@@ -66,4 +67,11 @@ fn a_gap_that_only_the_store_saw_ends_a_session() {
     assert!(session.check().is_err());
     assert!(session.keep_alive().is_ok(), "no renewal is due by the agent's clock");
     assert!(session.check().is_err());
+}
+
+#[test]
+fn a_session_that_is_too_long_counts_as_the_oldest() {
+    let (repository, store) = repository(1);
+    store.create(&Name::of(Folder::Sessions, &[1; 16]), &[7; SESSION_BYTES_MAX as usize + 1]).unwrap();
+    assert_eq!(repository.sessions().unwrap().0, [SessionState { epoch: 0, ended: false }]);
 }

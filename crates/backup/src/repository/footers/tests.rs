@@ -166,3 +166,42 @@ fn a_cached_footer_must_fit_the_size_of_its_segment() {
     let (_, loaded) = opened.index(&Epoch::default(), Some(&cache)).unwrap();
     assert_eq!(loaded.unreadable.len(), 1);
 }
+
+#[test]
+fn of_two_segments_with_a_chunk_the_older_one_counts() {
+    let (made, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("data/file", random(1, 100_000));
+    save(&made, &folder.join("data")).unwrap();
+    let good = store.names(Folder::Segments);
+    store.set_now(1_000_001);
+    crate::testing::plant(&made, &store, &crate::testing::foreign_keys());
+    let elsewhere = Temporary::new();
+    let far = Repository::open(Arc::new(Far(store.clone(), AtomicUsize::new(0))), stage(2), PASSWORD).unwrap();
+    // From the store, and from the cache.
+    for (opened, cache) in [(&made, None), (&far, Some(&elsewhere.0)), (&far, Some(&elsewhere.0))] {
+        let (indexed, _) = opened.index(&Epoch::default(), cache.map(PathBuf::as_path)).unwrap();
+        for name in &good {
+            for entry in Footer::decode(&store.get(name, 1 << 20).unwrap()).unwrap().entries {
+                let mut index = indexed.index();
+                let found = index.find(&entry.id).unwrap().segment;
+                assert!(good.contains(&Name::segment(&index.segment(found).unwrap())));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_twin_of_a_segment_hides_nothing() {
+    let folder = Temporary::new();
+    folder.write("data/file", random(1, 30_000));
+    let store = Arc::new(crate::store::directory::Directory::new(&folder.join("repository"), stage(1)));
+    let made = Repository::make(store, stage(2), PASSWORD, "", crate::testing::SMALL).unwrap();
+    save(&made, &folder.join("data")).unwrap();
+    let (id, _) = made.segments().unwrap().remove(0);
+    let bytes = fs::read(folder.join("repository").join(Name::segment(&id).text())).unwrap();
+    folder.write(&format!("repository/segments/{}/{id:?}", &format!("{id:?}")[..3]), [bytes, vec![0]].concat());
+    let (indexed, loaded) = made.index(&Epoch::default(), None).unwrap();
+    assert_eq!(loaded.unreadable, []);
+    assert_eq!(indexed.index().segments(), made.segments().unwrap().len());
+}

@@ -109,6 +109,35 @@ async fn beyond_its_limits_a_connection_stops_reading() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn beyond_the_limit_of_all_a_connection_has_one_call_at_a_time() {
+    let of_all = Options { all_bytes_max: 8 * 4096, ..Options::default() };
+    let of_address = Options { address_bytes_max: 8 * 4096, ..Options::default() };
+    // Eight calls of the first connection, and those of one of the same address and of one of another.
+    for (options, expected) in [(of_all, [8, 1, 1]), (of_address, [8, 1, 8])] {
+        let (server, first, _, file) = gated(options).await;
+        let addresses = ["10.1.2.3:701", "10.1.2.4:700"].map(|address| address.parse().unwrap());
+        let [second, third] = addresses.map(|address| Client::from(&server, address, false));
+        let mut clients = [first, second, third];
+        for (client, expected) in clients.iter_mut().zip(expected) {
+            let before = calls(&server, "read");
+            for _ in 0..40 {
+                client.send(Program::Nfs, READ, &read_call(&file, 4096)).await;
+            }
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(calls(&server, "read") - before, expected);
+        }
+        gate(&server).passes.add_permits(120);
+        for client in &mut clients {
+            for _ in 0..40 {
+                client.receive().await;
+            }
+        }
+    }
+}
+
 fn calls<F>(server: &Server<F>, name: &str) -> u64 {
     let found = server.counters().procedures().find(|counted| counted.0 == Program::Nfs && counted.1 == name);
     found.unwrap().2
@@ -193,6 +222,47 @@ async fn a_stuck_client_is_given_up() {
     let begun = Instant::now();
     assert!(matches!(client.task.await.unwrap(), Ended::Stuck(Stuck::Write)));
     assert!((8..12).contains(&seconds(begun)), "{}", seconds(begun));
+}
+
+/// A client that asks for a megabyte and takes so many bytes of the answer each second, and how its connection ended.
+async fn slow(bytes: usize) -> (Ended<DuplexStream>, u64) {
+    let options = Options {
+        record_patience: Duration::from_secs(4),
+        write_patience: Duration::from_secs(8),
+        idle_patience: Duration::from_secs(100),
+        ..Options::default()
+    };
+    let server = server_with(MemoryFiles::new(clock), rule(), options);
+    let mut client = Client::new(&server);
+    let root = client.mount().await;
+    let file = client.create(&root, "a").await;
+    client.done(WRITE, args().opaque(&file).u64(0).u32(1 << 19).u32(2).opaque(&vec![1; 1 << 19])).await;
+    for _ in 0..2 {
+        client.send(Program::Nfs, READ, &read_call(&file, 1 << 19)).await;
+    }
+    let (begun, Client { mut stream, task, .. }) = (Instant::now(), client);
+    let mut piece = vec![0; bytes];
+    let taking = async {
+        for _ in 0..60 {
+            if stream.read_exact(&mut piece).await.is_err() {
+                return;
+            }
+            let _ = timeout(Duration::from_secs(1), std::future::pending::<()>()).await;
+        }
+    };
+    taking.await;
+    drop(stream);
+    (task.await.unwrap(), begun.elapsed().as_secs())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_a_byte_now_and_then_is_given_up() {
+    let (ended, seconds) = slow(1).await;
+    assert!(matches!(ended, Ended::Stuck(Stuck::Write)), "{ended:?} after {seconds} s");
+    // One that is slow and takes all of it in the end is not.
+    let (ended, seconds) = slow(40 << 10).await;
+    assert!(matches!(ended, Ended::Stuck(Stuck::Idle) | Ended::Closed), "{ended:?} after {seconds} s");
+    assert!(seconds > 20, "it took only {seconds} s");
 }
 
 #[tokio::test(start_paused = true)]

@@ -284,30 +284,27 @@ impl Share {
 
     /// Sees to it that one transaction can drop what the cache holds of a file. Under the gate and in turn.
     async fn free_clean_cache(&self, inode: u64, row: &InodeRow) -> Result<()> {
-        let groups = self.step(|core| cached(core, inode)).map_err(refusal)?;
-        if groups.len() <= GROUPS_MAX {
-            return Ok(());
-        }
-        if row.open {
-            return Err(ArchiveError::InvalidRequest(
-                "the cache holds more than 4 GiB of the file that are not archived; truncate or archive it first"
-                    .into(),
-            ));
-        }
-        let groups: Vec<(u64, Group)> = groups.into_iter().collect();
-        for part in groups.chunks(GROUPS_MAX) {
+        loop {
+            let groups = self.step(|core| core.first_groups(inode, GROUPS_MAX + 1)).map_err(refusal)?;
+            let Some(part) = groups.get(..GROUPS_MAX).filter(|_| groups.len() > GROUPS_MAX) else { return Ok(()) };
+            if row.open {
+                return Err(ArchiveError::InvalidRequest(
+                    "the cache holds more than 4 GiB of the file that are not archived; truncate or archive it first"
+                        .into(),
+                ));
+            }
             self.drop_groups(inode, part, true).await.map_err(refusal)?;
         }
-        Ok(())
     }
 }
 
-/// Every group of a file, stored or not.
+/// Every group of a file, saved or not, as one transaction can drop them.
 fn cached(core: &mut Core, inode: u64) -> crate::Result<BTreeMap<u64, Group>> {
-    let mut groups: BTreeMap<u64, Group> = core.groups_behind(inode, 0)?.into_iter().collect();
-    let content = core.content(inode)?.1;
-    groups.extend(content.groups().map(|(number, group)| (number, group.clone())));
-    Ok(groups)
+    let groups = core.first_groups(inode, GROUPS_MAX + 1)?;
+    match groups.len() > GROUPS_MAX {
+        true => Err(FileError::Retry("the cache has got more of the file meanwhile; try again".into())),
+        false => Ok(groups.into_iter().collect()),
+    }
 }
 
 fn committed() -> FileError {
@@ -429,8 +426,7 @@ impl NewContent {
 
     /// The cache no longer has the former content, and nothing of it is to be archived.
     fn forget_former(&self, core: &mut Core, groups: BTreeMap<u64, Group>) {
-        core.active.remove(&self.inode);
-        core.tried.remove(&self.inode);
+        core.active.remove(self.inode);
         core.new_epoch(self.inode);
         let Some(content) = core.contents.get_mut(&self.inode) else { return };
         content.generation += 1;
@@ -441,7 +437,7 @@ impl NewContent {
             content.unsaved.remove(&number);
             places.extend(group.slots.iter().filter(|slot| slot.place != 0).map(|slot| slot.place - 1));
         }
-        places.into_iter().for_each(|slot| core.slots.free(slot));
+        places.into_iter().for_each(|slot| core.slots.free(self.inode, slot));
     }
 }
 

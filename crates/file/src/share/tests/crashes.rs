@@ -212,3 +212,24 @@ async fn no_change_counter_comes_again_after_a_crash_that_took_writes() {
     }
     assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn growth_past_recorded_bytes_shows_zeros_after_a_power_cut() {
+    let stage = Stage::new(9);
+    let share = stage.share().await;
+    let data = content(1, 4096);
+    let inode = file(&share, "a", &data).await;
+    let resize = async |size| {
+        let changes = Changes { size: Some(size), ..Changes::default() };
+        share.set_attributes(&Caller::ROOT, inode, changes, None).await.expect("a new size");
+    };
+    resize(100).await;
+    // The block has the former bytes behind the end, and its record is there already.
+    resize(4000).await;
+    stage.cache.power_on();
+    drop(share);
+    let share = stage.share().await;
+    let found = read(&share, inode).await;
+    assert!(found.len() == 4000 && found[..100] == data[..100]);
+    assert!(found[100..].iter().all(|byte| *byte == 0), "bytes behind a former end are shown");
+}

@@ -145,6 +145,50 @@ async fn a_hold_beside_a_removal_finds_the_file_or_keeps_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_matter_that_is_acknowledged_keeps_a_name_that_was_to_go() {
+    let view = View::new(locked(7)).await;
+    let stored = view.put("k", &content(1, 10)).await.expect("a put");
+    let other = file(&view.share, "other", &content(2, 10)).await;
+    let archive = view.stage.archive().await;
+    archive.open_matter(&view.client, "case", "a lawsuit").await.expect("a matter");
+    let key = crate::share::reading::key_of(view.find("k").expect("the file").0);
+    let version = VersionName { bucket: NAME.into(), key, version: Some(stored.version) };
+    let held = &view.stage.held;
+    held.hold();
+    // A caller that went away: the removal asks the archive, and then waits until it knows what became of that change.
+    let user = Caller::ROOT;
+    let changes = crate::Changes { mode: Some(0o600), ..crate::Changes::default() };
+    let mut gone = Box::pin(view.share.set_attributes(&user, other, changes, None));
+    assert!(futures_util::poll!(gone.as_mut()).is_pending());
+    drop(gone);
+    let mut removing = Box::pin(view.share.remove(&user, view.share.root(), b"k", Removal::File));
+    assert!(futures_util::poll!(removing.as_mut()).is_pending());
+    let mut putting = Box::pin(archive.hold_listed(&view.client, "case", vec![version], true));
+    for _ in 0..20 {
+        assert!(futures_util::poll!(putting.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    held.release().await;
+    let (mut put, mut removed) = (None, None);
+    for _ in 0..1000 {
+        if put.is_none()
+            && let std::task::Poll::Ready(listed) = futures_util::poll!(putting.as_mut())
+        {
+            put = Some(listed.expect("a list"));
+            assert!(removed.is_some() || view.find("k").is_ok(), "the name went before it was held");
+        }
+        if removed.is_none()
+            && let std::task::Poll::Ready(result) = futures_util::poll!(removing.as_mut())
+        {
+            assert!(put.is_none() || result.is_err(), "the name went although its version is held");
+            removed = Some(result);
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(put.is_some() && removed.is_some(), "they wait for each other");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hold_that_locates_a_file_waits_for_no_other_name() {
     // The file is held in memory while it is located for a change of its retention, and not longer.
     let view = View::new(locked(5)).await;

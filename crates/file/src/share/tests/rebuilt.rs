@@ -117,3 +117,84 @@ async fn a_restored_directory_never_takes_the_name_of_a_file() {
     assert_eq!(share.resolve("x.directory/f"), Ok(below));
     assert!(read(&share, below).await == content(2, 20));
 }
+
+/// Polls a start that waits for the catalog.
+async fn waits(mut opening: std::pin::Pin<&mut impl Future<Output = Share>>) {
+    for _ in 0..20 {
+        assert!(futures_util::poll!(opening.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restoration_has_one_page_of_versions_in_memory() {
+    let stage = Stage::new(9);
+    let share = stage.share().await;
+    let mut files = Vec::new();
+    for number in 0..10 {
+        files.push(file(&share, &format!("f{number}"), &content(number, 10)).await);
+    }
+    settle(&stage, &share).await;
+    drop(share);
+    stage.forget_files().await;
+    stage.held.hold();
+    let mut opening = Box::pin(stage.share());
+    waits(opening.as_mut()).await;
+    // The root, and then the first file.
+    stage.held.release_one().await;
+    waits(opening.as_mut()).await;
+    assert_eq!(stage.held.waiting(), 1);
+    // The last version goes before its page is read.
+    let archive = stage.archive().await;
+    let last = files.last().expect("files").0;
+    let request = stele_archive::DeleteRequest {
+        bucket: super::stage::NAME.into(),
+        key: crate::share::reading::key_of(last),
+        ..stele_archive::DeleteRequest::default()
+    };
+    let gateway = stele_archive::Caller::gateway("a test");
+    let mut deleting = Box::pin(archive.delete(&gateway, request));
+    let deleted = loop {
+        match futures_util::poll!(deleting.as_mut()) {
+            std::task::Poll::Ready(deleted) => break deleted,
+            std::task::Poll::Pending => stage.held.release_one().await,
+        }
+    };
+    deleted.expect("a deletion");
+    stage.held.release().await;
+    let share = opening.await;
+    assert_eq!(share.resolve("f9"), Err(FileError::NotFound), "all versions were listed before the first was restored");
+    for (number, inode) in files.iter().enumerate().take(9) {
+        assert_eq!(share.resolve(&format!("f{number}")), Ok(*inode));
+        assert!(read(&share, *inode).await == content(number as u64, 10));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_directories_than_are_remembered_are_restored_once() {
+    let stage = Stage::new(10);
+    let share = stage.share().await;
+    let mut files = Vec::new();
+    for round in 0..3_u64 {
+        for year in 0..5 {
+            let name = format!("y{year}");
+            let directory = match share.resolve(&name) {
+                Ok(found) => found,
+                Err(_) => directory(&share, &name).await,
+            };
+            let data = content(round, 10);
+            let made = below(&share, directory, &format!("f{round}"), &data).await;
+            files.push((format!("{name}/f{round}"), made, data));
+        }
+    }
+    settle(&stage, &share).await;
+    drop(share);
+    stage.forget_files().await;
+    let share = stage.share().await;
+    for (path, inode, data) in &files {
+        assert_eq!(share.resolve(path), Ok(*inode), "{path}");
+        assert!(read(&share, *inode).await == *data, "{path}");
+    }
+    let names = share.read_directory(&Caller::ROOT, share.root(), 0, 100).await.expect("a listing").entries;
+    assert_eq!(names.len(), 5);
+}

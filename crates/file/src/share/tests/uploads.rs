@@ -42,8 +42,11 @@ async fn a_file_that_is_removed_while_it_is_stored_leaves_no_parts() {
         assert!(poll!(storing.as_mut()).is_pending(), "it was stored without an upload");
         tokio::task::yield_now().await;
     }
-    share.remove(&Caller::ROOT, share.root(), b"long", Removal::File).await.expect("removed");
-    assert_eq!(storing.await, Err(FileError::Stale));
+    // Both go on: the removal waits for the archive's lock of the key, which each step of the upload takes for a moment.
+    let root = Caller::ROOT;
+    let (stored, removed) = tokio::join!(storing, share.remove(&root, share.root(), b"long", Removal::File));
+    removed.expect("removed");
+    assert_eq!(stored, Err(FileError::Stale));
     assert_eq!(uploads(&stage).await, [""; 0]);
     settle(&stage, &share).await;
     assert_eq!(share.status().expect("status").removing, 0);

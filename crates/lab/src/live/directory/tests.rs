@@ -118,6 +118,10 @@ fn a_directory_that_did_not_exist_is_made_and_goes_or_is_used_again() {
     assert_eq!(fill(opening()).1, 0, "kept, and used again");
     assert_eq!(fill(Opening { files: 2, ..opening() }).1, 2, "in another shape");
     assert_eq!(place.names("new"), set(&["data-000000", "data-000001", MARK]));
+    let squeezed = Content { compress_percent: 400, ..Content::default() };
+    assert_eq!(fill(Opening { files: 2, content: squeezed, ..opening() }).1, 2, "filled otherwise");
+    assert_eq!(fill(Opening { files: 2, content: squeezed, ..opening() }).1, 0);
+    assert_eq!(fill(opening()).1, 4);
     let checked = Content { verify: true, ..Content::default() };
     assert_eq!(fill(Opening { content: checked, ..opening() }).1, 4, "without anything to check");
     let (ready, calls) = fill(Opening { content: checked, ..opening() });
@@ -147,6 +151,14 @@ fn names_are_looked_at_made_and_removed() {
     let ready = Target::Path(place.0.clone()).open(opening(), &mut all).unwrap();
     drive(&ready, &Setup { of: Of::Names, ..setup(100, vec![(4096, 100)], 2) }).unwrap();
     assert_eq!(place.names("stele-lab").len(), 5, "what was made last is removed too");
+    // One that was killed leaves its names.
+    drop(ready);
+    for worker in [0, 7] {
+        std::fs::write(place.0.join("stele-lab").join(passing_name(worker)), b"").unwrap();
+    }
+    let ready = Target::Path(place.0.clone()).open(opening(), &mut all).unwrap();
+    drive(&ready, &Setup { of: Of::Names, ..setup(100, vec![(4096, 100)], 2) }).unwrap();
+    assert_eq!(place.names("stele-lab").len(), 5);
     let text = drive(&ready, &setup(100, vec![(1 << 17, 100)], 2)).unwrap_err().to_string();
     assert!(text.contains("longer than a file"), "{text}");
 }

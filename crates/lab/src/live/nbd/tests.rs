@@ -22,7 +22,16 @@ enum Manner {
     Hangs,
     /// After some thousand answers.
     Vanishes,
+    /// Never answers one request, and all others.
+    Loses,
+    /// Answers one request only when no others have come for a while.
+    Withholds,
 }
+
+/// Longer than who ends a run is waited for.
+const WITHHELD: std::time::Duration = std::time::Duration::from_millis(2_300);
+/// Requests that were withheld, and were answered since.
+static RELEASED: AtomicU32 = AtomicU32::new(0);
 
 /// A server of zeros at a socket that goes when it is dropped; it answers the newest of what it has read first.
 struct Server(std::path::PathBuf, Manner);
@@ -83,9 +92,22 @@ fn serve(mut stream: UnixStream, manner: Manner) -> io::Result<()> {
     about.extend((1 | SEVERAL_CONNECTIONS).to_be_bytes());
     reply(INFORMATION, &about)?;
     reply(ACKNOWLEDGED, &[])?;
-    let mut answered = 0;
+    let (mut answered, mut withheld) = (0, None::<Vec<u8>>);
+    if manner == Manner::Withholds {
+        stream.set_read_timeout(Some(WITHHELD))?;
+    }
     loop {
-        let request: [u8; 28] = take(&mut stream)?;
+        let request: [u8; 28] = match (take(&mut stream), withheld.take()) {
+            (Err(_), Some(answer)) => {
+                RELEASED.fetch_add(1, Ordering::Relaxed);
+                stream.write_all(&answer)?;
+                continue;
+            }
+            (taken, answer) => {
+                withheld = answer;
+                taken?
+            }
+        };
         let word = |at: usize| u32::from_be_bytes(request[at..at + 4].try_into().unwrap());
         let (kind, length) = (word(4), word(24));
         if kind == 2 {
@@ -110,6 +132,13 @@ fn serve(mut stream: UnixStream, manner: Manner) -> io::Result<()> {
         answer.extend(handle.to_be_bytes());
         if kind == 0 && error == 0 {
             answer.extend(vec![0; length as usize]);
+        }
+        if answered == 20 && manner == Manner::Loses {
+            continue;
+        }
+        if answered == 20 && manner == Manner::Withholds {
+            withheld = Some(answer);
+            continue;
         }
         if manner == Manner::HangsUp && answered > 20 {
             answer.truncate(9);
@@ -269,4 +298,48 @@ fn what_was_counted_before_a_server_vanished_is_kept_beside_the_reason() {
     assert!(found.stopped && found.total().read.count() > 0, "{} rounds", found.rounds.len());
     let error = run(&ready, &setup, &mut |_, _| true).unwrap_err().to_string();
     assert!(error.contains("ended the connection"), "{error}");
+}
+
+/// Eight reads under way for a tenth of a second, from one worker.
+fn reads(patience: Duration) -> (Opening, Setup) {
+    let span = Duration::from_millis(100);
+    let opening = Opening { patience, ..Opening::default() };
+    let setup = Setup {
+        spec: AccessSpec { name: "t".into(), random: Some(100), read: Some(100), sizes: vec![(4096, 100)] },
+        alignment: Alignment::Request,
+        load: Load::Outstanding(8),
+        profile: None,
+        trace: None,
+        pause: None,
+        batch: 1,
+        workers: 1,
+        timing: Timing { warm_up: Duration(0), round: Duration::from_millis(10), least: span, most: span },
+        content: Content::default(),
+        of: Of::Data,
+        seed: 1,
+    };
+    (opening, setup)
+}
+
+#[test]
+fn an_access_that_is_never_answered_fails_the_target_and_what_was_counted_is_kept() {
+    let server = Server::start(Manner::Loses);
+    let (opening, setup) = reads(Duration::from_millis(1_500));
+    let ready = Target::Nbd(server.address()).open(opening, &mut |_, _| true).unwrap();
+    let end = std::sync::atomic::AtomicBool::new(false);
+    let (found, failed) = run_kept(&ready, &setup, &end, &mut |_, _| true).unwrap();
+    let failed = failed.map(|error| error.to_string()).unwrap_or_default();
+    assert!(failed.contains("an access was never answered"), "{failed}");
+    assert!(found.left_behind && found.total().read.count() > 0);
+}
+
+#[test]
+fn a_run_is_over_only_when_nothing_of_it_is_under_way() {
+    let server = Server::start(Manner::Withholds);
+    let (opening, setup) = reads(Duration::from_secs(60));
+    let ready = Target::Nbd(server.address()).open(opening, &mut |_, _| true).unwrap();
+    let before = RELEASED.load(Ordering::Relaxed);
+    let found = run(&ready, &setup, &mut |_, _| true).unwrap();
+    assert_eq!(RELEASED.load(Ordering::Relaxed), before + 1, "it was answered before the run was over");
+    assert!(!found.left_behind);
 }

@@ -34,7 +34,8 @@ fn all_ready(workers: u32, reports: &mpsc::Receiver<Report>, end: &AtomicBool) -
     while ready < workers {
         match reports.recv_timeout(LOOK) {
             _ if end.load(Ordering::Relaxed) => return Ok(false),
-            Err(RecvTimeoutError::Timeout) | Ok(Report::Part(_) | Report::Wrong(_)) => {}
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Report::Part(_) | Report::Wrong(_) | Report::Left(_) | Report::Settled { .. }) => {}
             Ok(Report::Ready) => ready += 1,
             Ok(Report::Ended(result)) => return Err(result.err().unwrap_or_else(|| "a worker ended by itself".into())),
             Err(RecvTimeoutError::Disconnected) => return Err("all workers are gone".into()),
@@ -99,7 +100,9 @@ pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch
                     return gathered;
                 }
             },
-            Ok(Report::Ready) => continue,
+            Ok(Report::Ready | Report::Settled { .. }) => continue,
+            // It fails, and says why next.
+            Ok(Report::Left(_)) => continue,
             Ok(Report::Part(part)) => *part,
             Ok(Report::Wrong(wrong)) => {
                 gathered.wrong = wrong;

@@ -78,7 +78,28 @@ pub fn told(load: Load, slots: u32, each: u64, stall: (u64, u64), end: u64) -> F
     let time = Arc::new(AtomicU64::new(0));
     let spec = AccessSpec { name: "t".into(), random: Some(100), read: Some(100), sizes: vec![(4096, 100)] };
     let setup = setup_of(&spec, load);
-    let task = Task {
+    let outstanding = matches!(load, Load::Outstanding(_)).then_some(slots);
+    let task = Task { gap: gap_of(load, 1), ..task_of(spec, outstanding, &time) };
+    let (sender, reports) = mpsc::channel();
+    let engine = Stalling::new(&time, slots, each, stall, end);
+    Worker::new(engine, task).run(&AtomicBool::new(false), &sender).unwrap_err();
+    drop(sender);
+    let usage = Usage::now();
+    let (mut rounds, mut unanswered): (Vec<Round>, _) = (Vec::new(), Histogram::default());
+    for report in reports.iter() {
+        match report {
+            Report::Part(part) => rounds.push(merged(vec![*part], setup.timing.round, usage, usage)),
+            Report::Left(left) => unanswered.merge(&left.waited),
+            _ => {}
+        }
+    }
+    let steady = shortfall(&rounds).is_none();
+    let wrong = Wrong::default();
+    Found { setup, workers: 1, rounds, steady, stopped: false, wrong, left_behind: false, unanswered, is_apart: false }
+}
+
+fn task_of(spec: AccessSpec, outstanding: Option<u32>, time: &Arc<AtomicU64>) -> Task {
+    Task {
         number: 0,
         generator: Generator::new(spec, Alignment::Request, Dice::new(7)),
         content: Content::default(),
@@ -87,30 +108,16 @@ pub fn told(load: Load, slots: u32, each: u64, stall: (u64, u64), end: u64) -> F
         dice: Dice::new(8),
         base: 0,
         bytes: 1 << 30,
-        outstanding: matches!(load, Load::Outstanding(_)).then_some(slots),
+        outstanding,
         batch: 1,
         pause: None,
-        gap: gap_of(load, 1),
+        gap: Gap::default(),
+        first: Duration(0),
         trace: None,
         course: None,
-        round: setup.timing.round,
-        clock: Clock::Told(Arc::clone(&time)),
-    };
-    let (sender, reports) = mpsc::channel();
-    let engine = Stalling::new(&time, slots, each, stall, end);
-    Worker::new(engine, task).run(&AtomicBool::new(false), &sender).unwrap_err();
-    drop(sender);
-    let usage = Usage::now();
-    let rounds: Vec<Round> = reports
-        .iter()
-        .filter_map(|report| match report {
-            Report::Part(part) => Some(merged(vec![*part], setup.timing.round, usage, usage)),
-            _ => None,
-        })
-        .collect();
-    let steady = shortfall(&rounds).is_none();
-    let wrong = Wrong::default();
-    Found { setup, workers: 1, rounds, steady, stopped: false, wrong, left_behind: false, is_apart: false }
+        round: Duration::from_secs(1),
+        clock: Clock::Told(Arc::clone(time)),
+    }
 }
 
 fn setup_of(spec: &AccessSpec, load: Load) -> Setup {
@@ -203,4 +210,133 @@ fn a_generator_that_is_always_busy_says_so() {
     assert!(busy(0.95, 0.0, true).contains("busy for 95 %"));
     assert!(busy(0.5, 0.48, true).contains("busy for 98 %"), "waiting for a processor is no rest");
     assert_eq!(busy(0.99, 0.0, false), "", "where the threads do the target's work");
+}
+
+#[test]
+fn what_a_stall_keeps_from_being_answered_at_the_end_has_missed_the_objective() {
+    // 3,000 a second for 20 s; from 19.2 s on nothing is answered, and the run ends with the first answer behind that.
+    let load = Load::Rate { each_second: 3_000.0, random: false };
+    let found = told(load, 4_096, 100_000, (19 * SECOND + 200_000_000, 800_000_001), 20 * SECOND);
+    let record = crate::record::RunRecord::of(&found);
+    assert!(record.total().response.percentile(0.99).0 < 2_000_000, "of what was answered all were fast");
+    // 2,400 were due, of which one was answered.
+    assert!(found.unanswered.count().abs_diff(2_400) < 5, "{}", found.unanswered.count());
+    assert!(found.unanswered.longest().0.abs_diff(800_000_000) < 2_000_000, "{}", found.unanswered.longest());
+    let objective = crate::objective::ObjectiveRecord::of("p99=2ms".parse().unwrap(), &record);
+    assert!(!objective.is_kept() && objective.unanswered.abs_diff(2_394) < 10, "{objective:?}");
+    assert!(objective.said().contains("missed") && objective.said().contains("not answered"), "{}", objective.said());
+    let goal = crate::search::rate::RateGoal {
+        response: Duration::from_millis(2),
+        start: 1,
+        rate_min: 1,
+        rate_max: 9,
+        probes_max: 9,
+    };
+    assert!(!crate::search::rate::RateProbe::of(3_000, &record, Some(0.99), &goal).keeps(&goal));
+    // Many more are due than there are places.
+    let found = told(load, 64, 100_000, (10 * SECOND, 10 * SECOND), 20 * SECOND);
+    assert!(found.unanswered.count().abs_diff(30_000) < 5, "{}", found.unanswered.count());
+    let said = crate::record::RunRecord::of(&found).shortcomings().join("");
+    assert!(said.contains("accesses were not answered when it ended") && said.contains("10.0 s"), "{said}");
+}
+
+#[test]
+fn sequential_workers_of_one_space_begin_apart() {
+    let spec = AccessSpec { name: "t".into(), random: Some(0), read: Some(100), sizes: vec![(4096, 100)] };
+    let bytes = 64 * 4096;
+    let opening = crate::live::target::Opening { size: Some(Bytes(bytes)), ..Default::default() };
+    let ready = crate::live::target::Target::Null.open(opening, &mut |_, _| true).unwrap();
+    let setup = setup_of(&spec, Load::Outstanding(4));
+    let mut seen = std::collections::BTreeSet::new();
+    for number in 0..4 {
+        let mut generator = generator_of(&ready, &setup, 4, number, Dice::new(1));
+        for _ in 0..16 {
+            let access = generator.draw(0, bytes);
+            assert!(seen.insert(access.at) && access.at.is_multiple_of(4096), "worker {number}: {access:?}");
+        }
+        assert_eq!(
+            generator.draw(0, bytes).at,
+            (u64::from(number) + 1) % 4 * 16 * 4096,
+            "the next one's, or the first"
+        );
+    }
+    // Parts of their own need no places of their own.
+    let checked = Setup { content: Content { verify: true, ..Content::default() }, ..setup };
+    assert_eq!(generator_of(&ready, &checked, 4, 3, Dice::new(1)).draw(0, bytes / 4).at, 0);
+}
+
+#[test]
+fn even_starts_of_all_workers_take_turns() {
+    let spec = AccessSpec { name: "t".into(), random: Some(0), read: Some(100), sizes: vec![(4096, 100)] };
+    let even = Load::Rate { each_second: 3_000.0, random: false };
+    for load in [even, Load::Bytes { each_second: 3_000.0 * 4096.0, random: false }] {
+        let mut all: Vec<u64> = Vec::new();
+        for number in 0..3 {
+            let time = Arc::new(AtomicU64::new(0));
+            let starts = Arc::default();
+            let first = first_of(&setup_of(&spec, load), 3, number);
+            let task = Task {
+                number,
+                gap: gap_of(load, 3),
+                first,
+                clock: Clock::Told(Arc::clone(&time)),
+                ..task_of(spec.clone(), None, &time)
+            };
+            let engine = Noting { time, starts: Arc::clone(&starts), waiting: Vec::new(), buffer: vec![0; 4096] };
+            let (sender, _reports) = mpsc::channel();
+            Worker::new(engine, task).run(&AtomicBool::new(false), &sender).unwrap_err();
+            all.extend(starts.lock().unwrap().iter());
+        }
+        all.sort_unstable();
+        for (number, start) in all.iter().take(2_000).enumerate() {
+            let wanted = number as u64 * SECOND / 3_000;
+            assert!(start.abs_diff(wanted) < 2_000, "{load}: start {number} at {start}, not {wanted}");
+        }
+    }
+    let drawn = Load::Rate { each_second: 3_000.0, random: true };
+    assert_eq!(first_of(&setup_of(&spec, drawn), 3, 2), Duration(0));
+}
+
+/// Answers at once, and notes when accesses start; for a second.
+struct Noting {
+    time: Arc<AtomicU64>,
+    starts: Arc<std::sync::Mutex<Vec<u64>>>,
+    waiting: Vec<u32>,
+    buffer: Vec<u8>,
+}
+
+impl Engine for Noting {
+    fn slots(&self) -> u32 {
+        4
+    }
+
+    fn start(&mut self, slot: u32, _: &Access) {
+        self.starts.lock().unwrap().push(self.time.load(Ordering::Relaxed));
+        self.waiting.push(slot);
+    }
+
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+        let now = self.time.load(Ordering::Relaxed);
+        let result = || if now >= SECOND { Err("enough".to_owned()) } else { Ok(()) };
+        if self.waiting.is_empty() {
+            // Who only looks, costs a microsecond.
+            let wait = if least == 0 { 1_000 } else { limit.map_or(1_000, |limit| limit.0) };
+            self.time.store(now + wait, Ordering::Relaxed);
+        }
+        answers.extend(self.waiting.drain(..).map(|slot| (slot, result())));
+    }
+
+    fn buffer(&mut self, _: u32) -> &mut [u8] {
+        &mut self.buffer
+    }
+}
+
+#[test]
+fn what_is_answered_after_the_last_round_is_kept_where_it_was_to_start_before() {
+    // Nothing is answered from 5 s to 8.2 s, and the run ends half a second after the eighth round.
+    let found =
+        told(Load::Outstanding(4), 4, 1_000_000, (5 * SECOND, 3 * SECOND + 200_000_000), 8 * SECOND + 500_000_000);
+    assert_eq!(found.rounds.len(), 8);
+    assert_eq!(found.unanswered.count(), 4, "what follows them belongs to no round, nor to the end");
+    assert!(found.unanswered.longest().0.abs_diff(3_200_000_000) < 10_000_000, "{}", found.unanswered.longest());
 }

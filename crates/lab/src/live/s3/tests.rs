@@ -232,3 +232,28 @@ fn objects_of_several_lengths_are_not_checked() {
         assert!(error.to_string().contains("one length"), "{error}");
     }
 }
+
+#[test]
+fn objects_that_were_kept_stay_the_laboratorys_when_fewer_are_removed() {
+    let (address, objects) = server(Puts::Kept);
+    let spec = AccessSpec { name: "test".into(), random: Some(100), read: Some(100), sizes: vec![(512, 100)] };
+    let opened = |files: u32| {
+        let opening = Opening { files, step: 512, longest: 512, ..Opening::default() };
+        let ready = open_with(&address, keys(), opening).unwrap();
+        let Way::S3(bucket) = &ready.way else { panic!("{ready:?}") };
+        bucket.prepare(&spec, &AtomicBool::new(false)).unwrap();
+        Arc::clone(bucket)
+    };
+    // Kept: nothing is removed.
+    drop(opened(16));
+    opened(4).remove().unwrap();
+    assert_eq!(objects.lock().unwrap().len(), 12 + 1, "and the mark");
+    opened(16).remove().unwrap();
+    assert!(objects.lock().unwrap().is_empty(), "all is removed");
+    // What has another name is somebody else's, and needs --destroy again.
+    objects.lock().unwrap().insert(format!("{PREFIX}letter"), Vec::new());
+    let opening = Opening { destroy: true, ..Opening::default() };
+    open_with(&address, keys(), opening).unwrap().remove().unwrap();
+    assert_eq!(objects.lock().unwrap().len(), 1);
+    assert!(matches!(open_with(&address, keys(), Opening::default()), Err(LabError::Refused(_))));
+}

@@ -43,6 +43,44 @@ fn a_file_of_the_laboratory_that_was_formatted_is_not_written_over() {
 }
 
 #[test]
+fn a_workload_that_only_reads_does_not_fill_what_was_made_of_the_file_since() {
+    let place = Place::new("reads");
+    let path = place.0.join("target");
+    open(&path, false).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(b"XFSB", 0).unwrap();
+    let reads = |size: Option<u64>, verify: bool, destroy: bool| {
+        let content = Content { verify, ..Content::default() };
+        let opening = Opening { size: size.map(Bytes), destroy, content, ..Opening::default() };
+        Target::Path(path.clone()).open(opening, &mut |_, _| true)
+    };
+    reads(None, false, false).unwrap();
+    let head = || {
+        let mut head = [0; 4];
+        file.read_exact_at(&mut head, 0).unwrap();
+        head
+    };
+    let refused = |size: Option<u64>, verify: bool| {
+        let error = reads(size, verify, false).unwrap_err();
+        assert!(matches!(error, LabError::Refused(_)), "{size:?} {verify} {error:?}");
+        assert_eq!(&head(), b"XFSB", "{size:?} {verify}");
+    };
+    refused(None, true);
+    refused(Some(2 * MIB), false);
+    // Made longer by somebody else: what is behind was never filled.
+    file.set_len(3 * MIB).unwrap();
+    refused(None, false);
+    let other = std::fs::File::open(&path).unwrap();
+    other.lock().unwrap();
+    let error = reads(None, false, true).unwrap_err();
+    assert!(matches!(&error, LabError::Refused(why) if why.contains("in use")), "{error:?}");
+    assert_eq!(&head(), b"XFSB");
+    other.unlock().unwrap();
+    reads(None, false, true).unwrap();
+    assert_ne!(&head(), b"XFSB", "with --destroy it is filled");
+}
+
+#[test]
 fn the_short_marks_of_ext_and_of_a_partition_table_count_with_what_is_around_them() {
     let mut ext = vec![0xA5; 8192];
     ext[0x438..0x43a].copy_from_slice(&[0x53, 0xef]);

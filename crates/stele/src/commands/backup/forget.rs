@@ -10,13 +10,15 @@ use stele_backup::versions::{self, Member};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
-use super::{find_snapshot, open, shown_path};
+use super::{find_dated, open, shown_path};
 use crate::cli::backup::Forget;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 const DAY: u64 = 86_400;
+/// A longer snapshot that is named goes without being read: it may be a planted one that takes all memory.
+const DESCRIBED_BYTES_MAX: u64 = 64 << 20;
 
 fn policy(command: &Forget) -> Policy {
     Policy {
@@ -104,13 +106,16 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
     let judged: Vec<Judged> = if command.snapshots.is_empty() {
         by_rules(&repository, command)?
     } else {
-        let named = command.snapshots.iter().map(|name| find_snapshot(&repository, name));
+        let named = command.snapshots.iter().map(|name| find_dated(&repository, name).map(|dated| dated.id));
         let mut named = named.collect::<Outcome<Vec<SnapshotId>>>()?;
         named.sort_unstable();
         named.dedup();
         // One that is named goes, whether it can be read or not.
         let now = repository.store.now()?;
-        let describe = |dated: &Dated| candidate(&repository, dated, now).ok().flatten();
+        let describe = |dated: &Dated| {
+            let is_short = dated.size <= DESCRIBED_BYTES_MAX;
+            is_short.then(|| candidate(&repository, dated, now).ok().flatten()).flatten()
+        };
         forget::named(&repository.snapshots()?, &named, describe)?
     };
     let locks = judged.iter().map(|Judged { candidate, kept_by }| match kept_by.is_empty() {

@@ -15,7 +15,7 @@ use stele_ground::{Bytes, Shown};
 
 use super::progress::{Shows, Watch};
 use super::volume::Taken;
-use super::{cache, incomplete, index, issues_json, now, open, snapshot};
+use super::{cache, incomplete, index_for, issues_json, now, open, snapshot};
 use crate::cli::backup::{KeepUntil, Restore, Run};
 use crate::commands::print_json;
 use crate::config::Site;
@@ -217,7 +217,7 @@ fn save(site: &Site, json: bool, command: &Run, after: &mut After<'_>) -> Outcom
 pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outcome<()> {
     let Restore { snapshot: name, include, exclude, verify, .. } = command;
     let Some(to) = &command.to else { return Err(Failure::usage("--to DIRECTORY or --to-volume NAME is needed")) };
-    let (id, description, within) = snapshot(repository, name)?;
+    let (id, chosen, within) = snapshot(repository, name)?;
     let (mut included, mut excluded) = (Filter::default(), Filter::default());
     include.iter().try_for_each(|pattern| included.add(pattern, false))?;
     exclude.iter().try_for_each(|pattern| excluded.add(pattern, false))?;
@@ -229,13 +229,13 @@ pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outc
         verify: *verify,
         workers: workers(),
     };
-    let indexed = index(repository)?;
+    let indexed = index_for(repository, &chosen)?;
     let progress = Arc::new(restore::Progress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let done = watch.during(
         move || shown.so_far(),
         move || stop.stop.store(true, Ordering::Relaxed),
-        || restore::run(&indexed, &description, &options, &progress),
+        || restore::run(&indexed, &chosen.description, &options, &progress),
     )?;
     if watch.json {
         print_json(&json!({

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -435,11 +436,12 @@ struct Looks {
 }
 
 impl Looks {
-    /// Opens the repository, unless it is that of the look before. Stretching the password costs memory and time.
+    /// Opens the repository. Stretching the password costs memory and time, so the keys are those of the look before if
+    /// the repository is the same. The store is a new one: the credentials of a bucket may have changed.
     fn open(&mut self, command: &Schedule) -> Outcome<Repository> {
-        let header = closed(&command.place)?.header;
-        if let Some(known) = self.repository.as_ref().filter(|known| known.header == header) {
-            return Ok(known.clone());
+        let closed = closed(&command.place)?;
+        if let Some(known) = self.repository.as_ref().filter(|known| known.header == closed.header) {
+            return Ok(Repository { closed, keys: Arc::clone(&known.keys) });
         }
         let opened = open(&command.place)?;
         *self = Looks { repository: Some(opened.clone()), snapshots: Snapshots::default() };

@@ -13,7 +13,7 @@ use stele_backup::tree::Content;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 
-use super::{index, shown_path, snapshot};
+use super::{index, index_for, shown_path, snapshot};
 use crate::commands::print_json;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
@@ -132,8 +132,8 @@ fn walk(
 }
 
 pub fn ls(json: bool, repository: &Repository, name: &str) -> Outcome<()> {
-    let (_, description, within) = snapshot(repository, name)?;
-    let count = walk(&index(repository)?, &description, &within, &mut |found| match json {
+    let (_, chosen, within) = snapshot(repository, name)?;
+    let count = walk(&index_for(repository, &chosen)?, &chosen.description, &within, &mut |found| match json {
         true => print_json(&entry_json(found)),
         false => {
             println!("{}", entry_line(found));
@@ -151,8 +151,8 @@ pub fn find(json: bool, repository: &Repository, pattern: &str, only: Option<&st
     filter.add(pattern, false)?;
     let wanted: Vec<(SnapshotId, Description)> = match only {
         Some(name) => {
-            let (id, description, _) = snapshot(repository, name)?;
-            vec![(id, description)]
+            let (id, chosen, _) = snapshot(repository, name)?;
+            vec![(id, chosen.description)]
         }
         None => {
             let read =
@@ -185,7 +185,7 @@ pub fn diff(json: bool, repository: &Repository, first: &str, second: &str, path
     let (_, second, _) = snapshot(repository, second)?;
     let within = path.map(|path| path.to_string_lossy().trim_matches('/').as_bytes().to_vec()).unwrap_or_default();
     let mut failed = None;
-    diff::run(&index(repository)?, &first, &second, &within, &mut |change, found| {
+    diff::run(&index(repository)?, &first.description, &second.description, &within, &mut |change, found| {
         let (letter, word) = match change {
             Change::Added => ('+', "added"),
             Change::Removed => ('-', "removed"),

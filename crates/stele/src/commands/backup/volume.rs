@@ -15,7 +15,7 @@ use stele_ground::{Bytes, Shown};
 use tokio::runtime::Handle;
 
 use super::progress::{Shows, Watch};
-use super::{incomplete, index, issues_json, open, snapshot};
+use super::{incomplete, index_for, issues_json, open, snapshot};
 use crate::api::blocks::{
     self, BEFORE, Base, Blocks, RANGE_MAX, Read, RestoreBegin, RestoreEnd, RestoreWrite, WRITE_MAX,
 };
@@ -268,10 +268,10 @@ fn beginning_failed(name: &str, overwrite: bool, failure: Failure) -> Failure {
 pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcome<()> {
     let watch = Watch::begin(json, command.telling);
     let repository = open(&command.place)?;
-    let (id, description, within) = snapshot(&repository, &command.snapshot)?;
-    let indexed = index(&repository)?;
+    let (id, chosen, within) = snapshot(&repository, &command.snapshot)?;
+    let indexed = index_for(&repository, &chosen)?;
     // All that can be wrong with the backup is found before there is a volume.
-    let saved = volumes::select(&indexed, &description, &within)?;
+    let saved = volumes::select(&indexed, &chosen.description, &within)?;
     let server = Server::find(site)?;
     let origin = &saved.origin;
     let create = calls::Create {

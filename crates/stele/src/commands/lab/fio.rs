@@ -46,7 +46,7 @@ fn plan(jobs: &[Options], json: bool) -> Outcome<()> {
             .iter()
             .map(|one| {
                 let files: Vec<_> = one.files.iter().map(file).collect();
-                json!({ "job": one.name, "copy": one.copy, "turn": one.turn + 1, "writes": one.writes, "files": files })
+                json!({ "job": one.name, "copy": one.copy, "turn": one.turn + 1, "writes": one.writes, "removes": one.removes, "files": files })
             })
             .collect();
         return print_json(&rows);
@@ -61,10 +61,13 @@ fn plan(jobs: &[Options], json: bool) -> Outcome<()> {
     ]);
     for one in &planned {
         for (path, offset, bytes, made) in &one.files {
-            let remark = match (made, one.writes) {
-                (true, _) => "is made",
-                (false, true) => "is written over",
-                (false, false) => "",
+            let remark = match (made, one.writes, one.removes) {
+                (true, _, true) => "is made, and removed",
+                (true, _, false) => "is made",
+                (false, true, true) => "is written over, and removed",
+                (false, true, false) => "is written over",
+                (false, false, true) => "is removed",
+                (false, false, false) => "",
             };
             table.row(vec![
                 (one.turn + 1).to_string(),

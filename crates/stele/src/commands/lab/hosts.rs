@@ -57,6 +57,8 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
             },
             () = requests.next() => return Ok(()),
         };
+        // One that lost its power says nothing, and would hold the host for good.
+        crate::server::block::tune(&stream);
         let stream =
             stream.into_std().and_then(|stream| stream.set_nonblocking(false).map(|()| stream)).map_err(cannot)?;
         let (grant, over) = (Arc::clone(&grant), Arc::clone(&end));
@@ -65,8 +67,11 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
             ended = &mut served => ended,
             () = requests.next() => {
                 end.store(true, Ordering::Relaxed);
-                let _ = served.await;
-                return Ok(());
+                tokio::select! {
+                    _ = &mut served => return Ok(()),
+                    // What it waits for may never end.
+                    () = requests.again() => std::process::exit(130),
+                }
             }
         };
         match ended {

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stele_lab::error::LabError;
-use stele_lab::hosts::{HostRecord, merged};
+use stele_lab::hosts::of_targets;
 use stele_lab::job::{Cell, Job};
 use stele_lab::live::target::{Ready, Target};
 use stele_lab::record::CellRecord;
+use stele_lab::sweep::Step;
 use stele_lab::{environment, sweep};
 use stele_papers::recipe::live::{Asked, opening};
 
@@ -119,7 +119,7 @@ impl Measured<'_> {
     }
 }
 
-/// Runs one cell on all targets at once.
+/// Runs one cell on all targets at once, from a common beginning.
 fn together(
     readies: &[Ready],
     targets: &[Target],
@@ -128,35 +128,16 @@ fn together(
     stop: &AtomicBool,
     watch: sweep::Watch<'_>,
 ) -> Outcome<Option<CellRecord>> {
-    let Some((first, rest)) = readies.split_first() else { return Ok(None) };
-    let (own, others) = std::thread::scope(|scope| {
-        let rest: Vec<_> = rest
-            .iter()
-            .map(|ready| scope.spawn(move || sweep::cell(ready, number, cell, stop, &mut |_| true)))
-            .collect();
-        let own = sweep::cell(first, number, cell, stop, watch);
-        let others: Vec<Result<Option<CellRecord>, LabError>> = rest
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(LabError::Failed("a run panicked".into()))))
-            .collect();
-        (own, others)
+    if let [ready] = readies {
+        return Ok(sweep::cell(ready, number, cell, stop, watch)?);
+    }
+    let pairs: Vec<(&Ready, &Cell)> = readies.iter().map(|ready| (ready, cell)).collect();
+    // The progress shows the first target.
+    let ran = sweep::together(&pairs, stop, &mut |step| match step.cell {
+        0 => watch(Step { cell: number, ..step }),
+        _ => true,
     });
-    let mut all = vec![own?];
-    for other in others {
-        all.push(other?);
-    }
-    let Some(mut records) = all.into_iter().collect::<Option<Vec<CellRecord>>>() else { return Ok(None) };
-    if records.len() == 1 {
-        return Ok(records.pop());
-    }
-    // All of them run in this process: count its processor time once.
-    for round in records.iter_mut().skip(1).flat_map(|record| &mut record.runs).flat_map(|run| &mut run.rounds) {
-        (round.cpu_own, round.cpu_machine) = (0.0, 0.0);
-    }
-    let runs: Vec<_> = records.iter().filter_map(|record| record.runs.last().cloned()).collect();
-    let hosts = targets.iter().zip(&runs).map(|(target, run)| HostRecord::of(&target.to_string(), run)).collect();
-    let Some(merged) = merged(&runs) else {
-        return Err(Failure::failed(format!("{}: what both targets did cannot be added up", cell.name())));
-    };
-    Ok(records.into_iter().next().map(|record| CellRecord { runs: vec![merged], hosts, ..record }))
+    let names: Vec<String> = targets.iter().map(Target::to_string).collect();
+    let found = of_targets(&names, ran)?;
+    Ok(found.map(|found| CellRecord { number, ..found }))
 }

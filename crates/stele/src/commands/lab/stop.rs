@@ -27,6 +27,17 @@ impl Requests {
             _ = self.terminate.recv() => {}
         }
     }
+
+    /// Returns at a signal that is another request than the last one.
+    pub async fn again(&mut self) {
+        let same = async {
+            loop {
+                self.next().await;
+            }
+        };
+        let _: Result<(), _> = tokio::time::timeout(SAME_REQUEST, same).await;
+        self.next().await;
+    }
 }
 
 /// A signal within this time of the first counts as the same request: `timeout` signals a process, and then its group.
@@ -43,13 +54,7 @@ pub async fn until_stopped<T: Send + 'static>(
         requests.next().await;
         eprintln!("\nstele: stopping; the results so far are kept. A second signal ends it at once.");
         asked.store(true, Ordering::Relaxed);
-        let same = async {
-            loop {
-                requests.next().await;
-            }
-        };
-        let _: Result<(), _> = tokio::time::timeout(SAME_REQUEST, same).await;
-        requests.next().await;
+        requests.again().await;
         std::process::exit(130);
     });
     let done = tokio::task::spawn_blocking(move || work(&stop)).await;

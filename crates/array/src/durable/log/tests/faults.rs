@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::drives::label::LOG_AT;
+use crate::model::Scrubbed;
 use crate::model::mutation::Mutation;
+use stele_ground::Duration;
 
 #[test]
 fn power_cuts_at_every_operation_lose_nothing_acknowledged() {
@@ -204,6 +206,36 @@ fn a_lost_member_is_replaced_and_its_loss_asks_for_a_checkpoint() {
 }
 
 #[test]
+fn a_log_that_lacks_a_member_is_refilled_when_a_drive_can_take_over() {
+    let mut bench = Bench::new(6, MIB, 26);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 20);
+    let (members, _) = opened.log.members();
+    let others: Vec<usize> = (0..6).filter(|drive| !members.contains(&DriveNumber(*drive as u16))).collect();
+    let gone = members[1];
+    opened.labels.detach(gone);
+    others.iter().for_each(|drive| bench.test_drives.drives[*drive].fails_at = LOG_AT..LOG_AT + MIB);
+    opened.log.drive_lost(gone);
+    let short = Rc::new(Cell::new(0));
+    let (log, io, own) = (opened.log.clone(), opened.io.clone(), Rc::clone(&short));
+    // A group is on its way, so that the others are asked to take it.
+    let mut paid = log.try_reserve(log.cost(&Record::Seal), Purpose::Inside).expect("room");
+    bench.twin.push(Record::Seal);
+    let lsn = log.append(&Record::Seal, &mut paid);
+    let ended = bench.test_drives.finish(&opened.tasks, &opened.io, async move {
+        log.durable(lsn).await?;
+        io.sleep(Duration::from_secs(30)).await;
+        own.set(log.members().0.len());
+        Ok::<_, ArrayError>(())
+    });
+    assert_eq!((ended, short.get()), (Some(Ok(())), 3));
+    others.iter().for_each(|drive| bench.test_drives.drives[*drive].fails_at = 0..0);
+    bench.test_drives.run(&opened.tasks, &opened.io);
+    let (now, wanted) = opened.log.members();
+    assert!(now.len() == 4 && wanted == 4 && !now.contains(&gone), "{now:?}");
+}
+
+#[test]
 fn enclosures_are_spread_over() {
     let mut bench = Bench::new(10, MIB, 27);
     let opened = bench.open().expect("no cut").expect("opens");
@@ -222,11 +254,46 @@ fn scrub_repairs_a_damaged_replica() {
     bench.test_drives.damage(usize::from(members[0].0), LOG_AT + live.offset, 8192);
     for expected in [1, 0] {
         let log = opened.log.clone();
-        let repaired = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
-        let repaired = repaired.expect("no cut").expect("scrubbed");
-        assert_eq!(repaired > 0, expected > 0);
+        let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
+        let scrubbed = scrubbed.expect("no cut");
+        assert_eq!((scrubbed.repaired > 0, scrubbed.trouble), (expected > 0, Vec::new()));
     }
     assert!(opened.recovery.groups > 0);
+}
+
+#[test]
+fn a_passing_read_error_is_no_damage_to_the_log() {
+    let mut bench = Bench::new(5, MIB, 28);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 30);
+    let (members, _) = opened.log.members();
+    bench.test_drives.drives[usize::from(members[1].0)].refuses = 1;
+    let log = opened.log.clone();
+    let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
+    assert_eq!(scrubbed, Some(Scrubbed::default()));
+}
+
+#[test]
+fn the_scrub_of_the_log_goes_on_beside_what_it_cannot_put_right_and_names_the_drive() {
+    let mut bench = Bench::new(5, MIB, 28);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 30);
+    let (members, _) = opened.log.members();
+    let live: Vec<Live> = opened.log.state().live.iter().copied().collect();
+    assert!(live.len() > 4, "{} groups", live.len());
+    let damage = |bench: &mut Bench, member: DriveNumber, live: &Live| {
+        bench.test_drives.damage(usize::from(member.0), LOG_AT + live.offset, 4096);
+    };
+    members.iter().for_each(|member| damage(&mut bench, *member, &live[1]));
+    damage(&mut bench, members[0], &live[2]);
+    damage(&mut bench, members[1], &live[3]);
+    bench.test_drives.drives[usize::from(members[0].0)].fails_at = LOG_AT..LOG_AT + MIB;
+    let log = opened.log.clone();
+    let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
+    let Scrubbed { repaired, trouble } = scrubbed.expect("no cut");
+    assert_eq!((repaired, trouble.len()), (1, 2), "{trouble:?}");
+    assert!(trouble[0].to_string().starts_with(&format!("group {} of the log", live[1].sequence)), "{}", trouble[0]);
+    assert!(trouble[1].to_string().contains(&members[0].to_string()), "{}", trouble[1]);
 }
 
 #[test]

@@ -1,19 +1,22 @@
 //! Giving spare cells up beside writers.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use futures_util::FutureExt;
-use stele_ground::VolumeId;
+use stele_ground::{Duration, VolumeId};
 
-use super::{Leave, Task};
+use super::{Leave, Task, given_up};
+use crate::durable::log::Purpose;
 use crate::engine::Engine;
 use crate::formats::entry;
-use crate::model::place::SlotId;
+use crate::model::ArrayError;
+use crate::model::place::{RowId, SlotId};
 use crate::testing::{Fixture, pattern, spec};
 use crate::upkeep::rebuild::Need;
 
-#[test]
-fn nobody_waits_for_a_stripe_while_its_row_is_frozen() {
+/// A pool with a strip in a spare cell: its row, its member, and what the slot holds.
+fn with_a_spare() -> (Fixture, Rc<Engine>, RowId, u8, entry::Head) {
     let mut fixture = Fixture::new(7, 7, 1);
     let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
     fixture.write(volume, 0, &pattern(1, 3 << 20)).expect("written");
@@ -32,6 +35,53 @@ fn nobody_waits_for_a_stripe_while_its_row_is_frozen() {
         Some((row.id, member as u8, head))
     });
     let (row, member, head) = moved.expect("a strip in a spare cell");
+    (fixture, engine, row, member, head)
+}
+
+/// What comes of giving the frozen row's spare cell up within some seconds; none while it waits.
+fn leave_frozen(
+    fixture: &mut Fixture,
+    engine: &Rc<Engine>,
+    row: RowId,
+    member: u8,
+) -> Option<Result<Leave, ArrayError>> {
+    let task = Task { left: 0, need: Need::Spare, row, member };
+    let room = engine.log.try_reserve(engine.log.cost(&given_up(task)), Purpose::Checkpoint).expect("room");
+    let left = Rc::new(RefCell::new(None));
+    let (own, result) = (Rc::clone(engine), Rc::clone(&left));
+    engine.step(|core| core.space.freeze(row, true));
+    engine.io.spawn(async move {
+        let left = own.leave_frozen(task, room).await;
+        result.replace(Some(left));
+    });
+    fixture.pass(Duration::from_secs(5));
+    left.take()
+}
+
+#[test]
+fn the_log_is_not_waited_for_while_a_row_is_frozen() {
+    let (mut fixture, engine, row, member, _) = with_a_spare();
+    // What would make room in the log may wait for a slot of the row.
+    let step = engine.log.cost_of(64);
+    let hog: Vec<_> = std::iter::from_fn(|| engine.log.try_reserve(step, Purpose::Inside)).collect();
+    assert_eq!(leave_frozen(&mut fixture, &engine, row, member), Some(Ok(Leave::Again)));
+    drop(hog);
+    assert_eq!(leave_frozen(&mut fixture, &engine, row, member), Some(Ok(Leave::Done)));
+}
+
+#[test]
+fn a_writer_that_holds_a_slot_is_not_waited_for_without_end_while_its_row_is_frozen() {
+    let (mut fixture, engine, row, member, _) = with_a_spare();
+    let slots = engine.look(|core| core.space.slots(row));
+    let slot = (0..slots).map(|index| SlotId { row, index }).find(|slot| engine.step(|core| core.space.hold(*slot)));
+    assert_eq!(leave_frozen(&mut fixture, &engine, row, member), Some(Ok(Leave::Again)));
+    engine.step(|core| core.space.let_go(slot.expect("a slot")));
+    assert_eq!(leave_frozen(&mut fixture, &engine, row, member), Some(Ok(Leave::Done)));
+}
+
+#[test]
+fn nobody_waits_for_a_stripe_while_its_row_is_frozen() {
+    let (_fixture, engine, row, member, head) = with_a_spare();
     let _writer = engine.locks.try_exclusive(VolumeId(head.volume), head.stripe).expect("nobody else holds it");
     let task = Task { left: 0, need: Need::Spare, row, member };
     assert_eq!(engine.leave_strips(task, true).now_or_never(), Some(Ok(Leave::Again)), "it waits for the writer");

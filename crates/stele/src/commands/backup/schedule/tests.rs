@@ -1,4 +1,5 @@
 use super::*;
+use crate::cli::backup::Place;
 
 const HOUR: u64 = 3600;
 /// Monday, 5 January 2026, 00:00.
@@ -135,4 +136,31 @@ fn a_schedule_that_means_nothing_is_refused() {
     assert!(Planned::new(Row { paths: vec!["home".into()], ..row("1d", "") }).is_err());
     let both = Row { paths: vec!["/srv/".into(), "/home".into(), "/srv/a".into()], ..row("1d", "") };
     assert_eq!(Planned::new(both).unwrap().series, [b"home".to_vec(), b"srv".to_vec()]);
+}
+
+#[test]
+fn each_look_of_a_scheduler_opens_its_place_anew() {
+    let folder = std::env::temp_dir().join(format!("stele-looks-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("password"), "correct horse\n").unwrap();
+    let command = |place: &str| Schedule {
+        place: Place {
+            repository: folder.join(place),
+            password_file: Some(folder.join("password")),
+            password_command: None,
+        },
+        file: folder.join("schedules.toml"),
+        once: false,
+    };
+    let making = stele_backup::repository::Making { cost: stele_backup::keyring::Cost::LEAST, ..Default::default() };
+    let place = command("first").place;
+    Repository::make(super::super::store(&place).unwrap(), super::super::machine(), b"correct horse", "", making)
+        .unwrap();
+    std::os::unix::fs::symlink(folder.join("first"), folder.join("second")).unwrap();
+    // The same repository with another store, as with other credentials. The password is not needed again.
+    let mut looks = Looks::default();
+    assert!(looks.open(&command("first")).unwrap().store.place().ends_with("first"));
+    std::fs::remove_file(folder.join("password")).unwrap();
+    assert!(looks.open(&command("second")).unwrap().store.place().ends_with("second"));
+    std::fs::remove_dir_all(&folder).unwrap();
 }
