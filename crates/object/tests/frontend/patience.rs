@@ -273,6 +273,8 @@ async fn slow_requests_of_one_key_leave_turns_for_the_others() {
     let server = Server::start(few, Bytes(64 << 20)).await;
     let made = stele_archive::NewBucket::default();
     server.archive.create_bucket(&stele_archive::Caller::local(0), "bucket", made).await.unwrap();
+    // Storing a key takes other threads. The clock must not run on while the test waits for them.
+    let other = server.key(stele_archive::Rights::all()).await;
     let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "10");
     let mut slow = Vec::new();
     for _ in 0..8 {
@@ -286,7 +288,6 @@ async fn slow_requests_of_one_key_leave_turns_for_the_others() {
     }
     let begun = Instant::now();
     let listed = Ask::new(&server, "GET", "/bucket").header("connection", "close");
-    let other = server.key(stele_archive::Rights::all()).await;
     let (mut stream, _task) = connect(&server);
     stream.write_all(&listed.clone().by(&other).signed().0.bytes()).await.unwrap();
     let said = rest(&mut stream).await;

@@ -12,6 +12,12 @@ async fn server() -> Server {
     server
 }
 
+/// The digest in the form of `Content-MD5`.
+fn md5(text: &str) -> String {
+    use md5::Digest;
+    base64_simd::STANDARD.encode_to_string(md5::Md5::digest(text.as_bytes()))
+}
+
 async fn put(server: &Server, key: &str, body: &str) -> Answer {
     let answer = Ask::new(server, "PUT", &format!("/bucket/{key}")).body(body).send(server).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -85,7 +91,8 @@ async fn a_small_document_of_great_depth_takes_no_memory() {
     let server = server().await;
     let stranger = server.key(stele_archive::Rights::user("elsewhere", "")).await;
     let document = "<a>".repeat(100_000);
-    let ask = Ask::new(&server, "POST", "/bucket?delete").header("content-md5", "").body(document).by(&stranger);
+    let ask = Ask::new(&server, "POST", "/bucket?delete").header("content-md5", &md5(&document)).body(document);
+    let ask = ask.by(&stranger);
     let answer = ask.send(&server).await;
     assert_eq!((answer.status, answer.code().as_str()), (400, "MalformedXML"), "{}", answer.text());
     let field =
@@ -114,10 +121,7 @@ async fn a_permitted_batch_of_deletions_records_no_refusal() {
     let document = "<Delete><Object><Key>k</Key></Object></Delete>";
     let records = async || server.archive.audit_verify(&Caller::local(0), None).await.unwrap().records;
     let before = records().await;
-    let md5 = {
-        use md5::Digest;
-        base64_simd::STANDARD.encode_to_string(md5::Md5::digest(document.as_bytes()))
-    };
+    let md5 = md5(document);
     let ask = Ask::new(&server, "POST", "/bucket?delete").header("content-md5", &md5).body(document).by(&user);
     let answer = ask.send(&server).await;
     assert!(answer.status == 200 && answer.text().contains("<Deleted>"), "{}", answer.text());
