@@ -43,6 +43,7 @@ fn agreed(target: Option<&str>) -> Agreed {
         initiator: "iqn.a:b".to_owned(),
         isid: [0; 6],
         target: target.map(str::to_owned),
+        rules: LoginRules::default(),
         tsih: 0,
         cid: 0,
         command_number: 0,

@@ -61,6 +61,8 @@ pub enum Denied {
     Access(String),
     /// The export has its largest number of connections.
     Crowded,
+    /// The export was withdrawn just now, or its volume takes no connection at present.
+    Closed,
 }
 
 impl Disk {
@@ -70,6 +72,11 @@ impl Disk {
         let counters = Arc::new(Counters::default());
         let entered = target.connections.enter(peer, &counters, target.limits.connections);
         let connection = entered.ok_or(Denied::Crowded)?;
+        // Looked at only after it is counted: who closes the export first and counts then misses none.
+        if target.is_closed() {
+            target.connections.leave(connection);
+            return Err(Denied::Closed);
+        }
         Ok(Disk {
             share: Share::join(&target.pot, &peer.initiator(), target.limits),
             target: Arc::clone(target),

@@ -13,6 +13,7 @@ pub mod disk;
 pub mod export;
 pub mod iscsi;
 pub mod nbd;
+mod progress;
 pub mod scsi;
 pub mod share;
 pub mod stream;

@@ -32,6 +32,8 @@ impl Default for Limits {
 pub struct Pot {
     initiators: Mutex<BTreeMap<String, Arc<Initiator>>>,
     count: AtomicU64,
+    /// While it is not zero, the volume takes no new connection that may write.
+    pub(crate) pauses: AtomicU64,
 }
 
 #[derive(Default)]

@@ -55,6 +55,11 @@ impl Target {
         self.connections.count() > 0
     }
 
+    /// Whether it admits no new connection, for now or for good.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_withdrawn() || !self.export.read_only && self.pot.pauses.load(Ordering::SeqCst) > 0
+    }
+
     fn withdraw(&self) {
         self.withdrawn.store(true, Ordering::Release);
         self.connections.wake_all();
@@ -68,8 +73,30 @@ pub struct Directory(Arc<Mutex<Served>>);
 #[derive(Default)]
 struct Served {
     targets: BTreeMap<(Protocol, String), Arc<Target>>,
+    /// Withdrawn targets whose last connections have not ended yet.
+    leaving: Vec<Arc<Target>>,
     /// By volume.
     pots: BTreeMap<String, Arc<Pot>>,
+}
+
+impl Served {
+    fn withdraw(&mut self, target: Arc<Target>) {
+        target.withdraw();
+        self.leaving.retain(|target| target.is_used());
+        // Whoever opens it later finds it withdrawn.
+        if target.is_used() {
+            self.leaving.push(target);
+        }
+    }
+}
+
+/// New connections that may write to a volume are refused. Dropping it admits them again.
+pub struct Pause(Arc<Pot>);
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        self.0.pauses.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Directory {
@@ -91,16 +118,31 @@ impl Directory {
             snapshots: Mutex::default(),
         });
         if let Some(old) = served.targets.insert(key, Arc::clone(&target)) {
-            old.withdraw();
+            served.withdraw(old);
         }
         target
     }
 
     /// Ends an export and its connections. Returns false if there is none.
     pub fn withdraw(&self, protocol: Protocol, name: &str) -> bool {
-        let removed =
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).targets.remove(&(protocol, name.to_owned()));
-        removed.inspect(|target| target.withdraw()).is_some()
+        let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let removed = served.targets.remove(&(protocol, name.to_owned()));
+        removed.map(|target| served.withdraw(target)).is_some()
+    }
+
+    /// Withdrawn exports of a volume that still have connections: a request under way there may still write.
+    pub fn leaving(&self, volume: &str) -> Vec<Arc<Target>> {
+        let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        served.leaving.retain(|target| target.is_used());
+        served.leaving.iter().filter(|target| target.export.volume == volume).cloned().collect()
+    }
+
+    /// Until the result is dropped, the volume's exports refuse new connections that may write.
+    pub fn pause(&self, volume: &str) -> Pause {
+        let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pot = Arc::clone(served.pots.entry(volume.to_owned()).or_default());
+        pot.pauses.fetch_add(1, Ordering::SeqCst);
+        Pause(pot)
     }
 
     /// Ends all exports when the server stops; their connections end when the requests under way are answered.

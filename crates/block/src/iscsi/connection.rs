@@ -9,6 +9,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use stele_media::Op;
+
 use super::framing::{Broken, Framing};
 use super::login::Agreed;
 use super::management::Awaiting;
@@ -56,6 +58,17 @@ pub(super) struct Task {
     pub tickets: Vec<u32>,
     /// It is answered when they have settled.
     pub awaits: Vec<u32>,
+}
+
+impl Task {
+    /// Bytes of its data that have arrived.
+    fn holds(&self) -> u64 {
+        let tail = match &self.phase {
+            Phase::Gathering(gathering) => gathering.tail_length(),
+            _ => 0,
+        };
+        self.exec.length() + tail
+    }
 }
 
 pub struct Connection {
@@ -275,6 +288,7 @@ impl Connection {
             _ => Err(Sense::NO_SUCH_UNIT),
         };
         let (out, back) = prepared.as_ref().map_or((0, 0), |prepared| (prepared.out, prepared.back));
+        let inside = prepared.as_ref().map_or(0, |prepared| prepared.inside);
         let expected = header.u32(20);
         let mut task = Task {
             exec: Exec::new(self.nexus(), prepared),
@@ -285,7 +299,7 @@ impl Connection {
             out,
             numbered,
             ordered: matches!(flags & 7, 2 | 3),
-            weight: back,
+            weight: back + inside,
             admitted: false,
             aborted: false,
             tickets: Vec::new(),
@@ -368,7 +382,7 @@ impl Connection {
     pub fn holds(&self) -> u64 {
         let early = match self.waiting.is_empty() && self.unsolicited == 0 {
             true => 0,
-            false => self.tasks.values().filter(|task| !task.admitted).map(|task| task.exec.length()).sum(),
+            false => self.tasks.values().filter(|task| !task.admitted).map(Task::holds).sum(),
         };
         self.gathering + early + self.out.bytes() as u64
     }
@@ -437,10 +451,11 @@ impl Connection {
         }
         let step = shared.unit.advance(&mut task.exec, answer);
         for port in std::mem::take(&mut shared.unit.aborting) {
+            shared.end_early(&self.place, Scope::Port(&port), None);
             let ticket = shared.abort(self.place.serial, Scope::Port(&port));
             task.awaits.push(ticket);
         }
-        if ended {
+        if ended || self.withdrawing && moves_data(&step) {
             return self.end(shared, tag);
         }
         let waits = !task.awaits.is_empty();
@@ -499,6 +514,15 @@ impl Connection {
         header.set_tag(NO_TAG);
         self.stamp(shared, &mut header, true);
         self.out.push(header, &[stele_media::Shared::copy_from_slice(&bad.0)]);
+    }
+}
+
+/// Whether the step reads or changes data. The export has ended: a long command goes no further.
+fn moves_data(step: &Step) -> bool {
+    match step {
+        Step::Ask(Ask::Drive(_, op)) => !matches!(op, Op::Flush),
+        Step::Ask(Ask::Whole(..)) => true,
+        Step::Ask(Ask::Keep(..) | Ask::Find(_)) | Step::Done(_) => false,
     }
 }
 

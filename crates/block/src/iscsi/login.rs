@@ -48,7 +48,7 @@ impl Refusal {
 }
 
 /// The requirements of a target for a login.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct LoginRules {
     pub chap: Option<Credentials>,
     /// The credentials with which the target proves itself.
@@ -67,6 +67,8 @@ pub struct Agreed {
     pub isid: [u8; 6],
     /// `None` for a discovery session.
     pub target: Option<String>,
+    /// The requirements that it has met.
+    pub rules: LoginRules,
     /// Zero for a new session.
     pub tsih: u16,
     pub cid: u16,
@@ -342,6 +344,7 @@ impl Login {
             initiator: self.initiator.clone(),
             isid,
             target: self.target.clone(),
+            rules: self.rules.clone().unwrap_or_default(),
             tsih: self.last.u16(14),
             cid: self.last.u16(20),
             command_number: self.last.command_number(),

@@ -41,24 +41,32 @@ impl Connection {
             ABORT_TASK => {
                 let task = header.u32(20);
                 if !self.tasks.contains_key(&task) {
-                    return self.managed(shared, tag, NO_TASK);
+                    let ended = shared.end_one_early(&self.place, task, header.u32(32), header.command_number());
+                    self.hear(shared);
+                    return self.managed(shared, tag, if ended { COMPLETE } else { NO_TASK });
                 }
                 let ticket = shared.ticket(self.place.serial);
                 self.aborting.push((ticket, 1));
                 self.abandon(shared, task, Some(ticket));
                 ticket
             }
-            ABORT_TASK_SET => shared.abort(self.place.serial, Scope::Nexus(nexus)),
+            ABORT_TASK_SET => self.abort_before(shared, Scope::Nexus(nexus), header),
             CLEAR_TASK_SET => {
                 shared.unit.tell_all(Sense::COMMANDS_CLEARED, Some(nexus));
-                shared.abort(self.place.serial, Scope::All)
+                self.abort_before(shared, Scope::All, header)
             }
-            UNIT_RESET | WARM_RESET | COLD_RESET => shared.abort(self.place.serial, Scope::All),
+            UNIT_RESET | WARM_RESET | COLD_RESET => self.abort_before(shared, Scope::All, header),
             REASSIGN => return self.managed(shared, tag, NO_REASSIGNMENT),
             _ => return self.managed(shared, tag, UNSUPPORTED),
         };
         self.awaiting.push(Awaiting { ticket, tag, function });
         self.hear(shared);
+    }
+
+    /// Ends the tasks, and the commands sent before the function whose turn has not come.
+    fn abort_before(&self, shared: &mut Shared, scope: Scope<'_>, header: &Header) -> u32 {
+        shared.end_early(&self.place, scope, Some(header.command_number()));
+        shared.abort(self.place.serial, scope)
     }
 
     /// The tasks that a function waited for have ended.

@@ -96,9 +96,13 @@ impl Targets for Seen<'_> {
             // The same answer as for a missing target.
             Refusal::NOT_FOUND
         })?;
-        let terms = &target.export.iscsi;
-        Ok(LoginRules { chap: terms.chap.clone(), mutual: terms.mutual.clone() })
+        Ok(rules_of(&target))
     }
+}
+
+fn rules_of(target: &Target) -> LoginRules {
+    let terms = &target.export.iscsi;
+    LoginRules { chap: terms.chap.clone(), mutual: terms.mutual.clone() }
 }
 
 impl Node {
@@ -121,11 +125,16 @@ impl Node {
     pub fn join(self: &Arc<Self>, agreed: Agreed, peer: &Peer, local: String) -> Result<Joined, Refusal> {
         let name = agreed.target.clone().ok_or(Refusal::MISSING)?;
         let target = self.directory.find(Protocol::Iscsi, &name).ok_or(Refusal::NOT_FOUND)?;
+        // The initiator has proved what the target asked for when the login began. It may ask for something else now.
+        if agreed.rules != rules_of(&target) {
+            return Err(Refusal::UNAVAILABLE);
+        }
         let mut peer = peer.clone();
         peer.name = format!("{} {}", agreed.initiator, peer.name);
         let disk = Disk::open(&target, &peer).map_err(|denied| match denied {
             Denied::Access(_) => Refusal::NOT_FOUND,
             Denied::Crowded => Refusal::RESOURCES,
+            Denied::Closed => Refusal::UNAVAILABLE,
         })?;
         let (shared, formers) = self.shared(&target)?;
         let place = lock(&shared).join(&agreed)?;

@@ -8,6 +8,8 @@ use super::shared::Shared;
 use super::text::{self, Pairs};
 use crate::scsi::{Reply, Status};
 
+/// A shorter piece of what was received holds a page of memory.
+const PAGE: usize = 4096;
 const RESIDUAL_UNDER: u8 = 0x02;
 const RESIDUAL_OVER: u8 = 0x04;
 
@@ -97,8 +99,8 @@ impl Connection {
         self.stamp(shared, &mut answer, true);
         let length = frame.data.len().min(self.parameters.their_data_max as usize);
         let echo = match frame.data.get(..length) {
-            // The rest of a longer ping would stay in memory, uncounted, until the answer is sent.
-            Some(part) if length < frame.data.len() => Data::copy_from_slice(part),
+            // The rest of a longer ping, or of a page, would stay in memory, uncounted, until the answer is sent.
+            Some(part) if length < frame.data.len() || length < PAGE => Data::copy_from_slice(part),
             _ => frame.data.clone(),
         };
         self.out.push(answer, &[echo]);

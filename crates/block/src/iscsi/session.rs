@@ -15,14 +15,13 @@ use stele_ground::{Duration, Instant};
 use stele_media::{Completion, Interest, MediaError, MediaFault, Op, ReactorSession, Waker};
 
 use super::node::{Joined, Keeper, Member, Neighbour, Node, lock};
-use super::shared::Shared;
+use super::shared::{Shared, Visit};
+use crate::progress::Progress;
 use crate::scsi::{Answer, Ask, Port, Reached, UnitId};
 use crate::{Disk, Peer, Stream};
 
 const QUANTUM: u64 = 1 << 20;
 const OUT_MAX: usize = 8 << 20;
-/// Largest time for a peer to pause in the middle of a PDU, or to take no data.
-const STALL_MAX: Duration = Duration::from_secs(120);
 /// Interval between checks for space that other connections hold.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LINGER: Duration = Duration::from_secs(5);
@@ -54,25 +53,6 @@ struct Abroad {
     held: Weak<()>,
 }
 
-/// The movement of bytes in one direction. Movement in the other direction does not excuse a peer that delays this one.
-#[derive(Default)]
-struct Progress {
-    /// Whether bytes moved since the last look.
-    moved: bool,
-    /// Since this time we wait for the peer.
-    since: Option<Instant>,
-}
-
-impl Progress {
-    /// The time at which the peer has delayed us for too long, if we wait for it.
-    fn stalls_at(&mut self, now: Instant, waits: bool) -> Option<Instant> {
-        if std::mem::take(&mut self.moved) || !waits {
-            self.since = None;
-        }
-        waits.then(|| *self.since.get_or_insert(now) + STALL_MAX)
-    }
-}
-
 pub struct Session<S: Wire> {
     stream: S,
     member: Member,
@@ -83,6 +63,8 @@ pub struct Session<S: Wire> {
     /// Answers that did not come from the volume: kept reservations, and units that were found.
     answers: Answers,
     abroad: Vec<Abroad>,
+    /// Operations in other units that wait until no command has their blocks to itself.
+    later: Vec<(u32, UnitId, Op)>,
     units: u32,
     waker: Waker,
     finished: Vec<Completion>,
@@ -116,6 +98,7 @@ impl<S: Wire> Session<S> {
             peer,
             answers: Answers::default(),
             abroad: Vec::new(),
+            later: Vec::new(),
             units: 0,
             waker: Waker::idle(),
             finished: Vec::new(),
@@ -178,14 +161,26 @@ impl<S: Wire> Session<S> {
         let Some(abroad) = found else {
             return self.refuse_abroad(tag, op, MediaFault::Gone, "the export was withdrawn");
         };
-        let visit = lock(&abroad.shared).visit(&abroad.port, matches!(op, Op::Write { .. }));
+        let (range, writes) = (op.range().unwrap_or_default(), matches!(op, Op::Write { .. }));
+        let visit = lock(&abroad.shared).visit(&abroad.port, range, writes);
         match visit {
-            Some(visit) => {
+            Visit::Runs(visit) => {
                 abroad.visits.push((tag, visit));
                 abroad.disk.submit(tag, op);
             }
-            None => {
+            Visit::Later => self.later.push((tag as u32, unit, op)),
+            Visit::Refused => {
                 self.refuse_abroad(tag, op, MediaFault::Refused, "the other unit no longer lets the initiator copy")
+            }
+        }
+    }
+
+    /// Asks the other units again for operations whose blocks a command had to itself.
+    fn submit_later(&mut self) {
+        for (tag, unit, op) in std::mem::take(&mut self.later) {
+            match self.member.connection.has_ended(tag) {
+                true => self.refuse_abroad(u64::from(tag), op, MediaFault::Gone, "the request has ended"),
+                false => self.submit_abroad(tag, unit, op),
             }
         }
     }
@@ -203,6 +198,7 @@ impl<S: Wire> Session<S> {
         self.member.connection.hear(&mut shared);
         drop(shared);
         self.reap(now);
+        self.submit_later();
         let mut shared = lock(&self.member.shared);
         for Completion { tag, op, result } in self.finished.drain(..) {
             self.member.connection.answer(&mut shared, tag as u32, Answer::Drive(op, result));
@@ -310,7 +306,8 @@ impl<S: Wire> Session<S> {
 
     /// The time at which a peer that delays us has done so for too long.
     fn stalls_at(&mut self, now: Instant) -> Option<Instant> {
-        let owes = self.may_read() && self.member.connection.framing.is_amid();
+        let connection = &self.member.connection;
+        let owes = self.may_read() && (connection.framing.is_amid() || connection.is_gathering());
         let receiving = self.receiving.stalls_at(now, owes && !self.dead);
         let sending = self.sending.stalls_at(now, !self.member.connection.out.is_empty() && !self.dead);
         receiving.into_iter().chain(sending).min()
@@ -377,7 +374,7 @@ impl<S: Wire> ReactorSession for Session<S> {
         }
         let disks = [&self.disk].into_iter().chain(self.abroad.iter().map(|abroad| &abroad.disk));
         let mut at = disks.filter_map(Disk::next_event).chain(stalled).min();
-        if self.member.connection.crowded {
+        if self.member.connection.crowded || !self.later.is_empty() {
             // No event reports that other connections have returned space.
             at = Some(at.map_or(now + LOOK_AGAIN, |at| at.min(now + LOOK_AGAIN)));
         }

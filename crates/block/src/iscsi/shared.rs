@@ -11,7 +11,7 @@ use stele_media::Waker;
 
 use super::login::{Agreed, Refusal};
 use super::parameters::Parameters;
-use super::pdu::{Frame, is_before};
+use super::pdu::{Frame, is_before, opcode};
 use crate::scsi::{NexusId, Port, Profile, Reached, Reservations, Reset, Sense, Unit, UnitId, is_named};
 
 pub const SESSIONS_MAX: usize = 256;
@@ -62,6 +62,16 @@ struct Link {
     idle: bool,
 }
 
+/// The decision about an operation of another unit's copy.
+pub enum Visit {
+    /// It runs under this number.
+    Runs(u32),
+    /// A command has these blocks to itself at present.
+    Later,
+    /// This unit does not let it, or no longer.
+    Refused,
+}
+
 /// A session: an initiator port with its connections.
 pub struct Nexus {
     pub id: NexusId,
@@ -78,7 +88,46 @@ pub struct Nexus {
     held: BTreeMap<u32, (u32, Frame)>,
     /// The bytes of their data.
     early: usize,
+    /// SCSI commands with a lower number were ended before their turn came: they are not carried out.
+    ended_below: Option<u32>,
+    /// Numbers of commands that were ended one by one before their turn came.
+    void: BTreeSet<u32>,
     pub under_way: u32,
+}
+
+impl Nexus {
+    /// Ends the commands with lower numbers whose turn has not come, also if they have not arrived.
+    fn end_below(&mut self, number: Option<u32>) {
+        let after_window = self.highest.wrapping_add(1);
+        let is_more = |below: &u32| {
+            is_before(self.expected, *below)
+                && !is_before(after_window, *below)
+                && self.ended_below.is_none_or(|former| is_before(former, *below))
+        };
+        if let Some(below) = number.filter(is_more) {
+            self.ended_below = Some(below);
+        }
+    }
+
+    /// Ends the commands that have arrived before their turn.
+    fn end_held(&mut self) {
+        let numbers = self.held.iter().filter(|(_, (_, frame))| frame.header.opcode() == opcode::COMMAND);
+        let numbers: Vec<u32> = numbers.map(|(number, _)| *number).collect();
+        numbers.into_iter().for_each(|number| self.end_number(number));
+    }
+
+    fn end_number(&mut self, number: u32) {
+        if let Some((_, frame)) = self.held.remove(&number) {
+            self.early = self.early.saturating_sub(frame.data.len());
+        }
+        self.void.insert(number);
+    }
+
+    /// Whether a function ended this command before its turn came.
+    fn has_ended(&self, frame: &Frame) -> bool {
+        frame.header.opcode() == opcode::COMMAND
+            && self.ended_below.is_some_and(|below| is_before(frame.header.command_number(), below))
+    }
 }
 
 /// The decision about a numbered command.
@@ -221,6 +270,8 @@ impl Shared {
             highest: agreed.command_number.wrapping_add(WINDOW - 1),
             held: BTreeMap::new(),
             early: 0,
+            ended_below: None,
+            void: BTreeSet::new(),
             under_way: 0,
         };
         self.sessions.insert(self.next_tsih, session);
@@ -304,22 +355,25 @@ impl Shared {
         ticket
     }
 
-    /// A copy that another unit carries out begins an operation here for an initiator port. `None`: this unit does not
-    /// let it, or no longer.
-    pub fn visit(&mut self, port: &Port, writes: bool) -> Option<u32> {
+    /// A copy that another unit carries out begins an operation here for an initiator port, on these bytes.
+    pub fn visit(&mut self, port: &Port, range: (u64, u64), writes: bool) -> Visit {
         let (readable, writable) = self.unit.lets_copy(port);
         if self.retired || !(if writes { writable } else { readable }) {
-            return None;
+            return Visit::Refused;
         }
         let visit = self.number();
+        if !self.unit.enter_visit(u64::from(visit), range) {
+            return Visit::Later;
+        }
         self.visits.insert(visit, Vec::new());
-        Some(visit)
+        Visit::Runs(visit)
     }
 
     /// The operation has ended.
     pub fn end_visit(&mut self, visit: u32) {
         let tickets = self.visits.remove(&visit).unwrap_or_default();
         tickets.into_iter().for_each(|ticket| self.settle(ticket));
+        self.release(u64::from(visit));
     }
 
     /// Makes a ticket for one task of one connection.
@@ -348,7 +402,7 @@ impl Shared {
             return Turn::Not;
         }
         if number != session.expected {
-            if session.held.contains_key(&number) {
+            if session.held.contains_key(&number) || session.void.contains(&number) {
                 return Turn::Not;
             }
             if session.early + frame.data.len() > EARLY_MAX {
@@ -359,16 +413,70 @@ impl Shared {
             return Turn::Not;
         }
         session.expected = session.expected.wrapping_add(1);
+        let is_ended = session.has_ended(&frame);
+        self.take_turns(place.tsih);
+        if is_ended { Turn::Not } else { Turn::Now(frame) }
+    }
+
+    /// Delivers the commands whose turn has come.
+    fn take_turns(&mut self, tsih: u16) {
+        let Some(session) = self.sessions.get_mut(&tsih) else { return };
         let mut freed = Vec::new();
-        while let Some(entry) = session.held.remove(&session.expected) {
+        loop {
+            if session.void.remove(&session.expected) {
+                session.expected = session.expected.wrapping_add(1);
+                continue;
+            }
+            let Some((serial, frame)) = session.held.remove(&session.expected) else { break };
             session.expected = session.expected.wrapping_add(1);
-            session.early = session.early.saturating_sub(entry.1.data.len());
-            freed.push(entry);
+            session.early = session.early.saturating_sub(frame.data.len());
+            if !session.has_ended(&frame) {
+                freed.push((serial, frame));
+            }
+        }
+        if session.ended_below.is_some_and(|below| !is_before(session.expected, below)) {
+            session.ended_below = None;
         }
         for (serial, frame) in freed {
             self.post(serial, Event::Deliver(frame));
         }
-        Turn::Now(frame)
+    }
+
+    /// Ends the commands whose turn has not come: those that the session sent before its function with this number, also
+    /// if they have not arrived, and all that have arrived of other sessions that the function concerns.
+    pub fn end_early(&mut self, place: &Place, scope: Scope<'_>, number: Option<u32>) {
+        for (tsih, session) in &mut self.sessions {
+            let concerned = match scope {
+                Scope::All => true,
+                Scope::Nexus(nexus) => session.id == nexus,
+                Scope::Port(port) => session.port == *port,
+            };
+            if !concerned {
+                continue;
+            }
+            if *tsih == place.tsih {
+                session.end_below(number);
+            } else {
+                session.end_held();
+            }
+        }
+    }
+
+    /// Ends a command of the session whose turn has not come. Returns false if there can be none: its number is neither
+    /// held nor still to arrive.
+    pub fn end_one_early(&mut self, place: &Place, tag: u32, reference: u32, number: u32) -> bool {
+        let Some(session) = self.sessions.get_mut(&place.tsih) else { return false };
+        let is_it = |frame: &Frame| frame.header.opcode() == opcode::COMMAND && frame.header.tag() == tag;
+        let held = session.held.iter().find(|(_, (_, frame))| is_it(frame)).map(|(number, _)| *number);
+        // A command that has not arrived counts as received from now on (RFC 7143, 11.6.1).
+        let missing = !is_before(reference, session.expected)
+            && is_before(reference, number)
+            && !is_before(session.highest, reference)
+            && !session.held.contains_key(&reference);
+        let Some(ended) = held.or(missing.then_some(reference)) else { return false };
+        session.end_number(ended);
+        self.take_turns(place.tsih);
+        true
     }
 
     /// The values of ExpCmdSN and MaxCmdSN to send now.

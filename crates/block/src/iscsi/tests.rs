@@ -14,7 +14,9 @@ use super::*;
 use crate::scsi::{Answer, Ask, Profile, Reached, Reservations, UnitId, be32, is_named};
 
 mod commands;
+mod early;
 mod ends;
+mod limits;
 mod logins;
 mod neighbours;
 mod sessions;
@@ -89,6 +91,7 @@ impl Bench {
             initiator: initiator.to_owned(),
             isid: [1, 2, 3, 4, 5, 6],
             target: Some(TARGET.to_owned()),
+            rules: LoginRules::default(),
             tsih,
             cid,
             command_number: 1,

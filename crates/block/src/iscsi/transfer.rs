@@ -1,12 +1,17 @@
 //! Data from the initiator: immediate, unsolicited, and requested with R2T, one request at a time. All data must arrive
 //! in order; data out of order fails its command.
 
-use stele_media::Shared as Data;
+use stele_media::{Buffer, Shared as Data};
 
 use super::connection::{Connection, Phase, REJECT_PROTOCOL, Task};
 use super::pdu::{Frame, Header, NO_TAG, opcode};
 use super::shared::Shared;
 use crate::scsi::{Reply, Sense};
+
+/// A piece shorter than this is copied to its neighbours: in a buffer of its own it would hold a page of memory.
+const SMALL: u64 = 4096;
+/// Largest buffer for small pieces.
+const TAIL: u64 = 64 << 10;
 
 /// The data of a command so far.
 pub struct Gathering {
@@ -21,6 +26,8 @@ pub struct Gathering {
     ready_number: u32,
     data_number: u32,
     lun: u64,
+    /// A buffer that small pieces fill, with the number of bytes in it.
+    tail: Option<(Buffer, usize)>,
 }
 
 impl Gathering {
@@ -34,6 +41,7 @@ impl Gathering {
             ready_number: 0,
             data_number: 0,
             lun,
+            tail: None,
         }
     }
 
@@ -41,6 +49,11 @@ impl Gathering {
     pub fn take(&mut self, data: &mut Vec<Data>, piece: Data) {
         let missing = self.wanted.saturating_sub(self.received);
         let length = (piece.len() as u64).min(missing);
+        if length > 0 && (self.tail.is_some() || length < SMALL.min(missing)) {
+            self.copy(data, piece.get(..length as usize).unwrap_or_default());
+            self.received += piece.len() as u64;
+            return;
+        }
         self.received += piece.len() as u64;
         match length {
             0 => {}
@@ -50,6 +63,34 @@ impl Gathering {
             }
             _ => data.push(piece),
         }
+    }
+
+    /// Copies a piece into buffers of which each is as large as the missing data, or [`TAIL`]. The last one is therefore
+    /// full when nothing is missing.
+    fn copy(&mut self, data: &mut Vec<Data>, mut piece: &[u8]) {
+        let mut missing = self.wanted.saturating_sub(self.received);
+        while !piece.is_empty() {
+            let (mut buffer, filled) =
+                self.tail.take().unwrap_or_else(|| (Buffer::stale(missing.min(TAIL) as usize), 0));
+            let room = buffer.get_mut(filled..).unwrap_or_default();
+            let count = room.len().min(piece.len());
+            let (now, rest) = piece.split_at(count);
+            if let Some(room) = room.get_mut(..count) {
+                room.copy_from_slice(now);
+            }
+            missing = missing.saturating_sub(count as u64);
+            piece = rest;
+            match filled + count {
+                filled if filled == buffer.len() => data.push(buffer.freeze()),
+                filled => self.tail = Some((buffer, filled)),
+            }
+            assert!(count > 0, "a buffer for data has no room");
+        }
+    }
+
+    /// Bytes that wait in the buffer for small pieces.
+    pub fn tail_length(&self) -> u64 {
+        self.tail.as_ref().map_or(0, |(_, filled)| *filled as u64)
     }
 }
 

@@ -290,7 +290,11 @@ impl Handshake {
             Ok(disk) => disk,
             Err(denied) => {
                 self.log_denied(name, &denied);
-                self.reply(number, rep::ERR_POLICY, b"the export has as many connections as it may have");
+                let reason: &[u8] = match denied {
+                    Denied::Closed => b"the export takes no connection at present",
+                    _ => b"the export has as many connections as it may have",
+                };
+                self.reply(number, rep::ERR_POLICY, reason);
                 return None;
             }
         };
@@ -365,6 +369,7 @@ impl Handshake {
             Denied::Crowded => {
                 tracing::warn!("{} is refused: export '{name}' has as many connections as it may have", self.peer.name);
             }
+            Denied::Closed => tracing::warn!("{} is refused: export '{name}' is closed at present", self.peer.name),
         }
     }
 

@@ -26,6 +26,7 @@ use super::reply::{Chunk, Form, errno_of};
 use super::request::{Command, Request};
 use super::wire::{Errno, cmd_flag};
 use super::{Agreed, Context};
+use crate::progress::{Progress, STALL_MAX};
 use crate::{Disk, Stream};
 
 /// Bytes that one read takes besides a payload.
@@ -37,8 +38,6 @@ const OUTGOING_MAX: usize = 8 << 20;
 /// The work of a turn, divided among the connections of one initiator.
 const TURN_REQUESTS: u64 = 128;
 const TURN_BYTES: u64 = 4 << 20;
-/// Time without progress after which a peer that owes or is owed bytes is dropped.
-const STALL_MAX: Duration = Duration::from_secs(120);
 /// Interval between checks for space that other connections of the volume hold.
 const ROOM_AGAIN: Duration = Duration::from_micros(500);
 /// Span of one status request; clients ask again for the range after it.
@@ -77,8 +76,8 @@ pub struct Session<S> {
     broken: bool,
     /// The socket took less than it was offered.
     blocked: bool,
-    /// The time at which bytes last moved.
-    progress: Option<Instant>,
+    receiving: Progress,
+    sending: Progress,
     pacing: Pacing,
 }
 
@@ -105,7 +104,8 @@ impl<S: Stream> Session<S> {
             closing: false,
             broken: false,
             blocked: false,
-            progress: None,
+            receiving: Progress::default(),
+            sending: Progress::default(),
             pacing: Pacing::default(),
         }
     }
@@ -139,6 +139,15 @@ impl<S: Stream> Session<S> {
         let Pending { request, at } = pending;
         // A flush may name any range.
         let end = request.at.saturating_add(request.length);
+        let is_left = match request.command {
+            Command::WriteZeroes | Command::Trim => at < self.span_end(&request),
+            Command::Cache => at < end,
+            _ => false,
+        };
+        // Whoever takes an export away waits for its requests under way. A long one must not go on writing meanwhile.
+        if is_left && self.disk.target().is_withdrawn() {
+            return self.refuse(&request, Errno::Shutdown, "the export was removed or changed meanwhile");
+        }
         match (request.command, op) {
             (Command::Read, Op::View { pieces, .. }) => {
                 self.outgoing.push(Chunk::content(self.form, &request, pieces));
@@ -351,7 +360,7 @@ impl<S: Stream> Session<S> {
     }
 
     /// One read. Returns true if there may be more.
-    fn receive(&mut self, now: Instant) -> bool {
+    fn receive(&mut self) -> bool {
         if self.held.is_empty() {
             self.held = 0..0;
         } else if self.incoming.len() - self.held.end < INCOMING / 4 {
@@ -380,7 +389,7 @@ impl<S: Stream> Session<S> {
                 false
             }
             Ok(count) => {
-                self.progress = Some(now);
+                self.receiving.moved = true;
                 if let Some(payload) = &mut self.payload {
                     payload.filled += count.min(direct);
                     if payload.filled == payload.buffer.len()
@@ -403,7 +412,7 @@ impl<S: Stream> Session<S> {
     }
 
     /// Reads and parses as much as a turn allows. Returns whether there may be more, and whether it lacks space.
-    fn listen(&mut self, now: Instant) -> (bool, bool) {
+    fn listen(&mut self) -> (bool, bool) {
         let requests_max = self.disk.part_of(TURN_REQUESTS);
         let bytes_max = self.disk.part_of(TURN_BYTES);
         let (mut requests, mut bytes) = (0, 0);
@@ -421,7 +430,7 @@ impl<S: Stream> Session<S> {
             if !more {
                 return (false, false);
             }
-            more = self.receive(now);
+            more = self.receive();
             bytes = (bytes + 1).min(bytes_max);
         }
     }
@@ -432,7 +441,7 @@ impl<S: Stream> Session<S> {
             match self.outgoing.send(&mut self.stream) {
                 Ok(0) => {}
                 Ok(bytes) => {
-                    self.progress = Some(now);
+                    self.sending.moved = true;
                     if self.disk.is_local() {
                         let socket = self.stream.as_raw_fd();
                         self.pacing.sent(now, (bytes / replies) as u64, || unread_by_peer(socket));
@@ -503,7 +512,7 @@ impl<S: Stream> ReactorSession for Session<S> {
         let socket = self.stream.as_raw_fd();
         let pause = self.pacing.until(now, || unread_by_peer(socket));
         let silent = self.closing || pause.is_some();
-        let (more, crowded) = if silent { (false, false) } else { self.listen(now) };
+        let (more, crowded) = if silent { (false, false) } else { self.listen() };
         if !self.outgoing.is_empty() && self.disk.under_way() == 0 {
             self.send(now);
         }
@@ -527,8 +536,9 @@ impl<S: Stream> ReactorSession for Session<S> {
         if let (Some(end), false) = (pause, self.closing) {
             sooner(end);
         }
-        if waits_to_send || waits_for_bytes {
-            let deadline = *self.progress.get_or_insert(now) + STALL_MAX;
+        let receiving = self.receiving.stalls_at(now, waits_for_bytes);
+        let sending = self.sending.stalls_at(now, waits_to_send);
+        if let Some(deadline) = receiving.into_iter().chain(sending).min() {
             if now >= deadline {
                 tracing::warn!(
                     "a connection to export '{}' is given up: no progress for {} s",
@@ -538,8 +548,6 @@ impl<S: Stream> ReactorSession for Session<S> {
                 return self.wind_down(now);
             }
             sooner(deadline);
-        } else {
-            self.progress = None;
         }
         interest
     }

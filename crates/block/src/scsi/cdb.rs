@@ -4,6 +4,7 @@
 use super::command::{Blocks, Check, Command};
 use super::field::{be16, be24, be32, be64, octet};
 use super::opcodes;
+use super::verbs::{STRIDE, TILE};
 use super::{Profile, Sense};
 
 /// Largest transfer of one command, in bytes.
@@ -28,6 +29,8 @@ pub struct Prepared {
     pub out: u64,
     /// Largest number of bytes that it returns.
     pub back: u64,
+    /// Largest number of further bytes that it holds while it runs.
+    pub inside: u64,
 }
 
 pub fn decode(cdb: &[u8], profile: &Profile) -> Result<Prepared, Sense> {
@@ -46,7 +49,8 @@ pub fn decode(cdb: &[u8], profile: &Profile) -> Result<Prepared, Sense> {
     }
     let command = understand(cdb, opcode, action)?;
     let (out, back) = weigh(&command, profile)?;
-    Ok(Prepared { command, out, back })
+    let inside = inside(&command, out, profile);
+    Ok(Prepared { command, out, back, inside })
 }
 
 fn understand(cdb: &[u8], opcode: u8, action: u8) -> Result<Command, Sense> {
@@ -168,6 +172,21 @@ fn maintenance(cdb: &[u8], action: u8) -> Result<Command, Sense> {
             allocated,
         }),
         _ => Ok(Command::ReportFunctions { extended: octet(cdb, 2) & 0x80 != 0, allocated }),
+    }
+}
+
+/// Bytes that a command holds besides what it takes and returns: what it reads to compare, merge or copy, and patterns.
+fn inside(command: &Command, out: u64, profile: &Profile) -> u64 {
+    let size = |blocks: &Blocks| blocks.count.saturating_mul(profile.block());
+    match command {
+        Command::Verify { blocks, check: Check::Blocks } => size(blocks),
+        Command::Verify { blocks, .. } => size(blocks).min(STRIDE),
+        // The comparison takes the data in one piece, and reads half as much.
+        Command::CompareAndWrite { .. } => out + out / 2,
+        Command::WriteAndVerify { .. } | Command::OrWrite { .. } => out,
+        Command::WriteSame { no_data: false, .. } => TILE as u64 + profile.block(),
+        Command::ExtendedCopy { .. } => STRIDE,
+        _ => 0,
     }
 }
 

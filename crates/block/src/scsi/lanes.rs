@@ -62,6 +62,17 @@ impl Lanes {
         }
     }
 
+    /// Admits an operation of another unit's copy, unless a running command has its blocks to itself. It waits for no
+    /// ORDERED command, and for no waiting one: two copies to each other's unit would wait for each other.
+    pub fn visit(&mut self, key: u64, blocks: Blocks) -> bool {
+        let lane = Lane { key, blocks, exclusive: false, ordered: false };
+        if self.running.iter().any(|other| lane.meets(&Lane { ordered: false, ..*other })) {
+            return false;
+        }
+        self.run(lane);
+        true
+    }
+
     fn waits(&self, lane: &Lane) -> bool {
         self.running.iter().chain(&self.waiting).any(|other| lane.meets(other))
     }

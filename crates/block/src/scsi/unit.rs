@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::attention::Attentions;
 use super::cdb::Prepared;
-use super::command::{Access, Command};
+use super::command::{Access, Blocks, Command};
 use super::copy::Copied;
 use super::exec::{Exec, Step};
 use super::lanes::{Entry, Lanes};
@@ -165,6 +165,13 @@ impl Unit {
             Entry::Waits => Ok(false),
             Entry::Full => Err(Reply::status(Status::TaskSetFull)),
         }
+    }
+
+    /// Admits an operation of another unit's copy, unless a command has its bytes to itself.
+    pub fn enter_visit(&mut self, key: u64, (at, length): (u64, u64)) -> bool {
+        let block = self.profile.block();
+        let (first, end) = (at / block, at.saturating_add(length).div_ceil(block));
+        self.lanes.visit(key, Blocks { at: first, count: end - first })
     }
 
     /// Removes an ended command. Returns those that may begin now.

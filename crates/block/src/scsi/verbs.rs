@@ -10,11 +10,11 @@ use super::field::{Page, be16, be32, be64};
 use super::{Reply, Sense, Unit};
 
 /// Bytes read at once to verify, and written at once to repeat a block.
-const STRIDE: u64 = 1 << 20;
+pub(super) const STRIDE: u64 = 1 << 20;
 /// Bytes zeroed at once.
 const ZERO_STRIDE: u64 = 1 << 30;
 /// Bytes of a repeated block that are laid out in memory.
-const TILE: usize = 64 << 10;
+pub(super) const TILE: usize = 64 << 10;
 /// Bytes in one query of extents; below, the largest number of queries for one GET LBA STATUS.
 const MAP_WINDOW: u64 = 1 << 30;
 const MAP_WINDOWS_MAX: u32 = 64;

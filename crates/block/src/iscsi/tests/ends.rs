@@ -329,3 +329,100 @@ fn a_reset_waits_for_what_a_copy_writes_from_another_unit() {
     fencer.turn();
     assert_eq!(fencer.heard()[0].header.opcode(), opcode::MANAGED);
 }
+
+#[test]
+fn a_copy_waits_until_a_command_of_the_other_unit_gives_its_blocks_free() {
+    let site = Site::new();
+    let (from, to, mut host, mut other) = copying(&site);
+    to.with(|state| state.hold = true);
+    let mut cdb = [0u8; 16];
+    (cdb[0], cdb[13]) = (0x89, 1);
+    let data = [[0; 512], [9; 512]].concat();
+    other.send(command(2, 2, &cdb, Some(&data), 1024), &data);
+    other.turn();
+    assert_eq!(to.asked(), ["read 0+512"]);
+    from.let_go();
+    host.turn();
+    let interest = host.turn();
+    assert!(to.asked().is_empty(), "the copy writes between the comparison and its write");
+    assert!(interest.at.is_some(), "it asks again");
+    to.let_go();
+    (0..3).for_each(|_| _ = other.turn());
+    assert_eq!(other.heard()[0].header.u8(3), 0);
+    (0..8).for_each(|_| _ = host.turn());
+    assert_eq!(to.asked(), ["write 0+512", "write 0+1048576", "write 1048576+1048576"]);
+    assert_eq!(host.heard()[0].header.u8(3), 0);
+}
+
+#[test]
+fn a_copy_that_waits_for_another_unit_can_be_ended() {
+    let site = Site::new();
+    let (from, to, mut host, mut other) = copying(&site);
+    to.with(|state| state.hold = true);
+    let mut cdb = [0u8; 16];
+    (cdb[0], cdb[13]) = (0x89, 1);
+    other.send(command(2, 2, &cdb, Some(&[0; 1024]), 1024), &[0; 1024]);
+    other.turn();
+    from.let_go();
+    host.turn();
+    host.send(reset(9, 5), &[]);
+    (0..3).for_each(|_| _ = host.turn());
+    assert_eq!(host.heard()[0].header.opcode(), opcode::MANAGED);
+    to.let_go();
+    (0..3).for_each(|_| _ = other.turn());
+    (0..3).for_each(|_| _ = host.turn());
+    assert_eq!(to.asked(), ["read 0+512", "write 0+512"]);
+}
+
+#[test]
+fn a_withdrawn_export_begins_no_further_step_of_a_long_command() {
+    let site = Site::new();
+    let volume = site.serve("a", |_| {});
+    let mut host = Host::new(site.log_in("iqn.h:one", "a"), 1 << 20).ready();
+    volume.with(|state| state.hold = true);
+    let mut cdb = [0u8; 16];
+    (cdb[0], cdb[12]) = (0x93, 16);
+    host.send(command(2, 2, &cdb, Some(&[5; 512]), 512), &[5; 512]);
+    cdb[12] = 8;
+    (cdb[0], cdb[1]) = (0x8f, 0);
+    host.send(command(3, 3, &cdb, None, 0), &[]);
+    host.turn();
+    volume.asked();
+    let used = |site: &Site| site.directory.leaving("a").len();
+    assert_eq!(used(&site), 0);
+    site.directory.withdraw(crate::Protocol::Iscsi, "iqn.a:a");
+    host.turn();
+    assert_eq!(used(&site), 1, "its commands may still write");
+    volume.let_go();
+    (0..4).for_each(|_| _ = host.turn());
+    assert!(volume.asked().is_empty());
+    assert_eq!(used(&site), 0);
+}
+
+#[test]
+fn a_login_that_proved_the_former_secret_is_refused() {
+    let site = Site::new();
+    let chap = |secret: &str| Some(Credentials { user: "host".to_owned(), secret: secret.to_owned() });
+    site.serve("a", |export| export.iscsi.chap = chap("the former secret"));
+    let agreed = site.agreed("iqn.h:one", "a");
+    let join = |agreed: Agreed| site.node.join(agreed, &crate::Peer::default(), String::new()).map(|_| ());
+    assert_eq!(join(agreed.clone()), Ok(()));
+    site.serve("a", |export| export.iscsi.chap = chap("a secret of today"));
+    assert_eq!(join(agreed), Err(Refusal::UNAVAILABLE));
+    assert_eq!(join(site.agreed("iqn.h:one", "a")), Ok(()));
+}
+
+#[test]
+fn a_paused_volume_takes_no_login_that_may_write() {
+    let site = Site::new();
+    site.serve("a", |_| {});
+    site.serve("r", |export| export.read_only = true);
+    let pauses = ["a", "r"].map(|volume| site.directory.pause(volume));
+    let enter = |name| site.log_in_with("iqn.h:one", name, parameters::Parameters::default()).map(|_| ());
+    assert_eq!((enter("a"), enter("r")), (Err(Refusal::UNAVAILABLE), Ok(())));
+    let again = site.directory.pause("a");
+    drop(pauses);
+    assert_eq!(enter("a"), Err(Refusal::UNAVAILABLE));
+    drop(again);
+    assert_eq!(enter("a"), Ok(()));
+}

@@ -30,6 +30,7 @@ fn agreed(initiator: &str, target: &str, parameters: parameters::Parameters) -> 
         initiator: initiator.to_owned(),
         isid: [1; 6],
         target: Some(format!("iqn.a:{target}")),
+        rules: LoginRules::default(),
         tsih: 0,
         cid: 0,
         command_number: 1,
@@ -72,8 +73,18 @@ impl Site {
         target: &str,
         parameters: parameters::Parameters,
     ) -> Result<Joined, Refusal> {
-        let agreed = agreed(initiator, target, parameters);
+        let agreed = Agreed { parameters, ..self.agreed(initiator, target) };
         self.node.join(agreed, &Peer::default(), "127.0.0.1:3260".to_owned())
+    }
+
+    /// The end of a login that met the present requirements.
+    pub fn agreed(&self, initiator: &str, target: &str) -> Agreed {
+        let mut agreed = agreed(initiator, target, parameters::Parameters::default());
+        if let Some(served) = self.directory.find(Protocol::Iscsi, &format!("iqn.a:{target}")) {
+            let terms = &served.export.iscsi;
+            agreed.rules = LoginRules { chap: terms.chap.clone(), mutual: terms.mutual.clone() };
+        }
+        agreed
     }
 
     /// A login to `a` from another address.

@@ -19,7 +19,7 @@ impl Wire for Pipe {
 pub(super) struct Host {
     session: Option<Session<Pipe>>,
     pub pipe: Pipe,
-    now: Instant,
+    pub now: Instant,
 }
 
 impl Host {

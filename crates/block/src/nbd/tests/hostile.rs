@@ -25,6 +25,42 @@ fn a_peer_that_takes_no_replies_is_not_read_from_and_then_given_up() {
 }
 
 #[test]
+fn what_a_peer_sends_does_not_count_as_taking_replies() {
+    let stage = Stage::new();
+    let mut client = stage.client(Form::Simple, 64 << 10);
+    (0..7).for_each(|number| client.ask(0, READ, number, 0, 1 << 20));
+    for _ in 0..20 {
+        client.turn();
+    }
+    client.send(&[0x25]);
+    client.now = client.now + Duration::from_secs(100);
+    assert!(!client.turn().end);
+    client.send(&[0x60]);
+    client.now = client.now + Duration::from_secs(21);
+    assert!(client.turn().end);
+}
+
+#[test]
+fn taking_replies_does_not_count_as_sending_a_payload() {
+    let stage = Stage::new();
+    let mut client = stage.client(Form::Simple, 1 << 10);
+    client.ask(0, READ, 1, 0, 1 << 20);
+    client.ask(0, WRITE, 2, 0, 1 << 20);
+    for _ in 0..20 {
+        client.turn();
+    }
+    let mut bytes = [0; 100];
+    for _ in 0..2 {
+        assert_eq!(client.pipe.read(&mut bytes).unwrap(), 100);
+        client.now = client.now + Duration::from_secs(59);
+        assert!(!client.turn().end);
+    }
+    assert_eq!(client.pipe.read(&mut bytes).unwrap(), 100);
+    client.now = client.now + Duration::from_secs(3);
+    assert!(client.turn().end);
+}
+
+#[test]
 fn replies_that_nobody_takes_hold_the_memory_of_their_volume_and_not_that_of_others() {
     let limits = Limits { volume_bytes: 8 << 20, ..Limits::default() };
     let stage = Stage::of(export("vm"), MemoryDrive::new(Bytes(SIZE)), limits);

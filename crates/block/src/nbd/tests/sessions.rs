@@ -263,6 +263,36 @@ fn an_export_taken_away_ends_its_connections_after_what_is_under_way() {
 }
 
 #[test]
+fn an_export_taken_away_ends_a_long_request_at_its_next_piece() {
+    for (flags, command) in [(NO_HOLE, ZERO), (0, CACHE)] {
+        let stage = Stage::new();
+        let mut client = stage.client(Form::Simple, FULL);
+        stage.volume.with(|state| state.hold = true);
+        client.ask(flags, command, 1, 0, SIZE);
+        client.turn();
+        assert!(stage.directory.leaving("vm").is_empty());
+        stage.directory.withdraw(crate::Protocol::Nbd, "vm");
+        assert_eq!(stage.directory.leaving("vm").len(), 1, "its requests may still write");
+        stage.volume.asked();
+        stage.volume.let_go();
+        let replies = client.replies(|_| 0);
+        assert_eq!((replies.len(), replies[0].errno), (1, wire::Errno::Shutdown as u32));
+        assert!(stage.volume.asked().is_empty());
+        assert!(stage.directory.leaving("vm").is_empty());
+    }
+}
+
+#[test]
+fn a_withdrawn_export_is_opened_by_nobody() {
+    let stage = Stage::new();
+    let peer = Peer::default();
+    assert!(crate::Disk::open(&stage.target, &peer).is_ok());
+    stage.directory.withdraw(crate::Protocol::Nbd, "vm");
+    assert!(matches!(crate::Disk::open(&stage.target, &peer), Err(crate::disk::Denied::Closed)));
+    assert!(!stage.target.is_used());
+}
+
+#[test]
 fn every_chosen_context_is_asked_about_with_its_snapshot_and_answered_once() {
     let stage = Stage::new();
     let snapshots = [("monday".to_owned(), stele_ground::VolumeId(7))];

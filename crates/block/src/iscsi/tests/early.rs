@@ -1,0 +1,89 @@
+//! Commands that a task management function ends before their turn has come: none of them runs later.
+
+use super::turns::reset;
+use super::*;
+
+/// Two connections of one session.
+fn two(bench: &mut Bench) -> (Initiator, Initiator) {
+    let one = bench.ready("iqn.a:b");
+    let two = bench.connect("iqn.a:b", one.tsih, 1).unwrap();
+    (one, two)
+}
+
+fn write(bench: &mut Bench, from: Initiator, number: u32) {
+    bench.send(from, command(number, 100 + number, &write10(0, 1), Some(&[1; 512]), 512), &[1; 512]);
+}
+
+fn function(number: u32, kind: u8) -> Header {
+    let mut header = reset(9, kind);
+    header.put32(24, number);
+    header
+}
+
+#[track_caller]
+fn answered(bench: &mut Bench, from: Initiator) -> u8 {
+    bench.gather();
+    let heard = bench.heard(from);
+    assert_eq!((heard.len(), heard[0].header.opcode()), (1, opcode::MANAGED));
+    heard[0].header.u8(2)
+}
+
+#[test]
+fn a_reset_ends_the_commands_that_wait_for_their_turn_and_those_on_their_way() {
+    for kind in [2, 4, 5, 6] {
+        let mut bench = Bench::new();
+        let (one, two) = two(&mut bench);
+        // Command 1 is on its way; 2 waits for it. The function was sent after both, 3 after the function.
+        write(&mut bench, one, 2);
+        bench.send(one, function(3, kind), &[]);
+        assert_eq!(answered(&mut bench, one), 0);
+        write(&mut bench, one, 3);
+        write(&mut bench, two, 1);
+        // After the reset of the unit, command 3 is told of it instead.
+        let writes = usize::from(kind != 5);
+        assert_eq!(bench.held.len(), writes, "function {kind}: a command that was ended writes");
+        bench.settle();
+        let heard = bench.heard(one);
+        assert_eq!((heard.len(), heard[0].header.tag()), (1, 103));
+        assert!(bench.heard(two).is_empty());
+    }
+}
+
+#[test]
+fn a_reset_ends_what_waits_in_other_sessions_too() {
+    let mut bench = Bench::new();
+    let (victim, other) = (bench.ready("iqn.a:victim"), bench.ready("iqn.a:other"));
+    write(&mut bench, victim, 2);
+    bench.send(other, function(1, 5), &[]);
+    assert_eq!(answered(&mut bench, other), 0);
+    bench.command(victim, &mut 0, &[0; 6], None, 0);
+    assert!(bench.held.is_empty(), "the write was ended");
+    assert_eq!(bench.command(victim, &mut 2, &write10(0, 1), Some(&[2; 512]), 512).0, 0);
+}
+
+#[test]
+fn an_abort_finds_a_command_that_waits_for_its_turn_or_has_not_arrived() {
+    for arrived in [true, false] {
+        let mut bench = Bench::new();
+        let (one, two) = two(&mut bench);
+        if arrived {
+            write(&mut bench, one, 2);
+        }
+        let mut abort = function(3, 1);
+        abort.put32(20, 102);
+        abort.put32(32, 2);
+        bench.send(one, abort, &[]);
+        assert_eq!(answered(&mut bench, one), 0, "arrived: {arrived}");
+        write(&mut bench, two, 1);
+        write(&mut bench, one, 2);
+        write(&mut bench, one, 3);
+        assert_eq!(bench.held.len(), 2, "1 and 3 run, and 2 does not (arrived: {arrived})");
+    }
+    let mut bench = Bench::new();
+    let one = bench.ready("iqn.a:b");
+    let mut abort = function(1, 1);
+    abort.put32(20, 102);
+    abort.put32(32, 200);
+    bench.send(one, abort, &[]);
+    assert_eq!(answered(&mut bench, one), 1, "no such number was sent");
+}
