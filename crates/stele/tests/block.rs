@@ -186,6 +186,30 @@ fn a_volume_is_not_rolled_back_under_a_host_that_may_write() {
     host.place.json(&rollback);
 }
 
+#[test]
+fn the_connections_of_a_removed_export_count_until_they_have_ended() {
+    let host = Host::new("block-parting", "");
+    host.place.json(&["volume", "snapshot", "vm", "monday"]);
+    // It takes none of its replies, so that it is still there after its export has gone.
+    let mut slow = Nbd::unix(Path::new(&host.place.path("nbd.sock")), "vm").unwrap();
+    let reads: Vec<u8> = (0..7).flat_map(|cookie| nbd::head(nbd::READ, cookie, 0, 1 << 20)).collect();
+    slow.send(&reads).unwrap();
+    let connected = || host.place.json(&["volume", "show", "vm"])["connections"].as_array().map_or(0, Vec::len);
+    wait_for("reads", || {
+        let shown = host.place.json(&["volume", "show", "vm"]);
+        (shown["connections"][0]["reads"].as_u64() == Some(7)).then_some(())
+    });
+    host.place.json(&["export", "remove", "vm"]);
+    assert_eq!(connected(), 1);
+    let rollback = ["volume", "rollback", "vm", "monday", "--yes"];
+    host.place.refused(3, &["in use", "by export 'vm'"], &rollback);
+    drop(slow);
+    host.place.json(&rollback);
+    assert_eq!(connected(), 0);
+    export(&host.place, &["vm"]);
+    assert!(Nbd::unix(Path::new(&host.place.path("nbd.sock")), "vm").is_ok(), "the pause has ended");
+}
+
 /// A process that ends together with the test.
 struct Running(Child);
 

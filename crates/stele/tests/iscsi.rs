@@ -175,6 +175,27 @@ fn a_target_is_reached_with_its_secret_and_found_by_those_who_may() {
 }
 
 #[test]
+fn an_export_that_no_host_could_use_is_refused_and_a_volume_of_two_protocols_warned_of() {
+    let place = Place::new("iscsi-terms");
+    bare_pool(&place);
+    let _server = serve(&place);
+    place.json(&["volume", "create", "db", "--code", "mirror-2", "--size", "8MiB"]);
+    let no_tls = ["iSCSI is not served over TLS", "--chap-user"];
+    place.refused(2, &no_tls, &["volume", "export", "db", "--iscsi", "--tls"]);
+    let certificate = ["--client-certificate", &"ab".repeat(32)];
+    place.refused(2, &no_tls, &[&["volume", "export", "db", "--iscsi"][..], &certificate].concat());
+    place.refused(2, &["no client could connect", "tls_certificate"], &["volume", "export", "db", "--nbd", "--tls"]);
+    export(&place, "db", &["--name", "iqn.a:db"]);
+    place.refused(2, &no_tls, &["export", "set", "iqn.a:db", "--protocol", "iscsi", "--tls", "yes"]);
+    let both = "nbd export 'db' writes to 'db' too";
+    let warned = |shown: &serde_json::Value| shown["warnings"].to_string().contains("reservations");
+    assert!(!warned(&place.json(&["volume", "export", "db", "--nbd", "--name", "copy", "--read-only"])));
+    assert!(warned(&place.json(&["volume", "export", "db", "--nbd"])));
+    let listed = place.json(&["export", "list"]).to_string();
+    assert!(listed.contains(both), "{listed}");
+}
+
+#[test]
 fn silent_connections_keep_no_initiator_out() {
     let place = Place::new("iscsi-silent");
     bare_pool(&place);

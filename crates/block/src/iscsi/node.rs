@@ -203,6 +203,16 @@ impl Node {
             formers.clone_from(&known.formers);
             formers.push(Arc::clone(&known.shared));
         }
+        // A removed export of the volume, whatever its name: a change of its reservations that is being kept must be on
+        // file before they are read, and none begins afterwards.
+        let removed =
+            |known: &&Served| known.target.is_withdrawn() && known.target.export.volume == target.export.volume;
+        for known in served.values().filter(removed) {
+            lock(&known.shared).retire().ok_or(Refusal::UNAVAILABLE)?;
+            if !formers.iter().any(|former| Arc::ptr_eq(former, &known.shared)) {
+                formers.push(Arc::clone(&known.shared));
+            }
+        }
         let reservations = taken_over.map_or_else(|| self.kept_reservations(&target.export.volume), Ok)?;
         let shared = Arc::new(Mutex::new(Shared::new(self.profile(target), reservations)));
         let one = Served { target: Arc::clone(target), shared: Arc::clone(&shared), formers: formers.clone() };

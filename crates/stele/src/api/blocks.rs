@@ -267,6 +267,10 @@ impl Call for RestoreBegin {
             return Ok(Begun { token, before: None });
         }
         let volume = find(&volumes, &name)?;
+        // Connections of an export that was removed just now get a moment to end.
+        if node.exports.of_volume(&name).is_empty() {
+            let _ = super::volume::writers(node, &name).await;
+        }
         check_target(node, volume, &self)?;
         // From here on nobody exports it. What the check saw is looked at again under this.
         node.restores.hold(volume.clone(), token)?;
@@ -309,10 +313,24 @@ fn check_target(node: &Node, volume: &VolumeStatus, asked: &RestoreBegin) -> Out
 fn check_exports(node: &Node, name: &str) -> Outcome<()> {
     let exports: Vec<String> = node.exports.of_volume(name).into_iter().map(|export| export.name).collect();
     match exports.is_empty() {
-        true => Ok(()),
+        true => check_leaving(node, name),
         false => {
             let message = format!("volume '{name}' is exported as {}, and hosts may connect to it", exports.join(", "));
             Err(Failure::new(Kind::Refused, message).next("take that away first with `stele export remove`"))
+        }
+    }
+}
+
+/// Whether no request of a removed export can reach the volume any more.
+fn check_leaving(node: &Node, name: &str) -> Outcome<()> {
+    let leaving = node.exports.directory.leaving(name);
+    match leaving.iter().find(|target| !target.export.read_only) {
+        None => Ok(()),
+        Some(target) => {
+            let gone = &target.export.name;
+            let message = format!("export '{gone}' of volume '{name}' was removed, and requests to it are under way");
+            let next = format!("repeat the command when `stele volume show {name}` lists no connection");
+            Err(Failure::new(Kind::Refused, message).next(next))
         }
     }
 }

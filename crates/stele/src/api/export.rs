@@ -62,6 +62,7 @@ async fn add(node: &Node, export: Export) -> Outcome<()> {
         stele_block::iscsi::check_target(&export.name).map_err(Failure::usage)?;
         export.iscsi.check().map_err(Failure::usage)?;
     }
+    check_tls(node, &export)?;
     let volume = find(node, &export.volume).await?;
     crate::exports::check(&export, &volume)?;
     if node.block_urls(&export).is_empty() {
@@ -79,6 +80,25 @@ async fn add(node: &Node, export: Export) -> Outcome<()> {
     }
     node.serve_export(export, &volume).await?;
     note_snapshots(node).await
+}
+
+/// Refuses an export that asks for TLS where the server has none: no host could connect.
+fn check_tls(node: &Node, export: &Export) -> Outcome<()> {
+    let Access { tls, certificates, .. } = &export.access;
+    if !tls && certificates.is_empty() {
+        return Ok(());
+    }
+    match export.protocol {
+        Protocol::Iscsi => Err(Failure::usage("iSCSI is not served over TLS: no initiator could log in")
+            .next("restrict the export with --allow and --chap-user, without --tls and --client-certificate")),
+        Protocol::Nbd if node.config.nbd.tls_certificate.is_none() => {
+            Err(Failure::usage("no client could connect: NBD is not served over TLS here").next(
+                "set tls_certificate and tls_key under [nbd] in stele.toml, start the server again, and repeat the \
+                 command",
+            ))
+        }
+        Protocol::Nbd => Ok(()),
+    }
 }
 
 /// Informs the exports after every change to the set of snapshots or of served volumes.
@@ -160,7 +180,7 @@ fn view(node: &Node, export: Export) -> View {
     let target = node.exports.directory.find(export.protocol, &export.name);
     let urls = node.block_urls(&export);
     View {
-        warnings: open_to_all(node, &export).into_iter().collect(),
+        warnings: open_to_all(node, &export).into_iter().chain(written_beside(node, &export)).collect(),
         url: urls.first().cloned().unwrap_or_default(),
         urls,
         connections: target.as_ref().map_or(0, |target| target.connections().len()),
@@ -189,6 +209,16 @@ fn open_to_all(node: &Node, export: &Export) -> Option<String> {
             export.protocol, export.volume
         )
     })
+}
+
+/// A warning if hosts write to a volume over iSCSI and over NBD.
+fn written_beside(node: &Node, export: &Export) -> Option<String> {
+    let is_other = |other: &Export| other.protocol != export.protocol && !other.read_only;
+    let other = node.exports.of_volume(&export.volume).into_iter().find(is_other).filter(|_| !export.read_only)?;
+    Some(format!(
+        "{} export '{}' writes to '{}' too: reservations, ORDERED and exclusive commands of iSCSI do not hold for NBD",
+        other.protocol, other.name, other.volume
+    ))
 }
 
 /// The default name of a volume's target: the characters of its name that an iSCSI name allows.

@@ -254,18 +254,22 @@ impl Call for Show {
     }
 }
 
-/// All connections to a volume over all of its exports.
+/// All connections to a volume over all of its exports, also those of removed exports that have not ended yet.
 fn connections(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
-    let targets = node.exports.directory.list(None).into_iter().filter(|target| target.export.volume == volume);
-    targets.flat_map(|target| target.connections()).collect()
+    let directory = &node.exports.directory;
+    let targets = directory.list(None).into_iter().filter(|target| target.export.volume == volume);
+    targets.chain(directory.leaving(volume)).flat_map(|target| target.connections()).collect()
+}
+
+fn writing(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
+    connections(node, volume).into_iter().filter(|connection| !connection.read_only).collect()
 }
 
 /// Connections that may write. A connection whose host has just gone gets a moment to end.
-async fn writers(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
+pub async fn writers(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
     let mut left = PARTING;
     loop {
-        let mut writers = connections(node, volume);
-        writers.retain(|connection| !connection.read_only);
+        let writers = writing(node, volume);
         if writers.is_empty() || left.is_zero() {
             return writers;
         }
@@ -375,7 +379,12 @@ impl Call for Rollback {
         node.accountable()?;
         node.restores.check(&self.volume)?;
         let mut place = format!("{} to {}", self.volume, self.snapshot);
-        let writers = writers(node, &self.volume).await;
+        let mut writers = writers(node, &self.volume).await;
+        // From here on nobody else connects for writing. A host that did since the look is seen now.
+        let _pause = node.exports.directory.pause(&self.volume);
+        if writers.is_empty() {
+            writers = writing(node, &self.volume);
+        }
         match writers.first() {
             None => {}
             Some(_) if self.force => place.push_str(&format!(", under {} connections that may write", writers.len())),

@@ -426,3 +426,27 @@ fn a_paused_volume_takes_no_login_that_may_write() {
     drop(again);
     assert_eq!(enter("a"), Ok(()));
 }
+
+#[test]
+fn a_new_export_waits_for_reservations_that_the_removed_one_is_keeping() {
+    for name in ["a", "other"] {
+        let site = Site::new();
+        let volume = site.serve("a", |_| {});
+        let mut host = Host::new(site.log_in("iqn.h:one", "a"), 1 << 20).ready();
+        let (cdb, list) = persistent(REGISTER, 0, 0, 1, true);
+        volume.with(|state| state.hold = true);
+        host.send(command(2, 2, &write10(0, 1), Some(&[1; 512]), 512), &[1; 512]);
+        host.send(command(3, 3, &cdb, Some(&list), 24), &list);
+        host.turn();
+        site.directory.withdraw(crate::Protocol::Iscsi, "iqn.a:a");
+        site.serve(name, |export| export.volume = "a".to_owned());
+        let enter = || site.log_in_with("iqn.h:two", name, parameters::Parameters::default());
+        assert_eq!(enter().map(|_| ()), Err(Refusal::UNAVAILABLE), "{name}");
+        host.turn();
+        let joined = enter().expect("the reservations are kept");
+        assert!(!joined.may_begin(), "a write of the removed export is with the volume ({name})");
+        volume.let_go();
+        (0..2).for_each(|_| _ = host.turn());
+        assert!(joined.may_begin());
+    }
+}
