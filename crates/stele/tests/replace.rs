@@ -95,11 +95,13 @@ fn a_replacement_that_waits_for_another_drive_does_not_hang() {
     let server = place.serve().with_keys(keys);
     let status = replace_3(&place, &["drive 3 is not replaced completely", "drive 1 is missing", "stele drive online"]);
     let healths = healths(&status);
-    assert_eq!((healths[1], healths[3], &status["state"]), ("missing", "stale", &"degraded".into()), "{status}");
+    assert_eq!((healths[1], healths[3], &status["state"]), ("missing", "stale", &"unreadable".into()), "{status}");
+    assert!(status["unreadable_stripes"].as_u64() > Some(0) && status["lost_stripes"] == 0, "{status}");
     // With that drive the pool goes on by itself.
     std::fs::rename(place.path("second.img"), &second).unwrap();
     place.json(&["drive", "online", "1", &second]);
     wait_for("the new drive to be filled", || is_whole(&place.json(&["pool", "status"])).then_some(()));
+    assert_eq!(place.json(&["pool", "status"])["unreadable_stripes"], 0);
     check(&server);
     server.stop();
 }
