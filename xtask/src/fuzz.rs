@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::thread::JoinHandle;
 
 use crate::step::{self, Outcome};
 use crate::{cargo, hand_over};
@@ -25,7 +26,7 @@ pub fn run(root: &Path, target: Option<&str>, seconds: u64) -> ExitCode {
         eprintln!("{said}targets: {}", targets.join(", "));
         return ExitCode::from(2);
     };
-    if !build(root, "release").args(["--bin", target]).status().is_ok_and(|status| status.success()) {
+    if !build(root, "release", Priority::Usual).args(["--bin", target]).status().is_ok_and(|status| status.success()) {
         eprintln!("x: the fuzz target '{target}' does not build");
         return ExitCode::FAILURE;
     }
@@ -38,14 +39,29 @@ pub fn run(root: &Path, target: Option<&str>, seconds: u64) -> ExitCode {
     }
 }
 
+/// The targets as the tests run them, being built in the background.
+pub struct Building(JoinHandle<Outcome>);
+
+/// Begins to build the targets at the lowest priority. The unit tests often wait, and leave the processors to it.
+pub fn build_beside(root: &Path) -> Option<Building> {
+    if !has_compiler() {
+        return None;
+    }
+    let root = root.to_owned();
+    Some(Building(std::thread::spawn(move || step::command(&mut build(&root, BRIEF, Priority::Lowest)))))
+}
+
 /// Runs every target for a few seconds, as a step of the tests.
-pub fn briefly(root: &Path) -> Outcome {
-    if !Command::new("c++").arg("--version").output().is_ok_and(|output| output.status.success()) {
+pub fn briefly(root: &Path, building: Option<Building>) -> Outcome {
+    if !has_compiler() {
         let shown =
             vec!["left out: libFuzzer needs a C++ compiler; Debian: apt-get install build-essential".to_owned()];
         return Outcome { shown, ..Outcome::default() };
     }
-    let built = step::command(&mut build(root, BRIEF));
+    let built = match building {
+        Some(Building(thread)) => thread.join().expect("the thread that builds the fuzz targets died"),
+        None => step::command(&mut build(root, BRIEF, Priority::Usual)),
+    };
     if built.failed > 0 {
         return built;
     }
@@ -65,8 +81,28 @@ pub fn briefly(root: &Path) -> Outcome {
     sum
 }
 
-fn build(root: &Path, profile: &str) -> Command {
-    let mut build = cargo();
+/// Whether libFuzzer can be built.
+fn has_compiler() -> bool {
+    Command::new("c++").arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// What a build gives way to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Priority {
+    Usual,
+    /// Everything else on this machine goes first.
+    Lowest,
+}
+
+fn build(root: &Path, profile: &str, priority: Priority) -> Command {
+    let mut build = match priority {
+        Priority::Usual => cargo(),
+        Priority::Lowest => {
+            let mut nice = Command::new("nice");
+            nice.args(["-n", "19"]).arg(cargo().get_program());
+            nice
+        }
+    };
     build
         .current_dir(root.join("fuzz"))
         .env("RUSTFLAGS", FLAGS)

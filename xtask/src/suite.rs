@@ -5,7 +5,8 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use crate::step::{self, Outcome};
-use crate::{cargo, fuzz, tidy};
+use crate::fuzz::{self, Building};
+use crate::{cargo, tidy};
 
 /// Number of seeds of the simulated world in one run of the tests.
 const SEEDS: &str = "300";
@@ -21,6 +22,8 @@ struct Site<'a> {
     /// Whether the unit tests have just built every program. Built alone, the programs would be rebuilt with other
     /// features of their libraries.
     built: bool,
+    /// The fuzz targets, if they are being built beside the unit tests.
+    fuzz: Option<Building>,
 }
 
 impl Site<'_> {
@@ -44,7 +47,7 @@ impl Site<'_> {
     }
 }
 
-type Work = fn(&Site) -> Outcome;
+type Work = fn(&mut Site) -> Outcome;
 
 const STEPS: &[(&str, Work)] = &[
     ("fmt", |_| step::command(cargo().args(["fmt", "--all", "--check"]))),
@@ -63,7 +66,7 @@ const STEPS: &[(&str, Work)] = &[
     // Every crash point of every short workload, with eight outcomes each; `./x soak --enumerate` tries all outcomes.
     ("crashes", |site| step::command(site.world().args(["--enumerate", "--outcomes", "8"]))),
     ("kills", |site| kills(site.root, &mut site.world())),
-    ("fuzz", |site| fuzz::briefly(site.root)),
+    ("fuzz", |site| fuzz::briefly(site.root, site.fuzz.take())),
     ("documents", |site| {
         if !site.built {
             let build = ["build", "--quiet", "--locked", "--release", "--package", "stele"];
@@ -92,9 +95,13 @@ pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
     }
     let start = Instant::now();
     let (mut passed, mut failed) = (0, 0);
-    let mut site = Site { root, built: false };
-    for (name, work) in STEPS.iter().filter(|(name, _)| chosen.is_empty() || chosen.iter().any(|c| c == name)) {
-        let outcome = step::take(name, || work(&site));
+    let mut site = Site { root, built: false, fuzz: None };
+    let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|chosen| chosen == name);
+    for (name, work) in STEPS.iter().filter(|(name, _)| is_chosen(name)) {
+        if *name == "unit" && is_chosen("fuzz") {
+            site.fuzz = fuzz::build_beside(root);
+        }
+        let outcome = step::take(name, || work(&mut site));
         // Tests run only after everything is built, so a passed test shows that it is.
         site.built |= *name == "unit" && outcome.passed > 0;
         passed += outcome.passed;
