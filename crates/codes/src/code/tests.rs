@@ -18,3 +18,20 @@ fn what_names_no_code_is_said() {
         assert!(said.starts_with(&format!("'{text}' is not a code; use mirror-2")), "{said}");
     }
 }
+
+/// docs/runbooks/sizing.md: losses, overhead, fewest drives, and enclosures to survive one of them.
+#[test]
+fn the_table_for_sizing_agrees_with_the_codes() {
+    let page = include_str!("../../../../docs/runbooks/sizing.md");
+    let mut rows = 0;
+    for line in page.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let code: Code = cells[1].trim_matches('`').parse().unwrap();
+        let number = |cell: &str| cell.split(' ').next().unwrap().parse::<usize>().unwrap();
+        let overhead = (100 * code.tolerates() + code.data() / 2) / code.data();
+        let wanted = [code.tolerates(), overhead, code.width() + 1, code.width().div_ceil(code.tolerates())];
+        assert_eq!([cells[2], cells[3], cells[4], cells[5]].map(number), wanted, "{line}");
+        rows += 1;
+    }
+    assert_eq!(rows, 6);
+}
