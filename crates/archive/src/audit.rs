@@ -199,7 +199,7 @@ impl Store {
                     bucket,
                     key,
                     version: event.version.clone(),
-                    actor: event.actor.to_string(),
+                    actor: &event.actor,
                     origin: event.origin.as_deref().map(str::to_owned),
                 };
                 self.with_event(transaction, happened, occasion)

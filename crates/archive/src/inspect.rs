@@ -14,7 +14,7 @@ use crate::record::matter::{MatterRow, ProgressRow};
 use crate::record::part::PartRow;
 use crate::record::segment::SegmentRow;
 use crate::record::settings::{
-    AUDIT_SEALED, CLOCK, ClockRow, EXPIRY, ExpiryRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS,
+    AUDIT_SEALED, CLOCK, ClockRow, EXPIRY, ExpiryRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS, SUPERBLOCK,
 };
 use crate::record::tombstone::TombstoneRow;
 use crate::record::upload::UploadRow;
@@ -33,6 +33,7 @@ pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
         record::SETTINGS if key == NUMBERS || key == SLOTS => show::<ReservedRow>(table, key, value),
         record::SETTINGS if key == EXPIRY => show::<ExpiryRow>(table, key, value),
         record::SETTINGS if key == AUDIT_SEALED => show::<SealedRow>(table, key, value),
+        record::SETTINGS if key == SUPERBLOCK => Ok(format!("{:?}", Superblock::identified(value, None))),
         record::SETTINGS => Ok(format!("head of a sequence, {} bytes", value.len())),
         record::BUCKETS => show::<BucketRow>(table, key, value),
         record::VERSIONS => show::<VersionRow>(table, key, value),

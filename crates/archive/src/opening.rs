@@ -20,7 +20,7 @@ use crate::model::pairing::Paired;
 use crate::model::principal::Caller;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::settings::{
-    AUDIT_HEAD, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, Pairing, ReservedRow, SLOTS,
+    AUDIT_HEAD, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, Pairing, ReservedRow, SLOTS, SUPERBLOCK,
 };
 use crate::record::{
     BUCKETS, FREE_SLOTS, HOLDS, MATTER_HOLDS, NOTES_DUE, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch,
@@ -57,7 +57,13 @@ impl Archive {
     }
 
     async fn open_from(foundation: Foundation, options: Options, from: From) -> Result<Archive> {
-        let superblock = checked_superblock(&foundation).await?;
+        let superblock = match checked_superblock(&foundation).await {
+            // Too many drives are away. The catalog survives more losses, and reads need no more than it knows.
+            Err(error @ ArchiveError::Damaged { .. }) if options.read_only => {
+                known_superblock(&foundation)?.ok_or(error)?
+            }
+            checked => checked?,
+        };
         let gate = Gate::new(Arc::clone(&foundation.catalog));
         let catalog: Arc<dyn Catalog> = Arc::clone(&gate) as Arc<dyn Catalog>;
         let mut found = CatalogState::read(&foundation, &superblock, &*catalog, &options)?;
@@ -131,6 +137,7 @@ impl Store {
         let transaction = Transaction::new()
             .put(SETTINGS, IDENTITY, encode(&identity))
             .put(SETTINGS, CLOCK, encode(&self.clock_row()))
+            .put(SETTINGS, SUPERBLOCK, self.witnessing().superblock().identify())
             .with_reserve();
         self.identity().step(|known| *known = identity);
         self.record(transaction, event).await.map(drop)
@@ -270,6 +277,19 @@ async fn checked_superblock(foundation: &Foundation) -> Result<Superblock> {
     let Some(superblock) = Superblock::read(&foundation.data).await? else {
         return Err(ArchiveError::InvalidState("the data volume holds no store; create one".into()));
     };
+    with_its_key(foundation, superblock)
+}
+
+/// The superblock as the catalog knows it. None: no opening has put it there yet.
+fn known_superblock(foundation: &Foundation) -> Result<Option<Superblock>> {
+    let snapshot = foundation.catalog.snapshot()?;
+    let Some(identity) = fetch::<IdentityRow>(&*snapshot, SETTINGS, IDENTITY)? else { return Ok(None) };
+    let Some(known) = snapshot.get(SETTINGS, SUPERBLOCK)? else { return Ok(None) };
+    let Some(superblock) = Superblock::identified(&known, identity.pairing) else { return Ok(None) };
+    with_its_key(foundation, superblock).map(Some)
+}
+
+fn with_its_key(foundation: &Foundation, superblock: Superblock) -> Result<Superblock> {
     match Superblock::fingerprint(&foundation.master, &superblock.store) == superblock.fingerprint {
         true => Ok(superblock),
         false => Err(crate::seal::wrong_key("the store")),

@@ -17,7 +17,7 @@ use stele_catalog::{CatalogError, Direction, KeyRange, Transaction};
 
 use super::may_see;
 use crate::model::alarm::{Alarm, AlarmKind};
-use crate::model::bucket::CANARY_KEY;
+use crate::model::bucket::is_canary;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::inventory::{Inventory, InventoryRun, UnfinishedRun};
 use crate::model::principal::{Caller, Role};
@@ -219,7 +219,7 @@ impl Run<'_> {
                 let row: VersionRow = decode(VERSIONS, record_key, value)?;
                 let latest = key != newest;
                 newest.clone_from(&key);
-                if key == CANARY_KEY || (!self.inventory.all_versions && (!latest || row.marker)) {
+                if is_canary(&key, &row.owner) || (!self.inventory.all_versions && (!latest || row.marker)) {
                     continue;
                 }
                 // A version's number is inverted in its record key.

@@ -11,6 +11,7 @@ use crate::model::inventory::Inventory;
 use crate::model::lifecycle::LifecycleRule;
 use crate::model::logging::AccessLog;
 use crate::model::notification::NotificationRule;
+use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
 use crate::model::version::{RetentionMode, Tags};
 
@@ -137,6 +138,14 @@ pub struct Quota {
 
 /// The key of the self-test's object in each bucket with Object Lock.
 pub const CANARY_KEY: &str = ".stele/canary";
+/// The name under which the self-test acts. It is the owner of each canary.
+pub(crate) const TESTER: &str = "self-test";
+
+/// Whether a version is a canary. Clients may use its key; its owner cannot be forged.
+pub(crate) fn is_canary(key: &str, owner: &Actor) -> bool {
+    key == CANARY_KEY && matches!(owner, Actor::System(name) if name == TESTER)
+}
+
 /// Rules that the text of a change names.
 const IDS_IN_WORDS: usize = 5;
 

@@ -203,7 +203,11 @@ impl Install<'_> {
     fn event(&self, number: u64, row: &VersionRow) -> Event {
         let event = Event::new(self.caller, self.action).object(self.bucket.name(), self.key).version(row.id(number));
         if row.marker {
-            return event.happened(self.happened);
+            let event = event.happened(self.happened);
+            return match &self.detail {
+                Some(detail) => event.detail(detail.clone()),
+                None => event,
+            };
         }
         let event = event.stored(self.happened, row.size, row.etag);
         let mut detail = match &self.detail {

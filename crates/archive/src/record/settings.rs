@@ -14,6 +14,10 @@ pub(crate) const IDENTITY: &[u8] = b"identity";
 pub(crate) const NUMBERS: &[u8] = b"numbers";
 pub(crate) const SLOTS: &[u8] = b"slots";
 pub(crate) const CLOCK: &[u8] = b"clock";
+/// What the superblock of the data volume says of the store, without its witness: [`Superblock::identify`].
+///
+/// [`Superblock::identify`]: crate::space::superblock::Superblock::identify
+pub(crate) const SUPERBLOCK: &[u8] = b"superblock";
 /// The head of the audit chain; its format is the catalog's.
 pub(crate) const AUDIT_HEAD: &[u8] = b"audit";
 /// How many officers' keys were ever valid.

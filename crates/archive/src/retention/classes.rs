@@ -8,13 +8,13 @@ use stele_catalog::{Direction, KeyRange, Transaction};
 
 use crate::audit::Event;
 use crate::model::action::Action;
-use crate::model::bucket::CANARY_KEY;
+use crate::model::bucket::is_canary;
 use crate::model::class::{
     BINDINGS_MAX, Bindings, CLASS_VERSIONS_MAX, CLASSES_MAX, ClassInfo, ClassTerms, Comparison, DESCRIPTION_MAX, Facts,
     check_class_name,
 };
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::{Access, Actor, Caller, Role};
+use crate::model::principal::{Access, Caller, Role};
 use crate::model::version::{Retention, Tags};
 use crate::record::class::{ClassMark, ClassRow, ClassVersion};
 use crate::record::{CLASSES, decode, encode, fetch};
@@ -99,7 +99,7 @@ impl Store {
         let named = self.named_class(caller, bucket, facts.key, named, facts.tags)?;
         let bound = bucket.row.classes.as_ref().and_then(|classes| classes.class(&facts));
         // The store's own canary is kept for the days that the self-test says.
-        let is_canary = facts.key == CANARY_KEY && matches!(caller.actor, Actor::System(_));
+        let is_canary = is_canary(facts.key, &caller.actor);
         let unclassed = bucket.row.is_share() || is_canary;
         let Some(name) = named.or(bound).filter(|_| !unclassed) else { return Ok((retention, None)) };
         let (version, terms) = self.active_class(name)?;

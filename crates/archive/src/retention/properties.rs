@@ -41,12 +41,15 @@ impl Archive {
         retention: Option<Retention>,
         bypass_governance: bool,
     ) -> Result<Option<u64>> {
-        let detail = match retention {
-            Some(retention) => format!("{} until {}", retention.mode, retention.until),
-            None => "none".into(),
+        // A refusal states what was asked for; the record of the change, what was set.
+        let in_words = |retention: Option<Retention>| {
+            let detail = match retention {
+                Some(retention) => format!("{} until {}", retention.mode, retention.until),
+                None => "none".into(),
+            };
+            if bypass_governance { format!("{detail}, bypass requested") } else { detail }
         };
-        let detail = if bypass_governance { format!("{detail}, bypass requested") } else { detail };
-        let event = Event::new(caller, Action::SetRetention).object(bucket, key).detail(detail);
+        let event = Event::new(caller, Action::SetRetention).object(bucket, key).detail(in_words(retention));
         let event = event.happened("ObjectRetention:Put");
         let result = async {
             let (bucket, lock, found) = self.lock_version(caller, Access::Retain, bucket, key, version).await?;
@@ -72,7 +75,7 @@ impl Archive {
                 let active = found.row.retention.is_some_and(|before| before.until > now);
                 check_future(retention, if active { now } else { self.store().later_now() })?;
             }
-            let event = event.clone().version(found.id());
+            let event = event.clone().version(found.id()).detail(in_words(retention));
             // Level `basic` lets a caller weaken a retention without a bypass, while the rules let one person do that.
             let required = match (stronger, bypass_governance) {
                 (true, _) => Transaction::new(),

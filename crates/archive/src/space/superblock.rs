@@ -4,6 +4,7 @@
 //! The copies are far apart, so that no lost stripe takes both. Each also carries the witness of the catalog. The
 //! witness changes, so the copies may differ after a crash; the later one counts.
 
+use bytes::Bytes;
 use stele_ground::digest::crc32c;
 use stele_media::{Buffer, Handle};
 
@@ -21,6 +22,9 @@ const MAGIC: [u8; 8] = *b"STELEARC";
 pub(crate) const FORMAT: u32 = 2;
 /// The format of a new store.
 pub(crate) const FORMAT_FIRST: u32 = 1;
+
+/// Bytes of a superblock before its witness.
+const IDENTIFYING: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Superblock {
@@ -96,6 +100,20 @@ impl Superblock {
             witness.encode(&mut bytes[64..132]);
         }
         bytes
+    }
+
+    /// What the catalog keeps of it: the store can then be read where no copy on the data volume can.
+    pub fn identify(&self) -> Bytes {
+        let mut bytes = Superblock { witness: None, ..*self }.encode();
+        bytes.truncate(IDENTIFYING);
+        bytes.into()
+    }
+
+    /// The superblock that the catalog keeps. Its witness is that of this pairing, since nothing is known to contradict it.
+    pub fn identified(bytes: &[u8], pairing: Option<Pairing>) -> Option<Superblock> {
+        let known = Superblock::decode(bytes.get(..IDENTIFYING)?)?;
+        let witness = pairing.map(|pairing| Witness::new(pairing, 0, [0; 32]));
+        Some(Superblock { witness, ..known })
     }
 
     /// The format of a complete superblock of any version. The first 56 bytes and their check keep their places in

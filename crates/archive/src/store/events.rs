@@ -11,9 +11,10 @@ use stele_catalog::transaction::counter;
 use stele_catalog::{Direction, Head, KeyRange, Snapshot, Template, Transaction};
 
 use crate::model::alarm::{Alarm, AlarmKind};
-use crate::model::bucket::{CANARY_KEY, Versioning};
+use crate::model::bucket::{Versioning, is_canary};
 use crate::model::error::Result;
 use crate::model::notification::{NotificationRule, ObjectEvent, TEST_EVENT, TargetLag};
+use crate::model::principal::Actor;
 use crate::model::version::ETag;
 use crate::record::{EVENT_ENDS, EVENTS, decode, encode, fetch, keys};
 use crate::state::buckets::Bucket;
@@ -44,7 +45,7 @@ pub(crate) struct Occasion<'a> {
     pub bucket: &'a str,
     pub key: &'a str,
     pub version: Option<String>,
-    pub actor: String,
+    pub actor: &'a Actor,
     pub origin: Option<String>,
 }
 
@@ -57,7 +58,7 @@ impl Store {
         occasion: Occasion<'_>,
     ) -> Transaction {
         // The self-test's own object has no events.
-        if occasion.key == CANARY_KEY {
+        if is_canary(occasion.key, occasion.actor) {
             return transaction;
         }
         let Ok(bucket) = self.buckets().by_name(occasion.bucket) else { return transaction };
@@ -74,7 +75,7 @@ impl Store {
             version: occasion.version.filter(|_| bucket.row.versioning != Versioning::Off),
             size: happened.size,
             etag: happened.etag.as_ref().map(ETag::to_string),
-            actor: occasion.actor,
+            actor: occasion.actor.to_string(),
             origin: occasion.origin,
         };
         self.with_pending(transaction, &rule.target, &event)

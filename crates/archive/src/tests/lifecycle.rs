@@ -99,6 +99,9 @@ async fn a_current_version_gets_a_marker_and_the_last_marker_goes() {
     assert_eq!(settle(&archive).await, 1);
     let marked = [("a".to_owned(), true, true), ("a".to_owned(), false, false)];
     assert_eq!(versions(&archive).await, marked);
+    let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+    let record = log.iter().find(|record| record.action == "AddDeleteMarker").unwrap();
+    assert_eq!(record.detail.as_deref(), Some("lifecycle rule `current`"));
     world.stage.pass(4 * DAY);
     assert_eq!((settle(&archive).await, versions(&archive).await.len()), (0, 2), "noncurrent for 4 of 5 days");
     world.stage.pass(2 * DAY);
@@ -289,4 +292,15 @@ async fn a_version_older_than_its_bucket_has_no_age() {
     world.stage.pass(40 * DAY);
     assert_eq!(settle(&archive).await, 1);
     assert_eq!(names(&versions(&archive).await), ["odd"]);
+}
+
+/// The key of the self-test's object is no way round the rules.
+#[tokio::test]
+async fn an_object_of_a_client_ends_whatever_its_key() {
+    let world = World::new(9);
+    let rules = vec![LifecycleRule { expiration: Some(Expiration::Days(10)), ..rule("current") }];
+    let archive = bucket(&world, versioned(false), rules).await;
+    put(&archive, "aging", crate::model::bucket::CANARY_KEY, b"1").await.unwrap();
+    world.stage.pass(11 * DAY);
+    assert_eq!(settle(&archive).await, 1);
 }

@@ -239,3 +239,19 @@ async fn events_of_a_target_that_left_the_configuration_can_be_deleted() {
     archive.change_bucket(&admin(), "told", BucketChange::Notifications(None)).await.unwrap();
     assert_eq!(alarm(&archive), None);
 }
+
+/// The key of the self-test's object hides nothing of a client's.
+#[tokio::test]
+async fn an_object_of_a_client_has_its_event_whatever_its_key() {
+    use crate::model::bucket::CANARY_KEY;
+    let world = World::new(8);
+    let archive = world.create().await;
+    let new = NewBucket { object_lock: true, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "told", new).await.unwrap();
+    let rules = vec![NotificationRule { prefix: None, ..rule(&["s3:ObjectCreated:*", "s3:ObjectRetention:*"]) }];
+    archive.change_bucket(&admin(), "told", BucketChange::Notifications(Some(rules))).await.unwrap();
+    archive.self_test(&admin(), Some("told")).await.unwrap();
+    assert_eq!(names(&archive), ["TestEvent"], "the canary has none");
+    put(&archive, "told", CANARY_KEY, b"theirs").await.unwrap();
+    assert_eq!(names(&archive), ["TestEvent", "ObjectCreated:Put"]);
+}

@@ -273,3 +273,21 @@ async fn a_version_that_was_not_under_the_matter_refutes_the_proof() {
         assert!(finding.contains("was not under the matter"), "{other}: {finding}");
     }
 }
+
+#[tokio::test]
+async fn a_record_states_the_mode_that_was_set_and_not_the_one_that_was_asked_for() {
+    let world = World::new(5);
+    let archive = world.create().await;
+    let new = NewBucket { object_lock: true, protection: Some(Protection::Compliance), ..NewBucket::default() };
+    archive.create_bucket(&admin(), "records", new).await.unwrap();
+    let stored = put(&archive, "records", "k", b"x").await.unwrap();
+    let until = archive.store().compliance_now().plus_days(30);
+    let asked = Retention { mode: RetentionMode::Governance, until };
+    archive.set_retention(&admin(), "records", "k", Some(stored.version), Some(asked), false).await.unwrap();
+    let kept = archive.retention(&admin(), "records", "k", Some(stored.version)).await.unwrap();
+    assert_eq!(kept, Retention { mode: RetentionMode::Compliance, until });
+    verifies(&archive, "records").await;
+    let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+    let record = log.iter().find(|record| record.action == "SetRetention").unwrap();
+    assert_eq!(record.detail.as_deref(), Some(format!("COMPLIANCE until {until}").as_str()));
+}

@@ -160,3 +160,29 @@ async fn a_torn_record_of_no_version_is_no_damage() {
         assert_eq!(reclaimed.retired, !referred, "{reclaimed:?}");
     }
 }
+
+/// More drives are away than the data volume's code survives. The catalog is on more drives.
+#[tokio::test]
+async fn a_store_is_read_where_no_copy_of_its_superblock_can_be() {
+    let world = World::sized(3, 16 * MIB, SEGMENT);
+    let archive = filled(&world).await;
+    archive.close().await.unwrap();
+    drop(archive);
+    let last = world.bench.size() - 4096;
+    world.bench.flip(0);
+    world.bench.lose(last..last + 4096);
+    let reading = Options { read_only: true, ..world.options.clone() };
+    let open = async |options: &Options| Archive::open(world.foundation(), options.clone()).await;
+    let damaged = open(&world.options).await.err();
+    assert!(matches!(damaged, Some(ArchiveError::Damaged { .. })), "for writing: {damaged:?}");
+    let archive = open(&reading).await.unwrap();
+    assert_eq!(get(&archive, "records", "07").await.unwrap(), content(7, 60_000));
+    assert!(matches!(put(&archive, "records", "x", b"x").await, Err(ArchiveError::ReadOnly(_))));
+    drop(archive);
+    let mut foundation = world.foundation();
+    foundation.master = MasterKey(zeroize::Zeroizing::new([9; 32]));
+    assert!(Archive::open(foundation, reading.clone()).await.is_err(), "another key opens nothing");
+    world.bench.lose(0..0);
+    let archive = open(&world.options).await.unwrap();
+    assert_eq!(get(&archive, "records", "08").await.unwrap(), content(8, 60_000));
+}

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::Event;
 use crate::model::action::Action;
-use crate::model::bucket::{BucketChange, CANARY_KEY, Protection, Versioning};
+use crate::model::bucket::{BucketChange, CANARY_KEY, Protection, TESTER, Versioning};
 use crate::model::checksum::Expected;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Caller, Role};
@@ -29,9 +29,6 @@ const CANARY: &[u8] = b"This object belongs to the store's self-test. Its retent
 /// Days for which a test keeps the canary, and days that must be left so that a test does not renew it.
 const KEPT_DAYS: u64 = 2;
 const LEFT_DAYS: u64 = 1;
-
-/// The name under which the test acts. It is the owner of each canary.
-const TESTER: &str = "self-test";
 
 /// One thing that must be refused, and the answer to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -128,8 +128,13 @@ impl Condition {
             return values.is_empty() == absent;
         }
         if values.is_empty() {
-            // As AWS does: a negated comparison holds for a missing key, and so does "all of none".
-            return self.if_exists || self.negated || self.quantifier == Quantifier::ForAll;
+            // As on AWS: for a missing key a negated comparison holds, "all of none" too, and "any of none" does not.
+            return self.if_exists
+                || match self.quantifier {
+                    Quantifier::One => self.negated,
+                    Quantifier::ForAll => true,
+                    Quantifier::ForAny => false,
+                };
         }
         let fits = |value: &String| self.expected.fits(value, facts) != self.negated;
         match self.quantifier {

@@ -53,9 +53,9 @@ impl Pattern {
         Ok(Pattern { pieces, ignore_case })
     }
 
-    /// Whether it has no wildcard.
+    /// Whether it has neither wildcards nor variables: it matches one text.
     pub fn is_plain(&self) -> bool {
-        !self.pieces.iter().any(|piece| matches!(piece, Piece::Any | Piece::One))
+        self.pieces.iter().all(|piece| matches!(piece, Piece::Char(_)))
     }
 
     /// Whether the pattern matches the whole text. A variable that the request does not have matches nothing.

@@ -127,6 +127,8 @@ fn every_operator_compares_as_documented() {
         ("Null", "s3:x-amz-server-side-encryption", r#""false""#, "AES256", true, false),
         ("ForAnyValue:StringEquals", "s3:RequestObjectTagKeys", r#"["a","b"]"#, "a", true, false),
         ("ForAllValues:StringEquals", "s3:RequestObjectTagKeys", r#"["a","b"]"#, "c", false, true),
+        ("ForAnyValue:StringNotEquals", "s3:RequestObjectTagKeys", r#"["a"]"#, "c", true, false),
+        ("ForAllValues:StringNotEquals", "s3:RequestObjectTagKeys", r#"["a"]"#, "c", true, true),
         ("StringEquals", "s3:ExistingObjectTag/Kind", r#""final""#, "final", true, false),
     ] {
         assert_eq!(
@@ -198,11 +200,13 @@ fn a_policy_for_everyone_without_a_narrow_condition_is_public() {
     assert!(!policy(&narrow).is_public());
     let wide = format!(r#"{{{everyone},"Condition":{{"NotIpAddress":{{"aws:SourceIp":"10.0.0.0/8"}}}}}}"#);
     assert!(policy(&wide).is_public());
-    // Half of all addresses, and a pattern that every user matches.
+    // Half of all addresses, a pattern that every user matches, and what every request has of itself.
     for (operator, key, value) in [
         ("IpAddress", "aws:SourceIp", "128.0.0.0/1"),
         ("IpAddress", "aws:SourceIp", "2000::/3"),
         ("StringLike", "aws:username", "*"),
+        ("StringEquals", "aws:SourceIp", "${aws:SourceIp}"),
+        ("StringEquals", "aws:username", "${aws:username}"),
     ] {
         let wide = format!(r#"{{{everyone},"Condition":{{"{operator}":{{"{key}":"{value}"}}}}}}"#);
         assert!(policy(&wide).is_public(), "{wide}");
