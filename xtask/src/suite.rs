@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::step::{self, Outcome};
 use crate::fuzz::{self, Building};
+use crate::step::{self, Outcome};
 use crate::{cargo, tidy};
 
 /// Number of seeds of the simulated world in one run of the tests.

@@ -20,7 +20,7 @@ mod multipart;
 mod notification;
 mod object;
 mod policy;
-mod receipt;
+pub(crate) mod receipt;
 mod tagging;
 mod unset;
 mod vocabulary;

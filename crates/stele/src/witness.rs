@@ -106,6 +106,9 @@ impl Countersigned {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Verdict {
     Sign,
+    /// The witness has signed that much, at this head's date or later. To sign it again would let anyone who holds the
+    /// head fill the disk.
+    Signed,
     /// The witness has signed more already. This is no fork by itself: old heads may be sent again.
     Behind(u64),
     /// The head is not in line with the one signed before. Both are kept.
@@ -121,6 +124,7 @@ fn judge(last: Option<&SignedHead>, head: &SignedHead, proof: Option<&Consistenc
     }
     if head.records == records {
         return match (&head.link, &head.root) == (&last.link, &last.root) {
+            true if head.time <= last.time => Verdict::Signed,
             true => Verdict::Sign,
             false => Verdict::Fork(format!("it ends another log at record {records}")),
         };
@@ -136,4 +140,4 @@ fn judge(last: Option<&SignedHead>, head: &SignedHead, proof: Option<&Consistenc
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -10,6 +10,7 @@ use crate::payload::Payload;
 use crate::refusal::refuse;
 use crate::serve::Peer;
 use crate::sigv4::encode;
+use crate::wire::receipt;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, LOCATION};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Response, StatusCode, Uri};
@@ -134,6 +135,7 @@ impl Frontend {
         let uri: Uri = String::from_utf8_lossy(&path)
             .parse()
             .map_err(|_| refuse(S3ErrorCode::KeyTooLongError, "Your key is too long: at most 1024 bytes of UTF-8."))?;
+        receipt::refuse_own(&parts.headers)?;
         let headers = headers_of(fields, parts.headers.get(HOST))?;
         let answer = FormAnswer::of(fields, &bucket, key, &parts.headers, &uri, peer)?;
         let target: Target = self.target(&uri, &headers)?;
@@ -160,6 +162,8 @@ fn headers_of(fields: &Fields, host: Option<&HeaderValue>) -> S3Result<HeaderMap
             }
             name if HEADERS.contains(&name) => (name, value),
             name if name.starts_with("x-amz-") && !OF_SIGNATURE.contains(&name) => (name, value),
+            // The PUT carries them out or refuses them.
+            name if name.starts_with("x-stele-") => (name, value),
             _ => continue,
         };
         let invalid = || refuse(S3ErrorCode::InvalidArgument, format!("The field '{name}' of the form is invalid."));

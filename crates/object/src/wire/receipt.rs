@@ -9,7 +9,7 @@ use crate::operation::Operation;
 use crate::refusal::refuse;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
-use s3s::{S3ErrorCode, S3Response, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Response, S3Result};
 
 const RECEIPT: HeaderName = HeaderName::from_static("x-stele-receipt");
 const CLASS: HeaderName = HeaderName::from_static("x-stele-class");
@@ -31,21 +31,34 @@ pub fn check(operation: Operation, headers: &HeaderMap) -> S3Result<()> {
             | O::PutObjectLegalHold
     );
     let classed = matches!(operation, O::PutObject | O::CreateMultipartUpload);
-    for (name, value) in headers.iter().filter(|(name, _)| name.as_str().starts_with("x-stele-")) {
+    for (name, value) in own(headers) {
         if *name == CLASS && classed {
             continue;
         }
         if *name != RECEIPT || !gives {
-            return Err(refuse(
-                S3ErrorCode::NotImplemented,
-                format!("A header you provided implies functionality that this operation does not have: {name}"),
-            ));
+            return Err(without_use(name));
         }
         if value.as_bytes() != b"1" {
             return Err(refuse(S3ErrorCode::InvalidArgument, "The only value of x-stele-receipt is 1."));
         }
     }
     Ok(())
+}
+
+/// Refuses all headers of Stele's own. A form has fields instead.
+pub fn refuse_own(headers: &HeaderMap) -> S3Result<()> {
+    own(headers).next().map_or(Ok(()), |(name, _)| Err(without_use(name)))
+}
+
+fn own(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    headers.iter().filter(|(name, _)| name.as_str().starts_with("x-stele-"))
+}
+
+fn without_use(name: &HeaderName) -> S3Error {
+    refuse(
+        S3ErrorCode::NotImplemented,
+        format!("A header you provided implies functionality that this operation does not have: {name}"),
+    )
 }
 
 /// The management class that the request names.

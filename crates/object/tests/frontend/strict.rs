@@ -130,3 +130,30 @@ async fn a_permitted_batch_of_deletions_records_no_refusal() {
         Ask::new(&server, "POST", "/none?delete").header("content-md5", &md5).body(document).send(&server).await;
     assert_eq!((missing.status, missing.code().as_str()), (404, "NoSuchBucket"));
 }
+
+#[tokio::test]
+async fn a_form_carries_out_or_refuses_what_steles_own_headers_ask() {
+    let server = server().await;
+    let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*"}]}"#;
+    let change = BucketChange::Policy(Some(policy.into()));
+    server.archive.change_bucket(&Caller::local(0), "bucket", change).await.unwrap();
+    let form = |name: &str, value: &str| {
+        let field = |name: &str, value: &str| {
+            format!("--XX\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        };
+        let file = "--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\nx\r\n--XX--\r\n";
+        let body = format!("{}{}{file}", field("key", "k"), field(name, value));
+        Ask::new(&server, "POST", "/bucket").header("content-type", "multipart/form-data; boundary=XX").body(body)
+    };
+    for (ask, status, code) in [
+        // The bucket has no Object Lock, so it can carry out no class.
+        (form("x-stele-class", "ledger"), 400, "InvalidRequest"),
+        (form("x-stele-foo", "1"), 501, "NotImplemented"),
+        (form("x-amz-meta-a", "b").header("x-stele-class", "ledger"), 501, "NotImplemented"),
+    ] {
+        let answer = ask.send_unsigned(&server, false).await;
+        assert_eq!((answer.status, answer.code().as_str()), (status, code), "{}", answer.text());
+        assert_eq!(Ask::new(&server, "HEAD", "/bucket/k").send(&server).await.status, 404, "nothing is stored");
+    }
+    assert_eq!(form("x-amz-meta-a", "b").send_unsigned(&server, false).await.status, 204);
+}

@@ -97,6 +97,7 @@ impl Witness {
                 journal.keep(&made)?;
                 Answer { countersigned: Some(made), refused: None }
             }
+            Verdict::Signed => Answer { countersigned: journal.last().cloned(), refused: None },
             Verdict::Behind(records) => refuse(
                 journal,
                 &head,

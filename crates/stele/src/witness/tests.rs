@@ -1,21 +1,25 @@
 use super::*;
 
-fn key(seed: u8) -> Ed25519KeyPair {
+pub(crate) fn key(seed: u8) -> Ed25519KeyPair {
     Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap()
 }
 
-fn public(key: &Ed25519KeyPair) -> [u8; 32] {
+pub(crate) fn public(key: &Ed25519KeyPair) -> [u8; 32] {
     key.public_key().as_ref().try_into().unwrap()
 }
 
 /// A head as a store signs it (FORMAT/archive.md).
-fn head(store: &Ed25519KeyPair, records: u64, root: &str) -> SignedHead {
+pub(crate) fn head(store: &Ed25519KeyPair, records: u64, root: &str) -> SignedHead {
+    dated(store, records, root, "2027-01-15T08:00:00.000Z")
+}
+
+fn dated(store: &Ed25519KeyPair, records: u64, root: &str, time: &str) -> SignedHead {
     let mut head = SignedHead {
         store: "0a".repeat(16),
         records,
         link: format!("link {root}"),
         root: root.into(),
-        time: "2027-01-15T08:00:00.000Z".into(),
+        time: time.into(),
         public_key: hex(&public(store)),
         signature: String::new(),
     };
@@ -98,6 +102,28 @@ fn a_witness_signs_one_line_and_keeps_what_contradicts_it() {
     drop(witness);
     let mut witness = home.witness(&[&store]);
     refused(witness.answer(signed(&head(&store, 5, "bb")), 0).unwrap().unwrap(), "another log");
+}
+
+/// Anyone who holds the newest head may send it, as often as they like.
+#[test]
+fn a_head_that_is_sent_again_leaves_no_second_line() {
+    let (home, store) = (Home::new("again"), key(7));
+    let mut witness = home.witness(&[&store]);
+    let mut ask = |head: &SignedHead, now| witness.answer(signed(head), now).unwrap().unwrap();
+    let lines = || std::fs::read_to_string(home.file("heads")).unwrap().lines().count();
+    let first = ask(&head(&store, 5, "aa"), 1_800_000_000);
+    for later in 1..100 {
+        let again = ask(&head(&store, 5, "aa"), 1_800_000_000 + later);
+        assert_eq!((again.refused, &again.countersigned), (None, &first.countersigned));
+    }
+    assert_eq!(lines(), 1);
+    // The store itself signs later that its log still ends there.
+    let later = dated(&store, 5, "aa", "2027-01-15T09:00:00.000Z");
+    let signed_later = ask(&later, 1_800_003_600).countersigned.unwrap();
+    assert_eq!(signed_later.head, later);
+    let earlier = ask(&head(&store, 5, "aa"), 1_800_003_601);
+    assert_eq!((earlier.refused, earlier.countersigned), (None, Some(signed_later)));
+    assert_eq!(lines(), 2);
 }
 
 #[test]

@@ -40,11 +40,7 @@ struct View<'a> {
 }
 
 pub async fn verify(site: &Site, json: bool, given: Anchor) -> Outcome<()> {
-    let anchor = given.anchor.as_deref().map(read_head).transpose()?;
-    let countersigned = match (&given.witness, &given.anchor) {
-        (Some(key), Some(path)) => Some(check_witness(key, path)?),
-        _ => None,
-    };
+    let (anchor, countersigned) = anchored(&given)?;
     let stamp = match (&given.timestamp_ca, &given.anchor, &anchor) {
         (Some(trusted), Some(path), Some(head)) => Some(check_stamp(&given, trusted, path, head)?),
         _ => None,
@@ -73,6 +69,18 @@ pub async fn verify(site: &Site, json: bool, given: Anchor) -> Outcome<()> {
         .next("keep this pool as it is and compare it with exported heads and records"))
 }
 
+/// The head to look for, and when the witness signed it. What the witness signed is the anchor, and no other head of the
+/// same file.
+fn anchored(given: &Anchor) -> Outcome<(Option<SignedHead>, Option<String>)> {
+    match (&given.witness, &given.anchor) {
+        (Some(key), Some(path)) => {
+            let Countersigned { head, time, .. } = check_witness(key, path)?;
+            Ok((Some(head), Some(time)))
+        }
+        (_, path) => Ok((path.as_deref().map(read_head).transpose()?, None)),
+    }
+}
+
 /// Checks the time stamp that was given, or the one beside the anchor.
 fn check_stamp(given: &Anchor, trusted: &Path, anchor: &Path, head: &SignedHead) -> Outcome<stele_stamp::Stamp> {
     let path = given.timestamp.clone().unwrap_or_else(|| heads::stamp_of(anchor));
@@ -89,8 +97,8 @@ fn check_stamp(given: &Anchor, trusted: &Path, anchor: &Path, head: &SignedHead)
     })
 }
 
-/// Checks the signature of the witness, and returns when it signed.
-fn check_witness(key: &Path, anchor: &Path) -> Outcome<String> {
+/// Reads a head that the witness countersigned, and checks both signatures.
+fn check_witness(key: &Path, anchor: &Path) -> Outcome<Countersigned> {
     let key = public_key(key)?;
     let text = read_file("read the head", anchor)?;
     let made: Countersigned = serde_json::from_slice(&text).map_err(|error| {
@@ -101,7 +109,7 @@ fn check_witness(key: &Path, anchor: &Path) -> Outcome<String> {
         Failure::new(Kind::Damaged, format!("{} does not hold: {finding}", anchor.display()))
             .next("get it again from another place of heads, or the last one from the witness")
     })?;
-    Ok(made.time)
+    Ok(made)
 }
 
 fn read_file(what: &str, path: &Path) -> Outcome<Vec<u8>> {
@@ -197,6 +205,27 @@ mod tests {
         for wrong in ["", "{}", "=", "=\n", "=4", "==7B", &text.replace("records", "recall")] {
             assert_eq!(head_in(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_the_witness_signed_is_the_anchor_and_no_other_head_of_the_file() {
+        use crate::witness::tests::{head, key, public};
+        let (store, witness) = (key(7), key(1));
+        let made = Countersigned::sign(head(&store, 5, "aa"), "2027-01-15T09:00:00Z".into(), &witness);
+        let other = serde_json::to_string(&head(&store, 9, "bb")).unwrap();
+        let text = serde_json::to_string(&made).unwrap();
+        let text = text.replacen("\"head\":{", &format!("\"head\":{{\"x\":\n{other}\n,"), 1);
+        assert_eq!(head_in(&text).unwrap().records, 9, "read line by line");
+        let dir = std::env::temp_dir().join(format!("stele-anchor-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (anchor, key) = (dir.join("a.witness"), dir.join("witness.pub"));
+        std::fs::write(&anchor, text).unwrap();
+        let digits: String = public(&witness).iter().map(|byte| format!("{byte:02x}")).collect();
+        std::fs::write(&key, format!("{digits}\n")).unwrap();
+        let given = Anchor { anchor: Some(anchor), timestamp_ca: None, witness: Some(key), timestamp: None };
+        let (found, time) = anchored(&given).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!((found, time), (Some(made.head), Some(made.time)));
     }
 
     #[test]
