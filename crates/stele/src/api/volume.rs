@@ -425,9 +425,12 @@ pub struct Delete {
 
 impl Call for Delete {
     const NAME: &'static str = "volume/delete";
+    const TO_ITS_END: bool = true;
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable()?;
+        // Nobody exports the volume between the look and its end.
+        let changing = node.exports.changing().await;
         node.restores.check(&self.name)?;
         // The array refuses while the volume holds retained records. A volume with Stele's own state is never an
         // operator's to delete, even if nothing on it is retained.
@@ -451,7 +454,7 @@ impl Call for Delete {
             }
         };
         node.audited(actor, Delete::NAME, &self.name, act).await??;
-        super::export::note_snapshots(node).await?;
+        changing.note_snapshots(&node.volumes().await?);
         Ok(Done {})
     }
 }
