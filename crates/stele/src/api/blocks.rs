@@ -410,6 +410,7 @@ pub struct RestoreEnd {
 
 impl Call for RestoreEnd {
     const NAME: &'static str = "volume/restore/end";
+    const TO_ITS_END: bool = true;
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         let volume = node.restores.of(self.token)?;

@@ -199,6 +199,7 @@ pub struct Create {
 
 impl Call for Create {
     const NAME: &'static str = "volume/create";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -287,6 +288,7 @@ pub struct Set {
 
 impl Call for Set {
     const NAME: &'static str = "volume/set";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -303,6 +305,7 @@ pub struct Resize {
 
 impl Call for Resize {
     const NAME: &'static str = "volume/resize";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -335,6 +338,7 @@ pub struct Snapshot {
 
 impl Call for Snapshot {
     const NAME: &'static str = "volume/snapshot";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -354,6 +358,7 @@ pub struct CloneSnapshot {
 
 impl Call for CloneSnapshot {
     const NAME: &'static str = "volume/clone";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -374,6 +379,7 @@ pub struct Rollback {
 
 impl Call for Rollback {
     const NAME: &'static str = "volume/rollback";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;

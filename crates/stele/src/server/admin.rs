@@ -378,7 +378,8 @@ mod tests {
 
     #[test]
     fn changes_of_volumes_and_exports_end_although_their_clients_hang_up() {
-        let of_volumes = ["delete"].map(|name| format!("volume/{name}"));
+        let changes = ["create", "set", "resize", "snapshot", "clone", "rollback", "delete", "restore/end"];
+        let of_volumes = changes.map(|name| format!("volume/{name}"));
         let of_exports = ["add", "remove", "set"].map(|name| format!("export/{name}"));
         for name in of_volumes.iter().chain(&of_exports) {
             assert!(CALLS.iter().any(|call| call.name == name && call.to_its_end), "{name}");

@@ -1,3 +1,9 @@
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use stele_array::Command;
+
 use super::*;
 use crate::api::blocks::RestoreBegin;
 use crate::api::volume;
@@ -120,4 +126,30 @@ async fn a_volume_is_exported_or_restored_and_never_both() {
         assert_ne!(added.is_ok(), begun.is_ok(), "{first} first: {added:?} {begun:?}");
         assert_agreement(node, scene.dir());
     }
+}
+
+#[tokio::test]
+async fn a_note_of_snapshots_is_from_after_the_one_before() {
+    let scene = Scene::new("exports-notes");
+    let node = &*scene.node;
+    scene.volume("vm").await;
+    adding("vm").perform(node, &ACTOR).await.unwrap();
+    let snapshots = || {
+        let target = node.exports.directory.find(Protocol::Nbd, "vm").unwrap();
+        target.snapshots().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    let take = async |name: &str| {
+        let command = Command::SnapshotVolume { volume: "vm".to_owned(), name: name.to_owned(), made: 1 };
+        node.pool.command(command).await.unwrap();
+    };
+    // One command notes its snapshot while another one, which took its own later, has its turn.
+    take("one").await;
+    let changing = node.exports.changing().await;
+    let mut note = pin!(note_snapshots(node));
+    poll_fn(|context| Poll::Ready(assert!(note.as_mut().poll(context).is_pending()))).await;
+    take("two").await;
+    changing.note_snapshots(&node.volumes().await.unwrap());
+    drop(changing);
+    note.await.unwrap();
+    assert_eq!(snapshots(), ["one", "two"]);
 }
