@@ -1,6 +1,8 @@
 //! The exports of this server: kept in `exports.json` of the data directory, and served while the server runs.
 //!
 //! The file is replaced atomically: after a kill it is the list before or after a change. Only its owner may read it.
+//! Whoever changes the list holds [`Changing`] from the first look at it until the change is served. So two changes do
+//! not lose each other, and what is served is what the list says.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -37,6 +39,13 @@ pub struct Exports {
     /// The iSCSI node, with the files that keep its reservations.
     pub iscsi: Arc<Node>,
     reservations: Arc<ReservationFiles>,
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// The right to change the exports, and to say which snapshots the served volumes have. One call has it at a time.
+pub struct Changing<'a> {
+    exports: &'a Exports,
+    _turn: tokio::sync::MutexGuard<'a, ()>,
 }
 
 impl Exports {
@@ -62,7 +71,13 @@ impl Exports {
         let files = ReservationFiles::at(dir).map_err(|error| io_failure("start a thread for", dir, &error))?;
         let (directory, reservations) = (Directory::default(), Arc::new(files));
         let iscsi = Arc::new(Node::new(directory.clone(), Arc::clone(&reservations) as Arc<dyn Keeper>));
-        Ok(Exports { path, list: Mutex::new(list), directory, limits, iscsi, reservations })
+        let changing = tokio::sync::Mutex::default();
+        Ok(Exports { path, list: Mutex::new(list), directory, limits, iscsi, reservations, changing })
+    }
+
+    /// Waits until no other call changes the exports.
+    pub async fn changing(&self) -> Changing<'_> {
+        Changing { exports: self, _turn: self.changing.lock().await }
     }
 
     pub fn list(&self) -> Vec<Export> {
@@ -74,7 +89,7 @@ impl Exports {
     }
 
     /// Keeps an export; it replaces one with the same protocol and name for the same volume.
-    pub fn add(&self, export: Export) -> Outcome<()> {
+    fn keep(&self, export: &Export) -> Outcome<()> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |other: &&Export| other.protocol == export.protocol && other.name == export.name;
         if let Some(other) = list.iter().find(same)
@@ -101,52 +116,67 @@ impl Exports {
             .next("one target serves any number of initiators, over any number of paths"));
         }
         let mut changed: Vec<Export> = list.iter().filter(|other| !same(other)).cloned().collect();
-        changed.push(export);
+        changed.push(export.clone());
         changed.sort_by(|a, b| (a.protocol, &a.name).cmp(&(b.protocol, &b.name)));
         self.write(&changed)?;
         *list = changed;
         Ok(())
     }
 
-    /// Removes an export and ends its connections.
-    pub fn remove(&self, protocol: Protocol, name: &str) -> Outcome<()> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let stays = |export: &&Export| export.protocol != protocol || export.name != name;
-        let changed: Vec<Export> = list.iter().filter(stays).cloned().collect();
-        if changed.len() == list.len() {
-            return Err(Failure::missing(format!("no {protocol} export is called '{name}'"))
-                .next("`stele export list` shows all"));
-        }
-        self.write(&changed)?;
-        *list = changed;
-        drop(list);
-        self.directory.withdraw(protocol, name);
+    fn write(&self, exports: &[Export]) -> Outcome<()> {
+        let stored = Stored { version: VERSION, exports: exports.to_vec() };
+        let text = serde_json::to_vec_pretty(&stored)
+            .map_err(|error| Failure::failed(format!("cannot write the exports as JSON: {error}")))?;
+        crate::files::change_private(&self.path, Some(&text))
+    }
+}
+
+impl Changing<'_> {
+    /// Keeps an export and serves it. It replaces one with the same protocol and name for the same volume.
+    pub fn put(&self, export: Export, pool: &PoolServer, id: PoolId, volume: &VolumeStatus) -> Outcome<()> {
+        check(&export, volume)?;
+        self.exports.keep(&export)?;
+        self.serve(export, pool, id, volume)
+    }
+
+    /// Makes an export of the list available to connections.
+    pub fn serve(&self, export: Export, pool: &PoolServer, id: PoolId, volume: &VolumeStatus) -> Outcome<()> {
+        check(&export, volume)?;
+        let Exports { reservations, directory, limits, .. } = self.exports;
+        reservations.introduce(&volume.spec.name, id, volume.id);
+        directory.serve(export, pool.volume_of(volume), *limits);
         Ok(())
     }
 
-    /// Sets the snapshots of the served volumes, so that clients can query the changes since each.
+    /// Removes an export and ends its connections.
+    pub fn remove(&self, protocol: Protocol, name: &str) -> Outcome<()> {
+        let mut list = self.exports.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let stays = |export: &&Export| export.protocol != protocol || export.name != name;
+        let changed: Vec<Export> = list.iter().filter(stays).cloned().collect();
+        if changed.len() == list.len() {
+            return Err(missing(protocol, name));
+        }
+        self.exports.write(&changed)?;
+        *list = changed;
+        drop(list);
+        self.exports.directory.withdraw(protocol, name);
+        Ok(())
+    }
+
+    /// Sets the snapshots of the served volumes, so that clients can query the changes since each. The volumes were
+    /// listed under this right: a list from before a change could otherwise come after the list with it.
     pub fn note_snapshots(&self, volumes: &[VolumeStatus]) {
-        for target in self.directory.list(None) {
+        for target in self.exports.directory.list(None) {
             let of_it = |volume: &&VolumeStatus| volume.origin.as_deref() == Some(target.export.volume.as_str());
             let snapshots = volumes.iter().filter(|volume| volume.snapshot).filter(of_it);
             target.note_snapshots(snapshots.map(|volume| (volume.spec.name.clone(), volume.id)).collect());
         }
     }
+}
 
-    fn write(&self, exports: &[Export]) -> Outcome<()> {
-        let stored = Stored { version: VERSION, exports: exports.to_vec() };
-        let text = serde_json::to_vec_pretty(&stored)
-            .map_err(|error| Failure::failed(format!("cannot write the exports as JSON: {error}")))?;
-        crate::files::replace_private(&self.path, &text)
-    }
-
-    /// Makes an export available to connections.
-    pub fn serve(&self, export: Export, pool: &PoolServer, id: PoolId, volume: &VolumeStatus) -> Outcome<()> {
-        check(&export, volume)?;
-        self.reservations.introduce(&volume.spec.name, id, volume.id);
-        self.directory.serve(export, pool.volume_of(volume), self.limits);
-        Ok(())
-    }
+/// The failure of a command on an export that does not exist.
+pub fn missing(protocol: Protocol, name: &str) -> Failure {
+    Failure::missing(format!("no {protocol} export is called '{name}'")).next("`stele export list` shows all")
 }
 
 /// Refuses an export that its volume does not allow.

@@ -259,6 +259,7 @@ impl Call for RestoreBegin {
         let volumes = node.volumes().await?;
         if !volumes.iter().any(|volume| volume.spec.name == name) {
             self.create.perform(node, actor).await?;
+            let _changing = node.exports.changing().await;
             node.restores.hold(find(&node.volumes().await?, &name)?.clone(), token)?;
             if let Err(failure) = check_exports(node, &name) {
                 node.restores.end(token);
@@ -271,9 +272,11 @@ impl Call for RestoreBegin {
         if node.exports.of_volume(&name).is_empty() {
             let _ = super::volume::writers(node, &name).await;
         }
+        // Nobody exports it between the look and the hold, nor from there on.
+        let changing = node.exports.changing().await;
         check_target(node, volume, &self)?;
-        // From here on nobody exports it. What the check saw is looked at again under this.
         node.restores.hold(volume.clone(), token)?;
+        drop(changing);
         let preparing = node.restores.preparing(token);
         let done = prepare(node, actor, volume, token).await;
         drop(preparing);
@@ -407,6 +410,7 @@ pub struct RestoreEnd {
 
 impl Call for RestoreEnd {
     const NAME: &'static str = "volume/restore/end";
+    const TO_ITS_END: bool = true;
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         let volume = node.restores.of(self.token)?;

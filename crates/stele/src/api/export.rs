@@ -1,12 +1,13 @@
 //! Calls about exports.
 
 use serde::{Deserialize, Serialize};
-use stele_array::{Command, Reply, VolumeStatus};
+use stele_array::VolumeStatus;
 use stele_block::export::{Fingerprint, Network};
 use stele_block::iscsi::{Credentials, Terms};
 use stele_block::{Access, Export, Protocol};
 
 use super::{Actor, Call, Done};
+use crate::exports::{Changing, missing};
 use crate::failure::{Failure, Outcome};
 use crate::node::Node;
 
@@ -40,6 +41,7 @@ pub struct Add {
 
 impl Call for Add {
     const NAME: &'static str = "export/add";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -50,36 +52,35 @@ impl Call for Add {
         });
         let export = Export { name, volume, protocol, read_only, access, iscsi };
         let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
-        let added = node.audited(actor, Add::NAME, &place, add(node, export.clone())).await?;
+        let changing = node.exports.changing().await;
+        let added = node.audited(actor, Add::NAME, &place, put(node, &changing, export.clone())).await?;
         added?;
         Ok(view(node, export))
     }
 }
 
-async fn add(node: &Node, export: Export) -> Outcome<()> {
+async fn put(node: &Node, changing: &Changing<'_>, export: Export) -> Outcome<()> {
     stele_block::export::check_name(&export.name).map_err(Failure::usage)?;
     if export.protocol == Protocol::Iscsi {
         stele_block::iscsi::check_target(&export.name).map_err(Failure::usage)?;
         export.iscsi.check().map_err(Failure::usage)?;
     }
     check_tls(node, &export)?;
-    let volume = find(node, &export.volume).await?;
-    crate::exports::check(&export, &volume)?;
+    let volumes = node.volumes().await?;
+    let volume = find(&volumes, &export.volume)?;
+    crate::exports::check(&export, volume)?;
     if node.block_urls(&export).is_empty() {
         let protocol = export.protocol;
         let message = format!("no host could reach the export: [{protocol}] listen is not set in stele.toml");
         return Err(Failure::usage(message)
             .next(format!("set listen under [{protocol}], start the server again, and repeat the command")));
     }
+    let pool = node.pool_id().await?;
+    // A restore looks for exports and holds its volume under the same right. From here on nothing waits.
     node.restores.check(&export.volume)?;
-    node.exports.add(export.clone())?;
-    // A restore holds the volume first, and looks for exports then. So one of both sees the other.
-    if let Err(busy) = node.restores.check(&export.volume) {
-        node.exports.remove(export.protocol, &export.name)?;
-        return Err(busy);
-    }
-    node.serve_export(export, &volume).await?;
-    note_snapshots(node).await
+    changing.put(export, &node.pool, pool, volume)?;
+    changing.note_snapshots(&volumes);
+    Ok(())
 }
 
 /// Refuses an export that asks for TLS where the server has none: no host could connect.
@@ -101,11 +102,10 @@ fn check_tls(node: &Node, export: &Export) -> Outcome<()> {
     }
 }
 
-/// Informs the exports after every change to the set of snapshots or of served volumes.
+/// Informs the exports after every change to the set of snapshots.
 pub async fn note_snapshots(node: &Node) -> Outcome<()> {
-    if let Reply::Volumes(volumes) = node.pool.command(Command::ListVolumes).await? {
-        node.exports.note_snapshots(&volumes);
-    }
+    let changing = node.exports.changing().await;
+    changing.note_snapshots(&node.volumes().await?);
     Ok(())
 }
 
@@ -117,11 +117,13 @@ pub struct Remove {
 
 impl Call for Remove {
     const NAME: &'static str = "export/remove";
+    const TO_ITS_END: bool = true;
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable()?;
         let place = format!("{} {}", self.protocol, self.name);
-        let act = async { node.exports.remove(self.protocol, &self.name) };
+        let changing = node.exports.changing().await;
+        let act = async { changing.remove(self.protocol, &self.name) };
         let removed = node.audited(actor, Remove::NAME, &place, act).await?;
         removed.map(|()| Done {})
     }
@@ -142,15 +144,14 @@ pub struct Set {
 
 impl Call for Set {
     const NAME: &'static str = "export/set";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
+        let changing = node.exports.changing().await;
         let known =
             node.exports.list().into_iter().find(|export| export.protocol == self.protocol && export.name == self.name);
-        let mut export = known.ok_or_else(|| {
-            Failure::missing(format!("no {} export is called '{}'", self.protocol, self.name))
-                .next("`stele export list` shows all")
-        })?;
+        let mut export = known.ok_or_else(|| missing(self.protocol, &self.name))?;
         export.read_only = self.read_only.unwrap_or(export.read_only);
         export.access.networks = self.networks.unwrap_or(export.access.networks);
         export.access.tls = self.tls.unwrap_or(export.access.tls);
@@ -160,7 +161,7 @@ impl Call for Set {
         }
         export.iscsi.chap = self.chap.or(export.iscsi.chap).filter(|_| !self.no_chap);
         let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
-        node.audited(actor, Set::NAME, &place, add(node, export.clone())).await??;
+        node.audited(actor, Set::NAME, &place, put(node, &changing, export.clone())).await??;
         Ok(view(node, export))
     }
 }
@@ -227,15 +228,13 @@ fn target_name(volume: &str) -> String {
     format!("iqn.2026-01.local.stele:{}", volume.chars().map(plain).collect::<String>())
 }
 
-async fn find(node: &Node, name: &str) -> Outcome<VolumeStatus> {
-    let Reply::Volumes(volumes) = node.pool.command(Command::ListVolumes).await? else {
-        return Err(Failure::failed(
-            "the pool answered a volume listing with something else; this is a defect of Stele",
-        ));
-    };
-    let known: Vec<String> = volumes.iter().map(|volume| volume.spec.name.clone()).collect();
-    volumes.into_iter().find(|volume| volume.spec.name == name).ok_or_else(|| {
+fn find<'a>(volumes: &'a [VolumeStatus], name: &str) -> Outcome<&'a VolumeStatus> {
+    volumes.iter().find(|volume| volume.spec.name == name).ok_or_else(|| {
+        let known: Vec<&str> = volumes.iter().map(|volume| volume.spec.name.as_str()).collect();
         Failure::missing(format!("no volume is called '{name}'"))
             .next(format!("the volumes here: {}", known.join(", ")))
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -199,6 +199,7 @@ pub struct Create {
 
 impl Call for Create {
     const NAME: &'static str = "volume/create";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -287,6 +288,7 @@ pub struct Set {
 
 impl Call for Set {
     const NAME: &'static str = "volume/set";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -303,6 +305,7 @@ pub struct Resize {
 
 impl Call for Resize {
     const NAME: &'static str = "volume/resize";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -335,6 +338,7 @@ pub struct Snapshot {
 
 impl Call for Snapshot {
     const NAME: &'static str = "volume/snapshot";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -354,6 +358,7 @@ pub struct CloneSnapshot {
 
 impl Call for CloneSnapshot {
     const NAME: &'static str = "volume/clone";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -374,6 +379,7 @@ pub struct Rollback {
 
 impl Call for Rollback {
     const NAME: &'static str = "volume/rollback";
+    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -425,9 +431,12 @@ pub struct Delete {
 
 impl Call for Delete {
     const NAME: &'static str = "volume/delete";
+    const TO_ITS_END: bool = true;
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable()?;
+        // Nobody exports the volume between the look and its end.
+        let changing = node.exports.changing().await;
         node.restores.check(&self.name)?;
         // The array refuses while the volume holds retained records. A volume with Stele's own state is never an
         // operator's to delete, even if nothing on it is retained.
@@ -451,7 +460,7 @@ impl Call for Delete {
             }
         };
         node.audited(actor, Delete::NAME, &self.name, act).await??;
-        super::export::note_snapshots(node).await?;
+        changing.note_snapshots(&node.volumes().await?);
         Ok(Done {})
     }
 }

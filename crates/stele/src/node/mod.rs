@@ -23,6 +23,8 @@ pub mod shares;
 pub mod smart;
 pub mod standing;
 pub mod surroundings;
+#[cfg(test)]
+pub mod testing;
 mod unrecorded;
 mod verification;
 pub mod volumes;
@@ -39,7 +41,7 @@ use stele_array::{Command, OpenOptions, Reply, VolumeStatus};
 use stele_block::Protocol;
 use stele_catalog::{CatalogError, EmbeddedCatalog};
 use stele_codes::Code;
-use stele_ground::{Bytes, Duration};
+use stele_ground::{Bytes, Duration, PoolId};
 
 use crate::api::Actor;
 use crate::api::pool::AlarmView;
@@ -215,8 +217,12 @@ impl Node {
 
     #[cfg(test)]
     pub fn of_pool(pool: PoolServer, config: Config) -> Node {
-        let nowhere = Site::find(Some(std::path::Path::new("/nonexistent")), None);
-        Node::bare(&nowhere, pool, config, Alarms::default()).unwrap()
+        Node::of_pool_at(std::path::Path::new("/nonexistent"), pool, config)
+    }
+
+    #[cfg(test)]
+    pub fn of_pool_at(dir: &std::path::Path, pool: PoolServer, config: Config) -> Node {
+        Node::bare(&Site::find(Some(dir), None), pool, config, Alarms::default()).unwrap()
     }
 
     /// Opens the pool alone.
@@ -260,10 +266,6 @@ impl Node {
                 "the pool answered a volume listing with something else; this is a defect of Stele",
             )),
         }
-    }
-
-    async fn volume(&self, name: &str) -> Outcome<Option<VolumeStatus>> {
-        Ok(self.volumes().await?.into_iter().find(|volume| volume.spec.name == name))
     }
 
     /// The volumes that the configuration names for the archive, and whether they are the archive's own.
@@ -435,19 +437,20 @@ impl Node {
         *self.block_places.iscsi_listen.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
     }
 
-    /// Makes an export available to connections.
-    pub async fn serve_export(&self, export: stele_block::Export, volume: &VolumeStatus) -> Outcome<()> {
-        let Reply::Status(status) = self.pool.command(Command::Status).await? else {
-            return Err(Failure::failed("the pool answered a status with something else; this is a defect of Stele"));
-        };
-        self.exports.serve(export, &self.pool, status.pool, volume)
+    pub(crate) async fn pool_id(&self) -> Outcome<PoolId> {
+        match self.pool.command(Command::Status).await? {
+            Reply::Status(status) => Ok(status.pool),
+            _ => Err(Failure::failed("the pool answered a status with something else; this is a defect of Stele")),
+        }
     }
 
     /// Makes every export available whose volume exists. The others are kept, and an alarm names them.
     pub async fn serve_exports(&self) -> Outcome<()> {
+        let changing = self.exports.changing().await;
+        let (pool, volumes) = (self.pool_id().await?, self.volumes().await?);
         for export in self.exports.list() {
-            let served = match self.volume(&export.volume).await? {
-                Some(volume) => self.serve_export(export.clone(), &volume).await,
+            let served = match volumes.iter().find(|volume| volume.spec.name == export.volume) {
+                Some(volume) => changing.serve(export.clone(), &self.pool, pool, volume),
                 None => Err(Failure::missing(format!("the pool has no volume '{}'", export.volume))),
             };
             if let Err(failure) = served {
@@ -456,7 +459,8 @@ impl Node {
                 self.note_alarm("export", &message);
             }
         }
-        crate::api::export::note_snapshots(self).await
+        changing.note_snapshots(&volumes);
+        Ok(())
     }
 
     /// Raises an alarm of the archive, shown and logged like those of the array.

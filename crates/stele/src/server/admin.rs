@@ -199,11 +199,18 @@ struct Entry {
     name: &'static str,
     for_officers: bool,
     carries_key: bool,
+    to_its_end: bool,
     handler: Handler,
 }
 
 const fn entry<C: Call>() -> Entry {
-    Entry { name: C::NAME, for_officers: C::FOR_OFFICERS, carries_key: C::CARRIES_KEY, handler: answer::<C> }
+    Entry {
+        name: C::NAME,
+        for_officers: C::FOR_OFFICERS,
+        carries_key: C::CARRIES_KEY,
+        to_its_end: C::TO_ITS_END,
+        handler: answer::<C>,
+    }
 }
 
 fn answer<C: Call>(node: &Node, actor: Actor, body: Bytes) -> Answer<'_> {
@@ -255,9 +262,21 @@ async fn dispatch(node: Arc<Node>, uid: Option<u32>, request: Request<Incoming>)
         Ok(body) => body,
         Err(failure) => return failed(failure),
     };
-    match (call.handler)(&node, Actor { uid }, body).await {
+    match perform(call, node, Actor { uid }, body).await {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(failure) => failed(failure),
+    }
+}
+
+/// A client that hangs up drops the future of its request. A call that must not end half-way runs in a task of its own.
+async fn perform(call: &Entry, node: Arc<Node>, actor: Actor, body: Bytes) -> Outcome<Vec<u8>> {
+    let handler = call.handler;
+    if !call.to_its_end {
+        return handler(&node, actor, body).await;
+    }
+    match tokio::spawn(async move { handler(&node, actor, body).await }).await {
+        Ok(answer) => answer,
+        Err(error) => Err(Failure::failed(format!("{} broke off: {error}; this is a defect of Stele", call.name))),
     }
 }
 
@@ -319,7 +338,53 @@ fn failed(failure: Failure) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Poll;
+
     use super::*;
+    use crate::api::Done;
+    use crate::node::testing::Scene;
+
+    static ENDED: AtomicBool = AtomicBool::new(false);
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Steps {}
+
+    impl Call for Steps {
+        const NAME: &'static str = "steps";
+        const TO_ITS_END: bool = true;
+        type Answer = Done;
+        async fn perform(self, _: &Node, _: &Actor) -> Outcome<Done> {
+            tokio::task::yield_now().await;
+            ENDED.store(true, Ordering::SeqCst);
+            Ok(Done {})
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_with_many_steps_ends_although_its_client_hangs_up() {
+        let scene = Scene::new("admin-hang-up");
+        let steps = entry::<Steps>();
+        let body = Bytes::from_static(b"{}");
+        let mut asked = Box::pin(perform(&steps, Arc::clone(&scene.node), Actor { uid: 0 }, body));
+        poll_fn(|context| Poll::Ready(assert!(asked.as_mut().poll(context).is_pending()))).await;
+        drop(asked);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(ENDED.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn changes_of_volumes_and_exports_end_although_their_clients_hang_up() {
+        let changes = ["create", "set", "resize", "snapshot", "clone", "rollback", "delete", "restore/end"];
+        let of_volumes = changes.map(|name| format!("volume/{name}"));
+        let of_exports = ["add", "remove", "set"].map(|name| format!("export/{name}"));
+        for name in of_volumes.iter().chain(&of_exports) {
+            assert!(CALLS.iter().any(|call| call.name == name && call.to_its_end), "{name}");
+        }
+    }
 
     #[test]
     fn strangers_have_one_account_together() {

@@ -1,0 +1,68 @@
+//! A node on drives in memory, for tests.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use stele_array::reactor::{PoolServer, ServerOptions, Source};
+use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, VolumeSpec, WriteMode};
+use stele_ground::{Bytes, DriveId, MIB, PoolId};
+use stele_media::MemoryDrive;
+
+use super::Node;
+use crate::config::Config;
+
+pub const VOLUME: u64 = 4 * MIB;
+pub const BLOCK: u64 = 4096;
+
+/// A node without an archive, with a data directory of its own.
+pub struct Scene {
+    dir: PathBuf,
+    pub node: Arc<Node>,
+}
+
+impl Scene {
+    pub fn new(name: &str) -> Scene {
+        let dir = std::env::temp_dir().join(format!("stele-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).unwrap();
+        let drive = |at| Source::other(MemoryDrive::new(Bytes(64 * MIB)), format!("drive {at}"), at);
+        let create = CreateOptions {
+            pool: PoolId([1; 16]),
+            name: "pool".to_owned(),
+            drives: (0..4).map(|at| DriveId([at; 16])).collect(),
+            seed: 1,
+            log: None,
+            spare_drives: None,
+            created: 0,
+        };
+        let drives = (0..4).map(drive).collect();
+        let pool = PoolServer::create_on(drives, create, OpenOptions::default(), ServerOptions::default()).unwrap();
+        let node = Arc::new(Node::of_pool_at(&dir, pool, Config::new(Vec::new())));
+        Scene { dir, node }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub async fn volume(&self, name: &str) {
+        let spec = VolumeSpec {
+            name: name.to_owned(),
+            code: "mirror-2".parse().unwrap(),
+            size: Bytes(VOLUME),
+            strip: Bytes(64 << 10),
+            block: Bytes(BLOCK),
+            digest: DigestUnit::Block,
+            mode: WriteMode::WriteBack,
+            fully_allocated: false,
+            owner: None,
+        };
+        self.node.pool.command(Command::CreateVolume(spec)).await.unwrap();
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
