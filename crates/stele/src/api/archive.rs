@@ -327,6 +327,7 @@ pub struct AuditVerify {
 
 impl Call for AuditVerify {
     const NAME: &'static str = "audit/verify";
+    const READS: bool = true;
     type Answer = AuditVerdict;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<AuditVerdict> {
         Ok(node.archive()?.audit_verify(&actor.caller(), self.anchor).await?)
@@ -424,6 +425,7 @@ pub struct VerifyView {
 
 impl Call for Verify {
     const NAME: &'static str = "archive/verify";
+    const READS: bool = true;
     type Answer = VerifyView;
     async fn perform(mut self, node: &Node, _: &Actor) -> Outcome<VerifyView> {
         let report = node.verify_some(&mut self.cursor, self.budget).await?;

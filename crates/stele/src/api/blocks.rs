@@ -59,6 +59,7 @@ pub struct Blocks {
 
 impl Call for Blocks {
     const NAME: &'static str = "volume/blocks";
+    const READS: bool = true;
     type Answer = Vec<Run>;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<Run>> {
         let volumes = node.volumes().await?;

@@ -328,13 +328,22 @@ impl Call for Set {
         let registry = node.registry()?;
         let act = registry.change(&self.name, &before, &after);
         let place = format!("{}: {}", self.name, described(&after));
-        node.audited(actor, Set::NAME, &place, act).await?.map_err(failed)?;
-        if let Some(share) = node.shares.get(&self.name) {
-            share.set_settings(settings(&after));
-            node.offer(&share, &after)?;
-        }
+        // In force before the outcome is recorded: a failure of that record leaves no restriction that is only shown.
+        node.audited(actor, Set::NAME, &place, put_in_force(node, &self.name, &before, &after)).await??;
         view(node, &self.name, &after).await
     }
+/// Changes the row of a share, and the open share with it.
+async fn put_in_force(node: &Node, name: &str, before: &ShareRow, after: &ShareRow) -> Outcome<()> {
+    node.registry()?.change(name, before, after).await.map_err(failed)?;
+    match node.shares.get(name) {
+        Some(share) => {
+            share.set_settings(settings(after));
+            node.offer(&share, after)
+        }
+        None => Ok(()),
+    }
+}
+
 }
 
 /// For the audit log.
