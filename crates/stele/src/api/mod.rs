@@ -56,8 +56,9 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     const FOR_OFFICERS: bool = false;
     /// Whether the call itself carries that key and checks it. If not, the key comes beside it, in [`OFFICER_HEADER`].
     const CARRIES_KEY: bool = false;
-    /// Whether it reads for long, and ends where its caller hangs up. Every other call goes on to its end, so that its
-    /// outcome is recorded and what belongs together is changed together.
+    /// Whether it only reads, and ends where its caller hangs up: callers who ask again and again while the pool gives no
+    /// answer take no place each. Every other call goes on to its end, so that its outcome is recorded and what belongs
+    /// together is changed together.
     const READS: bool = false;
     type Answer: Serialize + DeserializeOwned + Send;
 

@@ -229,6 +229,7 @@ pub struct List {}
 
 impl Call for List {
     const NAME: &'static str = "volume/list";
+    const READS: bool = true;
     type Answer = Vec<View>;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<View>> {
         list(node).await
@@ -242,6 +243,7 @@ pub struct Show {
 
 impl Call for Show {
     const NAME: &'static str = "volume/show";
+    const READS: bool = true;
     type Answer = DetailView;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<DetailView> {
         // The error of a wrong name lists the existing volumes.
