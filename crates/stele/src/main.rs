@@ -10,6 +10,7 @@ mod drives;
 mod exports;
 mod failure;
 mod files;
+mod log;
 mod moment;
 mod named;
 mod named_counts;
@@ -78,20 +79,27 @@ fn main() -> ExitCode {
     output::for_machines(json);
     // Only the owner may write to files of this process, whatever the umask of its parent.
     stele_media::system::withhold_writing();
+    if matches!(cli.command, cli::Command::Up(_) | cli::Command::Serve(_) | cli::Command::Witness(_)) {
+        log::serve();
+    }
     tracing_subscriber::fmt()
         .with_env_filter(spoken(&cli))
-        .with_writer(|| OneLine(std::io::stderr()))
+        .with_writer(|| OneLine(log::Log))
+        // It would tell of a log that cannot be written where it cannot be written, and panic there.
+        .log_internal_errors(false)
         // All escapes in a line come from quoted text.
         .with_ansi(false)
         .init();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("stele: cannot start threads: {error}");
+            log::write(format!("stele: cannot start threads: {error}\n").into_bytes());
+            log::settle();
             return ExitCode::FAILURE;
         }
     };
     let done = runtime.block_on(commands::run(cli)).and_then(|()| output::flush());
+    log::settle();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -101,7 +109,8 @@ fn main() -> ExitCode {
             if json {
                 println!("{}", output::json_line(&failure).unwrap_or_default());
             }
-            eprintln!("stele: {failure}");
+            log::write(format!("stele: {failure}\n").into_bytes());
+            log::settle();
             if failure.kind == failure::Kind::Stuck {
                 // The runtime would wait for threads that wait for the drives.
                 std::process::exit(failure.kind.exit_code().into());
@@ -112,12 +121,16 @@ fn main() -> ExitCode {
 }
 
 /// `stele pool status | head -1` closes our output before we finish: that is no fault and gives no report. Output that
-/// cannot be written for another reason, such as a full disk, is a failure like any other.
+/// cannot be written for another reason, such as a full disk, is a failure like any other. A server goes on: nobody waits
+/// for its log.
 fn end_when_output_fails() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or_default();
         let Some(cause) = text.strip_prefix("failed printing to") else { return report(panic) };
+        if log::is_served() && cause.starts_with(" stderr") {
+            return;
+        }
         let (broken, kind) = (cause.contains("Broken pipe"), failure::Kind::Failed);
         if !broken {
             // The same wording as in places that have the error itself.

@@ -164,6 +164,8 @@ fn rules_and_dashboard_ask_for_what_is_exported() {
     let (told, excepted) = (told.join("\n"), excepted.join(" "));
     let excepted: Vec<&str> = excepted.split(|c: char| !(c.is_ascii_lowercase() || c == '-')).collect();
     for kind in kinds {
+        // A counter that begins with the first alarm has no increase.
+        assert!(text.contains(&format!("stele_alarms_total{{alarm=\"{kind}\"}} ")), "{kind} has no counter");
         let ruled = told.contains(&format!("alarm=\"{kind}\""));
         assert!(ruled || excepted.contains(&kind.as_str()), "no rule speaks of the alarm {kind}");
     }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -39,6 +39,32 @@ fn a_service_manager_hears_that_it_is_ready_well_and_stopping() {
     assert!(std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
     hears(&manager, "STOPPING=1");
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_server_goes_on_though_its_log_is_full_or_nobody_reads_it() {
+    let place = Place::new("log-full");
+    place.pool(4);
+    place.listen_anywhere();
+    // The start raises an alarm, which is a line of the log.
+    std::fs::rename(place.0.join("d3.img"), place.0.join("away.img")).unwrap();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (reader, unread) = std::io::pipe().unwrap();
+    drop(reader);
+    for (log, name) in [(Stdio::from(full), "full"), (Stdio::from(unread), "unread")] {
+        let mut command = place.command(&["serve", "--json"]);
+        let mut child = command.arg("--dir").arg(&place.0).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains("socket"), "{name}: {line}");
+        let status = place.json(&["pool", "status"]);
+        let mut standing = status["standing"].as_array().unwrap().iter();
+        assert!(standing.any(|alarm| alarm["kind"] == "drive-missing"), "{name}: {status}");
+        assert!(std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+        assert!(child.wait().unwrap().success(), "{name}");
+    }
+    let alarms = std::fs::read_to_string(place.0.join("alarms.jsonl")).unwrap();
+    assert!(alarms.contains("drive-missing"), "{alarms}");
 }
 
 #[test]

@@ -414,6 +414,8 @@ pub struct PoolStatus {
     pub scrub: Option<Progress>,
     /// Stripes on their way to added drives, or away from leaving ones.
     pub moving: Option<Progress>,
+    /// Why stripes that should move cannot, and since when; nothing once one has moved, or none is to.
+    pub moving_put_off: Option<(String, Instant)>,
     /// Drives that have left the pool since it was opened.
     pub removed: Vec<Departed>,
     /// Whole passes finished since the pool was opened, and what the last found.

@@ -73,6 +73,7 @@ impl Serving {
             copy_back: engine.rebuilding.copy_back.progress(now),
             scrub: engine.scrubbing.work.progress(now),
             moving: engine.moving.work.progress(now),
+            moving_put_off: engine.moving.put_off(),
             removed: engine.membership.departed(),
             scrubs_finished: count.scrubs.get(),
             scrub_damage_found: count.scrub_found.get(),

@@ -1,7 +1,9 @@
 //! What is known of stripes that move to other rows.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
+
+use stele_ground::Instant;
 
 use crate::runtime::sync::Notify;
 use crate::state::work::Ongoing;
@@ -11,8 +13,8 @@ pub struct Moving {
     pub work: Ongoing,
     /// What drives held beyond their even share when the moving began.
     surplus: Cell<u64>,
-    /// Nothing can move, and that was said.
-    warned: Cell<bool>,
+    /// Why nothing can move, and since when.
+    put_off: RefCell<Option<(String, Instant)>>,
     /// A row was made beyond the enclosure rule.
     crowded: Notify,
 }
@@ -26,9 +28,21 @@ impl Moving {
         self.crowded.changed()
     }
 
-    /// Something can move, or nothing can. True where that nothing can is news.
-    pub fn note_put_off(&self, put_off: bool) -> bool {
-        !self.warned.replace(put_off) && put_off
+    /// Nothing can move, and why. True where that nothing can is news.
+    pub fn note_put_off(&self, why: String, now: Instant) -> bool {
+        let mut put_off = self.put_off.borrow_mut();
+        let since = put_off.as_ref().map(|(_, since)| *since);
+        *put_off = Some((why, since.unwrap_or(now)));
+        since.is_none()
+    }
+
+    /// Something moved, or nothing is to be moved.
+    pub fn end_put_off(&self) {
+        self.put_off.take();
+    }
+
+    pub fn put_off(&self) -> Option<(String, Instant)> {
+        self.put_off.borrow().clone()
     }
 
     /// Bytes still to be moved until drives are filled alike: rows move whole, so that more moves than was too much

@@ -58,11 +58,12 @@ impl Engine {
             let step = if busy { Ok(Step::PutOff(String::new())) } else { self.moving_step().await };
             let why = match step {
                 Ok(Step::Moved) => {
-                    self.moving.note_put_off(false);
+                    self.moving.end_put_off();
                     continue;
                 }
                 Ok(Step::Nothing) => {
                     self.moving.work.end();
+                    self.moving.end_put_off();
                     futures_util::pin_mut!(changed, crowded);
                     futures_util::future::select(changed, crowded).await;
                     continue;
@@ -71,8 +72,8 @@ impl Engine {
                 Ok(Step::PutOff(why)) => why,
                 Err(error) => error.to_string(),
             };
-            if !why.is_empty() && self.moving.note_put_off(true) {
-                let text = format!("stripes cannot move to other drives for now: {why}");
+            let text = format!("stripes cannot move to other drives for now: {why}");
+            if !why.is_empty() && self.moving.note_put_off(text.clone(), self.io.now()) {
                 self.alarm(AlarmKind::MovingPutOff, Severity::Warning, None, text);
             }
             let sleep = self.io.sleep(PUT_OFF);

@@ -352,6 +352,7 @@ impl<F: Flaw> Mirror<F> {
             copy_back: None,
             scrub: None,
             moving: None,
+            moving_put_off: None,
             removed: Vec::new(),
             scrubs_finished: self.scrubs,
             scrub_damage_found: 0,

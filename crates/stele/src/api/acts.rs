@@ -14,6 +14,7 @@ pub struct ActList {}
 
 impl Call for ActList {
     const NAME: &'static str = "act/list";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = Vec<ActRule>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<ActRule>> {

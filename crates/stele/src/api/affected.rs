@@ -86,6 +86,7 @@ fn with_paths(registry: &Registry, versions: Vec<Version>) -> Outcome<Vec<Affect
 
 impl Call for Affected {
     const NAME: &'static str = "affected";
+    const READS: bool = true;
     type Answer = AffectedView;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<AffectedView> {
         until_known(node).await?;

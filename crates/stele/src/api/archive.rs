@@ -256,6 +256,7 @@ pub struct BucketList {}
 
 impl Call for BucketList {
     const NAME: &'static str = "bucket/list";
+    const READS: bool = true;
     type Answer = Vec<BucketView>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<BucketView>> {
         let mut views = Vec::new();
@@ -273,6 +274,7 @@ pub struct BucketShow {
 
 impl Call for BucketShow {
     const NAME: &'static str = "bucket/show";
+    const READS: bool = true;
     type Answer = BucketView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<BucketView> {
         let info = node.archive()?.bucket(&actor.caller(), &self.name).await?;
@@ -289,6 +291,7 @@ pub struct Why {
 
 impl Call for Why {
     const NAME: &'static str = "why";
+    const READS: bool = true;
     type Answer = stele_archive::Why;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<stele_archive::Why> {
         let version = self.version.as_deref().map(VersionId::parse).transpose()?;
@@ -308,6 +311,7 @@ pub const AUDIT_PAGE: u64 = 1000;
 
 impl Call for AuditShow {
     const NAME: &'static str = "audit/show";
+    const READS: bool = true;
     type Answer = Vec<AuditRecord>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<AuditRecord>> {
         let archive = node.archive()?;
@@ -327,6 +331,7 @@ pub struct AuditVerify {
 
 impl Call for AuditVerify {
     const NAME: &'static str = "audit/verify";
+    const READS: bool = true;
     type Answer = AuditVerdict;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<AuditVerdict> {
         Ok(node.archive()?.audit_verify(&actor.caller(), self.anchor).await?)
@@ -338,6 +343,7 @@ pub struct AuditHead {}
 
 impl Call for AuditHead {
     const NAME: &'static str = "audit/head";
+    const READS: bool = true;
     type Answer = SignedHead;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<SignedHead> {
         Ok(node.archive()?.audit_head().await?)
@@ -349,6 +355,7 @@ pub struct ClockShow {}
 
 impl Call for ClockShow {
     const NAME: &'static str = "clock/show";
+    const READS: bool = true;
     type Answer = ClockStatus;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<ClockStatus> {
         Ok(node.archive()?.clock())
@@ -424,6 +431,7 @@ pub struct VerifyView {
 
 impl Call for Verify {
     const NAME: &'static str = "archive/verify";
+    const READS: bool = true;
     type Answer = VerifyView;
     async fn perform(mut self, node: &Node, _: &Actor) -> Outcome<VerifyView> {
         let report = node.verify_some(&mut self.cursor, self.budget).await?;

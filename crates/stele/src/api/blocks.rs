@@ -59,6 +59,7 @@ pub struct Blocks {
 
 impl Call for Blocks {
     const NAME: &'static str = "volume/blocks";
+    const READS: bool = true;
     type Answer = Vec<Run>;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<Run>> {
         let volumes = node.volumes().await?;
@@ -410,7 +411,6 @@ pub struct RestoreEnd {
 
 impl Call for RestoreEnd {
     const NAME: &'static str = "volume/restore/end";
-    const TO_ITS_END: bool = true;
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         let volume = node.restores.of(self.token)?;

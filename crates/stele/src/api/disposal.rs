@@ -27,6 +27,7 @@ pub struct DisposedPage {
 
 impl Call for DisposalList {
     const NAME: &'static str = "disposal/list";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = DisposedPage;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<DisposedPage> {
@@ -67,6 +68,7 @@ pub struct DisposalStatus {}
 
 impl Call for DisposalStatus {
     const NAME: &'static str = "disposal/status";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = ExpirationStatus;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ExpirationStatus> {

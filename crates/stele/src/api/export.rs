@@ -41,7 +41,6 @@ pub struct Add {
 
 impl Call for Add {
     const NAME: &'static str = "export/add";
-    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -117,7 +116,6 @@ pub struct Remove {
 
 impl Call for Remove {
     const NAME: &'static str = "export/remove";
-    const TO_ITS_END: bool = true;
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable()?;
@@ -144,7 +142,6 @@ pub struct Set {
 
 impl Call for Set {
     const NAME: &'static str = "export/set";
-    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;

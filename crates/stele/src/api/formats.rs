@@ -51,6 +51,7 @@ pub struct FormatsView {
 
 impl Call for Formats {
     const NAME: &'static str = "formats";
+    const READS: bool = true;
     type Answer = FormatsView;
 
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<FormatsView> {

@@ -78,6 +78,7 @@ pub struct MatterList {}
 
 impl Call for MatterList {
     const NAME: &'static str = "matter/list";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = Vec<MatterInfo>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<MatterInfo>> {
@@ -92,6 +93,7 @@ pub struct MatterShow {
 
 impl Call for MatterShow {
     const NAME: &'static str = "matter/show";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = MatterInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<MatterInfo> {

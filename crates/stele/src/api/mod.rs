@@ -56,9 +56,10 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     const FOR_OFFICERS: bool = false;
     /// Whether the call itself carries that key and checks it. If not, the key comes beside it, in [`OFFICER_HEADER`].
     const CARRIES_KEY: bool = false;
-    /// Whether the server finishes it although its client hangs up. For calls that change something in several steps,
-    /// and would leave it half-done.
-    const TO_ITS_END: bool = false;
+    /// Whether it only reads, and ends where its caller hangs up: callers who ask again and again while the pool gives no
+    /// answer take no place each. Every other call goes on to its end, so that its outcome is recorded and what belongs
+    /// together is changed together.
+    const READS: bool = false;
     type Answer: Serialize + DeserializeOwned + Send;
 
     fn perform(self, node: &Node, actor: &Actor) -> impl Future<Output = Outcome<Self::Answer>> + Send;

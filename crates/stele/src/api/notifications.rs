@@ -27,6 +27,7 @@ pub struct NotificationsList {}
 
 impl Call for NotificationsList {
     const NAME: &'static str = "notifications/list";
+    const READS: bool = true;
     type Answer = Vec<TargetView>;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<TargetView>> {
         let lags = node.archive()?.target_lags()?;

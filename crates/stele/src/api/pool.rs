@@ -72,6 +72,9 @@ pub struct StatusView {
     pub log_trouble: String,
     #[serde(with = "crate::moment::option", default)]
     pub log_trouble_since: Option<u64>,
+    /// Why stripes that should move cannot, and since when. `standing` tells it.
+    #[serde(skip)]
+    pub moving_put_off: Option<(String, u64)>,
     /// Stripes that the loss of one enclosure would make unreadable. Below, those of them that the present drives can
     /// hold in a better place; these stripes move.
     #[serde(default)]
@@ -86,6 +89,13 @@ pub struct StatusView {
     pub alarms: Vec<AlarmView>,
     #[serde(with = "crate::named_counts")]
     pub counters: Vec<(String, u64)>,
+}
+
+impl StatusView {
+    /// Raw bytes that new data can take. What is used has the spare cells that hold rebuilt strips.
+    pub fn free(&self) -> u64 {
+        self.raw.saturating_sub(self.used).saturating_sub(self.spare.saturating_sub(self.spare_used))
+    }
 }
 
 /// Space in bytes: of data, without redundancy, unless a field says otherwise.
@@ -228,9 +238,6 @@ pub struct AlarmView {
     /// The next step; empty if none is needed.
     #[serde(default)]
     pub next: String,
-    /// Raised by an earlier server.
-    #[serde(skip)]
-    pub earlier: bool,
 }
 
 fn progress(progress: stele_array::Progress, now: Instant) -> ProgressView {
@@ -294,7 +301,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
             .map(|(known, drive)| DriveView {
                 serial: known.serial,
                 by_id: known.by_id.map(|path| path.display().to_string()),
-                smart: node.smart.of(&drive.name),
+                smart: node.smart.of(&drive.identity.to_string(), &drive.name),
                 drive: drive.index,
                 identity: drive.identity.to_string(),
                 path: drive.name,
@@ -340,6 +347,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         stripes_without_spare: status.stripes_without_spare,
         log_trouble,
         log_trouble_since,
+        moving_put_off: status.moving_put_off.map(|(why, since)| (why, moment(since))),
         exposed_stripes: status.exposed_stripes,
         crowded_stripes: status.crowded_stripes,
         rebuilt: status.rebuilt,
@@ -389,6 +397,7 @@ fn space(node: &Node, status: &stele_array::PoolStatus) -> SpaceView {
 
 impl Call for Status {
     const NAME: &'static str = "pool/status";
+    const READS: bool = true;
     type Answer = StatusView;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<StatusView> {
         status(node).await

@@ -286,6 +286,7 @@ pub struct List {}
 
 impl Call for List {
     const NAME: &'static str = "share/list";
+    const READS: bool = true;
     type Answer = Vec<View>;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<View>> {
         let mut views = Vec::new();
@@ -303,6 +304,7 @@ pub struct Show {
 
 impl Call for Show {
     const NAME: &'static str = "share/show";
+    const READS: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<View> {
         view(node, &self.name, &row_of(node, &self.name)?).await
@@ -325,15 +327,22 @@ impl Call for Set {
         let mut after = before.clone();
         self.options.apply(&mut after)?;
         can_commit(&after, &node.archive()?.bucket(&node.own_caller(), &self.name).await?)?;
-        let registry = node.registry()?;
-        let act = registry.change(&self.name, &before, &after);
         let place = format!("{}: {}", self.name, described(&after));
-        node.audited(actor, Set::NAME, &place, act).await?.map_err(failed)?;
-        if let Some(share) = node.shares.get(&self.name) {
-            share.set_settings(settings(&after));
-            node.offer(&share, &after)?;
-        }
+        // In force before the outcome is recorded: a failure of that record leaves no restriction that is only shown.
+        node.audited(actor, Set::NAME, &place, put_in_force(node, &self.name, &before, &after)).await??;
         view(node, &self.name, &after).await
+    }
+}
+
+/// Changes the row of a share, and the open share with it.
+async fn put_in_force(node: &Node, name: &str, before: &ShareRow, after: &ShareRow) -> Outcome<()> {
+    node.registry()?.change(name, before, after).await.map_err(failed)?;
+    match node.shares.get(name) {
+        Some(share) => {
+            share.set_settings(settings(after));
+            node.offer(&share, after)
+        }
+        None => Ok(()),
     }
 }
 
@@ -380,6 +389,7 @@ impl Call for Remove {
             }
             node.registry()?.remove(&self.name, &row).await.map_err(failed)?;
             withdrawn.for_good();
+            node.shares.unopened.end(&self.name);
             if node.cache_volume(&row.volume).await?.is_some() {
                 node.pool.command(Command::DeleteVolume { name: row.volume.clone() }).await?;
             }

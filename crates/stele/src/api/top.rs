@@ -47,6 +47,7 @@ pub struct DiskCounts {
 
 impl Call for Sample {
     const NAME: &'static str = "top";
+    const READS: bool = true;
     type Answer = SampleView;
 
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<SampleView> {

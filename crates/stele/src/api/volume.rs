@@ -199,7 +199,6 @@ pub struct Create {
 
 impl Call for Create {
     const NAME: &'static str = "volume/create";
-    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -230,6 +229,7 @@ pub struct List {}
 
 impl Call for List {
     const NAME: &'static str = "volume/list";
+    const READS: bool = true;
     type Answer = Vec<View>;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<View>> {
         list(node).await
@@ -243,6 +243,7 @@ pub struct Show {
 
 impl Call for Show {
     const NAME: &'static str = "volume/show";
+    const READS: bool = true;
     type Answer = DetailView;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<DetailView> {
         // The error of a wrong name lists the existing volumes.
@@ -288,7 +289,6 @@ pub struct Set {
 
 impl Call for Set {
     const NAME: &'static str = "volume/set";
-    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -305,7 +305,6 @@ pub struct Resize {
 
 impl Call for Resize {
     const NAME: &'static str = "volume/resize";
-    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -338,7 +337,6 @@ pub struct Snapshot {
 
 impl Call for Snapshot {
     const NAME: &'static str = "volume/snapshot";
-    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -358,7 +356,6 @@ pub struct CloneSnapshot {
 
 impl Call for CloneSnapshot {
     const NAME: &'static str = "volume/clone";
-    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -379,7 +376,6 @@ pub struct Rollback {
 
 impl Call for Rollback {
     const NAME: &'static str = "volume/rollback";
-    const TO_ITS_END: bool = true;
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
@@ -431,7 +427,6 @@ pub struct Delete {
 
 impl Call for Delete {
     const NAME: &'static str = "volume/delete";
-    const TO_ITS_END: bool = true;
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable()?;

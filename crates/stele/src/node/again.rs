@@ -1,6 +1,7 @@
 //! Reopens an archive for writing. Missing drives made it read-only when it was opened, and they are back.
 //!
-//! Failure model: a failed attempt changes nothing that counts, and the next attempt starts again. A stopped catalog
+//! Failure model: a failed attempt changes nothing that counts, and the next attempt starts again, also where the acts of
+//! the time without a log could not be recorded. A stopped catalog
 //! resumes only at the next start, and the alarm says so.
 
 use stele_archive::ArchiveError;
@@ -21,7 +22,12 @@ impl Node {
         if ![catalog, data].iter().all(|volume| volume.unreadable.is_empty()) {
             return Ok(false);
         }
-        match archive.open_again(foundation.clone(), self.archive_options(false)).await {
+        // It was opened already where only the record of acts failed.
+        let opened = match archive.is_read_only() {
+            true => archive.open_again(foundation.clone(), self.archive_options(false)).await,
+            false => Ok(()),
+        };
+        match opened {
             Ok(()) => {}
             Err(error @ ArchiveError::Stopped(_)) => {
                 // A stopped catalog resumes only at the next start.
@@ -32,8 +38,9 @@ impl Node {
             }
             Err(error) => return Err(error.into()),
         }
-        self.set_trouble(None);
+        // Before changes are taken again: a failure is then repeated, and no act waits for a restart.
         self.unrecorded.record(archive).await?;
+        self.set_trouble(None);
         Ok(true)
     }
 }

@@ -1,12 +1,16 @@
 //! Alarms: the most recent ones for `stele pool status`, and each as one line of JSON in the server's log.
 //!
 //! The server also keeps them in `alarms.jsonl` in the data directory. A start reads from it since when a drive has
-//! been out of use. A file that has grown is cut to its last lines. A failure to write it stops no other work.
+//! been out of use. A file that has grown is cut to its last lines. A thread of its own writes the log and the file, so
+//! that neither a full disk nor a file system that hangs stops other work. It drops what comes while [`WAITING_MAX`]
+//! alarms wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use stele_array::reactor::ServerOptions;
 use stele_array::{Alarm, Severity};
@@ -18,14 +22,115 @@ use crate::api::pool::AlarmView;
 const KEPT: usize = 100;
 /// Size above which the file is cut.
 const FILE_MAX: u64 = 1 << 20;
+/// Alarms that wait to be written.
+const WAITING_MAX: usize = 1024;
+/// Time for the last alarms to be written at the end of a server.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// All kinds, so that each has a counter from the start: a rule then sees the first alarm of a kind as a step.
+pub const KINDS: &[&str] = &[
+    "drive-missing",
+    "drive-failed",
+    "drive-suspect",
+    "drive-slow",
+    "drive-smart",
+    "drive-needed",
+    "drive-recovered",
+    "drive-rejected",
+    "drive-stale",
+    "damage-repaired",
+    "memory-damaged",
+    "stripe-lost",
+    "data-unreadable",
+    "log-degraded",
+    "log-repaired",
+    "spare-exhausted",
+    "moving-put-off",
+    "enclosure-crowded",
+    "space-low",
+    "clock",
+    "damage",
+    "disposal",
+    "export",
+    "officers",
+    "self-test",
+    "notifications",
+    "inventory",
+    "refusals",
+    "audit",
+    "volume-names",
+    "pairing",
+    "rolled-back",
+    "heads",
+    "rebuild",
+    "read-only",
+    "expiration",
+    "expiration-paused",
+    "space",
+    "share",
+    "smb",
+    "table-degraded",
+    "drive-removed",
+    "growth-finished",
+    "rebuild-finished",
+    "scrub-finished",
+];
 
 #[derive(Default)]
 struct Inner {
     last: VecDeque<AlarmView>,
     /// Alarms raised by this server, counted by kind.
     came: BTreeMap<String, u64>,
-    /// The server's file; a command only prints its alarms.
-    file: Option<PathBuf>,
+    /// Writes a server's alarms; a command only prints its own.
+    writer: Option<Writer>,
+}
+
+enum Entry {
+    Line(String),
+    /// Answered once all lines before it are written.
+    Flush(SyncSender<()>),
+}
+
+/// The thread that writes the log and the file.
+struct Writer(SyncSender<Entry>);
+
+impl Writer {
+    fn start(file: PathBuf, last: VecDeque<String>) -> Option<Writer> {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let writing = move || write(&receiver, &file, last);
+        std::thread::Builder::new().name("stele-alarms".into()).spawn(writing).ok()?;
+        Some(Writer(sender))
+    }
+}
+
+impl Drop for Writer {
+    /// A file system that hangs keeps no server from its end.
+    fn drop(&mut self) {
+        let (done, written) = sync_channel(1);
+        if self.0.try_send(Entry::Flush(done)).is_ok() {
+            let _ = written.recv_timeout(PATIENCE);
+        }
+    }
+}
+
+fn write(entries: &Receiver<Entry>, file: &Path, mut last: VecDeque<String>) {
+    while let Ok(entry) = entries.recv() {
+        match entry {
+            Entry::Line(line) => {
+                crate::log::write(format!("{line}\n").into_bytes());
+                if last.len() == KEPT {
+                    last.pop_front();
+                }
+                last.push_back(line);
+                if let Err(error) = append(file, &last) {
+                    tracing::warn!("{} cannot be written: {error}", file.display());
+                }
+            }
+            Entry::Flush(done) => {
+                let _ = done.try_send(());
+            }
+        }
+    }
 }
 
 /// The most recent alarms, shared with the reactor's callback.
@@ -39,9 +144,14 @@ impl Alarms {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
         let lines: Vec<&str> = text.lines().rev().take(KEPT).collect();
         // Skip a line that a crash cut off.
-        let read = lines.into_iter().rev().filter_map(|line| serde_json::from_str(line).ok());
-        let last = read.map(|alarm| AlarmView { earlier: true, ..alarm }).collect();
-        Alarms(Arc::new(Mutex::new(Inner { last, file: Some(file), came: BTreeMap::new() })))
+        let read = |line: &&str| serde_json::from_str::<AlarmView>(line).ok().map(|alarm| ((*line).to_owned(), alarm));
+        let read: Vec<(String, AlarmView)> = lines.iter().rev().filter_map(read).collect();
+        let (lines, last): (VecDeque<String>, VecDeque<AlarmView>) = read.into_iter().unzip();
+        let writer = Writer::start(file, lines);
+        if writer.is_none() {
+            tracing::warn!("no thread writes alarms.jsonl; alarms are in the log only");
+        }
+        Alarms(Arc::new(Mutex::new(Inner { last, writer, came: BTreeMap::new() })))
     }
 
     /// Takes an alarm of the array.
@@ -54,19 +164,18 @@ impl Alarms {
             since: Some(wall_at(alarm.since)),
             message: alarm.message.clone(),
             next: alarm.next.clone(),
-            earlier: false,
         });
     }
 
+    /// Only pushes into lists: the array calls it on the thread that serves hosts.
     pub fn keep(&self, alarm: AlarmView) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &inner.file {
+        match &inner.writer {
             None => tracing::warn!(kind = alarm.kind, severity = alarm.severity, "{}", alarm.message),
-            Some(file) => {
+            Some(writer) => {
                 let line = crate::output::json_line(&alarm).unwrap_or_default();
-                eprintln!("{line}");
-                if let Err(error) = append(file, &line, &inner.last) {
-                    tracing::warn!("{} cannot be written: {error}", file.display());
+                if writer.0.try_send(Entry::Line(line)).is_err() {
+                    tracing::warn!(kind = alarm.kind, "alarms.jsonl lacks an alarm: {}", alarm.message);
                 }
             }
         }
@@ -99,13 +208,15 @@ impl Alarms {
     }
 }
 
-fn append(file: &Path, line: &str, last: &VecDeque<AlarmView>) -> std::io::Result<()> {
+/// Appends the last line, after it has cut a file that has grown.
+fn append(file: &Path, last: &VecDeque<String>) -> std::io::Result<()> {
+    let Some(line) = last.back() else { return Ok(()) };
     let long = std::fs::metadata(file).is_ok_and(|data| data.len() > FILE_MAX);
     if long {
-        let kept: Vec<String> = last.iter().filter_map(|alarm| serde_json::to_string(alarm).ok()).collect();
+        let kept: String = last.iter().map(|line| format!("{line}\n")).collect();
         let cut = file.with_extension("jsonl.new");
-        std::fs::write(&cut, format!("{}\n", kept.join("\n")))?;
-        std::fs::rename(&cut, file)?;
+        std::fs::write(&cut, kept)?;
+        return std::fs::rename(&cut, file);
     }
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
     file.write_all(format!("{line}\n").as_bytes())

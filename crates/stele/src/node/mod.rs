@@ -99,6 +99,8 @@ pub struct Node {
     alarms: Alarms,
     /// Volumes that are exported to hosts as block devices.
     pub exports: Exports,
+    /// Exports that could not be served.
+    pub unserved: standing::Unserved,
     /// The addresses at which hosts reach them.
     block_places: BlockPlaces,
     /// Buckets as trees of files.
@@ -189,6 +191,7 @@ impl Node {
             catalog: None,
             alarms,
             exports,
+            unserved: standing::Unserved::default(),
             shares: shares::Shares::default(),
             block_places,
             verification,
@@ -456,6 +459,7 @@ impl Node {
             if let Err(failure) = served {
                 let message =
                     format!("the {} export '{}' is not served: {}", export.protocol, export.name, failure.error);
+                self.unserved.note(&standing::subject_of(&export), &message);
                 self.note_alarm("export", &message);
             }
         }
@@ -473,7 +477,6 @@ impl Node {
             since: None,
             message: message.to_owned(),
             next: String::new(),
-            earlier: false,
         });
     }
 

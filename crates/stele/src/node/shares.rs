@@ -22,6 +22,7 @@ use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Set
 use stele_ground::{Bytes, Duration};
 
 use super::Node;
+use super::standing::Unserved;
 use crate::failure::{Failure, Kind, Outcome};
 
 /// The mark of a volume that is the cache of a share: no command deletes, exports or rolls back such a volume.
@@ -41,6 +42,10 @@ pub struct Shares {
     tls: OnceLock<Tls>,
     /// The shares were opened, or there was an attempt for each.
     opened: AtomicBool,
+    /// Shares that did not open.
+    pub unopened: Unserved,
+    /// What SMB does not serve.
+    pub smb: Unserved,
     /// Making, changing and removing take turns.
     pub turn: tokio::sync::Mutex<()>,
 }
@@ -185,6 +190,7 @@ impl Node {
         for (name, row) in self.registry()?.list().map_err(failed)? {
             if let Err(failure) = self.open_share(&name, &row).await {
                 let message = format!("the share '{name}' is not served: {}", failure.error);
+                self.shares.unopened.note(&name, &message);
                 self.note_alarm("share", &message);
             }
         }
@@ -207,6 +213,7 @@ impl Node {
         let share = Arc::new(Share::open(ground, name, row.number, settings, root).await.map_err(failed)?);
         self.offer(&share, row)?;
         self.shares.insert(Arc::clone(&share));
+        self.shares.unopened.end(name);
         Ok(share)
     }
 

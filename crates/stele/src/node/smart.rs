@@ -2,8 +2,9 @@
 //!
 //! Failure model: reports are optional and block nothing. A missing program, a drive without SMART, and an unreadable
 //! report are no errors; the state is then unknown, and the log says once why a device gave none. One program runs at a
-//! time and is killed after [`PATIENCE`]. A program that cannot be killed, because its drive hangs, is left behind and
-//! not awaited.
+//! time and is killed after [`PATIENCE`]. A program that cannot be killed, because its drive hangs, is left behind to a
+//! thread that waits for it. A drive that fails answers late or not at all: its last report counts for [`KEPT`]. A report
+//! belongs to a drive, not to its place: another drive there is asked within a minute.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -20,6 +21,10 @@ use super::Node;
 use super::surroundings::program;
 
 const EVERY: Duration = Duration::from_secs(3600);
+/// How often the server checks whether drives came.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How long a report counts without a new one.
+const KEPT: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Larger than any drive's report.
 const ANSWER_MAX: u64 = 1 << 20;
@@ -39,9 +44,13 @@ pub struct SmartView {
     pub worn: Option<u64>,
 }
 
+/// A drive's identity in the pool, and its path: drives that are no members have none of their own.
+type Key = (String, PathBuf);
+
 #[derive(Default)]
 struct Known {
-    drives: BTreeMap<PathBuf, SmartView>,
+    /// Each with the time of its report.
+    drives: BTreeMap<Key, (SmartView, Instant)>,
     /// Whether the program could be started.
     installed: Option<bool>,
     /// Why a device gave no report; the log has said it.
@@ -51,7 +60,7 @@ struct Known {
 /// The reports of one hour.
 #[derive(Default)]
 struct Asked {
-    drives: BTreeMap<PathBuf, SmartView>,
+    drives: BTreeMap<Key, SmartView>,
     installed: bool,
     /// Why the first device without a report gave none, as the program says it.
     refusal: Option<String>,
@@ -65,12 +74,13 @@ impl Smart {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn of(&self, path: &str) -> Option<SmartView> {
-        self.lock().drives.get(Path::new(path)).cloned()
+    pub fn of(&self, identity: &str, path: &str) -> Option<SmartView> {
+        let key = (identity.to_owned(), PathBuf::from(path));
+        self.lock().drives.get(&key).map(|(view, _)| view.clone())
     }
 
     /// Keeps the reports. Returns what the log is to say, which is said once.
-    fn note(&self, asked: Asked) -> Option<String> {
+    fn note(&self, asked: Asked, now: Instant) -> Option<String> {
         let mut known = self.lock();
         let Asked { drives, installed, refusal } = asked;
         let told = match &refusal {
@@ -84,32 +94,42 @@ impl Smart {
             _ => None,
         };
         let refusal = refusal.or(known.refusal.take());
-        *known = Known { drives, installed: Some(installed), refusal };
+        let mut kept = std::mem::take(&mut known.drives);
+        kept.retain(|_, (_, at)| now.saturating_duration_since(*at) < KEPT);
+        kept.extend(drives.into_iter().map(|(key, view)| (key, (view, now))));
+        *known = Known { drives: kept, installed: Some(installed), refusal };
         told
     }
 }
 
 /// Runs until the task is dropped.
 pub async fn keep_asking(node: Arc<Node>) {
+    let mut last: Option<(Instant, Vec<Key>)> = None;
     loop {
-        let paths: Vec<PathBuf> = match crate::api::pool::status(&node).await {
-            Ok(status) => status.drives.into_iter().map(|drive| drive.path.into()).collect(),
-            Err(_) => Vec::new(),
-        };
-        if let Ok(asked) = tokio::task::spawn_blocking(move || ask_all(&paths)).await
-            && let Some(told) = node.smart.note(asked)
-        {
-            tracing::info!("{told}");
+        // A pool that gives no status now says nothing of its drives.
+        if let Ok(status) = crate::api::pool::status(&node).await {
+            let keys: Vec<Key> =
+                status.drives.into_iter().map(|drive| (drive.identity, PathBuf::from(drive.path))).collect();
+            let is_due = last.as_ref().is_none_or(|(at, before)| at.elapsed() >= EVERY || *before != keys);
+            if is_due {
+                last = Some((Instant::now(), keys.clone()));
+                if let Ok(asked) = tokio::task::spawn_blocking(move || ask_all(&keys)).await
+                    && let Some(told) = node.smart.note(asked, Instant::now())
+                {
+                    tracing::info!("{told}");
+                }
+            }
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-fn ask_all(paths: &[PathBuf]) -> Asked {
+fn ask_all(keys: &[Key]) -> Asked {
     let mut asked = Asked { installed: true, ..Asked::default() };
-    for path in paths.iter().filter(|path| !path.as_os_str().is_empty()) {
+    for key in keys.iter().filter(|(_, path)| !path.as_os_str().is_empty()) {
+        let path = &key.1;
         match ask(path) {
-            Ok(Answer::Report(view)) => drop(asked.drives.insert(path.clone(), view)),
+            Ok(Answer::Report(view)) => drop(asked.drives.insert(key.clone(), view)),
             Ok(Answer::Refusal(why)) if is_device(path) => {
                 asked.refusal.get_or_insert(format!("{}: {why}", path.display()));
             }
@@ -143,6 +163,8 @@ fn ask(path: &Path) -> std::io::Result<Answer> {
     while child.try_wait()?.is_none() {
         if begun.elapsed() > PATIENCE {
             let _ = child.kill();
+            // Otherwise it would stay as a zombie.
+            std::thread::spawn(move || child.wait());
             return Ok(Answer::Nothing);
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -213,15 +235,32 @@ mod tests {
     }
 
     #[test]
+    fn a_report_belongs_to_a_drive_and_counts_for_a_day_without_another() {
+        let (smart, now) = (Smart::default(), Instant::now());
+        let failing = SmartView { passed: Some(false), ..SmartView::default() };
+        let key = ("old".to_owned(), PathBuf::from("/dev/bay-4"));
+        let drives = BTreeMap::from([(key, failing.clone())]);
+        smart.note(Asked { drives, installed: true, ..Asked::default() }, now);
+        // It answers no more, or too late.
+        let nothing = || Asked { installed: true, ..Asked::default() };
+        smart.note(nothing(), now + EVERY);
+        assert_eq!(smart.of("old", "/dev/bay-4"), Some(failing));
+        assert_eq!(smart.of("new", "/dev/bay-4"), None, "another drive has its place");
+        smart.note(nothing(), now + KEPT);
+        assert_eq!(smart.of("old", "/dev/bay-4"), None);
+    }
+
+    #[test]
     fn a_device_that_may_not_be_asked_is_told_once() {
         let smart = Smart::default();
         let refused =
             |why: Option<&str>| Asked { installed: true, refusal: why.map(str::to_owned), ..Asked::default() };
-        let told = [None, Some("denied"), Some("denied"), None, Some("hangs")].map(|why| smart.note(refused(why)));
+        let told = [None, Some("denied"), Some("denied"), None, Some("hangs")]
+            .map(|why| smart.note(refused(why), Instant::now()));
         assert_eq!(told.map(|told| told.is_some()), [false, true, false, false, true]);
-        let told = Smart::default().note(refused(Some("/dev/sda: denied"))).unwrap();
+        let told = Smart::default().note(refused(Some("/dev/sda: denied")), Instant::now()).unwrap();
         assert!(told.contains("/dev/sda: denied") && told.contains("OPERATIONS.md"), "{told}");
-        let told = Smart::default().note(Asked::default()).unwrap();
+        let told = Smart::default().note(Asked::default(), Instant::now()).unwrap();
         assert!(told.contains("smartctl is not installed"), "{told}");
     }
 }

@@ -71,8 +71,53 @@ pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
     }
     standing.extend(status.drives.iter().filter_map(of_smart));
     standing.extend(node.catalog_status().and_then(|status| of_catalog(&status)));
+    standing.extend(of_services(node));
     node.noticed.date(&mut standing, wall_clock());
     standing
+}
+
+/// Exports, shares and SMB that are not served.
+fn of_services(node: &Node) -> Vec<StandingView> {
+    let is_gone = |name: &str| !node.exports.list().iter().any(|export| subject_of(export) == name);
+    let is_served =
+        |name: &str| node.exports.directory.list(None).iter().any(|target| subject_of(&target.export) == name);
+    let exports = node.unserved.list().into_iter().filter(|(name, _)| !is_gone(name) && !is_served(name));
+    let next = "`stele export list`; `stele export remove`";
+    let exports = exports.map(|(name, why)| alarm("export", &name, why, "the export is kept and not served", next));
+    let next = "return missing drives: `stele drive online N`; then start the server again";
+    let shares = node.shares.unopened.list().into_iter();
+    let shares = shares.map(|(name, why)| alarm("share", &name, why, "the other shares are served", next));
+    let next = "check that smbd runs, and [smb] in stele.toml";
+    let smb = node.shares.smb.list().into_iter();
+    let smb = smb.map(|(name, why)| alarm("smb", &name, why, "it is tried again, after growing pauses", next));
+    exports.chain(shares).chain(smb).collect()
+}
+
+/// An export, as alarms name it.
+pub fn subject_of(export: &stele_block::Export) -> String {
+    format!("{} {}", export.protocol, export.name)
+}
+
+/// What is not served although it should be, and why.
+#[derive(Default)]
+pub struct Unserved(Mutex<BTreeMap<String, String>>);
+
+impl Unserved {
+    /// Whether that is news.
+    pub fn note(&self, subject: &str, why: &str) -> bool {
+        let mut unserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        unserved.insert(subject.to_owned(), why.to_owned()).is_none()
+    }
+
+    pub fn end(&self, subject: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(subject);
+    }
+
+    /// Each subject with its reason.
+    pub fn list(&self) -> Vec<(String, String)> {
+        let unserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        unserved.iter().map(|(subject, why)| (subject.clone(), why.clone())).collect()
+    }
 }
 
 /// A drive that predicts its own failure.
@@ -235,7 +280,7 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
             "replace the lost drives: `stele pool replace N PATH`",
         ));
     }
-    let free = status.raw.saturating_sub(status.used).saturating_sub(status.spare.saturating_sub(status.spare_used));
+    let free = status.free();
     if free.saturating_mul(LOW_SHARE) < status.raw {
         standing.push(alarm(
             "space-low",
@@ -250,11 +295,10 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
         let told = alarm("log-degraded", "pool", what, "the log continues on its remaining drives", next);
         standing.push(StandingView { since: status.log_trouble_since.unwrap_or(0), ..told });
     }
-    let stopped = |kind: &str| kind == "growth-finished" || kind == "drive-removed" || kind == "moving-put-off";
-    let last = status.alarms.iter().rfind(|alarm| stopped(&alarm.kind) && !alarm.earlier);
-    if let Some(said) = last.filter(|alarm| alarm.kind == "moving-put-off") {
+    if let Some((why, since)) = &status.moving_put_off {
         let next = "free some space, add drives, or return missing ones";
-        standing.push(alarm(&said.kind, "pool", said.message.clone(), "it is tried again every five seconds", next));
+        let told = alarm("moving-put-off", "pool", why.clone(), "it is tried again every five seconds", next);
+        standing.push(StandingView { since: *since, ..told });
     }
     if status.state == "read-only" {
         let is_away = |drive: &DriveView| matches!(drive.health.as_str(), "missing" | "failed" | "rejected");

@@ -4,11 +4,15 @@
 //! may connect too, for the calls that ask for an officer's key. The socket then has the mode 0666, and the kernel says
 //! who connects. A user that may not call learns that from the head of a request: no body is read from it. Each user has
 //! a bound of connections, and all users that may not call have one together. A request is at most 1 MiB.
+//!
+//! A call that changes something is a task of its own, and goes on where its caller hangs up: its outcome is recorded, and
+//! what it changes in several places is changed in all. It keeps the place of its connection. A stop waits for it, for a
+//! limited time.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::{Method, StatusCode, Uri, header};
@@ -16,9 +20,10 @@ use axum::response::{IntoResponse, Response};
 use hyper::Request;
 use hyper::body::{Bytes, Incoming};
 use tokio::net::UnixListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 
-use super::http::{self, Allowance};
+use super::http::{self, Allowance, Kept};
 use crate::api::approval::Officer;
 use crate::api::blocks::{Read, RestoreWrite};
 use crate::api::{self, Actor, Call, OFFICER_HEADER};
@@ -71,15 +76,51 @@ fn bind(new: &Path, path: &Path, setting: &str, mode: u32) -> Outcome<UnixListen
     Ok(listener)
 }
 
-/// Serves until `stopping` is true.
+/// Serves until `stopping` is true, and waits for the calls under way.
 pub async fn serve(listener: UnixListener, node: Arc<Node>, stopping: watch::Receiver<bool>) {
     let known = Arc::clone(&node);
     let allow = move |user: Option<u32>| match user {
         Some(user) => allowance(user, user == 0 || known.serves_user(user), known.serves_officer(user)),
         None => allowance(u32::MAX, false, false),
     };
-    let answer = move |user, request| dispatch(Arc::clone(&node), user, request);
+    let calls = Arc::new(Calls::default());
+    let running = Arc::clone(&calls);
+    let answer = move |user, request, place| dispatch(Arc::clone(&node), user, request, Arc::clone(&running), place);
     http::serve_unix(listener, allow, answer, stopping).await;
+    calls.finish().await;
+}
+
+/// The calls under way, each a task. They end with this.
+#[derive(Default)]
+struct Calls(Mutex<JoinSet<()>>);
+
+impl Calls {
+    /// Runs a call to its end, whether or not somebody waits for the answer. It keeps the place of its connection, so that
+    /// a caller who hangs up has no more calls under way than one who waits.
+    fn run<C>(&self, call: C, place: Kept) -> impl Future<Output = Response> + use<C>
+    where
+        C: Future<Output = Response> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while running.try_join_next().is_some() {}
+        running.spawn(async move {
+            let _ = answer.send(call.await);
+            drop(place);
+        });
+        async move { answered.await.unwrap_or_else(|_| failed(broken_off())) }
+    }
+
+    async fn finish(&self) {
+        let mut running = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        while running.join_next().await.is_some() {}
+    }
+}
+
+/// The kind is that of a lost answer: the call may have done what it was to do.
+fn broken_off() -> Failure {
+    Failure::new(Kind::Busy, "the call was broken off before its answer, and may have taken effect")
+        .next("look whether it did, and repeat it if not; the server's log says why it was broken off")
 }
 
 fn allowance(user: u32, administers: bool, is_officer: bool) -> Allowance {
@@ -199,7 +240,7 @@ struct Entry {
     name: &'static str,
     for_officers: bool,
     carries_key: bool,
-    to_its_end: bool,
+    reads: bool,
     handler: Handler,
 }
 
@@ -208,7 +249,7 @@ const fn entry<C: Call>() -> Entry {
         name: C::NAME,
         for_officers: C::FOR_OFFICERS,
         carries_key: C::CARRIES_KEY,
-        to_its_end: C::TO_ITS_END,
+        reads: C::READS,
         handler: answer::<C>,
     }
 }
@@ -223,7 +264,13 @@ fn answer<C: Call>(node: &Node, actor: Actor, body: Bytes) -> Answer<'_> {
     })
 }
 
-async fn dispatch(node: Arc<Node>, uid: Option<u32>, request: Request<Incoming>) -> Response {
+async fn dispatch(
+    node: Arc<Node>,
+    uid: Option<u32>,
+    request: Request<Incoming>,
+    calls: Arc<Calls>,
+    place: Kept,
+) -> Response {
     let Some(uid) = uid.filter(|uid| *uid == 0 || node.serves_user(*uid) || node.serves_officer(*uid)) else {
         return failed(Failure::new(Kind::Refused, "only root and the user the server runs as may administer it"));
     };
@@ -262,21 +309,15 @@ async fn dispatch(node: Arc<Node>, uid: Option<u32>, request: Request<Incoming>)
         Ok(body) => body,
         Err(failure) => return failed(failure),
     };
-    match perform(call, node, Actor { uid }, body).await {
-        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
-        Err(failure) => failed(failure),
-    }
-}
-
-/// A client that hangs up drops the future of its request. A call that must not end half-way runs in a task of its own.
-async fn perform(call: &Entry, node: Arc<Node>, actor: Actor, body: Bytes) -> Outcome<Vec<u8>> {
-    let handler = call.handler;
-    if !call.to_its_end {
-        return handler(&node, actor, body).await;
-    }
-    match tokio::spawn(async move { handler(&node, actor, body).await }).await {
-        Ok(answer) => answer,
-        Err(error) => Err(Failure::failed(format!("{} broke off: {error}; this is a defect of Stele", call.name))),
+    let carried_out = async move {
+        match (call.handler)(&node, Actor { uid }, body).await {
+            Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+            Err(failure) => failed(failure),
+        }
+    };
+    match call.reads {
+        true => carried_out.await,
+        false => calls.run(carried_out, place).await,
     }
 }
 
@@ -338,43 +379,7 @@ fn failed(failure: Failure) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::task::Poll;
-
     use super::*;
-    use crate::api::Done;
-    use crate::node::testing::Scene;
-
-    static ENDED: AtomicBool = AtomicBool::new(false);
-
-    #[derive(serde::Serialize, serde::Deserialize)]
-    struct Steps {}
-
-    impl Call for Steps {
-        const NAME: &'static str = "steps";
-        const TO_ITS_END: bool = true;
-        type Answer = Done;
-        async fn perform(self, _: &Node, _: &Actor) -> Outcome<Done> {
-            tokio::task::yield_now().await;
-            ENDED.store(true, Ordering::SeqCst);
-            Ok(Done {})
-        }
-    }
-
-    #[tokio::test]
-    async fn a_call_with_many_steps_ends_although_its_client_hangs_up() {
-        let scene = Scene::new("admin-hang-up");
-        let steps = entry::<Steps>();
-        let body = Bytes::from_static(b"{}");
-        let mut asked = Box::pin(perform(&steps, Arc::clone(&scene.node), Actor { uid: 0 }, body));
-        poll_fn(|context| Poll::Ready(assert!(asked.as_mut().poll(context).is_pending()))).await;
-        drop(asked);
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
-        assert!(ENDED.load(Ordering::SeqCst));
-    }
 
     #[test]
     fn changes_of_volumes_and_exports_end_although_their_clients_hang_up() {
@@ -382,8 +387,56 @@ mod tests {
         let of_volumes = changes.map(|name| format!("volume/{name}"));
         let of_exports = ["add", "remove", "set"].map(|name| format!("export/{name}"));
         for name in of_volumes.iter().chain(&of_exports) {
-            assert!(CALLS.iter().any(|call| call.name == name && call.to_its_end), "{name}");
+            assert!(CALLS.iter().any(|call| call.name == name && !call.reads), "{name}");
         }
+    }
+
+    /// A call that says when it has begun, and goes on when it is told to.
+    #[tokio::test]
+    async fn a_call_goes_on_to_its_end_though_its_caller_hangs_up_and_keeps_its_place_meanwhile() {
+        let path = std::env::temp_dir().join(format!("stele-admin-calls-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+        let (go_on, going_on) = oneshot::channel::<()>();
+        let (end, mut ended) = oneshot::channel::<()>();
+        let gates = Arc::new(Mutex::new(Some((going_on, end))));
+        let calls = Arc::new(Calls::default());
+        let running = Arc::clone(&calls);
+        let answer = move |_: Option<u32>, _: Request<Incoming>, place: Kept| {
+            let (begun, gates) = (begun.clone(), gates.lock().unwrap().take());
+            running.run(
+                async move {
+                    let _ = begun.send(());
+                    if let Some((going_on, end)) = gates {
+                        let _ = going_on.await;
+                        let _ = end.send(());
+                    }
+                    StatusCode::OK.into_response()
+                },
+                place,
+            )
+        };
+        let stop = watch::Sender::new(false);
+        let allow = |_: Option<u32>| Allowance { account: None, connections: 1, idle: IDLE_MAX };
+        let serving = tokio::spawn(http::serve_unix(listener, allow, answer, stop.subscribe()));
+        let mut caller = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
+        tokio::io::AsyncWriteExt::write_all(&mut caller, request).await.unwrap();
+        begins.recv().await.unwrap();
+        drop(caller);
+        // The place is taken still, and the next connection is closed.
+        let mut next = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let read = tokio::io::AsyncReadExt::read(&mut next, &mut [0; 64]).await;
+        assert!(read.as_ref().map_or(true, |length| *length == 0), "{read:?}");
+        // All connections have ended when this returns.
+        stop.send_replace(true);
+        serving.await.unwrap();
+        assert!(ended.try_recv().is_err(), "it waits still");
+        assert!(go_on.send(()).is_ok(), "the call ended with its connection");
+        calls.finish().await;
+        assert!(ended.try_recv().is_ok(), "it came to its end");
+        let _ = std::fs::remove_file(&path);
     }
 
     #[test]

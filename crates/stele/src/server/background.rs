@@ -18,8 +18,6 @@ use crate::server::inventories;
 const STEP_EVERY: Duration = Duration::from_secs(1);
 /// Largest time from a disposal until the log holds no trace of its key.
 const WASH_EVERY: Duration = Duration::from_secs(900);
-/// Largest time that a stop waits for the wash.
-const WASH_PATIENCE: Duration = Duration::from_secs(30);
 /// Interval at which damaged places are verified again; below, the number of places each time.
 const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(30);
 const LOOK_AGAIN_MAX: usize = 8;
@@ -165,13 +163,8 @@ async fn wash(node: Arc<Node>) {
 
 /// Washes before a server ends: drives may leave the machine afterwards.
 pub async fn wash_now(node: &Node) {
-    match tokio::time::timeout(WASH_PATIENCE, node.wash_if_due()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!("the log was not washed of destroyed keys: {error}"),
-        Err(_) => tracing::warn!(
-            "the log was not washed of destroyed keys within {} s; `stele pool wash` does it without a server",
-            WASH_PATIENCE.as_secs()
-        ),
+    if let Err(error) = node.wash_if_due().await {
+        tracing::warn!("the log was not washed of destroyed keys: {error}");
     }
 }
 

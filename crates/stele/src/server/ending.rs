@@ -61,4 +61,4 @@ fn stuck(grace: Duration) -> Failure {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

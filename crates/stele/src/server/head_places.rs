@@ -30,6 +30,8 @@ use crate::witness::Countersigned;
 
 /// Time limit for a place to take a head.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit for a countersignature: two requests, and the proof between them.
+const WITNESS_PATIENCE: Duration = Duration::from_secs(40);
 /// Turns after which a place that took no head raises an alarm.
 const TURNS_MISSED: u32 = 2;
 
@@ -77,6 +79,10 @@ pub struct HeadPlaces {
     stamps: Lack,
     witness: Option<Witness>,
     countersignatures: Lack,
+    /// The witness refused. A silence before keeps no refusal from being told.
+    refusals: Lack,
+    /// Time for the pool to give the head.
+    patience: Duration,
 }
 
 impl HeadPlaces {
@@ -94,21 +100,26 @@ impl HeadPlaces {
         }
         let places = ways.into_iter().map(HeadPlace::new).collect();
         let (authority, witness) = (Authority::of(site, config)?, Witness::of(site, config)?);
-        Ok(HeadPlaces { places, authority, witness, ..HeadPlaces::default() })
+        Ok(HeadPlaces { places, authority, witness, patience: PATIENCE, ..HeadPlaces::default() })
     }
 
     /// Sends the head as it is now to each place that lacks it. Returns what an alarm should tell, with `every` between
     /// two turns.
     pub async fn send(&mut self, archive: &Archive, every: Duration) -> Vec<String> {
-        let (head, now) = (archive.audit_head_to_send().await, Instant::now());
+        // Drives that do not answer hold it without end.
+        let head = match timeout(self.patience, archive.audit_head_to_send()).await {
+            Ok(head) => head.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("the pool did not give the head within {} s", self.patience.as_secs())),
+        };
+        let now = Instant::now();
         let witness = self.witness.take();
         let signing = async {
-            match &witness {
-                Some(witness) => Some(witness.send(archive).await),
-                None => None,
-            }
+            let witness = witness.as_ref()?;
+            let signed = timeout(WITNESS_PATIENCE, witness.send(archive)).await;
+            let late = || format!("{}: no answer within {} s", witness.name(), WITNESS_PATIENCE.as_secs());
+            Some(signed.unwrap_or_else(|_| Err(Unsigned::Silent(late()))))
         };
-        let sending = self.send_head(head.map_err(|error| error.to_string()), every, now);
+        let sending = self.send_head(head, every, now);
         let (signed, mut told) = tokio::join!(signing, sending);
         self.witness = witness;
         if let Some(signed) = signed {
@@ -128,6 +139,7 @@ impl HeadPlaces {
         match signed {
             Ok(made) => {
                 self.countersignatures.end();
+                self.refusals.end();
                 let kept = self.places.iter_mut().map(|place| place.keep_countersigned(&made, every, now));
                 join_all(kept).await.into_iter().flatten().collect()
             }
@@ -141,7 +153,7 @@ impl HeadPlaces {
             }
             Err(Unsigned::Refused(why)) => {
                 tracing::error!("the audit head was not countersigned: {why}");
-                self.countersignatures.note_at_once(now).then_some(why).into_iter().collect()
+                self.refusals.note_at_once(now).then_some(why).into_iter().collect()
             }
         }
     }

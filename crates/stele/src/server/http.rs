@@ -64,6 +64,9 @@ impl<K: Ord> Drop for Place<K> {
     }
 }
 
+/// The place of a connection at a Unix socket. A task that outlives its connection keeps it.
+pub type Kept = Arc<Place<Option<u32>>>;
+
 /// What a user at a Unix socket may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowance {
@@ -78,7 +81,7 @@ pub struct Allowance {
 pub async fn serve_unix<A>(
     listener: UnixListener,
     allow: impl Fn(Option<u32>) -> Allowance,
-    answer: impl Fn(Option<u32>, Request<Incoming>) -> A + Clone + Send + Sync + 'static,
+    answer: impl Fn(Option<u32>, Request<Incoming>, Kept) -> A + Clone + Send + Sync + 'static,
     stopping: watch::Receiver<bool>,
 ) where
     A: Future<Output = Response> + Send + 'static,
@@ -92,10 +95,9 @@ pub async fn serve_unix<A>(
             tracing::debug!(?user, "closed a connection: its user has {most}");
             return None;
         };
-        let (answer, stopping) = (answer.clone(), stopping.clone());
+        let (answer, stopping, place) = (answer.clone(), stopping.clone(), Arc::new(place));
         Some(async move {
-            converse(stream, idle, |request| answer(user, request), stopping).await;
-            drop(place);
+            converse(stream, idle, |request| answer(user, request, Arc::clone(&place)), stopping).await;
         })
     };
     accept_each(accept, serve, stopping.clone()).await;

@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Momentary events that are bad news and do not stand.
-const MOMENTS: &[&str] = &["damage-repaired", "log-repaired", "memory-damaged", "table-degraded", "export", "heads"];
+const MOMENTS: &[&str] = &["damage-repaired", "log-repaired", "memory-damaged", "table-degraded", "heads"];
 
 /// One message, in the form of webhooks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

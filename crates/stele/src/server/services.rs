@@ -30,13 +30,28 @@ use crate::failure::{Failure, Outcome};
 use crate::node::shares::S3View;
 use crate::node::{Node, smart};
 
-/// Time limit for requests under way after a stop begins.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Time limit for commands under way after that.
-const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
-/// Time limit for access logs to be stored at a stop.
-const LOG_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A step of a stop. Drives, shares and other machines may not answer, so each has a time limit.
+struct Step {
+    name: &'static str,
+    seconds: u32,
+}
+
+/// In their order. The pool then has [`super::ending::GRACE`] to close. OPERATIONS.md has the same table.
+const REQUESTS: Step = Step { name: "requests under way finish", seconds: 20 };
+/// [`stele_object::Connections::close`] waits so long for what it broke off.
+#[cfg(test)]
+const BROKEN_OFF: Step = Step { name: "those that did not are broken off", seconds: 5 };
+const ACCESS_LOGS: Step = Step { name: "access logs are stored", seconds: 5 };
+const COMMANDS: Step = Step { name: "commands finish", seconds: 5 };
+const MOUNTS: Step = Step { name: "shares are unmounted", seconds: 5 };
+const RPCBIND: Step = Step { name: "rpcbind is told that NFS ends", seconds: 5 };
+const CACHES: Step = Step { name: "the caches of shares are recorded", seconds: 5 };
+const WASH: Step = Step { name: "keys destroyed since the last washing are overwritten in the log", seconds: 30 };
+const DEPARTED: Step = Step { name: "drives that left go out of the configuration", seconds: 2 };
+const HEADS: Step = Step { name: "the last signed head is sent", seconds: 20 };
+const COUNTERS: Step = Step { name: "the counters are written", seconds: 2 };
 
 /// The addresses of a server.
 #[derive(Clone, Default, Serialize)]
@@ -123,38 +138,52 @@ impl Services {
     }
 
     /// Stops new requests, waits for requests and commands under way, and leaves the state in order for the next start.
-    pub async fn stop(mut self) {
-        tracing::info!("stopping: no new requests; those under way may take {} s", PATIENCE.as_secs());
-        self.unattended.shutdown().await;
-        self.places.nbd_socket.iter().for_each(|socket| drop(fs::remove_file(socket)));
-        self.finish_requests().await;
-        if let Some(frontend) = &self.frontend {
-            let _ = timeout(LOG_PATIENCE, frontend.store_access_logs(true)).await;
-        }
-        self.stop_commands.send_replace(true);
-        let _ = timeout(COMMAND_PATIENCE, async { while self.commands.join_next().await.is_some() {} }).await;
-        let _ = fs::remove_file(&self.places.socket);
-        let node = Arc::clone(&self.node);
-        let _ = crate::node::blocking(move || {
-            node.shares.unmount_all();
-            Ok(())
-        })
-        .await;
-        nfs::unregister(self.node.shares.address()).await;
-        nfs::save_now(&self.node).await;
-        background::wash_now(&self.node).await;
-        background::forget_removed_now(&self.site, &self.node).await;
-        background::send_heads(&self.site, &self.node).await;
-        background::keep_history(&self.node).await;
+    pub async fn stop(self) {
+        self.stop_within(Duration::from_secs(1)).await;
     }
 
-    async fn finish_requests(&self) {
+    /// The same, with another length of a second, for tests.
+    async fn stop_within(mut self, second: Duration) {
+        tracing::info!("stopping: no new requests; those under way may take {} s", REQUESTS.seconds);
+        self.unattended.shutdown().await;
+        self.places.nbd_socket.iter().for_each(|socket| drop(fs::remove_file(socket)));
+        self.finish_requests(second * REQUESTS.seconds).await;
+        if let Some(frontend) = &self.frontend {
+            ACCESS_LOGS.take(second, frontend.store_access_logs(true)).await;
+        }
+        self.stop_commands.send_replace(true);
+        let commands = &mut self.commands;
+        COMMANDS.take(second, async { while commands.join_next().await.is_some() {} }).await;
+        let _ = fs::remove_file(&self.places.socket);
+        let node = Arc::clone(&self.node);
+        let unmounting = crate::node::blocking(move || {
+            node.shares.unmount_all();
+            Ok(())
+        });
+        MOUNTS.take(second, unmounting).await;
+        RPCBIND.take(second, nfs::unregister(self.node.shares.address())).await;
+        CACHES.take(second, nfs::save_now(&self.node)).await;
+        if WASH.take(second, background::wash_now(&self.node)).await.is_none() {
+            tracing::warn!("`stele pool wash` overwrites destroyed keys in the log without a server");
+        }
+        DEPARTED.take(second, background::forget_removed_now(&self.site, &self.node)).await;
+        HEADS.take(second, background::send_heads(&self.site, &self.node)).await;
+        COUNTERS.take(second, background::keep_history(&self.node)).await;
+    }
+
+    /// Hosts and clients finish at the same time.
+    async fn finish_requests(&self, patience: Duration) {
         let begun = Instant::now();
         let targets = self.node.exports.directory.withdraw_all();
-        while targets.iter().any(|target| target.is_used()) && begun.elapsed() < PATIENCE {
-            sleep(LOOK_EVERY).await;
-        }
-        let (s3, rest) = tokio::join!(close(self.frontend.as_deref()), close(self.rest.as_deref()));
+        let hosts = async {
+            while targets.iter().any(|target| target.is_used()) && begun.elapsed() < patience {
+                sleep(LOOK_EVERY).await;
+            }
+        };
+        let clients =
+            [self.frontend.as_deref().map(Endpoint::connections), self.rest.as_deref().map(Endpoint::connections)];
+        let [s3, rest] = clients.map(|connections| close(connections, patience));
+        let ((), s3, rest) = tokio::join!(hosts, s3, rest);
         if !(s3 && rest) {
             tracing::warn!("some requests were broken off; none of them was acknowledged");
         }
@@ -315,10 +344,21 @@ impl Services {
     }
 }
 
-/// Whether all requests of the endpoint ended by themselves.
-async fn close<E: Endpoint>(endpoint: Option<&E>) -> bool {
-    match endpoint {
-        Some(endpoint) => endpoint.connections().close(PATIENCE).await,
+impl Step {
+    /// Works until it is done, or the time of the step is over.
+    async fn take<T>(&self, second: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let done = timeout(second * self.seconds, work).await.ok();
+        if done.is_none() {
+            tracing::warn!("the stop goes on without this, which took longer than {} s: {}", self.seconds, self.name);
+        }
+        done
+    }
+}
+
+/// Whether all requests of an endpoint ended by themselves.
+async fn close(connections: Option<&stele_object::Connections>, patience: Duration) -> bool {
+    match connections {
+        Some(connections) => connections.close(patience).await,
         None => true,
     }
 }
@@ -346,3 +386,6 @@ fn settings(config: &Config, address: SocketAddr) -> Settings {
         ..Settings::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

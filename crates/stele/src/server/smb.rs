@@ -3,8 +3,9 @@
 //! Each share is mounted below `smb/mounts` of the data directory; smbd serves these directories by an `smb.conf` that is
 //! written anew whenever a share comes or goes. Passwords of users are Samba's own: `smbpasswd -c DIR/smb/smb.conf -a USER`.
 //!
-//! Failure model: an smbd that ends is started again, after a growing pause. A server that is killed leaves smbd and dead
-//! mounts; the next start ends the one and clears the others.
+//! Failure model: an smbd that ends is started again, after a pause that grows until one has run for a minute. A share that
+//! cannot be mounted is tried again each minute, and the others are served meanwhile. Both stand as the alarm `smb`. A
+//! server that is killed leaves smbd and dead mounts; the next start ends the one and clears the others.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use stele_file::fuse::{MountOptions, Mounted, mount};
@@ -28,6 +29,8 @@ use crate::node::surroundings::program;
 use crate::node::{Node, blocking, own_uid};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The subject of the alarm where nothing is served.
+const SMBD: &str = "smbd";
 /// Between an end of smbd and its next start: the first pause, and the longest.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -41,7 +44,38 @@ struct Samba {
     listen: SocketAddr,
     config: Smb,
     mounts: BTreeMap<String, Served>,
+    /// Shares that could not be mounted, and when they are tried again.
+    refused: BTreeMap<String, Offer>,
+    again: Instant,
     smbd: Option<Child>,
+    starts: Starts,
+}
+
+/// The pauses between the starts of an smbd.
+#[derive(Default)]
+struct Starts {
+    /// Since when the present one runs.
+    begun: Option<Instant>,
+    pause: Option<Duration>,
+}
+
+impl Starts {
+    fn begin(&mut self, now: Instant) {
+        self.begun = Some(now);
+    }
+
+    /// Whether the present one has run so long that it counts as sound.
+    fn is_settled(&self, now: Instant) -> bool {
+        self.begun.is_some_and(|begun| now.saturating_duration_since(begun) >= PAUSE_MAX)
+    }
+
+    /// It ended, or did not start. Returns the pause before the next start.
+    fn fail(&mut self, now: Instant) -> Duration {
+        let before = self.pause.filter(|_| !self.is_settled(now));
+        let pause = before.map_or(PAUSE, |before| (2 * before).min(PAUSE_MAX));
+        (self.begun, self.pause) = (None, Some(pause));
+        pause
+    }
 }
 
 /// A share as smbd serves it.
@@ -78,8 +112,17 @@ pub fn check() -> Outcome<()> {
 /// Serves until `stop` says so; then smbd ends, and the shares are unmounted.
 pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr, mut stop: watch::Receiver<bool>) {
     let directory = std::path::absolute(site.dir.join("smb")).unwrap_or_else(|_| site.dir.join("smb"));
-    let mut samba = Samba { node, directory, listen, config, mounts: BTreeMap::new(), smbd: None };
-    let mut pause = PAUSE;
+    let mut samba = Samba {
+        node,
+        directory,
+        listen,
+        config,
+        mounts: BTreeMap::new(),
+        refused: BTreeMap::new(),
+        again: Instant::now(),
+        smbd: None,
+        starts: Starts::default(),
+    };
     loop {
         // Mounting, unmounting and starting smbd wait for the kernel and for processes.
         let kept = blocking(move || {
@@ -89,15 +132,19 @@ pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr,
         let Ok((returned, kept)) = kept.await else { return };
         samba = returned;
         match kept {
-            Ok(true) => pause = PAUSE,
-            Ok(false) => {}
+            Ok(()) if samba.starts.is_settled(Instant::now()) => samba.node.shares.smb.end(SMBD),
+            Ok(()) => {}
             Err(failure) => {
-                samba.node.note_alarm("smb", &format!("SMB is not served: {}", failure.error));
+                samba.note(SMBD, &format!("SMB is not served: {}", failure.error));
+                let pause = samba.starts.fail(Instant::now());
+                if samba.smbd.is_some() {
+                    // Something else failed. It counts as sound a minute after that.
+                    samba.starts.begin(Instant::now());
+                }
                 tokio::select! {
                     () = sleep(pause) => {}
                     _ = stop.wait_for(|stop| *stop) => {}
                 }
-                pause = (2 * pause).min(PAUSE_MAX);
             }
         }
         tokio::select! {
@@ -114,9 +161,16 @@ pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr,
 }
 
 impl Samba {
-    /// Brings mounts, configuration and smbd to the present shares. Answers whether something changed.
-    fn keep(&mut self) -> Outcome<bool> {
-        let present: BTreeMap<String, Offer> = self
+    /// Notes what is not served, with an alarm where that is news.
+    fn note(&self, subject: &str, why: &str) {
+        if self.node.shares.smb.note(subject, why) {
+            self.node.note_alarm("smb", why);
+        }
+    }
+
+    /// Brings mounts, configuration and smbd to the present shares.
+    fn keep(&mut self) -> Outcome<()> {
+        let mut present: BTreeMap<String, Offer> = self
             .node
             .registry()?
             .list()
@@ -137,22 +191,55 @@ impl Samba {
                 return Err(Failure::failed("smbd has ended; it is started again"));
             }
         };
+        self.leave_out_refused(&mut present);
         if present == mounted && !ended {
-            return Ok(false);
+            return Ok(());
         }
         self.mounts.retain(|name, served| present.get(name) == Some(&served.offer));
         for (name, offer) in present {
             if !self.mounts.contains_key(&name) {
-                let mounted = self.mount(&name, &offer)?;
-                self.mounts.insert(name, Served { mounted, offer });
+                self.take_in(name, offer);
             }
         }
         self.write()?;
         match &self.smbd {
             Some(smbd) => signal(smbd, Signal::HUP),
-            None => self.smbd = Some(self.start()?),
+            None => {
+                self.smbd = Some(self.start()?);
+                self.starts.begin(Instant::now());
+            }
         }
-        Ok(true)
+        Ok(())
+    }
+
+    /// Leaves out the shares that could not be mounted, until they are tried again.
+    fn leave_out_refused(&mut self, present: &mut BTreeMap<String, Offer>) {
+        let (mut refused, is_due) = (std::mem::take(&mut self.refused), Instant::now() >= self.again);
+        refused.retain(|name, offer| {
+            let stays = present.get(name) == Some(&*offer);
+            if !stays {
+                self.node.shares.smb.end(&share_subject(name));
+            }
+            stays && !is_due
+        });
+        present.retain(|name, _| !refused.contains_key(name));
+        self.refused = refused;
+    }
+
+    /// Mounts a share. The others are served where that fails.
+    fn take_in(&mut self, name: String, offer: Offer) {
+        match self.mount(&name, &offer) {
+            Ok(mounted) => {
+                self.node.shares.smb.end(&share_subject(&name));
+                self.mounts.insert(name, Served { mounted, offer });
+            }
+            Err(failure) => {
+                let why = format!("SMB does not serve the share '{name}': {}", failure.error);
+                self.note(&share_subject(&name), &why);
+                self.again = Instant::now() + PAUSE_MAX;
+                self.refused.insert(name, offer);
+            }
+        }
     }
 
     fn mount(&self, name: &str, offer: &Offer) -> Outcome<Mounted> {
@@ -219,7 +306,7 @@ impl Samba {
     fn end(&mut self) {
         if let Some(mut smbd) = self.smbd.take() {
             signal(&smbd, Signal::TERM);
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             while matches!(smbd.try_wait(), Ok(None)) {
                 if begun.elapsed() > END_MAX {
                     signal(&smbd, Signal::KILL);
@@ -239,6 +326,11 @@ impl Drop for Samba {
     }
 }
 
+/// The subject of the alarm where one share is not served.
+fn share_subject(name: &str) -> String {
+    format!("share {name}")
+}
+
 fn signal(smbd: &Child, signal: Signal) {
     if let Some(group) = i32::try_from(smbd.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, signal);
@@ -251,4 +343,29 @@ fn private(directory: &Path) -> Outcome<()> {
     fs::create_dir_all(directory)
         .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o700)))
         .map_err(|error| io_failure("make", directory, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pauses_grow_until_an_smbd_has_run_for_a_minute() {
+        let (mut starts, mut now) = (Starts::default(), Instant::now());
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            starts.begin(now);
+            // It ends within a second, as where another smbd has the port.
+            now += Duration::from_secs(1);
+            let pause = starts.fail(now);
+            pauses.push(pause.as_secs());
+            now += pause;
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        starts.begin(now);
+        assert!(!starts.is_settled(now + PAUSE_MAX / 2) && starts.is_settled(now + PAUSE_MAX));
+        assert_eq!(starts.fail(now + PAUSE_MAX), PAUSE);
+        // One that does not even start counts as one that ends at once.
+        assert_eq!(starts.fail(now + PAUSE_MAX), 2 * PAUSE);
+    }
 }

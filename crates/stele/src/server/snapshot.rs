@@ -1,11 +1,17 @@
 //! The state of the store for `/health` and `/metrics`, read from the pool once a second, so that a scrape never waits.
+//!
+//! Failure model: a pool that gives no answer within [`STATUS_PATIENCE`] is down. A state that is older than [`AGE_MAX`] is
+//! not told as the present one, whatever keeps it from being read.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stele_object::{Alarm, DriveSample, Health, Snapshot, SnapshotSource, TargetSample};
+use tokio::time::timeout;
 
 use crate::api::pool::{StandingView, StatusView};
+use crate::node::alarms::KINDS;
 use crate::node::{Node, wall_clock};
 use crate::server::messages::Messages;
 
@@ -14,15 +20,48 @@ const EVERY: Duration = Duration::from_secs(1);
 const USAGE_EVERY: u32 = 10;
 /// Rounds between writes of the counters.
 const KEPT_EVERY: u32 = 60;
+/// Time limit for the pool's answer, and for the sums over all buckets.
+const STATUS_PATIENCE: Duration = Duration::from_secs(10);
+const USAGE_PATIENCE: Duration = Duration::from_secs(5);
+/// Age above which a state says nothing of the present: a late answer and a late sum together take less.
+const AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The latest state, for readers.
-#[derive(Clone, Default)]
-pub struct Latest(Arc<Mutex<Snapshot>>);
+#[derive(Clone)]
+pub struct Latest {
+    state: Arc<Mutex<State>>,
+    started: u64,
+}
+
+struct State {
+    snapshot: Snapshot,
+    at: Instant,
+}
+
+impl Default for Latest {
+    fn default() -> Latest {
+        let state = State { snapshot: Snapshot { health: Health::Down, ..Snapshot::default() }, at: Instant::now() };
+        Latest { state: Arc::new(Mutex::new(state)), started: wall_clock() }
+    }
+}
 
 impl Latest {
     pub fn source(&self) -> SnapshotSource {
-        let latest = Arc::clone(&self.0);
-        Arc::new(move || latest.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        let latest = self.clone();
+        Arc::new(move || latest.at(Instant::now()))
+    }
+
+    /// The state as it is known now. Each answer has the time of the start, for rules about alarms of a start.
+    fn at(&self, now: Instant) -> Snapshot {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = match now.saturating_duration_since(state.at) > AGE_MAX {
+            true => Snapshot { health: Health::Down, ..Snapshot::default() },
+            false => state.snapshot.clone(),
+        };
+        drop(state);
+        let help = "When the server started, in seconds since 1970.";
+        snapshot.more.push(("stele_start_time_seconds".to_owned(), help.to_owned(), self.started as f64));
+        snapshot
     }
 
     /// Reads the state again and again until the task is dropped.
@@ -36,13 +75,13 @@ impl Latest {
     /// Reads the state once: before the server is announced, so that the first answer is a real one.
     pub async fn refresh(&self, node: &Node, look: &mut Look) {
         if look.round.is_multiple_of(USAGE_EVERY)
-            && let Some(usage) = usage(node).await
+            && let Ok(Some(usage)) = timeout(USAGE_PATIENCE, usage(node)).await
         {
             (look.versions, look.stored) = usage;
         }
         look.round = look.round.wrapping_add(1);
-        let snapshot = match crate::api::pool::status(node).await {
-            Ok(status) => {
+        let snapshot = match timeout(STATUS_PATIENCE, crate::api::pool::status(node)).await {
+            Ok(Ok(status)) => {
                 if look.round.is_multiple_of(KEPT_EVERY) {
                     node.history.keep(&status);
                 }
@@ -61,14 +100,22 @@ impl Latest {
                     stored: look.stored,
                     targets: targets(node),
                     alarms: by_name(status.standing.iter().map(short).collect()),
-                    alarms_came: node.alarms_kept().came().into_iter().collect(),
+                    alarms_came: came(node.alarms_kept().came()),
                     ..whole
                 }
             }
-            Err(_) => Snapshot { health: Health::Down, ..Snapshot::default() },
+            Ok(Err(_)) | Err(_) => Snapshot { health: Health::Down, ..Snapshot::default() },
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        let state = State { snapshot, at: Instant::now() };
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
+}
+
+/// A counter for each kind, 0 for those that never came.
+fn came(counts: BTreeMap<String, u64>) -> Vec<(String, u64)> {
+    let mut all: BTreeMap<String, u64> = KINDS.iter().map(|kind| ((*kind).to_owned(), 0)).collect();
+    all.extend(counts);
+    all.into_iter().collect()
 }
 
 /// The values kept from one round to the next.
@@ -164,7 +211,7 @@ fn of(status: &StatusView) -> Snapshot {
         health,
         size: status.raw,
         used: status.used,
-        free: status.raw.saturating_sub(status.used).saturating_sub(status.spare),
+        free: status.free(),
         drives: status
             .drives
             .iter()

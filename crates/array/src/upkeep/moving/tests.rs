@@ -418,9 +418,11 @@ fn a_drive_does_not_leave_where_the_rest_could_not_agree_on_it() {
     assert!(status.drives.iter().any(|drive| drive.index == 5), "it waits for them");
     fixture.write(volume, 0, &data).expect("written");
     assert!(fixture.alarms.iter().any(|alarm| alarm.kind == AlarmKind::MovingPutOff), "{:?}", fixture.alarms);
+    assert!(fixture.status().moving_put_off.is_some_and(|(why, _)| why.contains("cannot move")));
     fixture.give_back(2);
     fixture.give_back(3);
     fixture.idle();
+    assert_eq!(fixture.status().moving_put_off, None, "it stands as long as its cause");
     assert_eq!(names(&fixture.status()), ["drives/5"]);
     assert!(fixture.read(volume, 0, 4 << 20).expect("read") == data);
 }

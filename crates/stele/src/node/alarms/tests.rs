@@ -9,7 +9,6 @@ fn alarm(drive: u32, message: &str) -> AlarmView {
         since: Some(1_699_999_000),
         message: message.into(),
         next: format!("stele pool replace {drive} PATH"),
-        earlier: false,
     }
 }
 

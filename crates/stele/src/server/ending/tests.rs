@@ -29,7 +29,7 @@ impl Drive for Hanging {
     }
 }
 
-fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
+pub fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
     let drive = || Hanging { drive: MemoryDrive::new(Bytes(64 * MIB)), hangs: Arc::clone(hangs) };
     let sources = (0..4).map(|at| Source::other(drive(), format!("drive {at}"), at)).collect();
     let create = CreateOptions {

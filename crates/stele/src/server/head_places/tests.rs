@@ -106,6 +106,20 @@ async fn a_place_that_took_no_head_for_two_turns_raises_one_alarm() {
 }
 
 #[tokio::test]
+async fn a_refusal_of_the_witness_is_told_once_though_a_silence_was_told_before() {
+    let mut sending = places(Vec::new());
+    let now = Instant::now();
+    let mut told = Vec::new();
+    let silent = || Err(Unsigned::Silent("no answer".into()));
+    let refused = || Err(Unsigned::Refused("it has signed another log".into()));
+    for (signed, hours) in [(silent(), 0), (silent(), 2), (refused(), 3), (refused(), 4), (silent(), 5)] {
+        told.push(sending.note_countersigned(signed, HOUR, now + hours * HOUR).await);
+    }
+    assert_eq!(told.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 1, 0, 0], "{told:?}");
+    assert_eq!(told[2], ["it has signed another log"]);
+}
+
+#[tokio::test]
 async fn a_head_that_could_not_be_signed_counts_for_every_place() {
     let mut places = places(vec![directory(take), directory(take)]);
     let mut now = Instant::now();

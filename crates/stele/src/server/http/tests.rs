@@ -26,7 +26,7 @@ impl Server {
         let listener = UnixListener::bind(&path).unwrap();
         let stop = watch::Sender::new(false);
         let allow = move |_: Option<u32>| Allowance { account: None, connections, idle };
-        let answer = |_: Option<u32>, request: Request<Incoming>| async move {
+        let answer = |_: Option<u32>, request: Request<Incoming>, _: Kept| async move {
             match body(request, 8, PATIENCE).await {
                 Ok(bytes) => bytes.into_response(),
                 Err((status, reason)) => (status, reason).into_response(),

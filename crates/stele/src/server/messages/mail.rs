@@ -1,5 +1,10 @@
 //! Mail over SMTP: one mail for each message, in plain text.
+//!
+//! Failure model: a mail server that refuses one address refuses the mail for all of them. Each address then gets a mail of
+//! its own. The message is taken once one address took it, and the log names the others: an address that is no more keeps
+//! no alarm from the rest.
 
+use lettre::address::Envelope;
 use lettre::message::header::ContentTransferEncoding;
 use lettre::message::{Body, Mailbox};
 use lettre::transport::smtp::authentication::Credentials;
@@ -88,7 +93,34 @@ impl Mail {
             mail = mail.to(to.clone());
         }
         let mail = mail.body(body).map_err(|error| error.to_string())?;
-        self.transport.send(mail).await.map(drop).map_err(|error| error.to_string())
+        let bytes = mail.formatted();
+        match self.transport.send_raw(mail.envelope(), &bytes).await {
+            Ok(_) => Ok(()),
+            Err(error) if self.to.len() > 1 && (error.is_permanent() || error.is_transient()) => {
+                self.deliver_to_each(&bytes).await
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Sends the same mail to each address by itself.
+    async fn deliver_to_each(&self, mail: &[u8]) -> Result<(), String> {
+        let mut refused = Vec::new();
+        for to in &self.to {
+            let envelope = Envelope::new(Some(self.from.email.clone()), vec![to.email.clone()]);
+            let envelope = envelope.map_err(|error| error.to_string())?;
+            if let Err(error) = self.transport.send_raw(&envelope, mail).await {
+                refused.push(format!("{}: {error}", to.email));
+            }
+        }
+        let why = refused.join("; ");
+        if refused.len() == self.to.len() {
+            return Err(why);
+        }
+        if !refused.is_empty() {
+            tracing::warn!("{} took a mail for some addresses only: {why}", self.name());
+        }
+        Ok(())
     }
 }
 
@@ -109,3 +141,6 @@ fn text(message: &Message) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

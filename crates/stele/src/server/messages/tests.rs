@@ -25,7 +25,6 @@ fn of(count: u64, kinds: &[&str]) -> (u64, Vec<AlarmView>) {
         since: None,
         message: "mended".to_owned(),
         next: String::new(),
-        earlier: false,
     };
     (count, kinds.iter().map(one).collect())
 }

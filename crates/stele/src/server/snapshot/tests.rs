@@ -12,15 +12,36 @@ fn what_several_drives_say_is_one_alarm_of_its_name() {
     assert_eq!(told[0].message, "one (and 1 more)");
 }
 
-#[test]
-fn scrubbed_bytes_add_up_over_passes() {
-    let mut status: StatusView = serde_json::from_value(serde_json::json!({
+fn status() -> StatusView {
+    serde_json::from_value(serde_json::json!({
         "pool": "", "name": "", "epoch": 1, "state": "ok", "drives": [], "raw_bytes": 0, "used_bytes": 0, "spare_bytes": 0, "spare_used_bytes": 0,
         "log_used_bytes": 0, "log_size_bytes": 0, "dirty_bytes": 0, "rebuild": null, "copy_back": null, "scrub": null, "moving": null, "removed": [], "scrubs_finished": 0,
         "scrub_damage_found": 0, "scrub_damage_repaired": 0, "lost_stripes": 0, "rebuilt": 0, "repaired": 0, "alarms": [],
         "standing": [], "counters": {}
     }))
-    .unwrap();
+    .unwrap()
+}
+
+#[test]
+fn a_state_that_nobody_has_read_for_long_is_none() {
+    let latest = Latest::default();
+    latest.state.lock().unwrap().snapshot.health = Health::Healthy;
+    let read = latest.state.lock().unwrap().at;
+    assert_eq!(latest.at(read + AGE_MAX).health, Health::Healthy);
+    let late = latest.at(read + AGE_MAX + EVERY);
+    assert_eq!((late.health, late.size), (Health::Down, 0));
+    assert!(late.more.iter().any(|(name, ..)| name == "stele_start_time_seconds"));
+}
+
+#[test]
+fn spare_space_that_holds_rebuilt_strips_is_not_subtracted_twice() {
+    let status = StatusView { raw: 1000, used: 400, spare: 100, spare_used: 60, ..status() };
+    assert_eq!(of(&status).free, 560);
+}
+
+#[test]
+fn scrubbed_bytes_add_up_over_passes() {
+    let mut status = status();
     let mut scrubbed = Scrubbed::default();
     let mut look = |done: Option<u64>, finished: u64| {
         status.scrub = done.map(|done| crate::api::pool::ProgressView {

@@ -1,0 +1,101 @@
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
+use stele_archive::store::NoGuard;
+use stele_archive::{Archive, Foundation, MasterKey, Options};
+use stele_array::{Command, DigestUnit, Reply, VolumeSpec, WriteMode};
+use stele_catalog::MemoryCatalog;
+use stele_ground::{Bytes, MIB};
+
+use super::*;
+use crate::node::surroundings::System;
+use crate::server::ending;
+
+/// A node with an archive on drives that give no answer while the flag is set.
+async fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
+    let mut node = Arc::into_inner(ending::tests::node(hangs)).unwrap();
+    let spec = VolumeSpec {
+        name: "data".to_owned(),
+        code: "2+1".parse().unwrap(),
+        size: Bytes(64 * MIB),
+        strip: Bytes(64 << 10),
+        block: Bytes(4096),
+        digest: DigestUnit::Block,
+        mode: WriteMode::WriteBack,
+        fully_allocated: false,
+        owner: None,
+    };
+    let Ok(Reply::Volume(data)) = node.pool.command(Command::CreateVolume(spec)).await else { panic!("a volume") };
+    let surroundings = Arc::new(System::default());
+    let foundation = Foundation {
+        catalog: Arc::new(MemoryCatalog::new()),
+        data: node.pool.volume_of(&data),
+        master: MasterKey::generate(&*surroundings),
+        surroundings,
+        guard: Arc::new(NoGuard),
+    };
+    let options = Options { segment: Bytes(MIB), ..Options::default() };
+    let archive = Archive::create(foundation, options).await.unwrap();
+    node.set_archive(archive);
+    Arc::new(node)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_in_its_time_though_no_drive_answers() {
+    let hangs = Arc::new(AtomicBool::new(false));
+    let node = node(&hangs).await;
+    hangs.store(true, SeqCst);
+    let services = Services {
+        site: Site::find(Some(Path::new("/nonexistent")), None),
+        node: Arc::clone(&node),
+        places: Places::default(),
+        latest: snapshot::Latest::default(),
+        unattended: JoinSet::new(),
+        commands: JoinSet::new(),
+        stop_commands: watch::Sender::new(false),
+        frontend: None,
+        rest: None,
+    };
+    let stopped = timeout(Duration::from_secs(120), services.stop_within(Duration::from_millis(1))).await;
+    assert!(stopped.is_ok(), "the stop waits for drives without end");
+    let sent = async {
+        let patient = HeadPlaces::default().send(node.archive().unwrap(), Duration::from_secs(1)).await;
+        assert!(patient.is_empty());
+    };
+    assert!(timeout(Duration::from_secs(120), sent).await.is_ok(), "a turn of heads waits without end");
+    // Otherwise the test itself would wait for them.
+    hangs.store(false, SeqCst);
+}
+
+/// The manual and the unit name the times of the code.
+#[test]
+fn the_times_of_a_stop_are_those_of_the_manual_and_of_the_unit() {
+    let read = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+        std::fs::read_to_string(path).unwrap()
+    };
+    let manual = read("OPERATIONS.md");
+    let steps = [
+        REQUESTS,
+        BROKEN_OFF,
+        ACCESS_LOGS,
+        COMMANDS,
+        MOUNTS,
+        RPCBIND,
+        CACHES,
+        WASH,
+        DEPARTED,
+        HEADS,
+        COUNTERS,
+        Step { name: "the pool closes", seconds: ending::GRACE.as_secs() as u32 },
+    ];
+    let rows: String = steps.iter().map(|step| format!("| {} | {} s |\n", step.name, step.seconds)).collect();
+    assert!(manual.contains(&rows), "OPERATIONS.md lacks the table:\n{rows}");
+    let all: u32 = steps.iter().map(|step| step.seconds).sum();
+    let told = format!("within {} seconds all the same, or within {all} if", all - WASH.seconds);
+    assert!(manual.replace('\n', " ").contains(&told), "OPERATIONS.md does not say: {told}");
+    let unit = read("contrib/package/stele.service");
+    let patience = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
+    assert!(patience.parse::<u32>().unwrap() >= all + 10, "the unit kills after {patience} s, a stop takes {all} s");
+}
