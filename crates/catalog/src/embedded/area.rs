@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use redb::{Builder, Database, StorageBackend};
 use stele_ground::MIB;
-use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
+use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Retries, Shared};
 
 use super::layout::{BLOCK, Layout};
 use crate::CatalogError;
@@ -26,8 +26,6 @@ const GATHERED_MAX: usize = 32 * MIB as usize;
 const RUN_MAX: usize = 64;
 /// Largest number of concurrent writes.
 const FLIGHT_MAX: usize = 32;
-/// A port answers `Retry` when its queue is full; after this many attempts that is an error.
-const ATTEMPTS_MAX: usize = 10_000;
 /// Offset in redb's header of the pages of a region, and below the value that redb gives every new file: see its design
 /// document.
 const REGION_PAGES_AT: usize = 20;
@@ -75,7 +73,7 @@ impl Area {
         layout: &Layout,
         cache: usize,
     ) -> Result<(Arc<Area>, Database), CatalogError> {
-        let failed = |error: io::Error| CatalogError::Stopped(format!("the B-tree could not be created: {error}"));
+        let failed = |error: MediaError| CatalogError::Stopped(format!("the B-tree could not be created: {error}"));
         let mut fresh = layout.clone();
         fresh.length = 0;
         let first = Area::new(handle, &fresh);
@@ -92,7 +90,7 @@ impl Area {
         region.copy_from_slice(&layout.region_pages.to_le_bytes());
         first.write(0, &page).map_err(failed)?;
         first.drain().map_err(failed)?;
-        handle.flush_blocking().map_err(|error| failed(io::Error::other(error)))?;
+        retried(handle, || handle.flush_blocking()).map_err(failed)?;
         fresh.length = first.length();
         let area = Area::new(handle, &fresh);
         let database = open(&area, cache)?;
@@ -148,7 +146,7 @@ impl Area {
     /// Called before the volume grows. redb must be idle.
     pub(crate) fn prepare_to_grow(&self) -> Result<(), CatalogError> {
         let layout = self.state().layout.clone();
-        layout.prepare_to_grow(&self.handle)
+        layout.prepare_to_grow(&self.handle).map_err(|error| CatalogError::Stopped(error.to_string()))
     }
 
     /// Uses the whole of a volume that has grown, from now on and after a restart. redb must be idle.
@@ -163,7 +161,7 @@ impl Area {
             state.layout = Layout { generation: state.layout.generation + 1, ..state.layout.on(size) };
             state.layout.clone()
         };
-        layout.write(&self.handle)?;
+        layout.write(&self.handle).map_err(|error| CatalogError::Stopped(error.to_string()))?;
         self.capacity.store(layout.area, Ordering::Release);
         Ok(())
     }
@@ -172,11 +170,14 @@ impl Area {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn check(&self) -> io::Result<()> {
-        if self.state().closed { Err(io::Error::other("the catalog has been closed")) } else { Ok(()) }
+    fn check(&self) -> Result<(), MediaError> {
+        match self.state().closed {
+            true => Err(MediaError::new(MediaFault::Gone, "the catalog has been closed")),
+            false => Ok(()),
+        }
     }
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediaError> {
         self.check()?;
         let end = offset + out.len() as u64;
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
@@ -185,7 +186,8 @@ impl Area {
             self.state().gathered.range(first..last).map(|(page, bytes)| (*page, bytes.clone())).collect();
         if (gathered.len() as u64) < last - first {
             if last * BLOCK > self.capacity() {
-                return Err(io::Error::other("read beyond the area of the B-tree"));
+                // Only a B-tree that has lost its way names such a page.
+                return Err(MediaError::new(MediaFault::Damaged, "read beyond the area of the B-tree"));
             }
             let length = ((last - first) * BLOCK) as usize;
             let bytes = retried(&self.handle, || self.handle.read_blocking(self.at + first * BLOCK, length))?;
@@ -201,7 +203,7 @@ impl Area {
         Ok(())
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MediaError> {
         self.check()?;
         let (first, end) = (offset / BLOCK, offset + data.len() as u64);
         let mut pages = Buffer::zeroed(((end.div_ceil(BLOCK) - first) * BLOCK) as usize);
@@ -224,7 +226,7 @@ impl Area {
     }
 
     /// Writes the gathered pages and waits for them. Pages beyond the area stay gathered.
-    fn drain(&self) -> io::Result<()> {
+    fn drain(&self) -> Result<(), MediaError> {
         let _one = self.drain.lock().unwrap_or_else(PoisonError::into_inner);
         let pages: Vec<(u64, Shared)> = {
             let state = self.state();
@@ -246,12 +248,12 @@ impl Area {
         Ok(())
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync(&self) -> Result<(), MediaError> {
         self.check()?;
         let grown = {
             let mut state = self.state();
             if state.gathered.range(self.capacity() / BLOCK..).next().is_some() {
-                return Err(io::Error::other("the catalog's volume is full"));
+                return Err(MediaError::new(MediaFault::Full, "the catalog's volume is full"));
             }
             // A length beyond the area belongs to a transaction that will be aborted.
             let grown = state.length > state.layout.length && state.length <= self.capacity();
@@ -267,13 +269,13 @@ impl Area {
         };
         if let Some(layout) = grown {
             // Make the layout durable before redb's header can name the new length.
-            layout.write(&self.handle).map_err(io::Error::other)?;
+            layout.write(&self.handle)?;
         }
         self.drain()?;
         retried(&self.handle, || self.handle.flush_blocking())
     }
 
-    fn set_length(&self, length: u64) -> io::Result<()> {
+    fn set_length(&self, length: u64) -> Result<(), MediaError> {
         self.check()?;
         let mut state = self.state();
         if length < state.length {
@@ -305,41 +307,35 @@ impl std::fmt::Debug for Backend {
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
-        self.0.check()?;
-        Ok(self.0.length())
+        self.0.check().map(|()| self.0.length()).map_err(io::Error::other)
     }
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
+        self.0.read(offset, out).map_err(io::Error::other)
     }
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.0.set_length(length)
+        self.0.set_length(length).map_err(io::Error::other)
     }
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync()
+        self.0.sync().map_err(io::Error::other)
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
+        self.0.write(offset, data).map_err(io::Error::other)
     }
 }
 
 /// Repeats the request while the port's queue is full.
-pub(crate) fn retried<T>(handle: &Handle, mut ask: impl FnMut() -> Result<T, MediaError>) -> io::Result<T> {
-    let mut attempts = 0;
+pub(crate) fn retried<T>(handle: &Handle, mut ask: impl FnMut() -> Result<T, MediaError>) -> Result<T, MediaError> {
+    let mut retries = Retries::default();
     loop {
         match ask() {
-            Err(error) if error.fault == MediaFault::Retry && attempts < ATTEMPTS_MAX => {
-                attempts += 1;
-                if !handle.pump() {
-                    std::thread::yield_now();
-                }
-            }
-            answer => return answer.map_err(io::Error::other),
+            Err(error) if error.fault == MediaFault::Retry && retries.wait(handle) => {}
+            answer => return answer,
         }
     }
 }
 
 /// One urgent write that is durable when this returns.
-pub(crate) fn force(handle: &Handle, at: u64, data: Shared) -> io::Result<()> {
+pub(crate) fn force(handle: &Handle, at: u64, data: Shared) -> Result<(), MediaError> {
     let mut flight = Flight::new(handle, Priority::Urgent);
     flight.submit(Op::Write { at, data: vec![data], fua: true });
     flight.land(0)
@@ -403,7 +399,7 @@ impl<'a> Flight<'a> {
         Flight { handle, priority, landing: Arc::default() }
     }
 
-    fn write(&mut self, at: u64, data: Vec<Shared>) -> io::Result<()> {
+    fn write(&mut self, at: u64, data: Vec<Shared>) -> Result<(), MediaError> {
         self.land(FLIGHT_MAX - 1)?;
         self.submit(Op::Write { at, data, fua: false });
         Ok(())
@@ -417,8 +413,8 @@ impl<'a> Flight<'a> {
     }
 
     /// Waits until at most `left` writes are under way, whatever their results.
-    fn land(&mut self, left: usize) -> io::Result<()> {
-        let mut attempts = 0;
+    fn land(&mut self, left: usize) -> Result<(), MediaError> {
+        let mut retries = Retries::default();
         loop {
             let pumped = self.handle.pump();
             let mut landed = self.landing.lock();
@@ -427,7 +423,7 @@ impl<'a> Flight<'a> {
             }
             if let Some(error) = &landed.error {
                 // The other writes own their memory; there is no need to wait for them.
-                return Err(io::Error::other(error.clone()));
+                return Err(error.clone());
             }
             let refused = std::mem::take(&mut landed.refused);
             if refused.is_empty() && landed.under_way <= left {
@@ -435,11 +431,9 @@ impl<'a> Flight<'a> {
             }
             drop(landed);
             if !refused.is_empty() {
-                attempts += 1;
-                if attempts > ATTEMPTS_MAX {
-                    return Err(io::Error::other("the volume's queue stays full"));
+                if !retries.wait(self.handle) {
+                    return Err(MediaError::new(MediaFault::Retry, "the volume's queue stays full"));
                 }
-                std::thread::yield_now();
                 refused.into_iter().for_each(|op| self.submit(op));
             }
         }

@@ -17,7 +17,7 @@ use redb::Database;
 use stele_ground::{Bytes, MIB};
 use stele_media::Handle;
 
-use super::area::Area;
+use super::area::{Area, retried};
 use super::base::{Base, Checkpoint, guarded};
 use super::batch::Batch;
 use super::checkpoint::Checkpointer;
@@ -241,7 +241,7 @@ fn start(
     journal.check_end()?;
     // Replayed batches may come from a cache that the crash spared. No reader may see data that a power cut can still
     // take back.
-    handle.flush_blocking().map_err(|error| {
+    retried(handle, || handle.flush_blocking()).map_err(|error| {
         CatalogError::Stopped(format!("the volume could not be flushed after the journal was replayed: {error}"))
     })?;
     let view = View { active: Arc::new(active), frozen: None, base: Arc::new(base), commit };
