@@ -11,12 +11,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use redb::{Builder, Database, StorageBackend};
+use redb::{Builder, Database, DatabaseError, StorageBackend, StorageError};
 use stele_ground::MIB;
 use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Retries, Shared};
 
+use super::fault::{REBUILD, of_media};
 use super::layout::{BLOCK, Layout};
 use crate::CatalogError;
 
@@ -40,6 +41,8 @@ pub struct Area {
     state: Mutex<State>,
     /// Held while gathered pages are written, so that one caller at a time does it.
     drain: Mutex<()>,
+    /// The first failed access of redb. It refuses every later one, without a cause.
+    failure: OnceLock<MediaError>,
 }
 
 struct State {
@@ -48,6 +51,8 @@ struct State {
     /// Pages by number that redb wrote and that are not yet on the volume.
     gathered: BTreeMap<u64, Shared>,
     closed: bool,
+    /// The catalog is under construction: it has no superblock yet.
+    forming: bool,
 }
 
 /// The area as a storage backend of redb.
@@ -55,19 +60,21 @@ struct State {
 struct Backend(Arc<Area>);
 
 impl Area {
-    fn new(handle: &Handle, layout: &Layout) -> Arc<Area> {
-        let state = State { layout: layout.clone(), length: layout.length, gathered: BTreeMap::new(), closed: false };
+    fn new(handle: &Handle, layout: &Layout, forming: bool) -> Arc<Area> {
+        let state =
+            State { layout: layout.clone(), length: layout.length, gathered: BTreeMap::new(), closed: false, forming };
         Arc::new(Area {
             handle: handle.clone(),
             at: layout.area_at,
             capacity: AtomicU64::new(layout.area),
             state: Mutex::new(state),
             drain: Mutex::new(()),
+            failure: OnceLock::new(),
         })
     }
 
     /// An empty B-tree whose regions have the size of the layout. redb has no option for it, but accepts the size that
-    /// its header names. The header of a file without any commit is therefore amended.
+    /// its header names. The header of a file without any commit is therefore amended. The area writes no superblock.
     pub(crate) fn create(
         handle: &Handle,
         layout: &Layout,
@@ -76,7 +83,7 @@ impl Area {
         let failed = |error: MediaError| CatalogError::Stopped(format!("the B-tree could not be created: {error}"));
         let mut fresh = layout.clone();
         fresh.length = 0;
-        let first = Area::new(handle, &fresh);
+        let first = Area::new(handle, &fresh, true);
         let database = open(&first, 0)?;
         first.close();
         drop(database);
@@ -92,17 +99,17 @@ impl Area {
         first.drain().map_err(failed)?;
         retried(handle, || handle.flush_blocking()).map_err(failed)?;
         fresh.length = first.length();
-        let area = Area::new(handle, &fresh);
+        let area = Area::new(handle, &fresh, true);
         let database = open(&area, cache)?;
         Ok((area, database))
     }
 
     /// The B-tree in the state of its last durable commit.
     pub(crate) fn open(handle: &Handle, layout: &Layout, cache: usize) -> Result<(Arc<Area>, Database), CatalogError> {
-        let area = Area::new(handle, layout);
+        let area = Area::new(handle, layout, false);
         let mut magic = vec![0; REDB_MAGIC.len()];
         area.read(0, &mut magic).map_err(|error| {
-            CatalogError::Damaged(format!("the B-tree's header at byte {} cannot be read: {error}", layout.area_at))
+            of_media(&format!("the B-tree's header at byte {} cannot be read", layout.area_at), &error, REBUILD)
         })?;
         if magic != REDB_MAGIC {
             return Err(CatalogError::Damaged(format!(
@@ -143,6 +150,30 @@ impl Area {
         self.length() > self.capacity()
     }
 
+    /// The layout in use.
+    pub(crate) fn layout(&self) -> Layout {
+        self.state().layout.clone()
+    }
+
+    /// The error for a failed access of redb's. Even after a full queue, only an opening makes redb read again.
+    pub(crate) fn explain(&self, what: &str, error: &StorageError) -> CatalogError {
+        let cause = match error {
+            StorageError::Io(error) => error.get_ref().and_then(|error| error.downcast_ref::<MediaError>()),
+            StorageError::PreviousIo | StorageError::DatabaseClosed => self.failure.get(),
+            _ => None,
+        };
+        match (cause, error) {
+            (Some(cause), _) => match of_media(what, cause, REBUILD) {
+                CatalogError::Busy => CatalogError::Stopped(format!("{what}: {cause}")),
+                error => error,
+            },
+            (None, StorageError::PreviousIo | StorageError::DatabaseClosed) => {
+                CatalogError::Stopped(format!("{what}: {error}"))
+            }
+            (None, _) => CatalogError::Damaged(format!("{what}: {error}{REBUILD}")),
+        }
+    }
+
     /// Called before the volume grows. redb must be idle.
     pub(crate) fn prepare_to_grow(&self) -> Result<(), CatalogError> {
         let layout = self.state().layout.clone();
@@ -152,17 +183,20 @@ impl Area {
     /// Uses the whole of a volume that has grown, from now on and after a restart. redb must be idle.
     pub(crate) fn take_up_volume(&self) -> Result<(), CatalogError> {
         let size = self.handle.geometry().size.0;
-        let layout = {
+        let grown = {
             let mut state = self.state();
             assert!(size >= state.layout.volume, "the volume of a catalog does not shrink");
             if size == state.layout.volume {
                 return Ok(());
             }
-            state.layout = Layout { generation: state.layout.generation + 1, ..state.layout.on(size) };
-            state.layout.clone()
+            // A failed write may leave this generation in one copy. So no other write may have it.
+            state.layout.generation += 1;
+            state.layout.on(size)
         };
-        layout.write(&self.handle).map_err(|error| CatalogError::Stopped(error.to_string()))?;
-        self.capacity.store(layout.area, Ordering::Release);
+        // Until this has succeeded, the catalog uses what it has, and the next call tries again.
+        grown.write(&self.handle).map_err(|error| CatalogError::Stopped(error.to_string()))?;
+        self.capacity.store(grown.area, Ordering::Release);
+        self.state().layout = grown;
         Ok(())
     }
 
@@ -262,10 +296,14 @@ impl Area {
                 // it.
                 state.layout = state.layout.on(self.handle.geometry().size.0.max(state.layout.volume));
                 state.layout.length = state.length;
-                state.layout.generation += 1;
                 self.capacity.store(state.layout.area, Ordering::Release);
             }
-            grown.then(|| state.layout.clone())
+            // The superblock of a new catalog is written last: see `layout::finish`.
+            let due = grown && !state.forming;
+            if due {
+                state.layout.generation += 1;
+            }
+            due.then(|| state.layout.clone())
         };
         if let Some(layout) = grown {
             // Make the layout durable before redb's header can name the new length.
@@ -294,9 +332,21 @@ fn open(area: &Arc<Area>, cache: usize) -> Result<Database, CatalogError> {
             "the catalog's B-tree was not saved with its allocator state and is walked whole; this takes long"
         );
     });
-    builder.create_with_backend(Backend(Arc::clone(area))).map_err(|error| {
-        CatalogError::Damaged(format!("the B-tree cannot be opened: {error}; rebuild the catalog from the data volume"))
+    const WHAT: &str = "the B-tree cannot be opened";
+    builder.create_with_backend(Backend(Arc::clone(area))).map_err(|error| match error {
+        DatabaseError::Storage(error) => area.explain(WHAT, &error),
+        error => CatalogError::Damaged(format!("{WHAT}: {error}; rebuild the catalog from the data volume")),
     })
+}
+
+impl Backend {
+    fn told<T>(&self, result: Result<T, MediaError>) -> io::Result<T> {
+        result.map_err(|error| {
+            // Only the first one counts.
+            let _ = self.0.failure.set(error.clone());
+            io::Error::other(error)
+        })
+    }
 }
 
 impl std::fmt::Debug for Backend {
@@ -307,19 +357,19 @@ impl std::fmt::Debug for Backend {
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
-        self.0.check().map(|()| self.0.length()).map_err(io::Error::other)
+        self.told(self.0.check().map(|()| self.0.length()))
     }
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out).map_err(io::Error::other)
+        self.told(self.0.read(offset, out))
     }
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.0.set_length(length).map_err(io::Error::other)
+        self.told(self.0.set_length(length))
     }
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync().map_err(io::Error::other)
+        self.told(self.0.sync())
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data).map_err(io::Error::other)
+        self.told(self.0.write(offset, data))
     }
 }
 

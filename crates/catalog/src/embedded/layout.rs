@@ -8,6 +8,7 @@ use stele_ground::{Bytes, KIB, MIB};
 use stele_media::{Buffer, Handle, MediaError, MediaFault};
 
 use super::area::{Area, force, retried};
+use super::fault::of_media;
 use super::load::Loader;
 use crate::CatalogError;
 
@@ -211,11 +212,11 @@ impl Layout {
             return Err(CatalogError::Damaged("the volume is too small to hold a catalog".into()));
         }
         let mut best: Option<Layout> = None;
-        let mut failures = Vec::new();
+        let (mut failures, mut away) = (Vec::new(), None);
         for at in Layout::copies(size) {
             let found = match retried(handle, || handle.read_blocking(at, BLOCK as usize)) {
                 Ok(block) => Layout::decode(&block),
-                Err(error) => Err(CatalogError::Damaged(error.to_string())),
+                Err(error) => Err(of_media(&format!("the superblock at byte {at} cannot be read"), &error, "")),
             };
             match found {
                 Ok(Some(layout)) if best.as_ref().is_none_or(|other| layout.generation > other.generation) => {
@@ -225,17 +226,20 @@ impl Layout {
                 Ok(None) => failures.push(format!("byte {at}: no superblock")),
                 // The other copy may be the one that the later version found and continued from.
                 Err(newer @ CatalogError::Newer(_)) => return Err(newer),
-                Err(error) => failures.push(format!("byte {at}: {error}")),
+                Err(CatalogError::Damaged(error)) => failures.push(format!("byte {at}: {error}")),
+                Err(error) => away = Some(error),
             }
         }
-        match best {
-            Some(layout) if layout.volume > size => Err(CatalogError::Damaged(format!(
+        match (best, away) {
+            (Some(layout), _) if layout.volume > size => Err(CatalogError::Damaged(format!(
                 "the catalog was made on a volume of {}, this one has {}",
                 Bytes(layout.volume),
                 Bytes(size)
             ))),
-            Some(layout) => Ok(layout),
-            None => Err(CatalogError::Damaged(format!(
+            (Some(layout), _) => Ok(layout),
+            // A catalog may be there.
+            (None, Some(away)) => Err(away),
+            (None, None) => Err(CatalogError::Damaged(format!(
                 "no catalog is on this volume ({}); create one, or rebuild it from the data volume",
                 failures.join("; ")
             ))),
@@ -279,8 +283,8 @@ pub(crate) fn prepare(handle: &Handle, format: &Format) -> Result<Layout, Catalo
 }
 
 /// Completes the prepared catalog.
-pub(crate) fn finish(handle: &Handle, layout: &mut Layout, area: &Area) -> Result<(), CatalogError> {
-    layout.length = area.length();
+pub(crate) fn finish(handle: &Handle, area: &Area) -> Result<(), CatalogError> {
+    let layout = Layout { length: area.length(), ..area.layout() };
     let failed = |error: MediaError| CatalogError::Stopped(format!("the catalog could not be completed: {error}"));
     retried(handle, || handle.flush_blocking()).map_err(failed)?;
     layout.write(handle).map_err(failed)
