@@ -20,6 +20,7 @@ pub mod area;
 pub mod base;
 pub mod batch;
 pub mod checkpoint;
+pub mod fault;
 pub mod inline;
 pub mod journal;
 pub mod layout;

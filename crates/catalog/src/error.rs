@@ -18,7 +18,8 @@ pub enum CatalogError {
     Damaged(String),
     /// A later version of this code wrote it. It is not damaged and must not be replaced.
     Newer(String),
-    /// The store has stopped. Only the next opening shows whether this transaction took place.
+    /// The store has stopped, or its volume is out of reach. Only the next opening shows whether this transaction took
+    /// place.
     Stopped(String),
 }
 

@@ -6,6 +6,8 @@
 
 mod codec;
 
+use std::ops::Bound;
+
 use bytes::Bytes;
 
 use crate::{CatalogError, KeyRange};
@@ -17,6 +19,14 @@ pub const VALUE_MAX: usize = 2 << 20;
 /// Largest size of one transaction in bytes: its keys, values and pieces. Below, its largest number of mutations.
 pub const TRANSACTION_MAX: usize = 4 << 20;
 pub(crate) const STEPS_MAX: usize = 16_384;
+
+/// Bytes of a change in the journal besides its key and value: the table and two lengths.
+pub(crate) const CHANGE_BYTES: usize = 10;
+/// Length of a counter's value; below, of the head of a sequence.
+const COUNTER_BYTES: usize = 8;
+const HEAD_BYTES: usize = 40;
+/// The largest [`Transaction::size`] of a valid transaction: appends change two records each.
+pub(crate) const JOURNALED_MAX: usize = TRANSACTION_MAX + STEPS_MAX * (2 * CHANGE_BYTES + HEAD_BYTES);
 
 /// A table's number. The caller decides which record type a table holds. `u16::MAX` is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -170,7 +180,7 @@ pub fn counter(value: Option<&[u8]>) -> Result<i64, CatalogError> {
 
 impl Head {
     pub fn encode(&self) -> Bytes {
-        let mut bytes = Vec::with_capacity(40);
+        let mut bytes = Vec::with_capacity(HEAD_BYTES);
         bytes.extend_from_slice(&self.count.to_be_bytes());
         bytes.extend_from_slice(&self.link);
         bytes.into()
@@ -302,7 +312,8 @@ impl Transaction {
         self.change(Mutation::Append { head_table: head.0, head_key: head.1.into(), table, key, value })
     }
 
-    /// Bytes of keys, values and pieces; limits of queues count them.
+    /// Bytes of keys, values and pieces, and what the journal adds to them; limits of queues and batches count them. The
+    /// changes of a transaction never take more bytes in the journal.
     pub fn size(&self) -> usize {
         let preconditions = self.preconditions.iter().map(|precondition| match precondition {
             Precondition::Equals { key, value, .. } => key.len() + value.len(),
@@ -310,12 +321,15 @@ impl Transaction {
             | Precondition::Present { key, .. }
             | Precondition::Within { key, .. }
             | Precondition::Digest { key, .. } => key.len(),
-            Precondition::Empty { .. } => 0,
+            Precondition::Empty { range, .. } => bounds(range).iter().sum(),
         });
         let mutations = self.mutations.iter().map(|mutation| match mutation {
-            Mutation::Put { key, value, .. } => key.len() + value.len(),
-            Mutation::Delete { key, .. } | Mutation::Add { key, .. } => key.len(),
-            Mutation::Append { head_key, key, value, .. } => head_key.len() + key.length() + value.length(),
+            Mutation::Put { key, value, .. } => CHANGE_BYTES + key.len() + value.len(),
+            Mutation::Delete { key, .. } => CHANGE_BYTES + key.len(),
+            Mutation::Add { key, .. } => CHANGE_BYTES + key.len() + COUNTER_BYTES,
+            Mutation::Append { head_key, key, value, .. } => {
+                2 * CHANGE_BYTES + head_key.len() + HEAD_BYTES + key.length() + value.length()
+            }
         });
         preconditions.chain(mutations).sum()
     }
@@ -329,12 +343,16 @@ impl Transaction {
         let mut total = 0;
         for precondition in &self.preconditions {
             let (table, key, value) = match precondition {
+                Precondition::Empty { table, range } => {
+                    let [low, high] = bounds(range);
+                    total += measure(*table, low, 0)?;
+                    (table, high, 0)
+                }
                 Precondition::Absent { table, key }
                 | Precondition::Present { table, key }
                 | Precondition::Within { table, key, .. }
                 | Precondition::Digest { table, key, .. } => (table, key.len(), 0),
                 Precondition::Equals { table, key, value } => (table, key.len(), value.len()),
-                Precondition::Empty { table, .. } => (table, 0, 0),
             };
             total += measure(*table, key, value)?;
         }
@@ -352,6 +370,14 @@ impl Transaction {
         }
         Ok(())
     }
+}
+
+/// The lengths of a range's bounds.
+fn bounds(range: &KeyRange) -> [usize; 2] {
+    [&range.low, &range.high].map(|bound| match bound {
+        Bound::Included(key) | Bound::Excluded(key) => key.len(),
+        Bound::Unbounded => 0,
+    })
 }
 
 fn measure(table: Table, key: usize, value: usize) -> Result<usize, CatalogError> {

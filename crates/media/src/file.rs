@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stele_ground::{BLOCK, Bytes, Duration};
 
+use crate::system::Direct;
 use crate::{Geometry, MediaError, MediaFault, system};
 
 mod fault;
@@ -208,6 +209,11 @@ impl Drop for DriveFile {
     }
 }
 
+/// Whether a file that was opened with the flag for unbuffered access is transferred without the page cache.
+fn passes_cache(device: bool, in_memory: bool, direct: Direct) -> bool {
+    device || !in_memory && direct != Direct::Buffered
+}
+
 /// Opens with a bypass of the page cache if the file system allows it; the second value tells.
 fn open_file(path: &Path, access: Access, device: bool) -> Result<(File, bool), MediaError> {
     let write = access == Access::Exclusive;
@@ -240,10 +246,11 @@ fn open_file(path: &Path, access: Access, device: bool) -> Result<(File, bool), 
     match open(libc::O_DIRECT) {
         // Newer kernels accept the flag on tmpfs, which has no page cache to bypass. The node of a device lies on
         // tmpfs, too.
-        Ok(file) => {
-            let direct = device || !system::in_memory(&file);
-            Ok((file, direct))
-        }
+        Ok(file) if passes_cache(device, system::in_memory(&file), system::direct(&file)) => Ok((file, true)),
+        Ok(file) if system::in_memory(&file) => Ok((file, false)),
+        // Opened without the flag, so that the drive counts as buffered: through the page cache, a failed durable write
+        // may report the failure of an earlier write.
+        Ok(_) => open(0).map(|file| (file, false)).map_err(explain),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0).map(|file| (file, false)).map_err(explain),
         Err(error) => Err(explain(error)),
     }

@@ -139,9 +139,18 @@ fn timespec(span: Duration) -> libc::timespec {
     }
 }
 
-/// The kernel's requirements for unbuffered access to a file: alignment of memory, and of offsets and lengths. `None`
-/// if the kernel reports none or refuses unbuffered access.
-pub fn direct_alignment(file: &File) -> Option<(usize, u64)> {
+/// The kernel's answer about unbuffered access to a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direct {
+    /// It reports nothing: an older kernel, or a file system that does not know.
+    Unknown,
+    /// The file system accepts the flag for unbuffered access, and transfers through the page cache all the same.
+    Buffered,
+    /// Alignment of memory, and of offsets and lengths.
+    Aligned(usize, u64),
+}
+
+pub fn direct(file: &File) -> Direct {
     let mut found = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor, which `file` keeps open; `found` has room for
     // one statx and is alive during the call.
@@ -150,8 +159,24 @@ pub fn direct_alignment(file: &File) -> Option<(usize, u64)> {
     };
     // SAFETY: every bit pattern, zeros included, is a valid statx.
     let found = unsafe { found.assume_init() };
-    let known = result == 0 && found.stx_mask & libc::STATX_DIOALIGN != 0 && found.stx_dio_offset_align > 0;
-    known.then_some((found.stx_dio_mem_align as usize, u64::from(found.stx_dio_offset_align)))
+    direct_of(result == 0 && found.stx_mask & libc::STATX_DIOALIGN != 0, &found)
+}
+
+fn direct_of(is_known: bool, found: &libc::statx) -> Direct {
+    match (is_known, found.stx_dio_offset_align) {
+        (false, _) => Direct::Unknown,
+        (true, 0) => Direct::Buffered,
+        (true, offset) => Direct::Aligned(found.stx_dio_mem_align as usize, u64::from(offset)),
+    }
+}
+
+/// The kernel's requirements for unbuffered access to a file: alignment of memory, and of offsets and lengths. `None`
+/// if the kernel reports none or refuses unbuffered access.
+pub fn direct_alignment(file: &File) -> Option<(usize, u64)> {
+    match direct(file) {
+        Direct::Aligned(memory, offset) => Some((memory, offset)),
+        Direct::Unknown | Direct::Buffered => None,
+    }
 }
 
 /// Whether the file lies in memory (tmpfs, ramfs): its transfers are copies that wait for no device.
@@ -256,3 +281,6 @@ pub fn unread_by_peer(socket: RawFd) -> Option<u64> {
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests;

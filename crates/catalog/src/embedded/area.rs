@@ -11,12 +11,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use redb::{Builder, Database, StorageBackend};
+use redb::{Builder, Database, DatabaseError, StorageBackend, StorageError};
 use stele_ground::MIB;
-use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
+use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Retries, Shared};
 
+use super::fault::{REBUILD, of_media};
 use super::layout::{BLOCK, Layout};
 use crate::CatalogError;
 
@@ -26,8 +27,6 @@ const GATHERED_MAX: usize = 32 * MIB as usize;
 const RUN_MAX: usize = 64;
 /// Largest number of concurrent writes.
 const FLIGHT_MAX: usize = 32;
-/// A port answers `Retry` when its queue is full; after this many attempts that is an error.
-const ATTEMPTS_MAX: usize = 10_000;
 /// Offset in redb's header of the pages of a region, and below the value that redb gives every new file: see its design
 /// document.
 const REGION_PAGES_AT: usize = 20;
@@ -42,6 +41,8 @@ pub struct Area {
     state: Mutex<State>,
     /// Held while gathered pages are written, so that one caller at a time does it.
     drain: Mutex<()>,
+    /// The first failed access of redb. It refuses every later one, without a cause.
+    failure: OnceLock<MediaError>,
 }
 
 struct State {
@@ -50,6 +51,8 @@ struct State {
     /// Pages by number that redb wrote and that are not yet on the volume.
     gathered: BTreeMap<u64, Shared>,
     closed: bool,
+    /// The catalog is under construction: it has no superblock yet.
+    forming: bool,
 }
 
 /// The area as a storage backend of redb.
@@ -57,28 +60,30 @@ struct State {
 struct Backend(Arc<Area>);
 
 impl Area {
-    fn new(handle: &Handle, layout: &Layout) -> Arc<Area> {
-        let state = State { layout: layout.clone(), length: layout.length, gathered: BTreeMap::new(), closed: false };
+    fn new(handle: &Handle, layout: &Layout, forming: bool) -> Arc<Area> {
+        let state =
+            State { layout: layout.clone(), length: layout.length, gathered: BTreeMap::new(), closed: false, forming };
         Arc::new(Area {
             handle: handle.clone(),
             at: layout.area_at,
             capacity: AtomicU64::new(layout.area),
             state: Mutex::new(state),
             drain: Mutex::new(()),
+            failure: OnceLock::new(),
         })
     }
 
     /// An empty B-tree whose regions have the size of the layout. redb has no option for it, but accepts the size that
-    /// its header names. The header of a file without any commit is therefore amended.
+    /// its header names. The header of a file without any commit is therefore amended. The area writes no superblock.
     pub(crate) fn create(
         handle: &Handle,
         layout: &Layout,
         cache: usize,
     ) -> Result<(Arc<Area>, Database), CatalogError> {
-        let failed = |error: io::Error| CatalogError::Stopped(format!("the B-tree could not be created: {error}"));
+        let failed = |error: MediaError| CatalogError::Stopped(format!("the B-tree could not be created: {error}"));
         let mut fresh = layout.clone();
         fresh.length = 0;
-        let first = Area::new(handle, &fresh);
+        let first = Area::new(handle, &fresh, true);
         let database = open(&first, 0)?;
         first.close();
         drop(database);
@@ -92,19 +97,19 @@ impl Area {
         region.copy_from_slice(&layout.region_pages.to_le_bytes());
         first.write(0, &page).map_err(failed)?;
         first.drain().map_err(failed)?;
-        handle.flush_blocking().map_err(|error| failed(io::Error::other(error)))?;
+        retried(handle, || handle.flush_blocking()).map_err(failed)?;
         fresh.length = first.length();
-        let area = Area::new(handle, &fresh);
+        let area = Area::new(handle, &fresh, true);
         let database = open(&area, cache)?;
         Ok((area, database))
     }
 
     /// The B-tree in the state of its last durable commit.
     pub(crate) fn open(handle: &Handle, layout: &Layout, cache: usize) -> Result<(Arc<Area>, Database), CatalogError> {
-        let area = Area::new(handle, layout);
+        let area = Area::new(handle, layout, false);
         let mut magic = vec![0; REDB_MAGIC.len()];
         area.read(0, &mut magic).map_err(|error| {
-            CatalogError::Damaged(format!("the B-tree's header at byte {} cannot be read: {error}", layout.area_at))
+            of_media(&format!("the B-tree's header at byte {} cannot be read", layout.area_at), &error, REBUILD)
         })?;
         if magic != REDB_MAGIC {
             return Err(CatalogError::Damaged(format!(
@@ -145,26 +150,53 @@ impl Area {
         self.length() > self.capacity()
     }
 
+    /// The layout in use.
+    pub(crate) fn layout(&self) -> Layout {
+        self.state().layout.clone()
+    }
+
+    /// The error for a failed access of redb's. Even after a full queue, only an opening makes redb read again.
+    pub(crate) fn explain(&self, what: &str, error: &StorageError) -> CatalogError {
+        let cause = match error {
+            StorageError::Io(error) => error.get_ref().and_then(|error| error.downcast_ref::<MediaError>()),
+            StorageError::PreviousIo | StorageError::DatabaseClosed => self.failure.get(),
+            _ => None,
+        };
+        match (cause, error) {
+            (Some(cause), _) => match of_media(what, cause, REBUILD) {
+                CatalogError::Busy => CatalogError::Stopped(format!("{what}: {cause}")),
+                error => error,
+            },
+            (None, StorageError::PreviousIo | StorageError::DatabaseClosed) => {
+                CatalogError::Stopped(format!("{what}: {error}"))
+            }
+            (None, _) => CatalogError::Damaged(format!("{what}: {error}{REBUILD}")),
+        }
+    }
+
     /// Called before the volume grows. redb must be idle.
     pub(crate) fn prepare_to_grow(&self) -> Result<(), CatalogError> {
         let layout = self.state().layout.clone();
-        layout.prepare_to_grow(&self.handle)
+        layout.prepare_to_grow(&self.handle).map_err(|error| CatalogError::Stopped(error.to_string()))
     }
 
     /// Uses the whole of a volume that has grown, from now on and after a restart. redb must be idle.
     pub(crate) fn take_up_volume(&self) -> Result<(), CatalogError> {
         let size = self.handle.geometry().size.0;
-        let layout = {
+        let grown = {
             let mut state = self.state();
             assert!(size >= state.layout.volume, "the volume of a catalog does not shrink");
             if size == state.layout.volume {
                 return Ok(());
             }
-            state.layout = Layout { generation: state.layout.generation + 1, ..state.layout.on(size) };
-            state.layout.clone()
+            // A failed write may leave this generation in one copy. So no other write may have it.
+            state.layout.generation += 1;
+            state.layout.on(size)
         };
-        layout.write(&self.handle)?;
-        self.capacity.store(layout.area, Ordering::Release);
+        // Until this has succeeded, the catalog uses what it has, and the next call tries again.
+        grown.write(&self.handle).map_err(|error| CatalogError::Stopped(error.to_string()))?;
+        self.capacity.store(grown.area, Ordering::Release);
+        self.state().layout = grown;
         Ok(())
     }
 
@@ -172,11 +204,14 @@ impl Area {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn check(&self) -> io::Result<()> {
-        if self.state().closed { Err(io::Error::other("the catalog has been closed")) } else { Ok(()) }
+    fn check(&self) -> Result<(), MediaError> {
+        match self.state().closed {
+            true => Err(MediaError::new(MediaFault::Gone, "the catalog has been closed")),
+            false => Ok(()),
+        }
     }
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MediaError> {
         self.check()?;
         let end = offset + out.len() as u64;
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
@@ -185,7 +220,8 @@ impl Area {
             self.state().gathered.range(first..last).map(|(page, bytes)| (*page, bytes.clone())).collect();
         if (gathered.len() as u64) < last - first {
             if last * BLOCK > self.capacity() {
-                return Err(io::Error::other("read beyond the area of the B-tree"));
+                // Only a B-tree that has lost its way names such a page.
+                return Err(MediaError::new(MediaFault::Damaged, "read beyond the area of the B-tree"));
             }
             let length = ((last - first) * BLOCK) as usize;
             let bytes = retried(&self.handle, || self.handle.read_blocking(self.at + first * BLOCK, length))?;
@@ -201,7 +237,7 @@ impl Area {
         Ok(())
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), MediaError> {
         self.check()?;
         let (first, end) = (offset / BLOCK, offset + data.len() as u64);
         let mut pages = Buffer::zeroed(((end.div_ceil(BLOCK) - first) * BLOCK) as usize);
@@ -224,7 +260,7 @@ impl Area {
     }
 
     /// Writes the gathered pages and waits for them. Pages beyond the area stay gathered.
-    fn drain(&self) -> io::Result<()> {
+    fn drain(&self) -> Result<(), MediaError> {
         let _one = self.drain.lock().unwrap_or_else(PoisonError::into_inner);
         let pages: Vec<(u64, Shared)> = {
             let state = self.state();
@@ -246,12 +282,12 @@ impl Area {
         Ok(())
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync(&self) -> Result<(), MediaError> {
         self.check()?;
         let grown = {
             let mut state = self.state();
             if state.gathered.range(self.capacity() / BLOCK..).next().is_some() {
-                return Err(io::Error::other("the catalog's volume is full"));
+                return Err(MediaError::new(MediaFault::Full, "the catalog's volume is full"));
             }
             // A length beyond the area belongs to a transaction that will be aborted.
             let grown = state.length > state.layout.length && state.length <= self.capacity();
@@ -260,20 +296,24 @@ impl Area {
                 // it.
                 state.layout = state.layout.on(self.handle.geometry().size.0.max(state.layout.volume));
                 state.layout.length = state.length;
-                state.layout.generation += 1;
                 self.capacity.store(state.layout.area, Ordering::Release);
             }
-            grown.then(|| state.layout.clone())
+            // The superblock of a new catalog is written last: see `layout::finish`.
+            let due = grown && !state.forming;
+            if due {
+                state.layout.generation += 1;
+            }
+            due.then(|| state.layout.clone())
         };
         if let Some(layout) = grown {
             // Make the layout durable before redb's header can name the new length.
-            layout.write(&self.handle).map_err(io::Error::other)?;
+            layout.write(&self.handle)?;
         }
         self.drain()?;
         retried(&self.handle, || self.handle.flush_blocking())
     }
 
-    fn set_length(&self, length: u64) -> io::Result<()> {
+    fn set_length(&self, length: u64) -> Result<(), MediaError> {
         self.check()?;
         let mut state = self.state();
         if length < state.length {
@@ -292,9 +332,21 @@ fn open(area: &Arc<Area>, cache: usize) -> Result<Database, CatalogError> {
             "the catalog's B-tree was not saved with its allocator state and is walked whole; this takes long"
         );
     });
-    builder.create_with_backend(Backend(Arc::clone(area))).map_err(|error| {
-        CatalogError::Damaged(format!("the B-tree cannot be opened: {error}; rebuild the catalog from the data volume"))
+    const WHAT: &str = "the B-tree cannot be opened";
+    builder.create_with_backend(Backend(Arc::clone(area))).map_err(|error| match error {
+        DatabaseError::Storage(error) => area.explain(WHAT, &error),
+        error => CatalogError::Damaged(format!("{WHAT}: {error}; rebuild the catalog from the data volume")),
     })
+}
+
+impl Backend {
+    fn told<T>(&self, result: Result<T, MediaError>) -> io::Result<T> {
+        result.map_err(|error| {
+            // Only the first one counts.
+            let _ = self.0.failure.set(error.clone());
+            io::Error::other(error)
+        })
+    }
 }
 
 impl std::fmt::Debug for Backend {
@@ -305,41 +357,35 @@ impl std::fmt::Debug for Backend {
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
-        self.0.check()?;
-        Ok(self.0.length())
+        self.told(self.0.check().map(|()| self.0.length()))
     }
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
+        self.told(self.0.read(offset, out))
     }
     fn set_len(&self, length: u64) -> io::Result<()> {
-        self.0.set_length(length)
+        self.told(self.0.set_length(length))
     }
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync()
+        self.told(self.0.sync())
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
+        self.told(self.0.write(offset, data))
     }
 }
 
 /// Repeats the request while the port's queue is full.
-pub(crate) fn retried<T>(handle: &Handle, mut ask: impl FnMut() -> Result<T, MediaError>) -> io::Result<T> {
-    let mut attempts = 0;
+pub(crate) fn retried<T>(handle: &Handle, mut ask: impl FnMut() -> Result<T, MediaError>) -> Result<T, MediaError> {
+    let mut retries = Retries::default();
     loop {
         match ask() {
-            Err(error) if error.fault == MediaFault::Retry && attempts < ATTEMPTS_MAX => {
-                attempts += 1;
-                if !handle.pump() {
-                    std::thread::yield_now();
-                }
-            }
-            answer => return answer.map_err(io::Error::other),
+            Err(error) if error.fault == MediaFault::Retry && retries.wait(handle) => {}
+            answer => return answer,
         }
     }
 }
 
 /// One urgent write that is durable when this returns.
-pub(crate) fn force(handle: &Handle, at: u64, data: Shared) -> io::Result<()> {
+pub(crate) fn force(handle: &Handle, at: u64, data: Shared) -> Result<(), MediaError> {
     let mut flight = Flight::new(handle, Priority::Urgent);
     flight.submit(Op::Write { at, data: vec![data], fua: true });
     flight.land(0)
@@ -403,7 +449,7 @@ impl<'a> Flight<'a> {
         Flight { handle, priority, landing: Arc::default() }
     }
 
-    fn write(&mut self, at: u64, data: Vec<Shared>) -> io::Result<()> {
+    fn write(&mut self, at: u64, data: Vec<Shared>) -> Result<(), MediaError> {
         self.land(FLIGHT_MAX - 1)?;
         self.submit(Op::Write { at, data, fua: false });
         Ok(())
@@ -417,8 +463,8 @@ impl<'a> Flight<'a> {
     }
 
     /// Waits until at most `left` writes are under way, whatever their results.
-    fn land(&mut self, left: usize) -> io::Result<()> {
-        let mut attempts = 0;
+    fn land(&mut self, left: usize) -> Result<(), MediaError> {
+        let mut retries = Retries::default();
         loop {
             let pumped = self.handle.pump();
             let mut landed = self.landing.lock();
@@ -427,7 +473,7 @@ impl<'a> Flight<'a> {
             }
             if let Some(error) = &landed.error {
                 // The other writes own their memory; there is no need to wait for them.
-                return Err(io::Error::other(error.clone()));
+                return Err(error.clone());
             }
             let refused = std::mem::take(&mut landed.refused);
             if refused.is_empty() && landed.under_way <= left {
@@ -435,11 +481,9 @@ impl<'a> Flight<'a> {
             }
             drop(landed);
             if !refused.is_empty() {
-                attempts += 1;
-                if attempts > ATTEMPTS_MAX {
-                    return Err(io::Error::other("the volume's queue stays full"));
+                if !retries.wait(self.handle) {
+                    return Err(MediaError::new(MediaFault::Retry, "the volume's queue stays full"));
                 }
-                std::thread::yield_now();
                 refused.into_iter().for_each(|op| self.submit(op));
             }
         }

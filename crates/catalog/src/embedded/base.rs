@@ -5,10 +5,12 @@
 
 use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageError, TableDefinition};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageError, TableDefinition, TableError};
 
+use super::area::Area;
 use super::journal::Position;
 use crate::catalog::Record;
 use crate::range::Slices;
@@ -21,6 +23,7 @@ pub(crate) const CHECKPOINT: [u8; 3] = [0xFF, 0xFF, 1];
 /// One durable state of the B-tree. While it is held, its pages are not reused.
 pub struct Base {
     table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    area: Arc<Area>,
 }
 
 /// The part of the journal that the B-tree contains.
@@ -62,10 +65,6 @@ pub(crate) fn place(table: Table, key: &[u8]) -> Vec<u8> {
     place
 }
 
-pub(crate) fn unreadable(error: StorageError) -> CatalogError {
-    CatalogError::Damaged(format!("the B-tree cannot be read: {error}; if it stays so, rebuild from the data volume"))
-}
-
 /// redb panics on a page that it cannot interpret. Pages come from a volume that verifies its data, so the cause is a
 /// broken volume or an error in our code. In both cases the process must survive.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
@@ -76,16 +75,22 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, CatalogError>) -> Resu
 
 impl Base {
     /// The state after the last commit.
-    pub(crate) fn latest(database: &Database) -> Result<Base, CatalogError> {
-        let transaction = database.begin_read().map_err(|error| unreadable(error.into_storage()))?;
-        let table = transaction
-            .open_table(RECORDS)
-            .map_err(|error| CatalogError::Damaged(format!("the table of records cannot be opened: {error}")))?;
-        Ok(Base { table })
+    pub(crate) fn latest(database: &Database, area: &Arc<Area>) -> Result<Base, CatalogError> {
+        const WHAT: &str = "the table of records cannot be opened";
+        let transaction = database.begin_read().map_err(|error| area.explain(WHAT, &error.into_storage()))?;
+        let table = transaction.open_table(RECORDS).map_err(|error| match error {
+            TableError::Storage(error) => area.explain(WHAT, &error),
+            error => CatalogError::Damaged(format!("{WHAT}: {error}")),
+        })?;
+        Ok(Base { table, area: Arc::clone(area) })
+    }
+
+    fn unreadable(&self, error: StorageError) -> CatalogError {
+        self.area.explain("the B-tree cannot be read", &error)
     }
 
     pub(crate) fn checkpoint(&self) -> Result<Checkpoint, CatalogError> {
-        match self.table.get(&CHECKPOINT[..]).map_err(unreadable)? {
+        match self.table.get(&CHECKPOINT[..]).map_err(|error| self.unreadable(error))? {
             Some(value) => Checkpoint::decode(value.value()),
             None => Err(CatalogError::Damaged("the B-tree has no checkpoint record".into())),
         }
@@ -93,7 +98,7 @@ impl Base {
 
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, CatalogError> {
         guarded(|| {
-            let found = self.table.get(&place(table, key)[..]).map_err(unreadable)?;
+            let found = self.table.get(&place(table, key)[..]).map_err(|error| self.unreadable(error))?;
             Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
         })
     }
@@ -114,7 +119,7 @@ impl Base {
         // Table 65535 holds no records, so there is always a next table.
         let high = bound(range.1, Bound::Excluded(place(Table(table.0.saturating_add(1)), &[])));
         let slices = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-        let mut records = guarded(|| self.table.range::<&[u8]>(slices).map_err(unreadable))?;
+        let mut records = guarded(|| self.table.range::<&[u8]>(slices).map_err(|error| self.unreadable(error)))?;
         Ok(std::iter::from_fn(move || {
             let next = guarded(|| {
                 let next = match direction {
@@ -122,7 +127,7 @@ impl Base {
                     Direction::Backward => records.next_back(),
                 };
                 let Some(record) = next else { return Ok(None) };
-                let (key, value) = record.map_err(unreadable)?;
+                let (key, value) = record.map_err(|error| self.unreadable(error))?;
                 let key = Bytes::copy_from_slice(key.value().get(2..).unwrap_or_default());
                 Ok(Some((key, Bytes::copy_from_slice(value.value()))))
             });

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::memtable::{Change, Changes};
+use super::memtable::{Change, Changes, places};
 use super::view::View;
 use crate::catalog::Record;
 use crate::transaction::counter;
@@ -93,9 +93,7 @@ impl<'v> Batch<'v> {
         }
         let own = self
             .changes
-            .range((table, Bytes::new())..)
-            .take_while(|((of, _), _)| *of == table)
-            .filter(|((_, key), _)| range.contains(key))
+            .range(places(table, range.as_slices()))
             .find_map(|((_, key), change)| Some((key.clone(), change.clone()?)));
         let mut rest = range.clone();
         loop {

@@ -62,7 +62,7 @@ impl Checkpointer {
 
     /// Reads the state of the last commit, which readers use from now on.
     fn rebase(&self) -> Result<Arc<Base>, CatalogError> {
-        let base = Arc::new(Base::latest(&self.database)?);
+        let base = Arc::new(Base::latest(&self.database, &self.shared.area)?);
         self.shared.given(&base);
         Ok(base)
     }
@@ -76,7 +76,7 @@ impl Checkpointer {
         }
     }
 
-    fn write(&self, frozen: &Frozen) -> Result<(), CatalogError> {
+    pub(super) fn write(&self, frozen: &Frozen) -> Result<(), CatalogError> {
         if frozen.overlay.size().bytes == 0 {
             self.shared.change(|view| view.frozen = None);
             return Ok(());
@@ -104,6 +104,11 @@ impl Checkpointer {
             }
         }
         let base = self.rebase()?;
+        // The pages of the overlay are taken. Until a survey counts what is left, they must not count as free: commits
+        // go on meanwhile, and the overlay no longer stands for its pages.
+        let pages = frozen.overlay.size().pages;
+        let lower = |free: u64| Some(free.saturating_sub(pages));
+        let _ = self.shared.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, lower);
         self.shared.change(|view| {
             view.base = base;
             view.frozen = None;

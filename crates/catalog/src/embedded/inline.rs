@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stele_media::{Handle, Order};
 
 use super::checkpoint::Checkpointer;
-use super::store::{Checkpoints, Frozen, Options, Shared, Status, Writer, open};
+use super::store::{BATCH_BYTES_MAX, Checkpoints, Frozen, Options, Shared, Status, Writer, open};
 use crate::pending::Answerer;
 use crate::{Catalog, CatalogError, Pending, Receipt, Snapshot, Transaction};
 
@@ -51,17 +51,24 @@ impl InlineCatalog {
 
     /// Writes everything into the B-tree now.
     pub fn checkpoint(&self) -> Result<(), CatalogError> {
-        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
-        let Core { writer, checkpointer } = &mut *core;
-        writer.checkpoint(checkpointer);
+        self.alone(|writer, checkpointer| writer.checkpoint(checkpointer));
         self.shared.stopped().map_or(Ok(()), Err)
     }
 
     /// Like [`super::EmbeddedCatalog::grow`].
     pub fn grow(&self, grow: impl FnOnce() -> Result<(), CatalogError>) -> Result<(), CatalogError> {
-        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
-        let Core { writer, checkpointer } = &mut *core;
-        writer.grow(checkpointer, grow)
+        self.alone(|writer, checkpointer| writer.grow(checkpointer, grow))
+    }
+
+    /// Does this with the core, and then the transactions that were queued meanwhile.
+    fn alone<T>(&self, act: impl FnOnce(&mut Writer, &mut InLine) -> T) -> T {
+        let done = {
+            let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+            let Core { writer, checkpointer } = &mut *core;
+            act(writer, checkpointer)
+        };
+        self.work();
+        done
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<(Transaction, Answerer<Receipt>)>> {
@@ -71,21 +78,34 @@ impl InlineCatalog {
     fn work(&self) {
         // If an outer call on this thread or another thread holds the core, it takes the queued transactions.
         while let Ok(mut core) = self.core.try_lock() {
-            let (transactions, answerers): (Vec<_>, Vec<_>) = self.queue().drain(..).unzip();
-            if transactions.is_empty() {
-                return;
+            let (transactions, answerers): (Vec<_>, Vec<_>) = self.take().into_iter().unzip();
+            if !transactions.is_empty() {
+                let Core { writer, checkpointer } = &mut *core;
+                let answers = writer.commit(&transactions, checkpointer);
+                for (answerer, answer) in answerers.into_iter().zip(answers) {
+                    answerer.answer(answer);
+                }
+                writer.tend(checkpointer);
             }
-            let Core { writer, checkpointer } = &mut *core;
-            let answers = writer.commit(&transactions, checkpointer);
-            for (answerer, answer) in answerers.into_iter().zip(answers) {
-                answerer.answer(answer);
-            }
-            writer.tend(checkpointer);
+            // Looked at without the core: until it is free, others leave their transactions to this call.
             drop(core);
             if self.queue().is_empty() {
                 return;
             }
         }
+    }
+
+    /// The next batch.
+    fn take(&self) -> Vec<(Transaction, Answerer<Receipt>)> {
+        let (mut queue, mut batch, mut bytes) = (self.queue(), Vec::new(), 0);
+        while let Some((transaction, _)) = queue.front() {
+            bytes += transaction.size();
+            if !batch.is_empty() && bytes > BATCH_BYTES_MAX {
+                break;
+            }
+            batch.extend(queue.pop_front());
+        }
+        batch
     }
 }
 

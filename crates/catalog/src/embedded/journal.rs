@@ -12,8 +12,10 @@ use stele_ground::MIB;
 use stele_media::{Buffer, Handle, Shared};
 
 use super::area::{force, retried};
+use super::fault::of_media;
 use super::layout::{BLOCK, Layout};
 use super::memtable::Changes;
+use crate::transaction::CHANGE_BYTES;
 use crate::{CatalogError, KEY_MAX, Table, VALUE_MAX};
 
 const MAGIC: &[u8; 8] = b"STELEJNL";
@@ -99,6 +101,7 @@ impl Journal {
         let length = batch.len() as u64;
         let (at, need) = self.place(length);
         assert!(at + length <= self.length, "a batch stays within the journal");
+        assert!(claimed(&batch, &self.id) == Some(length), "a reader takes the batch for one");
         let data: Shared = Buffer::copy_of(&batch).freeze();
         // Forced: every acknowledgement of a commit depends on this write.
         force(&self.handle, self.at + at, data).map_err(|error| {
@@ -151,9 +154,8 @@ impl Journal {
 
     fn bytes(&self, at: u64, length: u64) -> Result<Buffer, CatalogError> {
         let place = self.at + at;
-        retried(&self.handle, || self.handle.read_blocking(place, length as usize)).map_err(|error| {
-            CatalogError::Damaged(format!("the journal cannot be read at byte {place} of the volume: {error}"))
-        })
+        retried(&self.handle, || self.handle.read_blocking(place, length as usize))
+            .map_err(|error| of_media(&format!("the journal cannot be read at byte {place} of the volume"), &error, ""))
     }
 
     /// After the last batch: searches the whole ring for a batch that would belong after it.
@@ -187,7 +189,7 @@ impl Journal {
 
 /// The bytes of a batch and its digest.
 pub fn encode(id: &[u8; 16], position: &Position, commit: u64, changes: &Changes) -> (Vec<u8>, [u8; 32]) {
-    let payload: usize = changes.iter().map(|((_, key), change)| 10 + key.len() + length(change)).sum();
+    let payload: usize = changes.iter().map(|((_, key), change)| CHANGE_BYTES + key.len() + length(change)).sum();
     let mut batch = Vec::with_capacity((HEADER + payload).next_multiple_of(BLOCK as usize));
     batch.extend_from_slice(MAGIC);
     batch.extend_from_slice(id);

@@ -5,9 +5,10 @@
 //! never overwritten. The valid copy with the higher generation counts.
 
 use stele_ground::{Bytes, KIB, MIB};
-use stele_media::{Buffer, Handle};
+use stele_media::{Buffer, Handle, MediaError, MediaFault};
 
-use super::area::Area;
+use super::area::{Area, force, retried};
+use super::fault::of_media;
 use super::load::Loader;
 use crate::CatalogError;
 
@@ -172,28 +173,34 @@ impl Layout {
         Layout { volume: size, area: self.area.max(BLOCK + regions * region), ..self.clone() }
     }
 
-    /// The generation of this catalog's copy at the offset; the copy with the lower one may be overwritten first.
-    fn generation_at(&self, handle: &Handle, at: u64) -> u64 {
-        let block = handle.read_blocking(at, BLOCK as usize).ok();
-        let layout = block.and_then(|block| Layout::decode(&block).ok().flatten());
-        layout.filter(|layout| layout.id == self.id).map_or(0, |layout| layout.generation)
+    /// The generation of this catalog's copy at the offset, 0 if it is none; the copy with the lower one may be
+    /// overwritten first. A copy that is out of reach may be the newest, so that is an error.
+    fn generation_at(&self, handle: &Handle, at: u64) -> Result<u64, MediaError> {
+        let block = match retried(handle, || handle.read_blocking(at, BLOCK as usize)) {
+            Ok(block) => block,
+            Err(error) if error.fault == MediaFault::Damaged => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let layout = Layout::decode(&block).ok().flatten();
+        Ok(layout.filter(|layout| layout.id == self.id).map_or(0, |layout| layout.generation))
     }
 
     /// Makes the first copy the current one: after a growth, the other copy is not found at the volume's end.
-    pub(crate) fn prepare_to_grow(&self, handle: &Handle) -> Result<(), CatalogError> {
-        if self.generation_at(handle, 0) == self.generation { Ok(()) } else { self.write(handle) }
+    pub(crate) fn prepare_to_grow(&self, handle: &Handle) -> Result<(), MediaError> {
+        if self.generation_at(handle, 0)? == self.generation { Ok(()) } else { self.write(handle) }
     }
 
     /// Writes both copies, each forced before the next. On a grown volume the copy at the new end is missing, and is
     /// therefore written before the first copy. In the other order, a power cut could tear the first copy while the
     /// other lies at a place that no reader checks.
-    pub(crate) fn write(&self, handle: &Handle) -> Result<(), CatalogError> {
-        let mut places = Layout::copies(self.volume);
-        places.sort_by_key(|at| self.generation_at(handle, *at));
-        for at in places {
+    pub(crate) fn write(&self, handle: &Handle) -> Result<(), MediaError> {
+        let [first, second] = Layout::copies(self.volume);
+        let second_first = self.generation_at(handle, second)? < self.generation_at(handle, first)?;
+        for at in if second_first { [second, first] } else { [first, second] } {
             let block = Buffer::copy_of(&self.encode()).freeze();
-            handle.write_blocking(at, vec![block], true).map_err(|error| {
-                CatalogError::Stopped(format!("the superblock at byte {at} could not be written: {error}"))
+            force(handle, at, block).map_err(|error| {
+                let message = format!("the superblock at byte {at} could not be written: {error}");
+                MediaError::new(error.fault, message)
             })?;
         }
         Ok(())
@@ -205,11 +212,11 @@ impl Layout {
             return Err(CatalogError::Damaged("the volume is too small to hold a catalog".into()));
         }
         let mut best: Option<Layout> = None;
-        let mut failures = Vec::new();
+        let (mut failures, mut away) = (Vec::new(), None);
         for at in Layout::copies(size) {
-            let found = match handle.read_blocking(at, BLOCK as usize) {
+            let found = match retried(handle, || handle.read_blocking(at, BLOCK as usize)) {
                 Ok(block) => Layout::decode(&block),
-                Err(error) => Err(CatalogError::Damaged(error.to_string())),
+                Err(error) => Err(of_media(&format!("the superblock at byte {at} cannot be read"), &error, "")),
             };
             match found {
                 Ok(Some(layout)) if best.as_ref().is_none_or(|other| layout.generation > other.generation) => {
@@ -219,17 +226,20 @@ impl Layout {
                 Ok(None) => failures.push(format!("byte {at}: no superblock")),
                 // The other copy may be the one that the later version found and continued from.
                 Err(newer @ CatalogError::Newer(_)) => return Err(newer),
-                Err(error) => failures.push(format!("byte {at}: {error}")),
+                Err(CatalogError::Damaged(error)) => failures.push(format!("byte {at}: {error}")),
+                Err(error) => away = Some(error),
             }
         }
-        match best {
-            Some(layout) if layout.volume > size => Err(CatalogError::Damaged(format!(
+        match (best, away) {
+            (Some(layout), _) if layout.volume > size => Err(CatalogError::Damaged(format!(
                 "the catalog was made on a volume of {}, this one has {}",
                 Bytes(layout.volume),
                 Bytes(size)
             ))),
-            Some(layout) => Ok(layout),
-            None => Err(CatalogError::Damaged(format!(
+            (Some(layout), _) => Ok(layout),
+            // A catalog may be there.
+            (None, Some(away)) => Err(away),
+            (None, None) => Err(CatalogError::Damaged(format!(
                 "no catalog is on this volume ({}); create one, or rebuild it from the data volume",
                 failures.join("; ")
             ))),
@@ -258,27 +268,26 @@ pub fn format(handle: &Handle, format: &Format) -> Result<(), CatalogError> {
 /// Wipes the superblocks and the journal.
 pub(crate) fn prepare(handle: &Handle, format: &Format) -> Result<Layout, CatalogError> {
     let layout = Layout::plan(handle.geometry().size.0, format)?;
-    let failed = |error| CatalogError::Stopped(format!("the volume could not be wiped: {error}"));
+    let failed = |error: MediaError| CatalogError::Stopped(format!("the volume could not be wiped: {error}"));
     for at in Layout::copies(layout.volume) {
-        handle.zero_blocking(at, BLOCK).map_err(failed)?;
+        retried(handle, || handle.zero_blocking(at, BLOCK)).map_err(failed)?;
     }
     let mut at = 0;
     while at < layout.journal {
         let length = (layout.journal - at).min(4 * MIB);
-        handle.zero_blocking(layout.journal_at + at, length).map_err(failed)?;
+        retried(handle, || handle.zero_blocking(layout.journal_at + at, length)).map_err(failed)?;
         at += length;
     }
-    handle.flush_blocking().map_err(failed)?;
+    retried(handle, || handle.flush_blocking()).map_err(failed)?;
     Ok(layout)
 }
 
 /// Completes the prepared catalog.
-pub(crate) fn finish(handle: &Handle, layout: &mut Layout, area: &Area) -> Result<(), CatalogError> {
-    layout.length = area.length();
-    handle
-        .flush_blocking()
-        .map_err(|error| CatalogError::Stopped(format!("the volume could not be flushed: {error}")))?;
-    layout.write(handle)
+pub(crate) fn finish(handle: &Handle, area: &Area) -> Result<(), CatalogError> {
+    let layout = Layout { length: area.length(), ..area.layout() };
+    let failed = |error: MediaError| CatalogError::Stopped(format!("the catalog could not be completed: {error}"));
+    retried(handle, || handle.flush_blocking()).map_err(failed)?;
+    layout.write(handle).map_err(failed)
 }
 
 const _: () = assert!(BLOCK == 4 * KIB && JOURNAL_MIN >= 4 * crate::TRANSACTION_MAX as u64);

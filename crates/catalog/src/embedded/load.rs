@@ -88,7 +88,7 @@ impl Loader {
         let checkpoint = Checkpoint { journal: Position::first(&self.layout.id), commit: 0 };
         self.write(Some(&checkpoint))?;
         self.area.close();
-        finish(&self.handle, &mut self.layout, &self.area)
+        finish(&self.handle, &self.area)
     }
 }
 

@@ -81,19 +81,8 @@ impl Memtable {
 
     /// The first `limit` entries of the range at `commit`, including deletions.
     pub fn chunk(&self, table: Table, range: Slices<'_>, commit: u64, limit: usize, direction: Direction) -> Chunk {
-        let key = |key: &[u8]| (table, Bytes::copy_from_slice(key));
-        let low = match range.0 {
-            Bound::Included(low) => Bound::Included(key(low)),
-            Bound::Excluded(low) => Bound::Excluded(key(low)),
-            Bound::Unbounded => Bound::Included(key(&[])),
-        };
-        let high = match range.1 {
-            Bound::Included(high) => Bound::Included(key(high)),
-            Bound::Excluded(high) => Bound::Excluded(key(high)),
-            Bound::Unbounded => Bound::Excluded((Table(table.0.saturating_add(1)), Bytes::new())),
-        };
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        let mut range = state.versions.range((low, high));
+        let mut range = state.versions.range(places(table, range));
         let mut entries = Vec::new();
         loop {
             if entries.len() == limit {
@@ -117,6 +106,22 @@ impl Memtable {
         let range = state.versions.range((low, Bound::Unbounded)).take(limit);
         range.filter_map(|(place, versions)| Some((place.clone(), versions.last()?.change.clone()))).collect()
     }
+}
+
+/// A range of keys of the table as a range of places. The range must not be void.
+pub(crate) fn places(table: Table, range: Slices<'_>) -> (Bound<(Table, Bytes)>, Bound<(Table, Bytes)>) {
+    let key = |key: &[u8]| (table, Bytes::copy_from_slice(key));
+    let low = match range.0 {
+        Bound::Included(low) => Bound::Included(key(low)),
+        Bound::Excluded(low) => Bound::Excluded(key(low)),
+        Bound::Unbounded => Bound::Included(key(&[])),
+    };
+    let high = match range.1 {
+        Bound::Included(high) => Bound::Included(key(high)),
+        Bound::Excluded(high) => Bound::Excluded(key(high)),
+        Bound::Unbounded => Bound::Excluded((Table(table.0.saturating_add(1)), Bytes::new())),
+    };
+    (low, high)
 }
 
 fn at(versions: &[Version], commit: u64) -> Option<Change> {

@@ -13,17 +13,15 @@ use stele_ground::MIB;
 use stele_media::{Handle, Order};
 
 use super::checkpoint::Checkpointer;
-use super::store::{Checkpoints, Frozen, Options, Shared, Status, Writer, open};
+use super::store::{BATCH_BYTES_MAX, Checkpoints, Frozen, Options, Shared, Status, Writer, open};
 use crate::pending::Answerer;
 use crate::{Catalog, CatalogError, Pending, Receipt, Snapshot, Transaction};
 
 /// Largest number of waiting transactions; below, of their bytes.
 pub const QUEUE_MAX: usize = 8192;
 const QUEUE_BYTES_MAX: usize = 64 * MIB as usize;
-/// Largest number of transactions in one batch; below, of their bytes. A single transaction may have the largest
-/// allowed size.
+/// Largest number of transactions in one batch.
 const BATCH_MAX: usize = 1024;
-const BATCH_BYTES_MAX: usize = 4 * MIB as usize;
 
 /// See the module.
 pub struct EmbeddedCatalog {

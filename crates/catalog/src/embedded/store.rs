@@ -17,7 +17,7 @@ use redb::Database;
 use stele_ground::{Bytes, MIB};
 use stele_media::Handle;
 
-use super::area::Area;
+use super::area::{Area, retried};
 use super::base::{Base, Checkpoint, guarded};
 use super::batch::Batch;
 use super::checkpoint::Checkpointer;
@@ -25,6 +25,7 @@ use super::journal::{self, Journal};
 use super::layout::{BLOCK, Layout};
 use super::memtable::{Changes, Memtable};
 use super::view::View;
+use crate::transaction::JOURNALED_MAX;
 use crate::{CatalogError, Mutation, Receipt, Reserve, Transaction};
 
 /// Limits on the catalog's memory.
@@ -33,9 +34,21 @@ pub struct Options {
     /// Cached pages of the B-tree, in bytes.
     pub cache: Bytes,
     /// An overlay is frozen at this size. While it is written a second one grows, so memory use is at most twice this,
-    /// plus one batch.
+    /// plus one batch. If the frozen one finds no room in the B-tree, the second one grows to [`CROWDED`] times this.
     pub overlay: Bytes,
 }
+
+/// The size of an overlay, in units of [`Options::overlay`], beyond which commits are refused. Only an overlay above one
+/// that finds no room reaches it.
+const CROWDED: u64 = 4;
+/// The least such size in bytes: more than a batch.
+const CROWDED_MIN: u64 = 8 * MIB;
+
+/// Bytes of the journal for transactions that share a batch. The first of them may be larger alone.
+pub(crate) const BATCH_BYTES_MAX: usize = 4 * MIB as usize;
+
+// A batch that the journal's reader takes for garbage would be lost at the next start.
+const _: () = assert!(BATCH_BYTES_MAX <= journal::BATCH_MAX && JOURNALED_MAX <= journal::BATCH_MAX);
 
 impl Default for Options {
     fn default() -> Options {
@@ -193,6 +206,15 @@ pub(crate) struct Writer {
     refused: u64,
     /// The value of [`Shared::let_go`] at the last search for space.
     looked: u64,
+    tried: Tried,
+}
+
+/// The circumstances of the last attempt to write the frozen overlay.
+#[derive(Clone, Copy, Default)]
+struct Tried {
+    let_go: u64,
+    /// Bytes of the overlay above it.
+    active: usize,
 }
 
 /// A batch that is not in the journal yet.
@@ -223,7 +245,7 @@ fn start(
     area: Arc<Area>,
     database: Database,
 ) -> Result<(Writer, Checkpointer), CatalogError> {
-    let base = Base::latest(&database)?;
+    let base = Base::latest(&database, &area)?;
     let checkpoint = base.checkpoint()?;
     let mut journal = Journal::new(handle, layout, checkpoint.journal);
     let active = Memtable::default();
@@ -241,7 +263,7 @@ fn start(
     journal.check_end()?;
     // Replayed batches may come from a cache that the crash spared. No reader may see data that a power cut can still
     // take back.
-    handle.flush_blocking().map_err(|error| {
+    retried(handle, || handle.flush_blocking()).map_err(|error| {
         CatalogError::Stopped(format!("the volume could not be flushed after the journal was replayed: {error}"))
     })?;
     let view = View { active: Arc::new(active), frozen: None, base: Arc::new(base), commit };
@@ -261,7 +283,16 @@ fn start(
     shared.given(&shared.view().base);
     let checkpointer = Checkpointer::new(Arc::clone(&shared), database);
     checkpointer.survey()?;
-    let writer = Writer { shared, journal, options, id: layout.id, frozen: None, refused: 0, looked: 0 };
+    let writer = Writer {
+        shared,
+        journal,
+        options,
+        id: layout.id,
+        frozen: None,
+        refused: 0,
+        looked: 0,
+        tried: Tried::default(),
+    };
     Ok((writer, checkpointer))
 }
 
@@ -282,20 +313,25 @@ impl Writer {
             prepared = self.prepare(transactions);
         }
         self.shared.full.store(u64::from(prepared.full), Ordering::Relaxed);
-        if prepared.changes.is_empty() {
-            return prepared.answers;
+        if let Some(Err(error)) = prepared.answers.iter().find(|answer| matches!(answer, Err(CatalogError::Stopped(_))))
+        {
+            // The B-tree is out of reach, and only an opening makes redb read again.
+            self.shared.stop(error);
         }
         if let Some(stopped) = self.shared.stopped() {
             return transactions.iter().map(|_| Err(stopped.clone())).collect();
         }
+        if prepared.changes.is_empty() {
+            return prepared.answers;
+        }
         if !self.fits(&prepared) {
             let full = CatalogError::Full("the journal cannot be emptied, since the B-tree has no room left".into());
-            return prepared.answers.into_iter().map(|answer| answer.and(Err(full.clone()))).collect();
+            return withdrawn(transactions, &full);
         }
         // Every `Ok` below depends on the forced write in this call.
         if let Err(error) = self.journal.append(prepared.bytes, prepared.digest) {
             self.shared.stop(&error);
-            return prepared.answers.into_iter().map(|answer| answer.and(Err(error.clone()))).collect();
+            return withdrawn(transactions, &error);
         }
         self.shared.written.store(self.journal.written, Ordering::Release);
         self.shared.batches.fetch_add(1, Ordering::Relaxed);
@@ -315,8 +351,15 @@ impl Writer {
             // Commits come faster than the checkpoint writes: they wait here instead of filling the memory.
             checkpoints.wait();
         }
-        if self.shared.view().frozen.is_none() {
-            self.freeze(checkpoints);
+        let (let_go, active) = (self.shared.let_go(), self.shared.view().active.size().bytes);
+        match self.frozen.clone().filter(|_| self.shared.view().frozen.is_some()) {
+            None => self.freeze(checkpoints),
+            // It found no room. An old view may be gone since, or deletions wait above it.
+            Some(stuck) if let_go != self.tried.let_go || active >= 2 * self.tried.active => {
+                self.tried = Tried { let_go, active };
+                checkpoints.start(stuck);
+            }
+            Some(_) => {}
         }
     }
 
@@ -350,6 +393,8 @@ impl Writer {
         if let Some(stopped) = self.shared.stopped() {
             return Err(stopped);
         }
+        // An earlier growth may have failed before the catalog took it up.
+        self.shared.area.take_up_volume()?;
         self.shared.area.prepare_to_grow()?;
         grow()?;
         self.shared.area.take_up_volume()?;
@@ -369,6 +414,8 @@ impl Writer {
         let view = self.shared.view();
         let mut waiting = view.active.size().pages + view.frozen.as_ref().map_or(0, |frozen| frozen.size().pages);
         let free = self.shared.free.load(Ordering::Acquire);
+        let crowded = view.frozen.is_some()
+            && view.active.size().bytes as u64 > (CROWDED * self.options.overlay.0).max(CROWDED_MIN);
         let mut full = false;
         let mut batch = Batch::new(&view);
         let answers = transactions.iter().map(|transaction| {
@@ -379,7 +426,8 @@ impl Writer {
                 Reserve::All => 0,
             };
             let kept = self.shared.margin() + reserved;
-            if grows(transaction) && waiting + pages + kept > free {
+            let lacks_room = grows(transaction) && waiting + pages + kept > free;
+            if lacks_room || (crowded && !transaction.mutations.is_empty()) {
                 full = true;
                 return Err(CatalogError::Full(format!(
                     "{} of {} are in use; delete records past their date, or add drives, so that the catalog grows",
@@ -423,8 +471,14 @@ impl Writer {
             view.active = Arc::default();
         });
         self.frozen = Some(frozen.clone());
+        self.tried = Tried { let_go: self.shared.let_go(), active: 0 };
         checkpoints.start(frozen);
     }
+}
+
+/// The answers to a batch that did not take place. Its refusals may rest on changes of the same batch, so they go too.
+fn withdrawn(transactions: &[Transaction], error: &CatalogError) -> Vec<Result<Receipt, CatalogError>> {
+    transactions.iter().map(|transaction| transaction.validate().and(Err(error.clone()))).collect()
 }
 
 /// Largest number of B-tree pages that a transaction may take.

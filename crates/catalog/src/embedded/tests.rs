@@ -1,8 +1,12 @@
+mod batches;
 mod crash;
+mod faults;
 mod full;
 mod growth;
+mod port;
 mod power;
 mod reopen;
+mod stuck;
 
 use stele_ground::{Bytes, MIB};
 use stele_media::{Handle, MemoryDrive, serve};

@@ -117,3 +117,24 @@ fn errors_ask_for_what_the_caller_can_do() {
     check(libc::ENOMEM, MediaFault::Retry);
     check(libc::EINVAL, MediaFault::Invalid);
 }
+
+#[test]
+fn a_tolerated_flag_does_not_pass_the_page_cache() {
+    use Direct::{Aligned, Buffered, Unknown};
+    let mut passing = Vec::new();
+    for device in [false, true] {
+        for in_memory in [false, true] {
+            for direct in [Unknown, Buffered, Aligned(4, 512)] {
+                if passes_cache(device, in_memory, direct) {
+                    passing.push((device, in_memory, direct));
+                }
+            }
+        }
+    }
+    // A device's node lies in memory, and its file system says nothing about the device.
+    let devices =
+        [false, true].into_iter().flat_map(|memory| [Unknown, Buffered, Aligned(4, 512)].map(|d| (true, memory, d)));
+    let expected: Vec<_> =
+        [(false, false, Unknown), (false, false, Aligned(4, 512))].into_iter().chain(devices).collect();
+    assert_eq!(passing, expected);
+}

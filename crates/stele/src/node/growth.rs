@@ -39,12 +39,14 @@ impl Node {
             return Ok(());
         }
         let _turn = self.growing.lock().await;
+        // The listing also tells the catalog the size of its volume.
+        let Some(pair) = self.archive_volumes().await?.pair else { return Ok(()) };
         if !self.has_taken_up.load(Relaxed) {
-            // A server killed during a growth of the volume may have left the catalog using only a part of it.
+            // A growth that a killed server or an error cut short may have left the catalog using only a part of its
+            // volume.
             catalog.grow(|| Ok(())).await.map_err(ArchiveError::from)?;
             self.has_taken_up.store(true, Relaxed);
         }
-        let Some(pair) = self.archive_volumes().await?.pair else { return Ok(()) };
         let Reply::Status(status) = self.pool.command(Command::Status).await? else {
             return Err(Failure::failed("the pool answered a status with something else; this is a defect of Stele"));
         };
@@ -55,6 +57,10 @@ impl Node {
             true => self.grow_catalog(catalog_volume, sizes.catalog).await,
             false => Ok(()),
         };
+        if grown.is_err() {
+            // The volume may have grown all the same; then no later size is larger than it.
+            self.has_taken_up.store(false, Relaxed);
+        }
         if sizes.data > data_volume.spec.size {
             self.grow_data(data_volume, sizes.data).await?;
         }
@@ -92,9 +98,11 @@ impl Node {
         let (pool, name) = (Arc::clone(&self.pool), volume.spec.name.clone());
         let act = async move {
             let grow = move || {
-                let grown = pool.command_blocking(Command::ResizeVolume { name, size });
-                // A listing makes the new size known.
-                let known = grown.and_then(|_| pool.command_blocking(Command::ListVolumes));
+                let resized = pool.command_blocking(Command::ResizeVolume { name, size });
+                // A listing makes the new size known. Until then the catalog would write its superblock where no reader
+                // of the grown volume looks, so one failure does not end the attempt.
+                let list = || pool.command_blocking(Command::ListVolumes);
+                let known = resized.and_then(|_| list().or_else(|_| list()).or_else(|_| list()));
                 known.map(drop).map_err(|error| CatalogError::Full(error.to_string()))
             };
             catalog.grow(grow).await.map_err(ArchiveError::from)

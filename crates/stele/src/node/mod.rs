@@ -39,7 +39,7 @@ use stele_archive::{Archive, ArchiveError, Foundation, Surroundings};
 use stele_array::reactor::{DrivePlace, PoolServer};
 use stele_array::{Command, OpenOptions, Reply, VolumeStatus};
 use stele_block::Protocol;
-use stele_catalog::{CatalogError, EmbeddedCatalog};
+use stele_catalog::EmbeddedCatalog;
 use stele_codes::Code;
 use stele_ground::{Bytes, Duration, PoolId};
 
@@ -361,17 +361,12 @@ impl Node {
             )
             .next("return drives until a majority agrees; `stele pool open --read-only` shows which are missing"));
         }
+        let is_away = volumes::is_away(catalog);
         let handle = self.pool.volume_of(catalog);
         let cache = self.config.memory.catalog.0;
         let opened = blocking(move || {
             let options = stele_catalog::Options { cache, ..stele_catalog::Options::default() };
-            EmbeddedCatalog::open(&handle, options).map_err(|error| match error {
-                CatalogError::Newer(_) => Failure::from(ArchiveError::from(error)).next(
-                    "`stele upgrade check` names the newer format; a rebuild would lose data that only that version knows",
-                ),
-                error => Failure::new(Kind::Damaged, format!("the catalog does not open: {error}"))
-                    .next("`stele catalog rebuild` makes it anew from the data volume"),
-            })
+            EmbeddedCatalog::open(&handle, options).map_err(|error| volumes::unopened(error, is_away))
         });
         let service = Arc::new(opened.await?);
         self.catalog = Some(Arc::clone(&service));

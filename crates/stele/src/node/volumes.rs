@@ -5,9 +5,12 @@
 //! read-only and an alarm stands. No act that the audit log would have to record is carried out. A wrong name must
 //! neither hide an archive nor open another one.
 
+use stele_archive::ArchiveError;
 use stele_array::VolumeStatus;
+use stele_catalog::CatalogError;
 
 use crate::config;
+use crate::failure::{Failure, Kind};
 
 /// Owner marks.
 pub const CATALOG: &str = "catalog";
@@ -78,3 +81,28 @@ pub fn find(volumes: &[VolumeStatus], names: &config::Archive) -> Found {
     let trouble = Trouble { kind: "volume-names", message: said.join("; "), next };
     Found { pair: catalog.zip(data), trouble: Some(trouble) }
 }
+
+/// Whether missing drives have a part of the volume, beyond what is lost.
+pub fn is_away(volume: &VolumeStatus) -> bool {
+    let bytes = |ranges: &[(u64, u64)]| ranges.iter().map(|(_, length)| length).sum::<u64>();
+    bytes(&volume.unreadable) > bytes(&volume.lost)
+}
+
+/// The failure to open the catalog. A rebuild loses records that are only out of reach, so it is the next step for
+/// damage alone. `is_away` is that of the catalog's volume.
+pub fn unopened(error: CatalogError, is_away: bool) -> Failure {
+    let failure = |message: &str| Failure::new(Kind::Damaged, format!("the catalog does not open: {message}"));
+    const RETURN: &str = "return missing drives (`stele pool status` names them), and start the server again";
+    match error {
+        CatalogError::Newer(_) => Failure::from(ArchiveError::from(error)).next(
+            "`stele upgrade check` names the newer format; a rebuild would lose data that only that version knows",
+        ),
+        CatalogError::Stopped(message) => failure(&message).next(RETURN),
+        CatalogError::Busy => failure("the pool has all the operations it can hold").next("start the server again"),
+        error if is_away => failure(&error.to_string()).next(RETURN),
+        error => failure(&error.to_string()).next("`stele catalog rebuild` makes it anew from the data volume"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,8 @@
 use stele_ground::{Bytes, Dice, MIB};
 
 use super::power::{Image, PowerCut};
-use crate::embedded::{Format, InlineCatalog, Options, format};
+use crate::embedded::layout::Layout;
+use crate::embedded::{Format, InlineCatalog, Loader, Options, format};
 use crate::suite::{alike, draw, same};
 use crate::{Catalog, CatalogError, MemoryCatalog, Snapshot, Transaction};
 
@@ -126,10 +127,29 @@ fn creation_cut_short_leaves_no_catalog_or_an_empty_one() {
         let volume = PowerCut::new(SIZE, volume.cut(), step, None);
         match InlineCatalog::open(&volume.handle(), options()) {
             Ok(catalog) => assert_eq!(catalog.snapshot().unwrap().commit_number(), 0),
-            Err(error) => assert!(matches!(error, CatalogError::Damaged(_)), "{error}"),
+            Err(error) => {
+                let said =
+                    matches!(&error, CatalogError::Damaged(said) if said.contains("no catalog is on this volume"));
+                assert!(said, "step {step}: {error}");
+            }
         }
         format(&volume.handle(), &Format { id: [5; 16], journal: None }).unwrap();
         assert!(InlineCatalog::open(&volume.handle(), options()).is_ok());
+    }
+}
+
+#[test]
+fn an_unfinished_load_leaves_no_superblock() {
+    let volume = PowerCut::new(128 * MIB, Image::default(), 0, None);
+    let mut loader = Loader::new(&volume.handle(), &Format { id: [3; 16], journal: None }).unwrap();
+    for number in 0..40u32 {
+        loader.put(crate::Table(1), number.to_be_bytes().to_vec(), vec![1; 1 << 20]).unwrap();
+    }
+    drop(loader);
+    let opened = Layout::read(&volume.handle());
+    assert!(matches!(&opened, Err(CatalogError::Damaged(said)) if said.contains("no catalog")), "{opened:?}");
+    for at in [0, 128 * MIB - 4096] {
+        assert!(volume.handle().read_blocking(at, 4096).unwrap().iter().all(|byte| *byte == 0), "the copy at {at}");
     }
 }
 

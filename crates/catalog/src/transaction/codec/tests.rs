@@ -57,3 +57,18 @@ fn claims_beyond_the_limits_cost_nothing() {
     long = (0..STEPS_MAX as u32 + 1).fold(Transaction::new(), |t, _| t.delete(Table(1), ""));
     assert!(!judge(&long.encode()));
 }
+
+#[test]
+fn the_bounds_of_a_range_are_limited_like_keys() {
+    let longest = vec![1; crate::KEY_MAX];
+    let empty = |low: Vec<u8>, high: Vec<u8>| Transaction::new().empty(Table(1), KeyRange::between(low, high));
+    assert!(judge(&empty(longest.clone(), longest.clone()).encode()));
+    for (low, high) in [(vec![0; 8 << 20], vec![1]), (vec![0], vec![1; crate::KEY_MAX + 1])] {
+        assert!(!judge(&empty(low, high).encode()));
+    }
+    assert_eq!(empty(longest.clone(), vec![1]).size(), longest.len() + 1);
+    // Together they are limited like all keys.
+    let many = (0..600)
+        .fold(Transaction::new(), |many, _| many.empty(Table(1), KeyRange::between(longest.clone(), longest.clone())));
+    assert!(!judge(&many.encode()));
+}

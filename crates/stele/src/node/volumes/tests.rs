@@ -1,0 +1,18 @@
+use super::*;
+
+#[test]
+fn a_rebuild_is_the_next_step_for_damage_alone() {
+    let damaged = || CatalogError::Damaged("the B-tree has no checkpoint record".into());
+    let stopped = || CatalogError::Stopped("the superblock at byte 0 cannot be read: drives are missing".into());
+    for (error, is_away, next) in [
+        (damaged(), false, "`stele catalog rebuild`"),
+        (damaged(), true, "return missing drives"),
+        (stopped(), false, "return missing drives"),
+        (CatalogError::Busy, false, "start the server again"),
+        (CatalogError::Newer("version 2".into()), true, "`stele upgrade check`"),
+    ] {
+        let failure = unopened(error.clone(), is_away);
+        assert!(failure.next.starts_with(next), "{error:?}, {is_away}: {failure:?}");
+    }
+    assert!(unopened(stopped(), false).error.contains("drives are missing"));
+}
