@@ -9,7 +9,6 @@ pub(crate) mod reports;
 pub(crate) mod settings;
 
 use self::inventory::run_key;
-use stele_catalog::transaction::counter;
 use stele_catalog::{Direction, KeyRange, Transaction};
 
 use crate::audit::Event;
@@ -27,12 +26,12 @@ use crate::model::{cors, lifecycle, notification};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
 use crate::record::settings::EXPIRY;
-use crate::record::{BUCKETS, INVENTORY_RUNS, SETTINGS, UPLOADS, USAGE, VERSIONS, decode, keys};
+use crate::record::{BUCKETS, INVENTORY_RUNS, SETTINGS, UPLOADS, VERSIONS, decode, keys};
 use crate::seal::{SealingKey, derive, random_secret};
 use crate::state::buckets::{Bucket, Policing};
 use crate::state::key_locks::KeyLock;
 use crate::store::Archive;
-use crate::store::uploads::Upload;
+use crate::store::uploads::{Upload, parts_of_bucket};
 
 const TAGS_MAX: usize = 50;
 
@@ -280,11 +279,14 @@ impl Archive {
         self.bucket(caller, name).await?;
         let bucket = self.store().buckets().by_name(name)?;
         let snapshot = self.store().snapshot()?;
-        let count = |kind| -> Result<u64> {
-            let value = counter(snapshot.get(USAGE, &bucket.usage_key(kind))?.as_deref())?;
-            Ok(u64::try_from(value).unwrap_or(0))
+        let counts = bucket.counts(&*snapshot)?;
+        let unfinished = match self.store().identity().look(|identity| identity.parts_counted) {
+            Some(true) => counts.unfinished(),
+            // Open for reading only since a version that did not count them.
+            _ => parts_of_bucket(&*snapshot, &bucket)?.unfinished(),
         };
-        Ok(Usage { versions: count(b'v')?, bytes: count(b'b')? })
+        let shown = |count| u64::try_from(count).unwrap_or(0);
+        Ok(Usage { versions: shown(counts.versions), bytes: shown(counts.bytes), unfinished: shown(unfinished) })
     }
 }
 

@@ -4,6 +4,7 @@
 //! all versions. Where the store was not closed in order, it walks the open segments to find their ends.
 
 mod closing;
+mod counting;
 mod creation;
 mod pairing;
 mod unsettled;
@@ -102,6 +103,7 @@ impl Archive {
             drop(store.ensure_protected().await?);
         }
         (identity.pairing, identity.next, identity.replaces) = (Some(next), None, None);
+        store.count_parts(&mut identity).await?;
         store.record_opening(identity, clean).await?;
         match store.find_unsettled(unsettled).await {
             // Damage that reads and scrubs report too. It does not keep the store closed.

@@ -33,7 +33,7 @@ use crate::state::key_locks::KeyLock;
 use crate::store::Store;
 use crate::store::committing::{Committing, Proof};
 use crate::store::lookup::Found;
-use crate::store::uploads::Upload;
+use crate::store::uploads::{Upload, part_rows};
 
 /// A removal whose commit is due or done, with the data for its disposal.
 pub(crate) struct Removed {
@@ -188,10 +188,9 @@ impl Store {
         let record_key = keys::upload(bucket.number, key, upload.number);
         let (object, note) = (upload.row.object, Place::default());
         let disposal = DisposalRow { object, content: Content::Parts, note, certified: None };
-        let transaction = Transaction::new()
-            .with_reserve()
-            .equals(UPLOADS, record_key.clone(), upload.raw.clone())
-            .delete(UPLOADS, record_key.clone())
+        let rows = part_rows(&*self.snapshot()?, object)?;
+        let transaction = self
+            .without_upload(Transaction::new().with_reserve(), bucket, key, upload, &rows)
             .delete(OBJECTS, keys::number(upload.row.object))
             .put(DISPOSALS, keys::number(upload.row.slot), encode(&disposal));
         let event = Event::new(caller, Action::AbortUpload).object(bucket.name(), key).detail(id.into());

@@ -18,3 +18,4 @@ pub(crate) mod sessions;
 pub(crate) mod shared;
 pub(crate) mod timer;
 pub(crate) mod upkeep;
+pub(crate) mod usage;

@@ -416,6 +416,26 @@ impl World {
     }
 }
 
+/// The counts of every bucket are those of its rows.
+pub(crate) fn check_counts(archive: &crate::Archive) {
+    use crate::record::{VERSIONS, decode, keys, version::VersionRow};
+    use crate::state::usage::BucketCounts;
+    use crate::store::scan::Scan;
+    let store = archive.store();
+    let snapshot = store.snapshot().expect("a snapshot");
+    for bucket in store.buckets().all() {
+        let range = stele_catalog::KeyRange::prefix(keys::prefix(bucket.number, ""));
+        let (mut rows, mut counts) = (Scan::new(&*snapshot, VERSIONS, range), BucketCounts::default());
+        while let Some((key, value)) = rows.next().expect("the versions") {
+            let row: VersionRow = decode(VERSIONS, &key, &value).expect("a version");
+            (counts.versions, counts.bytes) = (counts.versions + 1, counts.bytes + row.size as i64);
+        }
+        let parts = crate::store::uploads::parts_of_bucket(&*snapshot, &bucket).expect("the parts");
+        (counts.held, counts.gateway) = (counts.bytes + parts.clients, parts.gateway);
+        assert_eq!(bucket.counts(&*snapshot).expect("the counters"), counts, "bucket `{}`", bucket.name());
+    }
+}
+
 pub(crate) fn admin() -> crate::Caller {
     crate::Caller::local(0)
 }

@@ -39,5 +39,6 @@ mod self_test;
 mod sessions;
 mod turns;
 mod two_people;
+mod unfinished;
 mod unreadable;
 mod waiting;

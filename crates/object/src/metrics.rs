@@ -348,6 +348,8 @@ pub struct Snapshot {
     pub versions: u64,
     /// Bytes of object content stored.
     pub stored: u64,
+    /// Bytes of parts whose uploads are neither completed nor aborted.
+    pub unfinished: u64,
     /// The targets of notifications.
     pub targets: Vec<TargetSample>,
     /// Problems that need attention.
@@ -377,6 +379,7 @@ impl Snapshot {
         single("stele_repaired_total", "counter", "Strips repaired since open.", self.repaired);
         single("stele_versions", "gauge", "Object versions stored, markers included.", self.versions);
         single("stele_stored_bytes", "gauge", "Bytes of object content stored.", self.stored);
+        single("stele_unfinished_bytes", "gauge", "Bytes of parts of unfinished uploads.", self.unfinished);
         let (done, all, left) = self.rebuild.unwrap_or((0, 0, None));
         single("stele_rebuild_total_bytes", "gauge", "Bytes the running rebuild has to move.", all);
         single("stele_rebuild_done_bytes", "gauge", "Bytes it has moved.", done);

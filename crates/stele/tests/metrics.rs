@@ -3,7 +3,7 @@
 mod messages;
 mod support;
 
-use support::http::Answer;
+use support::http::{Answer, between};
 use support::server::good;
 use support::{Place, content, wait_for};
 
@@ -27,11 +27,20 @@ fn metrics_and_health_say_how_the_store_is() {
     server.put("/records/a", &content(1, 100_000));
     server.put("/records/a", &content(2, 50_000));
     good(server.delete("/records/a"));
+    let columns = || String::from_utf8(place.stele(&["bucket", "list"]).stdout).unwrap();
+    assert!(!columns().contains("unfinished"), "{}", columns());
+    let begun = good(server.send(server.ask("POST", "/records/parts?uploads"))).text();
+    let id = between(&begun, "<UploadId>", "</UploadId>").unwrap();
+    server.put(&format!("/records/parts?partNumber=1&uploadId={id}"), &content(3, 30_000));
+    let shown = place.json(&["bucket", "show", "records"]);
+    assert_eq!((shown["stored_bytes"].as_u64(), shown["unfinished_bytes"].as_u64()), (Some(150_000), Some(30_000)));
+    assert!(columns().contains("unfinished"), "{}", columns());
     place.json(&["pool", "scrub", "--wait"]);
     let metrics = || server.plain("/metrics").text();
     wait_for("versions in the metrics", || (value(&metrics(), "stele_versions") == 3.0).then_some(()));
     let text = metrics();
     assert_eq!(value(&text, "stele_stored_bytes"), 150_000.0);
+    assert_eq!(value(&text, "stele_unfinished_bytes"), 30_000.0);
     assert!(value(&text, "stele_scrubbed_bytes_total") >= 150_000.0, "{text}");
     assert_eq!(value(&text, "stele_pool_health"), 0.0);
     assert_eq!(value(&text, "stele_s3_received_bytes_total"), 150_000.0);

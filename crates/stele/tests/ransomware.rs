@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 use stele_backup::crypt::Keys;
 use stele_backup::segment::{Entry, Footer, Prepared, SegmentId, Writer};
-use support::http::Ask;
+use support::http::{Ask, between};
 use support::{Place, Server, content, md5_base64};
 
 /// The policy of OPERATIONS.md: what a snapshot needs is never overwritten.
@@ -316,6 +316,21 @@ impl Drill {
         }
         panic!("the quota let {} objects pass", stored.len());
     }
+
+    /// Fills the bucket with parts that are never completed, until the quota refuses one. Returns the upload.
+    fn fills_with_parts(&self) -> String {
+        let target = "/vault/laptop/unfinished";
+        let begun = self.server.send(self.ask("POST", &format!("{target}?uploads="))).text();
+        let upload = between(&begun, "<UploadId>", "</UploadId>").unwrap();
+        let garbage = content(78, FILLING);
+        let parts = (1..=64).map(|number| {
+            let ask = self.ask("PUT", &format!("{target}?partNumber={number}&uploadId={upload}"));
+            self.server.send(ask.body(garbage.clone()))
+        });
+        let refused = parts.into_iter().find(|answer| answer.status != 200).expect("the quota lets every part pass");
+        assert!(refused.status == 403 && refused.text().contains("QuotaExceeded"), "{}", refused.text());
+        format!("{target}?uploadId={upload}")
+    }
 }
 
 #[test]
@@ -342,6 +357,9 @@ fn every_locked_snapshot_outlasts_an_intruder() {
     }
     let mut planted = drill.plants(&needed);
     planted.extend(drill.plants_segments(&needed));
+    let unfinished = drill.fills_with_parts();
+    assert_eq!(drill.fills(), [""; 0], "the parts leave no room for an object");
+    assert_eq!(drill.server.delete(&unfinished).status, 204);
     planted.extend(drill.fills());
     drill.restores(&drill.repository, &drill.agent, &good, "full");
     // A clean machine has no cache of footers.

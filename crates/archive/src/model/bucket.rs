@@ -331,6 +331,8 @@ pub struct BucketInfo {
 pub struct Usage {
     pub versions: u64,
     pub bytes: u64,
+    /// Bytes of parts whose uploads are neither completed nor aborted. `bytes` is without them.
+    pub unfinished: u64,
 }
 
 /// The rules of AWS for new bucket names: 3 to 63 of a-z, 0-9, dot and hyphen, beginning and ending with a letter or

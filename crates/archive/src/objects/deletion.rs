@@ -19,6 +19,7 @@ use crate::record::version::VersionRow;
 use crate::retention::rules::Cause;
 use crate::state::buckets::Bucket;
 use crate::state::key_locks::KeyLock;
+use crate::state::usage::Counter;
 use crate::store::lease::Lease;
 use crate::store::lookup::{self, Found};
 use crate::store::{Archive, Store};
@@ -176,6 +177,7 @@ impl Store {
             condition: &WriteCondition::default(),
             detail,
             lock,
+            compared: Counter::Held,
             left: Vec::new(),
             alongside: None,
         };

@@ -10,7 +10,7 @@ use stele_catalog::{CatalogError, Transaction};
 
 use crate::audit::Event;
 use crate::model::action::Action;
-use crate::model::error::{ArchiveError, Result};
+use crate::model::error::Result;
 use crate::model::principal::Caller;
 use crate::model::version::ObjectInfo;
 use crate::objects::body::Body;
@@ -27,6 +27,7 @@ use crate::space::header::{Kind, RecordHeader};
 use crate::space::places::{place_extents, places};
 use crate::state::buckets::Bucket;
 use crate::state::key_locks::KeyLock;
+use crate::state::usage::Counter;
 use crate::store::alongside::Alongside;
 use crate::store::committing::{Committing, Proof};
 use crate::store::lease::Lease;
@@ -44,6 +45,8 @@ pub(crate) struct Install<'a> {
     pub detail: Option<String>,
     /// The key's lock, taken before any condition was checked.
     pub lock: KeyLock,
+    /// What the quota in bytes is compared with.
+    pub compared: Counter,
     /// Streams and notes of unlisted parts, which the version's transaction removes from the catalog.
     pub left: Vec<(Stream, Place)>,
     /// The file gateway's change, in the same transaction.
@@ -271,7 +274,7 @@ impl Install<'_> {
         // A marker is always allowed, and counts beyond the quota too.
         let transaction = match row.marker {
             true => bucket.count_beyond(transaction, versions, bytes),
-            false => bucket.count(transaction, versions, bytes),
+            false => bucket.count_against(self.compared, transaction, versions, bytes),
         };
         let counted = transaction.preconditions.len();
         let transaction = store.with_record(transaction, self.event(number, &row));
@@ -292,11 +295,7 @@ impl Install<'_> {
         };
         let logged = match answer {
             Err(CatalogError::Failed(failure)) if (before..counted).contains(&failure.precondition) => {
-                let quota = bucket.row.quota;
-                return Err(ArchiveError::QuotaExceeded {
-                    bucket: bucket.name().into(),
-                    limit: quota.bytes.or(quota.versions).unwrap_or_default(),
-                });
+                return Err(bucket.over_quota());
             }
             // The key of a replaced version is destroyed soon. The request does not wait for that.
             answer => answer?.0.numbers().last(),

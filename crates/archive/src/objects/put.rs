@@ -24,6 +24,7 @@ use crate::record::content::{Content, Place, Stream};
 use crate::record::version::{CustomerMark, VersionRow};
 use crate::retention::rules::initial_retention;
 use crate::state::buckets::Bucket;
+use crate::state::usage::Counter;
 use crate::store::Archive;
 use crate::store::alongside::{Alongside, Placement};
 use crate::store::lease::Lease;
@@ -386,6 +387,7 @@ async fn finish_object(
         condition: &request.condition,
         detail: None,
         lock,
+        compared: Counter::Held,
         left: Vec::new(),
         alongside,
     };

@@ -95,6 +95,7 @@ fn first_rows(foundation: &Foundation, id: [u8; 16], now: Reading) -> Result<Tra
         acts: None,
         expiration: None,
         cuts: None,
+        parts_counted: Some(true),
     };
     let clock = ComplianceClock::start(now).row();
     let signing = Signing::open(foundation, &id, &identity.signing)?;

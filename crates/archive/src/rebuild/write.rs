@@ -291,6 +291,7 @@ impl<'a> Filling<'a> {
             next: None,
             replaces: Some(witness.pairing()),
             doubt: None,
+            parts_counted: Some(true),
             ..found
         };
         let first = self.report.audit_records + 1;

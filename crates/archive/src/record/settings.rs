@@ -83,6 +83,10 @@ pub(crate) struct IdentityRow {
     /// Where rebuilds cut the audit log off.
     #[n(13)]
     pub cuts: Option<Vec<Cut>>,
+    /// The counts of buckets have the parts of unfinished uploads. A binary that does not count them writes this row
+    /// without the field, so the next opening counts anew.
+    #[n(14)]
+    pub parts_counted: Option<bool>,
 }
 
 /// A rebuild accepted that something cannot be read, and the audit log went on from what it found.

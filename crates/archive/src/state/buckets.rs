@@ -12,7 +12,7 @@ use crate::model::policy::Policy;
 use crate::model::principal::{Access, Caller};
 use crate::model::secrets::MasterKey;
 use crate::record::bucket::BucketRow;
-use crate::record::{BUCKETS, USAGE, decode, keys};
+use crate::record::{BUCKETS, decode, keys};
 use crate::seal::{SealingKey, Secret, derive, wrong_key};
 
 /// A bucket as its row stands, with its keys unwrapped.
@@ -77,37 +77,9 @@ impl Bucket {
         self.row.versioning == Versioning::Enabled
     }
 
-    pub fn usage_key(&self, kind: u8) -> Bytes {
-        usage_key(self.number, kind)
-    }
-
     /// Makes a transaction require the bucket's settings as they are here.
     pub fn unchanged(&self, transaction: Transaction) -> Transaction {
         transaction.equals(BUCKETS, keys::short(self.number), self.raw.clone())
-    }
-
-    /// Adds a change of the bucket's counts. Additions stay within the quota.
-    pub fn count(&self, mut transaction: Transaction, versions: i64, bytes: i64) -> Transaction {
-        let limits = [(b'v', versions, self.row.quota.versions), (b'b', bytes, self.row.quota.bytes)];
-        for (kind, amount, limit) in limits {
-            if amount > 0
-                && let Some(limit) = limit
-            {
-                let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_sub(amount);
-                transaction = transaction.within(USAGE, self.usage_key(kind), i64::MIN, most);
-            }
-        }
-        self.count_beyond(transaction, versions, bytes)
-    }
-
-    /// As `count`, also beyond the quota.
-    pub fn count_beyond(&self, mut transaction: Transaction, versions: i64, bytes: i64) -> Transaction {
-        for (kind, amount) in [(b'v', versions), (b'b', bytes)] {
-            if amount != 0 {
-                transaction = transaction.add(USAGE, self.usage_key(kind), amount);
-            }
-        }
-        transaction
     }
 }
 
@@ -139,12 +111,6 @@ impl Bucket {
             self.name()
         )))
     }
-}
-
-fn usage_key(bucket: u32, kind: u8) -> Bytes {
-    let mut key = bucket.to_be_bytes().to_vec();
-    key.push(kind);
-    key.into()
 }
 
 impl Buckets {

@@ -16,7 +16,7 @@ use crate::record::version::VersionRow;
 use crate::record::{
     self, BUCKETS, DISPOSALS, EXTENTS, FREE_SLOTS, OBJECTS, SETTINGS, UPLOADS, VERSIONS, decode, keys,
 };
-use crate::testing::{Gate, MIB, officer, put_as};
+use crate::testing::{Gate, MIB, check_counts, officer, put_as};
 
 const LONG: usize = 1_000_000;
 const DAY: u64 = 86_400_000;
@@ -193,6 +193,7 @@ fn rows(world: &World, table: Table) -> Vec<stele_catalog::Record> {
 
 /// What others do right after: new records take whatever slots are free, and every upload is aborted.
 async fn others(archive: &Archive, world: &World, scene: &Scene) {
+    check_counts(archive);
     for n in 0..3 {
         let key = format!("after {n}");
         let request = || retained(archive, &key, RetentionMode::Compliance);
@@ -273,6 +274,7 @@ async fn check(archive: &Archive, world: &World) {
     let identity = world.catalog.snapshot().unwrap().get(SETTINGS, record::settings::IDENTITY).unwrap();
     let known = archive.store().identity().look(record::encode);
     assert_eq!(identity, Some(known), "the identity is known as it is stored");
+    check_counts(archive);
     let mut seen = BTreeSet::new();
     for bucket in archive.list_buckets(&admin()).await.unwrap() {
         let usage = archive.usage(&admin(), &bucket.name).await.unwrap();

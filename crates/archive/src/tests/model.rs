@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use stele_ground::Dice;
 
 use super::*;
-use crate::testing::put_as;
+use crate::testing::{check_counts, put_as};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Twin {
@@ -222,6 +222,10 @@ impl Run {
             writer.write(if attempt == 0 { b"other".to_vec() } else { data.clone() }.into()).await?;
             etag = writer.finish(Expected::default()).await?.etag.to_string();
         }
+        if self.dice.one_in(5) {
+            // Its client goes away for good.
+            return Ok(());
+        }
         if self.dice.one_in(3) {
             self.archive.abort_upload(&admin(), bucket, key, &upload).await?;
             return Ok(());
@@ -427,6 +431,7 @@ impl Run {
     }
 
     async fn check_everything(&mut self) {
+        check_counts(&self.archive);
         for name in self.buckets.keys().cloned().collect::<Vec<_>>() {
             for key in KEYS {
                 self.check_key(&name, key).await.unwrap();

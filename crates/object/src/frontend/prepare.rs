@@ -115,9 +115,10 @@ impl Frontend {
         let copies = parts.headers.contains_key("x-amz-copy-source");
         let streams = subresource::streams(&parts.method, target.object, &target.query, copies);
         let unread = claim.is_none() && !streams;
-        if unread && payload.length() > 0 && (parts.method == Method::PUT || parts.method == Method::POST) {
-            // No bucket lets anonymous clients act by a document, so their documents are not read.
-            let error = refuse(S3ErrorCode::AccessDenied, "Access Denied: this request must be signed.");
+        let (method, object, length) = (&parts.method, target.object, payload.length());
+        let needs_key = subresource::needs_key(method, object, &target.query, streams, length);
+        if let Some(why) = needs_key.filter(|_| claim.is_none()) {
+            let error = refuse(S3ErrorCode::AccessDenied, why);
             self.audit(&error, &parts.method, &target, peer, id).await;
             return Err(Unfit { error, payload: Some(payload) });
         }

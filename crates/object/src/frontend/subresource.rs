@@ -176,6 +176,21 @@ pub fn not_allowed() -> S3Error {
     refuse(S3ErrorCode::MethodNotAllowed, "The specified method is not allowed against this resource.")
 }
 
+/// Why no sender without a key is served such a request, whatever a bucket's policy says.
+pub fn needs_key(method: &Method, object: bool, query: &Query, streams: bool, length: u64) -> Option<&'static str> {
+    let posts = method == Method::POST;
+    let puts = method == Method::PUT;
+    if object && (posts && query.has("uploads") || puts && query.has("uploadId")) {
+        // The completion is a document. So the parts could never become an object, and would only take room.
+        return Some(
+            "Access Denied: an upload in parts must be signed, since it cannot be completed without a key. \
+             Send the object in one request.",
+        );
+    }
+    // No bucket lets anonymous clients act by a document, so their documents are not read.
+    ((puts || posts) && !streams && length > 0).then_some("Access Denied: this request must be signed.")
+}
+
 /// Whether the body of a request is content of an object or part, which is streamed.
 pub fn streams(method: &Method, object: bool, query: &Query, copies: bool) -> bool {
     let documents = ["acl", "legal-hold", "retention", "tagging"];

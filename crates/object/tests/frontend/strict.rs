@@ -1,7 +1,8 @@
 //! What a request says of its content and its range holds for every sender.
 
-use super::http::{Answer, Ask, sha256};
+use super::http::{Answer, Ask, between, sha256};
 use super::server::Server;
+use super::wire::{check, expect};
 use stele_archive::{BucketChange, Caller, NewBucket};
 use stele_ground::Bytes;
 use stele_object::Settings;
@@ -66,6 +67,38 @@ async fn the_hash_of_a_body_holds_without_a_signature_too() {
     assert_eq!(send("nonsense", "agreed").await, refused(400, "InvalidArgument"));
     let stored = Ask::new(&server, "GET", "/bucket/k").send(&server).await;
     assert_eq!(stored.text(), "agreed");
+}
+
+/// Where everyone may put objects, a sender without a key could fill the pool with parts, and complete nothing.
+#[tokio::test]
+async fn an_upload_in_parts_needs_a_key_whatever_the_policy_says() {
+    let server = server().await;
+    let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*"}]}"#;
+    let change = BucketChange::Policy(Some(policy.into()));
+    server.archive.change_bucket(&Caller::local(0), "bucket", change).await.unwrap();
+    check(&server, "a source", Ask::new(&server, "PUT", "/bucket/from").body("x"), 200, "").await;
+    let begun = Ask::new(&server, "POST", "/bucket/k?uploads").send(&server).await.text();
+    let upload = between(&begun, "<UploadId>", "</UploadId>").unwrap();
+    let part = format!("/bucket/k?partNumber=1&uploadId={upload}");
+    let asks = [
+        Ask::new(&server, "POST", "/bucket/k?uploads"),
+        Ask::new(&server, "POST", "/bucket/k?uploads="),
+        Ask::new(&server, "PUT", &part).body("a part"),
+        Ask::new(&server, "PUT", &part),
+        Ask::new(&server, "PUT", &part).header("x-amz-copy-source", "/bucket/from"),
+        Ask::new(&server, "POST", &format!("/bucket/k?uploadId={upload}")).body("<CompleteMultipartUpload/>"),
+    ];
+    for (number, ask) in asks.into_iter().enumerate() {
+        let answer = ask.send_unsigned(&server, false).await;
+        expect(&format!("request {number}"), &answer, 403, "AccessDenied");
+        assert!(answer.text().contains("must be signed"), "{}", answer.text());
+    }
+    let usage = server.archive.usage(&Caller::local(0), "bucket").await.unwrap();
+    assert_eq!((usage.bytes, usage.unfinished), (1, 0));
+    let uploads = Ask::new(&server, "GET", "/bucket?uploads").send(&server).await.text();
+    assert_eq!(uploads.matches("<UploadId>").count(), 1, "{uploads}");
+    let whole = Ask::new(&server, "PUT", "/bucket/k").body("in one").send_unsigned(&server, false).await;
+    expect("in one request", &whole, 200, "");
 }
 
 #[tokio::test]

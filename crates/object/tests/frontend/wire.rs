@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::http::{self, Answer, Ask, chain, hex, raw, sha256};
+use super::http::{self, Answer, Ask, between, chain, hex, raw, sha256};
 use super::server::Server;
 use stele_ground::Bytes;
 use stele_object::Settings;
@@ -450,6 +450,17 @@ async fn a_quota_is_kept_and_named() {
     check(&server, "nothing half-stored", Ask::new(&server, "GET", "/bucket/b"), 404, "NoSuchKey").await;
     check(&server, "deleting", Ask::new(&server, "DELETE", "/bucket/a"), 204, "").await;
     check(&server, "within again", Ask::new(&server, "PUT", "/bucket/b").body(vec![1; 200]), 200, "").await;
+    let begun = Ask::new(&server, "POST", "/bucket/c?uploads").send(&server).await.text();
+    let upload = between(&begun, "<UploadId>", "</UploadId>").unwrap();
+    let part = |number: u32| {
+        let target = format!("/bucket/c?partNumber={number}&uploadId={upload}");
+        Ask::new(&server, "PUT", &target).body(vec![1; 500])
+    };
+    check(&server, "a part within", part(1), 200, "").await;
+    check(&server, "a part beyond", part(2), 403, "QuotaExceeded").await;
+    let ask = Ask::new(&server, "DELETE", &format!("/bucket/c?uploadId={upload}"));
+    check(&server, "aborting", ask, 204, "").await;
+    check(&server, "within once more", Ask::new(&server, "PUT", "/bucket/d").body(vec![1; 700]), 200, "").await;
 }
 
 #[tokio::test]

@@ -36,6 +36,9 @@ pub struct BucketView {
     pub versions: u64,
     #[serde(rename = "stored_bytes")]
     pub bytes: u64,
+    /// Of parts whose uploads are not finished; not in `bytes`.
+    #[serde(rename = "unfinished_bytes", default)]
+    pub unfinished: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -135,6 +138,7 @@ async fn view(node: &Node, actor: &Actor, info: BucketInfo) -> Outcome<BucketVie
         public: by_policy || (info.anonymous != AnonymousAccess::None && !ignored),
         versions: usage.versions,
         bytes: usage.bytes,
+        unfinished: usage.unfinished,
         name: info.name,
     })
 }

@@ -83,7 +83,14 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
     if json {
         return views.first().map_or(Ok(()), print_json);
     }
-    let mut table = Table::new(&[
+    print!("{}", table_of(views).render());
+    Ok(())
+}
+
+/// Room that unfinished uploads take has a column where there is some.
+fn table_of(views: Vec<calls::BucketView>) -> Table {
+    let unfinished = views.iter().any(|view| view.unfinished > 0);
+    let mut columns = vec![
         ("bucket", Align::Left),
         ("versioning", Align::Left),
         ("lock", Align::Left),
@@ -92,11 +99,12 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
         ("expiry", Align::Left),
         ("versions", Align::Right),
         ("bytes", Align::Right),
-        ("quota", Align::Right),
-        ("public", Align::Left),
-    ]);
+    ];
+    columns.extend(unfinished.then_some(("unfinished", Align::Right)));
+    columns.extend([("quota", Align::Right), ("public", Align::Left)]);
+    let mut table = Table::new(&columns);
     for view in views {
-        table.row(vec![
+        let mut row = vec![
             view.name,
             view.versioning,
             yes(view.object_lock),
@@ -105,12 +113,13 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
             view.expiry,
             view.versions.to_string(),
             Bytes(view.bytes).to_string(),
-            view.quota_bytes.map_or_else(|| "none".to_owned(), |quota| Bytes(quota).to_string()),
-            yes(view.public),
-        ]);
+        ];
+        row.extend(unfinished.then(|| Bytes(view.unfinished).to_string()));
+        row.push(view.quota_bytes.map_or_else(|| "none".to_owned(), |quota| Bytes(quota).to_string()));
+        row.push(yes(view.public));
+        table.row(row);
     }
-    print!("{}", table.render());
-    Ok(())
+    table
 }
 
 fn yes(value: bool) -> String {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use stele_archive::Usage;
 use stele_object::{Alarm, DriveSample, Health, Snapshot, SnapshotSource, TargetSample};
 use tokio::time::timeout;
 
@@ -77,7 +78,7 @@ impl Latest {
         if look.round.is_multiple_of(USAGE_EVERY)
             && let Ok(Some(usage)) = timeout(USAGE_PATIENCE, usage(node)).await
         {
-            (look.versions, look.stored) = usage;
+            look.usage = usage;
         }
         look.round = look.round.wrapping_add(1);
         let snapshot = match timeout(STATUS_PATIENCE, crate::api::pool::status(node)).await {
@@ -96,8 +97,9 @@ impl Latest {
                 Snapshot {
                     health: whole.health.max(least),
                     scrubbed: look.scrubbed.add(&status) + node.verified_bytes(),
-                    versions: look.versions,
-                    stored: look.stored,
+                    versions: look.usage.versions,
+                    stored: look.usage.bytes,
+                    unfinished: look.usage.unfinished,
                     targets: targets(node),
                     alarms: by_name(status.standing.iter().map(short).collect()),
                     alarms_came: came(node.alarms_kept().came()),
@@ -122,8 +124,7 @@ fn came(counts: BTreeMap<String, u64>) -> Vec<(String, u64)> {
 #[derive(Default)]
 pub struct Look {
     round: u32,
-    versions: u64,
-    stored: u64,
+    usage: Usage,
     scrubbed: Scrubbed,
     /// Sends alarms by mail and webhooks.
     pub messages: Messages,
@@ -131,19 +132,20 @@ pub struct Look {
     low: bool,
 }
 
-/// Versions and bytes of all buckets together.
-async fn usage(node: &Node) -> Option<(u64, u64)> {
+/// The content of all buckets together.
+async fn usage(node: &Node) -> Option<Usage> {
     let archive = node.archive().ok()?;
     let caller = node.own_caller();
-    let (mut versions, mut bytes) = (0, 0);
+    let mut sum = Usage::default();
     for bucket in archive.list_buckets(&caller).await.ok()? {
         // The bucket may have been deleted meanwhile.
         if let Ok(usage) = archive.usage(&caller, &bucket.name).await {
-            versions += usage.versions;
-            bytes += usage.bytes;
+            sum.versions += usage.versions;
+            sum.bytes += usage.bytes;
+            sum.unfinished += usage.unfinished;
         }
     }
-    Some((versions, bytes))
+    Some(sum)
 }
 
 /// The targets of notifications, with the events that wait and that were dropped.

@@ -22,10 +22,11 @@ use crate::record::content::{Content, Layout, LayoutPart, Place};
 use crate::record::part::PartRow;
 use crate::record::upload::UploadRow;
 use crate::record::version::{VersionRef, VersionRow};
-use crate::record::{PARTS, UPLOADS, keys};
+use crate::record::{PARTS, keys};
 use crate::retention::rules::initial_retention;
 use crate::space::compensations::NoteSubject;
 use crate::state::buckets::Bucket;
+use crate::state::usage::Counter;
 use crate::store::alongside::Placement;
 use crate::store::lease::Lease;
 use crate::store::uploads::Upload;
@@ -110,6 +111,7 @@ impl Archive {
         check_kind(&upload.row, request)?;
         let mut rows = part_rows(&*snapshot, upload.row.object)?;
         drop(snapshot);
+        let mut transaction = store.without_upload(Transaction::new(), &bucket, &request.key, &upload, &rows);
         let chosen = choose(&upload.row, request, &mut rows)?;
         let size: u64 = chosen.iter().map(|(_, row)| row.stream.size).sum();
         if let Some(wanted) = request.size
@@ -133,9 +135,6 @@ impl Archive {
             row.metadata.user.extend(placement.metadata.clone());
             check_metadata(&row.metadata)?;
         }
-        let upload_key = keys::upload(bucket.number, &request.key, upload.number);
-        let mut transaction =
-            Transaction::new().equals(UPLOADS, upload_key.clone(), upload.raw.clone()).delete(UPLOADS, upload_key);
         // These parts were uploaded and not listed.
         for number in rows.keys() {
             transaction = transaction.delete(PARTS, keys::pair(upload.row.object, *number));
@@ -150,6 +149,8 @@ impl Archive {
             condition: &request.condition,
             detail: Some(format!("upload {}, {} parts", upload.id(), layout.parts.len())),
             lock,
+            // A client's parts found room before. The version is judged as it always was, by the versions alone.
+            compared: if bucket.is_gateways(&request.key) { Counter::Held } else { Counter::Bytes },
             left: rows.into_values().map(|row| (row.stream, row.note)).collect(),
             alongside: placement.as_ref().map(|placement| Arc::clone(&placement.alongside)),
         };

@@ -2,6 +2,7 @@
 //!
 //! The order is that of a put: pieces and note ordered on the data volume, then the catalog's commit, then the answer.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use stele_catalog::{CatalogError, Transaction};
@@ -18,7 +19,7 @@ use crate::objects::body::{Body, Stored};
 use crate::objects::put::{ObjectWriter, Target, kept, wanted};
 use crate::record::content::{Extent, Place, Stream};
 use crate::record::part::{PartNote, PartRow};
-use crate::record::{PARTS, UPLOADS, decode, encode, keys};
+use crate::record::{PARTS, fetch, keys};
 use crate::removal::disposal::Cleared;
 use crate::space::header::Kind;
 use crate::space::order::Durable;
@@ -26,7 +27,7 @@ use crate::space::places::{place_extents, places};
 use crate::space::segments::Writing;
 use crate::state::buckets::Bucket;
 use crate::store::committing::{Committing, Proof};
-use crate::store::uploads::Upload;
+use crate::store::uploads::{Placed, Upload};
 use crate::store::{Archive, Store};
 
 /// The target of a part's body.
@@ -48,6 +49,8 @@ struct WrittenPart {
 /// The transaction that adds a part to its upload.
 struct PartChange {
     transaction: Transaction,
+    /// The preconditions that fail where the quota has no room.
+    quota: Range<usize>,
     proof: Proof,
     /// The content of the earlier part of the same number.
     cleared: Cleared,
@@ -75,6 +78,12 @@ impl Archive {
         let writing = store.segments().begin();
         let snapshot = store.snapshot()?;
         let upload = store.upload(&*snapshot, &bucket, &request.key, &request.upload)?;
+        if let Some(length) = request.length {
+            let object = upload.row.object;
+            let replaced: Option<PartRow> = fetch(&*snapshot, PARTS, &keys::pair(object, request.number))?;
+            let charge = store.charge(&*snapshot, &bucket, (&request.key, object), length, replaced.as_ref())?;
+            bucket.has_room_for(&*snapshot, charge)?;
+        }
         drop(snapshot);
         match (&upload.row.customer, &request.customer_key) {
             (None, None) => {}
@@ -130,6 +139,9 @@ impl Archive {
         let mut part = WrittenPart::write(store, &bucket, &target, body, digests, expected).await?;
         let PartTarget { upload, number, writing, .. } = target;
         let lock = store.lock(bucket.number, &key).await?;
+        // The quota may have changed while the body arrived, and does not change until the commit.
+        let _settled = store.settings_locks.share(bucket.number).await;
+        let bucket = store.buckets().by_number(bucket.number).unwrap_or(bucket);
         let change = part.change(store, &bucket, &key, &upload, number)?;
         let event = Event::new(caller, Action::PutPart).object(bucket.name(), &key).detail(format!(
             "upload {}, part {number}, {} bytes",
@@ -144,6 +156,9 @@ impl Archive {
         });
         // The flushes behind the acknowledgement: the commit's, and those of the pieces and the note.
         match committing.commit(store.with_record(change.transaction, event)).await {
+            Err(CatalogError::Failed(failure)) if change.quota.contains(&failure.precondition) => {
+                return Err(bucket.over_quota());
+            }
             Err(CatalogError::Failed(_)) => return Err(ArchiveError::NoSuchUpload(upload.id())),
             answer => answer.map(drop)?,
         }
@@ -184,8 +199,7 @@ impl WrittenPart {
         Ok(WrittenPart { row, extents, stored, noted })
     }
 
-    /// The change of the catalog. It requires the upload, and an earlier part of that number, to be unchanged. Under
-    /// the key's lock.
+    /// The change of the catalog. Under the key's lock.
     fn change(
         &mut self,
         store: &Store,
@@ -194,25 +208,14 @@ impl WrittenPart {
         upload: &Upload,
         number: u32,
     ) -> Result<PartChange> {
-        let object = upload.row.object;
-        let part_key = keys::pair(object, number);
-        let replaced = store.snapshot()?.get(PARTS, &part_key)?;
-        let transaction =
-            Transaction::new().equals(UPLOADS, keys::upload(bucket.number, key, upload.number), upload.raw.clone());
-        let transaction = match &replaced {
-            Some(raw) => transaction.equals(PARTS, part_key.clone(), raw.clone()),
-            None => transaction.absent(PARTS, part_key.clone()),
-        };
-        let transaction = place_extents(transaction, object, &mut self.row.stream, &self.extents);
-        let raw = encode(&self.row);
-        let transaction = transaction.put(PARTS, part_key.clone(), raw.clone());
-        let mut transaction = transaction;
+        let transaction = place_extents(Transaction::new(), upload.row.object, &mut self.row.stream, &self.extents);
+        let Placed { mut transaction, quota, replaced, proof } =
+            store.with_part(transaction, bucket, (key, upload, number), &self.row)?;
         let mut cleared = Cleared::default();
         if let Some(replaced) = replaced {
-            let replaced: PartRow = decode(PARTS, &part_key, &replaced)?;
             transaction = store.clear_within(transaction, replaced.stream, replaced.note, &mut cleared)?;
         }
-        Ok(PartChange { transaction, proof: Proof { table: PARTS, key: part_key, value: Some(raw) }, cleared })
+        Ok(PartChange { transaction, quota, proof, cleared })
     }
 }
 

@@ -1,9 +1,9 @@
 //! Uploads in parts that do not come to their end: the archive keeps none of their parts.
 
 use futures_util::poll;
-use stele_archive::{ListUploadsRequest, NewUpload};
+use stele_archive::{BucketChange, ListUploadsRequest, NewUpload, Quota};
 
-use super::stage::{NAME, Stage, content, file, settle};
+use super::stage::{NAME, Stage, content, file, settle, write};
 use crate::files::Files;
 use crate::share::reading::key_of;
 use crate::share::upload::Plan;
@@ -128,4 +128,39 @@ async fn long_files_leave_places_to_others() {
         tokio::task::yield_now().await;
     }
     assert!(share.state(short).expect("a state").version.is_some(), "long files keep others from being archived");
+}
+
+/// In parts, a file needs the room of two while it takes the place of its former version. The quota judges the outcome.
+#[tokio::test(start_paused = true)]
+async fn a_quota_judges_a_file_in_parts_as_one_body() {
+    let stage = Stage::new(4);
+    let share = share(&stage).await;
+    let admin = stele_archive::Caller::local(0);
+    let quota = async |mib: u64| {
+        let quota = Quota { bytes: Some(mib << 20), versions: None };
+        stage.archive().await.change_bucket(&admin, NAME, BucketChange::Quota(quota)).await.expect("a quota");
+    };
+    let used = async || {
+        let usage = stage.archive().await.usage(&admin, NAME).await.expect("the counts");
+        (usage.bytes >> 20, usage.unfinished >> 20)
+    };
+    quota(25).await;
+    let inode = file(&share, "long", &content(1, 20 * MIB)).await;
+    settle(&stage, &share).await;
+    write(&share, inode, 0, &content(2, 20 * MIB)).await;
+    settle(&stage, &share).await;
+    assert!(!share.row(inode).expect("the row").open, "its second version is archived");
+    assert_eq!(used().await, (20, 0));
+    // What the quota has no room for is refused like one body, and leaves nothing behind.
+    let larger = file(&share, "larger", &content(3, 12 * MIB)).await;
+    let smaller = file(&share, "smaller", &content(4, 4 * MIB)).await;
+    for _ in 0..3 {
+        assert_eq!(share.archive_now(larger).await, Err(FileError::OverQuota));
+        assert_eq!((used().await, uploads(&stage).await), ((20, 0), Vec::new()));
+    }
+    share.archive_now(smaller).await.expect("a file that fits");
+    quota(36).await;
+    settle(&stage, &share).await;
+    assert!(!share.row(larger).expect("the row").open, "it is archived once there is room");
+    assert_eq!(used().await, (36, 0));
 }
