@@ -23,6 +23,7 @@ pub mod shares;
 pub mod smart;
 pub mod standing;
 pub mod surroundings;
+mod unfinished;
 mod unrecorded;
 mod verification;
 pub mod volumes;
@@ -229,6 +230,7 @@ impl Node {
         let alarms = if opening.archive_read_only { Alarms::default() } else { Alarms::of_server(&site.dir) };
         let (places, options, server) = (places(site, &config), options(&config, opening), alarms.server_options());
         let pool = blocking(move || Ok(PoolServer::open(&places, options, server)?)).await?;
+        unfinished::Unfinished::forget(site);
         Node::bare(site, pool, config, alarms)
     }
 
