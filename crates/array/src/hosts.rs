@@ -42,6 +42,7 @@ pub fn media_error(error: &ArrayError) -> MediaError {
     let fault = match error {
         ArrayError::Invalid(_) | ArrayError::Exists(_) => MediaFault::Invalid,
         ArrayError::Refused(_) => MediaFault::Refused,
+        ArrayError::Busy(_) => MediaFault::Retry,
         ArrayError::Full(_) => MediaFault::Full,
         ArrayError::Degraded(_) => MediaFault::Refused,
         ArrayError::Damaged(_) => MediaFault::Damaged,

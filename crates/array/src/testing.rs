@@ -291,6 +291,32 @@ impl Fixture {
         Err(if end == End::PowerCut { Trouble::PowerCut } else { Trouble::Silence })
     }
 
+    /// As `command`; after so many drive operations something else happens.
+    pub fn command_and(
+        &mut self,
+        command: Command,
+        operations: u64,
+        and: impl FnOnce(&mut TestDrives),
+    ) -> Result<Reply, Trouble> {
+        self.begin_command(command);
+        let mut answers = Vec::new();
+        let replied = |answers: &[Action]| answers.iter().any(|answer| matches!(answer, Action::Reply { .. }));
+        let mut left = operations;
+        self.test_drives.run_pool(&mut self.pool, &mut answers, |answers, _| {
+            let is_over = left == 0 || replied(answers);
+            left = left.saturating_sub(1);
+            is_over
+        });
+        and(&mut self.test_drives);
+        let end = self.test_drives.run_pool(&mut self.pool, &mut answers, |answers, _| replied(answers));
+        for answer in self.note(answers) {
+            if let Action::Reply { reply, .. } = answer {
+                return reply.map_err(Trouble::Array);
+            }
+        }
+        Err(if end == End::PowerCut { Trouble::PowerCut } else { Trouble::Silence })
+    }
+
     /// Gives a command whose answer nobody waits for.
     pub fn begin_command(&mut self, command: Command) {
         self.pool.event(Event::Command { id: self.next, command });

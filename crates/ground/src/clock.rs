@@ -11,17 +11,18 @@ pub struct Instant(pub u64);
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Duration(pub u64);
 
+/// What has no room in a span is the longest span.
 impl Duration {
     pub const fn from_micros(micros: u64) -> Duration {
-        Duration(micros * 1_000)
+        Duration(micros.saturating_mul(1_000))
     }
 
     pub const fn from_millis(millis: u64) -> Duration {
-        Duration(millis * 1_000_000)
+        Duration(millis.saturating_mul(1_000_000))
     }
 
     pub const fn from_secs(seconds: u64) -> Duration {
-        Duration(seconds * 1_000_000_000)
+        Duration(seconds.saturating_mul(1_000_000_000))
     }
 
     pub fn as_secs_f64(self) -> f64 {
@@ -57,6 +58,24 @@ impl fmt::Display for Duration {
             nanos if nanos < 1_000_000 => write!(f, "{:.1} us", nanos as f64 / 1e3),
             nanos if nanos < 1_000_000_000 => write!(f, "{:.1} ms", nanos as f64 / 1e6),
             nanos => write!(f, "{:.1} s", nanos as f64 / 1e9),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_that_is_too_long_is_the_longest() {
+        let day = Duration::from_secs(86400);
+        for long in [
+            Duration::from_secs(18_446_744_074),
+            Duration::from_secs(u64::MAX),
+            Duration::from_millis(u64::MAX),
+            Duration::from_micros(u64::MAX / 2),
+        ] {
+            assert!(long > day, "{long}");
         }
     }
 }

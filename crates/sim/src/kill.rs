@@ -140,7 +140,7 @@ fn open_pool(directory: &Path, seed: u64) -> Result<PoolServer, ArrayError> {
     let begun = WallInstant::now();
     loop {
         match PoolServer::open(&places(directory), options(seed), server_options()) {
-            Err(ArrayError::Refused(_)) if begun.elapsed() < Wall::from_secs(5) => {
+            Err(ArrayError::Busy(_)) if begun.elapsed() < Wall::from_secs(5) => {
                 std::thread::sleep(Wall::from_millis(1));
             }
             outcome => return outcome,

@@ -2,6 +2,7 @@
 
 mod archive;
 mod notification;
+mod site;
 mod size;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::failure::{Failure, Outcome, io_failure};
 
 pub use archive::Archive;
 pub use notification::NotificationTarget;
+pub use site::Site;
 pub use size::Size;
 
 /// The whole file. An unknown key is an error that names it.
@@ -293,6 +295,9 @@ impl Default for Memory {
     }
 }
 
+/// The longest time that a key in seconds may say: a hundred years.
+const SECONDS_MAX: u64 = 100 * 365 * 86400;
+
 fn ten_minutes() -> u64 {
     600
 }
@@ -352,6 +357,14 @@ impl Config {
                 path.display()
             )));
         }
+        for (key, seconds) in
+            [("[pool] rebuild_after", config.pool.rebuild_after), ("[memory] flush_age", config.memory.flush_age)]
+        {
+            if seconds > SECONDS_MAX {
+                let message = format!("{}: {key} is {seconds} seconds", path.display());
+                return Err(Failure::usage(message).next(format!("write {SECONDS_MAX}, a hundred years, or less")));
+            }
+        }
         Ok(config)
     }
 
@@ -391,6 +404,20 @@ pub fn with_drives(text: &str, drives: &[DriveArgument]) -> Option<String> {
     ends.filter_map(|at| rest.get(at..))
         .map(|tail| format!("{before}\ndrives = [\n{}{tail}", list.concat()))
         .find(|changed| toml::from_str::<Config>(changed).is_ok_and(|config| config.pool.drives == drives))
+}
+
+/// The text with another data directory, otherwise unchanged. The key comes before the first table.
+pub fn with_data(text: &str, data: &Path) -> String {
+    let line = format!("data = {}", toml::Value::String(data.display().to_string()));
+    let mut lines: Vec<&str> = text.lines().collect();
+    let tables = lines.iter().position(|line| line.trim_start().starts_with('[')).unwrap_or(lines.len());
+    let is_key =
+        |text: &&str| text.trim_start().strip_prefix("data").is_some_and(|rest| rest.trim_start().starts_with('='));
+    match lines.iter().take(tables).position(is_key) {
+        Some(at) => lines[at] = &line,
+        None => lines.splice(tables..tables, [line.as_str(), ""]).for_each(drop),
+    }
+    lines.join("\n") + "\n"
 }
 
 /// A lock for reading and rewriting the file: a command and the server may both change it. The lock is on the
@@ -485,69 +512,6 @@ fn with_catalog_volume(text: &str, name: &str) -> String {
         lines.extend(["", "[archive]", &line]);
     }
     lines.join("\n") + "\n"
-}
-
-/// The path at which a package installs the configuration.
-const INSTALLED: &str = "/etc/stele/stele.toml";
-
-/// The paths of a server: the data directory and its configuration.
-#[derive(Clone, Debug)]
-pub struct Site {
-    pub dir: PathBuf,
-    pub config_path: PathBuf,
-}
-
-impl Site {
-    pub fn find(dir: Option<&Path>, config: Option<&Path>) -> Site {
-        match (dir, config) {
-            (Some(dir), Some(config)) => Site { dir: dir.to_owned(), config_path: config.to_owned() },
-            (Some(dir), None) => Site { dir: dir.to_owned(), config_path: dir.join("stele.toml") },
-            (None, Some(config)) => Site::configured(config),
-            (None, None) => {
-                let (here, installed) = (Path::new("stele-data/stele.toml"), Path::new(INSTALLED));
-                if !here.exists() && installed.exists() {
-                    return Site::configured(installed);
-                }
-                Site { dir: PathBuf::from("stele-data"), config_path: here.to_owned() }
-            }
-        }
-    }
-
-    /// Takes the data directory from the file itself. Errors in the file are reported by the code that reads all of it.
-    fn configured(config: &Path) -> Site {
-        #[derive(Deserialize)]
-        struct Place {
-            data: Option<PathBuf>,
-        }
-        let beside = config.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let text = std::fs::read_to_string(config).unwrap_or_default();
-        let data = toml::from_str::<Place>(&text).ok().and_then(|place| place.data);
-        Site { dir: data.map_or_else(|| beside.to_owned(), |data| beside.join(data)), config_path: config.to_owned() }
-    }
-
-    /// A path of the configuration, relative to the data directory.
-    pub fn path(&self, path: &Path) -> PathBuf {
-        if path.is_absolute() { path.to_owned() } else { self.dir.join(path) }
-    }
-
-    /// The Unix socket of network block devices.
-    pub fn nbd_socket(&self, config: &Config) -> PathBuf {
-        config.nbd.socket.as_ref().map_or_else(|| self.dir.join("nbd.sock"), |socket| self.path(socket))
-    }
-
-    /// The Unix socket of commands.
-    pub fn admin_socket(&self, config: &Config) -> PathBuf {
-        config.admin.socket.as_ref().map_or_else(|| self.unset_socket(), |socket| self.path(socket))
-    }
-
-    /// The socket of a server of this directory.
-    pub fn socket(&self) -> PathBuf {
-        Config::read(&self.config_path).map_or_else(|_| self.unset_socket(), |config| self.admin_socket(&config))
-    }
-
-    fn unset_socket(&self) -> PathBuf {
-        self.dir.join("stele.sock")
-    }
 }
 
 #[cfg(test)]

@@ -51,7 +51,12 @@ impl Connection {
                     .next("run the command as root or as the user the server runs as"))
             }
             Err(_) => {
-                let config = Config::read(&site.config_path)?;
+                let config = Config::read(&site.config_path).map_err(|failure| match failure.kind {
+                    Kind::Refused => failure.next(
+                        "run the command as root or as the user the server runs as; officers need a server that runs",
+                    ),
+                    _ => failure,
+                })?;
                 Ok(Connection::Drives(Box::new(Node::open(site, config, Opening::for_command()).await?)))
             }
         }

@@ -140,6 +140,7 @@ impl From<stele_array::ArrayError> for Failure {
             ArrayError::Invalid(_) => Kind::Usage,
             ArrayError::Exists(_) => Kind::Exists,
             ArrayError::Refused(_) => Kind::Refused,
+            ArrayError::Busy(_) => Kind::Busy,
             ArrayError::Full(_) => Kind::Full,
             ArrayError::Degraded(_) | ArrayError::Damaged(_) => Kind::Damaged,
             ArrayError::Missing(_) => Kind::Missing,

@@ -1,7 +1,7 @@
 //! Small files that are written atomically: a kill or a power cut leaves the old or the new contents.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,8 @@ use crate::failure::{Failure, Outcome, io_failure};
 use crate::node::surroundings::random;
 
 const PUBLIC: u32 = 0o644;
+/// The umask of the process takes from it.
+const USUAL: u32 = 0o666;
 const PRIVATE: u32 = 0o600;
 /// What is kept of a mode: nobody but the owner may write a file of the server.
 const KEPT: u32 = 0o755;
@@ -55,36 +57,117 @@ pub fn change_private(path: &Path, bytes: Option<&[u8]>) -> Outcome<()> {
 /// cannot foresee, so that no link planted there leads the bytes to a file elsewhere. A link in the file's own place is
 /// replaced, and not followed.
 pub fn replace_among_others(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{:016x}.new", u64::from_be_bytes(random())));
-    let new = path.with_file_name(name);
-    let written = fresh(&new, bytes, Access::New(PUBLIC)).and_then(|()| {
-        fs::rename(&new, path).inspect_err(|_| {
-            let _ = fs::remove_file(&new);
-        })
-    });
-    // Some network shares cannot make a directory durable on request, and do it by themselves.
-    let durable = written.and_then(|()| match sync_folder(path) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
-        synced => synced,
-    });
-    durable.map_err(|error| io_failure("write", path, &error))
+    let mut draft = Draft::open(path, PUBLIC).map_err(|error| io_failure("write", path, &error))?;
+    draft.put(bytes)?;
+    draft.replace()
 }
 
 /// Makes a new file that only its owner may read. It never overwrites an existing file.
 pub fn create_private(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    let written = taken(path).and_then(|()| beside(path, bytes, Access::New(PRIVATE))).and_then(|new| {
-        match fs::hard_link(&new, path) {
-            Ok(()) => fs::remove_file(&new),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let _ = fs::remove_file(&new);
-                Err(error)
-            }
+    let mut draft = Draft::private(path)?;
+    draft.put(bytes)?;
+    draft.keep()
+}
+
+/// Makes a new file as [`create_private`] does, which others may read.
+pub fn create(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    let mut draft = Draft::new(path)?;
+    draft.put(bytes)?;
+    draft.keep()
+}
+
+/// A new file that gets its name when all of it is durable. Until then it has a name in the same directory that nobody
+/// can foresee. What is not kept is removed.
+pub struct Draft {
+    path: PathBuf,
+    beside: PathBuf,
+    file: File,
+}
+
+impl Draft {
+    /// For a new file that its owner alone may read.
+    pub fn private(path: &Path) -> Outcome<Draft> {
+        taken(path).and_then(|()| Draft::open(path, PRIVATE)).map_err(|error| io_failure("write", path, &error))
+    }
+
+    /// For a new file with the usual mode of this process.
+    pub fn new(path: &Path) -> Outcome<Draft> {
+        taken(path).and_then(|()| Draft::open(path, USUAL)).map_err(|error| io_failure("write", path, &error))
+    }
+
+    fn open(path: &Path, mode: u32) -> io::Result<Draft> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{:016x}.new", u64::from_be_bytes(random())));
+        let beside = path.with_file_name(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        Ok(Draft { path: path.to_owned(), beside, file })
+    }
+
+    /// Proves that the place takes so many bytes, before something is done that cannot be done twice.
+    pub fn reserve(&mut self, bytes: usize) -> Outcome<()> {
+        let zeros = vec![0; bytes];
+        let tried = self.file.write_all(&zeros).and_then(|()| self.file.sync_all()).and_then(|()| self.file.rewind());
+        self.told(tried)
+    }
+
+    pub fn put(&mut self, bytes: &[u8]) -> Outcome<()> {
+        let written = self.file.write_all(bytes);
+        self.told(written)
+    }
+
+    /// Gives the file its name, unless another file has got that name meanwhile.
+    pub fn keep(mut self) -> Outcome<()> {
+        let kept = self.finish().and_then(|()| match fs::hard_link(&self.beside, &self.path) {
+            // The second name goes with the draft.
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
             // File systems of USB sticks and network shares often lack links.
-            Err(_) => taken(path).and_then(|()| fs::rename(&new, path)),
+            Err(_) => taken(&self.path).and_then(|()| fs::rename(&self.beside, &self.path)),
+        });
+        let kept = kept.map(|()| drop(fs::remove_file(&self.beside))).and_then(|()| self.sync_name());
+        self.told(kept)
+    }
+
+    /// Gives the file its name, in the place of the one that has it.
+    pub fn replace(mut self) -> Outcome<()> {
+        let kept = self.finish().and_then(|()| fs::rename(&self.beside, &self.path)).and_then(|()| self.sync_name());
+        self.told(kept)
+    }
+
+    /// What was reserved and not written goes.
+    fn finish(&mut self) -> io::Result<()> {
+        let length = self.file.stream_position()?;
+        self.file.set_len(length).and_then(|()| self.file.sync_all())
+    }
+
+    /// Some network shares cannot make a directory durable on request, and do it by themselves.
+    fn sync_name(&self) -> io::Result<()> {
+        match sync_folder(&self.path) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+            synced => synced,
         }
-    });
-    written.and_then(|()| sync_folder(path)).map_err(|error| io_failure("write", path, &error))
+    }
+
+    fn told<T>(&self, done: io::Result<T>) -> Outcome<T> {
+        done.map_err(|error| io_failure("write", &self.path, &error))
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Once it has its name, nothing is there.
+        let _ = fs::remove_file(&self.beside);
+    }
 }
 
 /// Removes a file durably. A missing file is no error.
@@ -107,7 +190,8 @@ fn taken(path: &Path) -> io::Result<()> {
     if path.exists() { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(()) }
 }
 
-/// Writes the bytes durably under another name in the same directory, over any remains of a killed process.
+/// Writes the bytes durably under another name in the same directory, over any remains of a killed process. That name
+/// is the server's own: files that operators name are made by a [`Draft`].
 fn beside(path: &Path, bytes: &[u8], access: Access) -> io::Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -223,14 +307,38 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("stele-files-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("master.key");
+        // To make a file removes no other file, which may be an operator's own.
         fs::write(folder.join("master.key.new"), b"hal").unwrap();
         create_private(&path, b"whole").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"whole");
+        assert_eq!(fs::read(folder.join("master.key.new")).unwrap(), b"hal");
         assert!(create_private(&path, b"other").is_err(), "a key is never written over");
         assert_eq!(fs::read(&path).unwrap(), b"whole");
         replace(&path, b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left behind");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_draft_that_is_not_kept_leaves_nothing() {
+        let folder = std::env::temp_dir().join(format!("stele-files-draft-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("log.jsonl");
+        let names = || fs::read_dir(&folder).unwrap().count();
+        let mut draft = Draft::new(&path).unwrap();
+        draft.reserve(4096).unwrap();
+        draft.put(b"half").unwrap();
+        assert!(!path.exists() && names() == 1);
+        drop(draft);
+        assert_eq!(names(), 0);
+        let mut draft = Draft::private(&path).unwrap();
+        draft.reserve(4096).unwrap();
+        draft.put(b"whole").unwrap();
+        draft.keep().unwrap();
+        assert_eq!((fs::read(&path).unwrap().as_slice(), names()), (b"whole".as_slice(), 1));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, PRIVATE);
+        assert!(Draft::new(&path).is_err(), "an existing file is never written over");
         fs::remove_dir_all(&folder).unwrap();
     }
 

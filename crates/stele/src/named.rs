@@ -11,9 +11,10 @@ use stele_array::label::LABEL_SIZE;
 use stele_array::label::codec::Label;
 use stele_media::Shared;
 
-use crate::api::pool::StatusView;
+use crate::api::pool::{DriveView, StatusView};
 use crate::config::{Config, Site};
 use crate::drives::DriveArgument;
+use crate::failure::{Failure, Kind, Outcome};
 
 /// The drive that an entry of the configuration names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +75,45 @@ fn holder(path: &Path, status: &StatusView) -> Holder {
     }
     let drive = status.drives.iter().find(|drive| drive.is_member() && Some(&drive.identity) == own.as_ref());
     drive.map_or(Holder::Stranger, |drive| Holder::Drive(drive.drive))
+}
+
+/// The drive of the pool at a path: by the label there, or by the path where no label can be read.
+pub fn member_at<'a>(path: &Path, status: &'a StatusView) -> Option<&'a DriveView> {
+    let Holder::Drive(number) = holder(path, status) else { return None };
+    status.drives.iter().find(|drive| drive.is_member() && drive.drive == number)
+}
+
+/// Refuses a drive that the pool has already.
+pub fn refuse_member(path: &Path, status: &StatusView) -> Outcome<()> {
+    match member_at(path, status) {
+        Some(member) => Err(Failure::new(
+            Kind::Exists,
+            format!("{} is drive {} of this pool already, and {}", path.display(), member.drive, member.health),
+        )
+        .next("look at `stele pool status`; a command that was cut off may have come to its end")),
+        None => Ok(()),
+    }
+}
+
+/// The same for a drive that is to replace another. A drive that is away may be replaced by itself, or by one at its path.
+pub fn refuse_other_member(path: &Path, old: u32, status: &StatusView) -> Outcome<()> {
+    let is_away = |member: &DriveView| matches!(member.health.as_str(), "missing" | "failed");
+    match member_at(path, status) {
+        Some(member) if member.drive == old && is_away(member) => Ok(()),
+        _ => refuse_member(path, status),
+    }
+}
+
+/// Whether the pool may have the drive at a path, after a command that failed.
+pub fn may_be_member(path: &Path, status: &StatusView) -> bool {
+    member_at(path, status).is_some() || is_labelled_ahead(path, &status.pool, status.epoch)
+}
+
+/// Whether a drive has a label of this pool that is newer than what the pool agreed on: the next start may find it in
+/// force.
+pub fn is_labelled_ahead(path: &Path, pool: &str, epoch: u64) -> bool {
+    label_at(path)
+        .is_some_and(|label| label.configuration.pool.to_string() == pool && label.configuration.epoch > epoch)
 }
 
 /// The newer of the two label copies at the start of a drive.

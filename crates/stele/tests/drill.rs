@@ -132,3 +132,60 @@ fn a_backup_that_was_changed_is_refused() {
     value["open"]["files"][0]["path"] = "../outside".into();
     refused("a file outside", &value);
 }
+
+/// A pool with a served archive, and a backup of its configuration.
+fn backed_up(name: &str) -> Place {
+    let place = Place::new(name);
+    place.pool(3);
+    std::fs::write(place.0.join("phrase"), "correct horse battery staple\n").unwrap();
+    let server = place.serve();
+    let export = ["config", "export", "--passphrase-file", &place.path("phrase"), "--to"];
+    // Nothing is handed out before the file can be written.
+    place.refused(4, &["nowhere"], &[&export[..], &[place.path("nowhere/backup").as_str()]].concat());
+    let audit = || String::from_utf8(place.stele(&["audit", "show"]).stdout).unwrap();
+    assert!(!audit().contains("ExportMasterKey"), "{}", audit());
+    place.json(&[&export[..], &[place.path("backup").as_str()]].concat());
+    assert!(audit().contains("ExportMasterKey"), "{}", audit());
+    server.stop();
+    place
+}
+
+#[test]
+fn an_import_goes_where_the_server_looks() {
+    let lost = backed_up("drill-home");
+    // As a package: the configuration in one folder names a data directory elsewhere.
+    let package = Place::new("drill-package");
+    let (etc, data) = (package.0.join("etc"), package.0.join("data"));
+    std::fs::create_dir_all(&etc).unwrap();
+    let config = etc.join("stele.toml");
+    std::fs::write(&config, format!("data = \"{}\"\n[pool]\ndrives = []\n", data.display())).unwrap();
+    let import = |place: &[&str]| {
+        let mut command = package.command(&["config", "import", &lost.path("backup")]);
+        command.args(["--passphrase-file", &lost.path("phrase")]).args(place).output().unwrap()
+    };
+    let with_config = ["--config", config.to_str().unwrap()];
+    let done = import(&with_config);
+    assert!(done.status.success(), "{done:?}");
+    assert!(data.join("heads").is_dir() && data.join("master.key").exists() && !etc.join("heads").exists());
+    let text = std::fs::read_to_string(&config).unwrap();
+    assert!(text.contains(&format!("data = \"{}\"", data.display())), "{text}");
+    // It is repeated, and the commands take the data that came along.
+    assert!(import(&with_config).status.success());
+    let status = package.command(&["pool", "status"]).args(with_config).output().unwrap();
+    assert!(status.status.success(), "{status:?}");
+}
+
+#[test]
+fn root_imports_nothing_that_the_server_could_not_read() {
+    use std::os::unix::fs::chown;
+    // Only root could do that.
+    let place = Place::new("drill-owner");
+    if chown(&place.0, Some(12345), None).is_err() {
+        return;
+    }
+    let lost = backed_up("drill-owned");
+    let backup = lost.path("backup");
+    let import = ["config", "import", &backup, "--passphrase-file", &lost.path("phrase")];
+    place.refused(3, &["user 12345", "runuser"], &import);
+    assert_eq!(std::fs::read_dir(&place.0).unwrap().count(), 0);
+}

@@ -3,7 +3,10 @@
 
 mod support;
 
-use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixListener;
+
+use serde_json::{Value, json};
 use support::server::good;
 use support::{Place, content, is_whole, wait_for};
 
@@ -37,7 +40,9 @@ fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_not
     // Refused: nothing changes, neither on the drives nor in the configuration.
     let before = place.config();
     let foreign = place.path("d0.img");
-    place.refused(2, &["d0.img", "named already"], &["pool", "add", "--drive", &format!("{foreign}@0")]);
+    place.refused(9, &["d0.img is drive 0 of this pool"], &["pool", "add", "--drive", &format!("{foreign}@0")]);
+    let twice = format!("{}@7", place.path("d7.img"));
+    place.refused(2, &["d7.img", "named twice"], &["pool", "add", "--drive", &twice, "--drive", &twice]);
     place.refused(2, &["no enclosure", "PATH@ENCLOSURE"], &["pool", "add", "--drive", &place.path("d5.img")]);
     let small = place.path("small.img");
     place.refused(2, &["too small"], &["pool", "add", "--drive", &format!("{small}@9"), "--size", "8MiB"]);
@@ -245,4 +250,97 @@ fn no_entry_stays_of_drives_that_moved_or_were_replaced() {
         wait_for("all to be whole", || is_whole(&place.json(&["pool", "status"])).then_some(()));
         server.stop();
     }
+}
+
+/// A server in the place of the real one: it shows this status, and answers `pool/add` and `pool/replace` with a failure,
+/// or not at all.
+struct Impostor {
+    socket: std::path::PathBuf,
+}
+
+impl Impostor {
+    fn new(place: &Place, status: Value, failure: Option<Value>) -> Impostor {
+        let socket = place.0.join("stele.sock");
+        let _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).unwrap();
+        // It ends with the test.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut reader = BufReader::new(&stream);
+                let (mut head, mut length) = (String::new(), 0);
+                loop {
+                    let mut line = String::new();
+                    if reader.read_line(&mut line).unwrap_or(0) <= 2 {
+                        break;
+                    }
+                    if let Some((name, value)) = line.split_once(':')
+                        && name.eq_ignore_ascii_case("content-length")
+                    {
+                        length = value.trim().parse().unwrap();
+                    }
+                    head.push_str(&line);
+                }
+                let _ = reader.read_exact(&mut vec![0; length]);
+                let (code, body) = match (head.contains("/v1/pool/status"), &failure) {
+                    (true, _) => ("200 OK", status.to_string()),
+                    (false, Some(failure)) => ("500 Failed", failure.to_string()),
+                    (false, None) => continue,
+                };
+                let head = format!("HTTP/1.1 {code}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+                let _ = (&stream).write_all((head + &body).as_bytes());
+            }
+        });
+        Impostor { socket }
+    }
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+#[test]
+fn a_drive_that_the_pool_may_have_stays_in_the_configuration_and_the_command_is_repeated() {
+    let place = Place::new("growth-lost");
+    place.pool(3);
+    let server = place.serve();
+    let keys = server.keys();
+    let status = place.json(&["pool", "status"]);
+    server.stop();
+    let (new, entry) = (place.path("d5.img"), format!("{}@5", place.path("d5.img")));
+    let add = ["pool", "add", "--size", "256MiB", "--drive", &entry];
+    let replace = ["pool", "replace", "1", &entry, "--size", "256MiB"];
+    let before = place.config();
+    let failure = json!({ "kind": "full", "error": "the act could not be recorded" });
+    for command in [&add[..], &replace[..]] {
+        // The pool does not have the drive: nothing has changed.
+        let impostor = Impostor::new(&place, status.clone(), Some(failure.clone()));
+        place.refused(6, &["could not be recorded"], command);
+        assert_eq!(place.config(), before);
+        drop(impostor);
+    }
+    // The answer is lost: the pool may take the drive still.
+    for command in [&add[..], &replace[..]] {
+        let impostor = Impostor::new(&place, status.clone(), None);
+        place.refused(7, &["broke off", "stele pool status"], command);
+        assert!(place.config().contains(&entry), "{}", place.config());
+        drop(impostor);
+    }
+    // A drive that the pool has is not added again.
+    let mut taken = status.clone();
+    let drives = taken["drives"].as_array_mut().unwrap();
+    let mut own = drives[0].clone();
+    (own["drive"], own["path"]) = (json!(3), json!(new));
+    drives.push(own);
+    let impostor = Impostor::new(&place, taken, Some(failure));
+    place.refused(9, &["d5.img is drive 3 of this pool"], &add);
+    drop(impostor);
+
+    // The command is repeated, with the entry that the first one left.
+    let server = place.serve().with_keys(keys);
+    assert_eq!(place.json(&add)["added"], 1);
+    assert_eq!(numbers(&place.json(&["pool", "status"])), [0, 1, 2, 3]);
+    assert_eq!(place.config().matches(&entry).count(), 1, "{}", place.config());
+    server.stop();
 }

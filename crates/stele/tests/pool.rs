@@ -85,6 +85,13 @@ fn without_a_server_a_command_reads_the_drives_and_changes_no_record() {
     let record = place.json(&["audit", "show", "--limit", "1"]);
     assert_eq!(record["action"].as_str(), Some("ExportMasterKey"), "{record}");
     place.refused(9, &["second.key"], &["key", "escrow", "--to", &place.path("second.key")]);
+    // A key that cannot be written is not handed out: that would use up what officers approved.
+    place.refused(4, &["nowhere"], &["key", "escrow", "--to", &place.path("nowhere/third.key")]);
+    assert_eq!(place.json(&["audit", "show", "--limit", "1"])["number"], record["number"]);
+    let entries = || std::fs::read_dir(&place.0).unwrap().count();
+    let before = entries();
+    place.stele(&["audit", "export", "--to", &place.path("log.jsonl")]);
+    assert_eq!(entries(), before + 1, "the log, and nothing beside it");
     assert!(place.json(&["clock", "show"])["compliance_time"].is_string());
     place.refused(3, &["start the server"], &["clock", "accept", "--yes"]);
     let scrubbed = place.json(&["pool", "scrub"]);
@@ -122,6 +129,68 @@ fn a_pool_for_volumes_alone_serves_no_s3_and_says_so() {
     place.refused(4, &["no archive"], &["bucket", "list"]);
     assert_eq!(place.json(&["pool", "scrub", "--wait"])["verified_versions"].as_u64(), Some(0));
     server.stop();
+}
+
+/// `stele pool create` of drives, with a code for the archive.
+fn create<'a>(drives: &'a [String], data: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["pool", "create", "--confirm-time", "--spare", "1", "--data", data];
+    drives.iter().for_each(|drive| arguments.extend(["--drive", drive.as_str()]));
+    arguments.extend(more);
+    arguments
+}
+
+#[test]
+fn a_pool_that_was_not_completed_leaves_its_drives_for_the_next_try() {
+    let place = Place::new("unfinished");
+    let drives: Vec<String> = (0..4).map(|number| place.path(&format!("d{number}.img"))).collect();
+    let device = |path: &str, size: u64| std::fs::File::create(path).unwrap().set_len(size).unwrap();
+    drives.iter().for_each(|drive| device(drive, 64 << 20));
+    // The code does not fit the drives: nothing is written.
+    place.refused(2, &["8+2", "10 drives", "nothing was done"], &create(&drives, "8+2", &[]));
+    let is_blank = |drive: &String| std::fs::read(drive).unwrap()[..64 << 10].iter().all(|byte| *byte == 0);
+    assert!(drives.iter().all(is_blank));
+    // The drives are too small for an archive, which shows only when the pool is there.
+    place.refused(6, &[], &create(&drives, "2+1", &[]));
+    assert!(drives.iter().all(is_blank) && !place.0.join("unfinished-pool").exists());
+    // Files that the command makes are removed.
+    let files: Vec<String> = (0..4).map(|number| place.path(&format!("f{number}.img"))).collect();
+    place.refused(6, &[], &create(&files, "2+1", &["--size", "64MiB"]));
+    assert!(!files.iter().any(|file| std::path::Path::new(file).exists()));
+
+    // A killed creation: the labels are there, and no configuration names the drives.
+    let other = Place::new("unfinished-other");
+    drives.iter().for_each(|drive| device(drive, 256 << 20));
+    let made = other.json(&create(&drives, "2+1", &[]));
+    let pool = made["pool"].as_str().unwrap().to_owned();
+    place.refused(3, &["belongs to pool"], &create(&drives, "2+1", &[]));
+    std::fs::write(place.0.join("unfinished-pool"), format!("{pool}\n")).unwrap();
+    place.json(&create(&drives[..3], "2+1", &[]));
+    assert!(!place.0.join("unfinished-pool").exists());
+    // Labels are taken off without a pool here, if the operator names theirs.
+    let wipe = |place: &Place, more: &[&str]| {
+        place.stele(&[&["drive", "wipe", drives[3].as_str(), "--yes"][..], more].concat())
+    };
+    let nowhere = Place::new("unfinished-nowhere");
+    assert_eq!(wipe(&nowhere, &[]).status.code(), Some(3));
+    let wiped = wipe(&nowhere, &["--pool", &pool]);
+    assert!(wiped.status.success() && is_blank(&drives[3]), "{wiped:?}");
+}
+
+#[test]
+fn drives_that_another_process_holds_are_busy_and_not_refused() {
+    let place = Place::new("held");
+    place.pool(3);
+    // The tests' own process holds a drive, as a command without a server does.
+    let held = std::fs::File::open(place.0.join("d1.img")).unwrap();
+    held.lock().unwrap();
+    place.refused(7, &["d1.img", "is in use by process"], &["pool", "status"]);
+    place.refused(7, &["is in use by process"], &["serve"]);
+    drop(held);
+    place.json(&["pool", "status"]);
+    // So the packaged unit tries again.
+    let unit = include_str!("../../../contrib/package/stele.service");
+    let never = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus=")).unwrap();
+    assert!(!never.split_whitespace().any(|code| code == "7"), "{never}");
 }
 
 #[test]

@@ -22,6 +22,9 @@ const EXPOSURE_MAX: f64 = 2.0;
 const NOTIFY: &str = "/run/stele-check.notify";
 const DATA: &str = "/var/lib/stele";
 
+/// A user of the machine who is neither root nor the server's.
+const OFFICER: &str = "65534";
+
 /// Makes a newer package, and runs the rest in namespaces.
 pub fn run(root: &Path, built: &Built) -> Done<()> {
     security(root)?;
@@ -155,6 +158,8 @@ fn installed() -> Done<()> {
     run_to_end(Command::new("runuser").args(["-u", "stele", "--"]).args(&create).stdout(Stdio::null()))?;
     let config = read(Path::new("/etc/stele/stele.toml"))?;
     expect(config.contains("d2.img@2"), || "the configuration does not name the drives".to_owned())?;
+    let with_officer = config.replace("\n[admin]\n", &format!("\n[admin]\nofficers = [{OFFICER}]\n"));
+    write(Path::new("/etc/stele/stele.toml"), with_officer.as_bytes())?;
     expect(config.contains("# Losing it loses every record"), || "the comments are gone".to_owned())
 }
 
@@ -246,14 +251,33 @@ fn used(_: &Server) -> Done<()> {
     put.args(["--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD"]);
     output(put.args(["--upload-file", "/run/ledger", url]))?;
     let why = stele(&["why", "records/ledger"])?;
-    expect(why.contains("cannot be deleted now"), || format!("the object is not locked: {why}"))
+    expect(why.contains("cannot be deleted now"), || format!("the object is not locked: {why}"))?;
+    // An officer is another user, who may not read the configuration, and finds the socket without any path.
+    let key = stele(&["key", "create", "--name", "anna", "--role", "retention-officer", "--json"])?;
+    write(Path::new("/run/anna.json"), key.as_bytes())?;
+    let mut officer = Command::new("setpriv");
+    officer.args(["--reuid", OFFICER, "--regid", OFFICER, "--clear-groups", "--", "stele", "approve", "--officer"]);
+    output(officer.arg("/run/anna.json")).map(drop)
 }
 
 /// Installs a newer package over an edited configuration: the configuration and the stored data are kept.
 fn upgraded() -> Done<()> {
     let edited = format!("{}# Edited here.\n", read(Path::new("/etc/stele/stele.toml"))?);
     write(Path::new("/etc/stele/stele.toml"), edited.as_bytes())?;
+    // Folders that a site gave to root, for a server that runs as root, stay root's.
+    let folders = ["/etc/stele", DATA];
+    let give = |user: &str, mode: &str| -> Done<()> {
+        run_to_end(Command::new("chown").arg(user).args(folders))?;
+        run_to_end(Command::new("chmod").arg(mode).args(folders))
+    };
+    give("root:root", "0700")?;
     run_to_end(Command::new("dpkg").args(["--force-confold", "--install", "/new.deb"]).stdout(Stdio::null()))?;
+    for folder in folders {
+        let about = fs::metadata(folder).map_err(|error| format!("{folder}: {error}"))?;
+        let found = (about.uid(), about.permissions().mode() & 0o7777);
+        expect(found == (0, 0o700), || format!("an upgrade gave {folder} to user {}, mode {:o}", found.0, found.1))?;
+    }
+    give("stele:stele", "0750")?;
     let kept = read(Path::new("/etc/stele/stele.toml"))?;
     expect(kept == edited, || "an upgrade changed the configuration".to_owned())?;
     let owner = fs::metadata("/etc/stele/stele.toml").map_or(0, |about| about.uid());

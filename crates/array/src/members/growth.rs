@@ -58,18 +58,26 @@ impl Serving {
         };
         let drives = joining.iter().map(|(index, attached, identity)| (*index, entry(attached, *identity)));
         let numbers = engine.join(drives.collect()).await?;
+        // Known by its name before anything else may fail: what is in the table is not let go.
         for (number, (index, attached, _)) in numbers.iter().zip(&joining) {
             engine.drives.change(*number, |seen| seen.name.clone_from(&attached.name));
             self.accept(*index);
         }
+        engine.finish_joining().await?;
         engine.step(|core| core.space.note_room(false));
         engine.rebuilding.note_spare(false);
         engine.membership.note_change();
         engine.admission.make_room();
         engine.destaging.forgive_all();
         engine.destaging.want();
-        engine.log.replenish().await?;
-        engine.widen_tables().await
+        // The drives are members now, whatever becomes of this. A log that lacks members takes them later, and what
+        // stopped it tells everybody who writes; tables widen with the next rebuild or the next change of the drives.
+        if let Err(error) = engine.log.replenish().await {
+            tracing::warn!("drives were added, and the log does not use them yet: {error}");
+        } else if let Err(error) = engine.widen_tables().await {
+            tracing::warn!("drives were added, and the tables do not use them yet: {error}");
+        }
+        Ok(())
     }
 
     /// The attached drive at the index, if the pool may have it.

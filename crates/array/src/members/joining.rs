@@ -35,7 +35,8 @@ impl Engine {
         })
     }
 
-    /// Puts new drives, attached at these indexes, into the table, and then among the voters. All or none are in the table.
+    /// Puts new drives, attached at these indexes, into the table: all or none. [`Engine::finish_joining`] puts them among
+    /// the voters.
     pub async fn join(self: &Rc<Self>, drives: Vec<(usize, DriveEntry)>) -> Result<Vec<DriveNumber>, ArrayError> {
         let labels = &self.drives.labels;
         let first = labels.configuration().drives.len();
@@ -62,7 +63,6 @@ impl Engine {
                 "a drive to add did not take its label; none was added: leave it out, or replace it".to_owned(),
             ));
         }
-        self.finish_joining().await?;
         Ok(numbers)
     }
 

@@ -438,8 +438,11 @@ impl Serving {
         });
         engine.hospital.replaced(old);
         self.accept(index);
-        engine.log.replenish().await?;
         engine.membership.note_change();
+        // The drive is a member now, whatever becomes of this.
+        if let Err(error) = engine.log.replenish().await {
+            tracing::warn!("{} is in the pool, and the log does not use it yet: {error}", attached.name);
+        }
         Ok(())
     }
 }

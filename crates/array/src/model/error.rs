@@ -9,8 +9,10 @@ pub enum ArrayError {
     Invalid(String),
     /// The name is taken.
     Exists(String),
-    /// Forbidden in this state: protected volume, read-only pool, pool in use elsewhere.
+    /// Forbidden in this state: protected volume, read-only pool, drive of another pool.
     Refused(String),
+    /// Another process holds a drive now.
+    Busy(String),
     /// No room, now; nothing was stored.
     Full(String),
     /// Too little redundancy or no quorum; adding or returning drives helps.
@@ -28,6 +30,7 @@ impl fmt::Display for ArrayError {
         let (ArrayError::Invalid(message)
         | ArrayError::Exists(message)
         | ArrayError::Refused(message)
+        | ArrayError::Busy(message)
         | ArrayError::Full(message)
         | ArrayError::Degraded(message)
         | ArrayError::Damaged(message)

@@ -142,7 +142,8 @@ pub fn refusal(error: MediaError) -> ArrayError {
         MediaFault::Full => ArrayError::Full(message),
         MediaFault::Damaged => ArrayError::Damaged(message),
         MediaFault::Gone => ArrayError::Missing(message),
-        MediaFault::Refused | MediaFault::Retry => ArrayError::Refused(message),
+        MediaFault::Refused => ArrayError::Refused(message),
+        MediaFault::Retry => ArrayError::Busy(message),
     }
 }
 

@@ -38,13 +38,14 @@ pub fn take(
             std::thread::sleep(std::time::Duration::from_millis(2));
             continue;
         }
-        let by = match holder {
-            Some(pid) if pid == std::process::id() => "this process itself".to_owned(),
-            Some(pid) => format!("process {pid}{}", name_of(pid)),
-            None => "another process".to_owned(),
+        // Another process may end; this one holds the file for as long as it needs it.
+        let (fault, by) = match holder {
+            Some(pid) if pid == std::process::id() => (MediaFault::Refused, "this process itself".to_owned()),
+            Some(pid) => (MediaFault::Retry, format!("process {pid}{}", name_of(pid))),
+            None => (MediaFault::Retry, "another process".to_owned()),
         };
         let message = format!("{}: is in use by {by}: stop it, or name other drives", path.display());
-        return Err(MediaError::new(MediaFault::Refused, message));
+        return Err(MediaError::new(fault, message));
     }
 }
 

@@ -61,7 +61,7 @@ impl Call for Wipe {
         let place = self.path.display().to_string();
         let wipe = async {
             let Wipe { path, pool } = self;
-            blocking(move || wipe::drive(Path::new(&path), pool.as_deref(), &status)).await
+            blocking(move || wipe::drive(Path::new(&path), pool.as_deref(), Some(&status))).await
         };
         node.audited(actor, Wipe::NAME, &place, wipe).await??;
         Ok(Done {})

@@ -21,7 +21,7 @@ use crate::commands::{confirm, evidence, print_json};
 use crate::config::Site;
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::files::create_private;
+use crate::files::Draft;
 use crate::output::{Align, GREEN, RED, Table, json_line, paint};
 
 pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
@@ -253,9 +253,16 @@ pub async fn ask<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer
     answer
 }
 
+/// More than a key in text takes.
+const KEY_ROOM: usize = 4096;
+
 async fn escrow(site: &Site, json: bool, to: &Path) -> Outcome<()> {
+    // The call uses up what officers approved, and the log then says that the key left.
+    let mut draft = Draft::private(to)?;
+    draft.reserve(KEY_ROOM)?;
     let exported = ask(site, calls::KeyEscrow {}).await?;
-    create_private(to, format!("{}\n", exported.key).as_bytes())?;
+    draft.put(format!("{}\n", exported.key).as_bytes())?;
+    draft.keep()?;
     if json {
         return print_json(&serde_json::json!({ "file": to }));
     }
@@ -452,16 +459,16 @@ async fn export(site: &Site, to: &str) -> Outcome<()> {
 
 async fn export_from(connection: &Connection, to: &str) -> Outcome<()> {
     let path = Path::new(to);
-    let mut out: Box<dyn Write + Send> = match to {
-        "-" => Box::new(std::io::stdout()),
-        _ => Box::new(std::io::BufWriter::new(
-            std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .open(path)
-                .map_err(|error| io_failure("write", path, &error))?,
-        )),
-    };
+    if to == "-" {
+        return write_log(connection, path, &mut std::io::stdout()).await;
+    }
+    // It gets its name when it is whole: a file of that name is the whole log.
+    let mut out = std::io::BufWriter::new(Draft::new(path)?);
+    write_log(connection, path, &mut out).await?;
+    out.into_inner().map_err(|error| io_failure("write", path, error.error()))?.keep()
+}
+
+async fn write_log(connection: &Connection, path: &Path, out: &mut (dyn Write + Send)) -> Outcome<()> {
     let mut line = |value: serde_json::Result<String>| {
         let text = value.map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
         writeln!(out, "{text}").map_err(|error| io_failure("write", path, &error))

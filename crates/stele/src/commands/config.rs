@@ -10,6 +10,7 @@
 
 mod sealed;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -23,15 +24,21 @@ use crate::config::{Config, Site};
 use crate::connection::Connection;
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::files;
+use crate::files::{self, Draft};
 use crate::node::heads;
 use stele_ground::calendar::moment;
 
 const FORMAT: &str = "stele-config-1";
 /// A passphrase shorter than this is refused.
 const PHRASE_MIN: usize = 12;
-/// Far more than the heads of many years take.
-const FILE_MAX: u64 = 256 << 20;
+/// The most that an export writes.
+const FILE_MAX: usize = 256 << 20;
+/// The most that an import reads: earlier versions exported all heads.
+const READ_MAX: u64 = 1 << 30;
+/// Heads of a place that are exported, the newest ones. A rolled-back pool is behind the newest.
+const HEADS_KEPT: usize = 1000;
+/// More than the master key and the seal take.
+const SEAL_ROOM: usize = 64 << 10;
 
 /// The file: a part that is readable without the passphrase, and a sealed part. The seal covers both.
 #[derive(Serialize, Deserialize)]
@@ -91,9 +98,10 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
     if to.exists() {
         return Err(Failure::new(Kind::Exists, format!("{} is there already", to.display())).next("name a new file"));
     }
-    let path = &site.config_path;
-    let text = fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
-    let config = Config::read(path)?;
+    let gathered = gather(site)?;
+    // The master key is asked for last: the call uses up what officers approved, and the log then says that the key left.
+    let mut draft = Draft::private(to)?;
+    draft.reserve(gathered.room()?)?;
     let connection = Connection::find(site).await?;
     let key = match connection.is_server() {
         true => connection.exact(KeyEscrow {}).await,
@@ -107,6 +115,64 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
         Err(failure) if failure.kind == Kind::Missing => None,
         Err(failure) => return Err(failure),
     };
+    let Gathered { open, secret, outside, older } = gathered;
+    let count = open.files.len() + secret.len();
+    let with_key = master_key.is_some();
+    let secrets = to_json(&Secrets { master_key, files: secret })?;
+    let sealed = Sealed::seal(&phrase, &to_json(&open)?, secrets)?;
+    draft.put(&to_json(&Backup { open, sealed })?)?;
+    draft.keep()?;
+    if json {
+        let view = serde_json::json!({
+            "file": to, "files": count, "master_key": with_key, "left_out": outside, "heads_left_out": older,
+        });
+        return print_json(&view);
+    }
+    println!(
+        "{} files and the configuration{} are in {}.",
+        count,
+        if with_key { ", and the master key," } else { "" },
+        to.display()
+    );
+    outside.iter().for_each(|path| println!("Not in it, since it is outside of the data directory: {path}"));
+    if older > 0 {
+        println!("Not in it: {older} older files of signed heads; the newest {HEADS_KEPT} of each place are.");
+    }
+    println!("Keep it away from this machine, and the passphrase away from it.");
+    Ok(())
+}
+
+/// What an export holds besides the master key.
+struct Gathered {
+    open: Open,
+    secret: Vec<Kept>,
+    /// Files and places that are left out since they are elsewhere.
+    outside: Vec<String>,
+    /// Number of older files of heads that are left out.
+    older: usize,
+}
+
+impl Gathered {
+    /// The bytes that the export takes at most. Refuses what no import would read.
+    fn room(&self) -> Outcome<usize> {
+        let sealed = to_json(&self.secret)?.len();
+        // The sealed part is in base64.
+        let room = to_json(&self.open)?.len() + sealed + sealed / 3 + SEAL_ROOM;
+        if room > FILE_MAX {
+            return Err(Failure::new(
+                Kind::Full,
+                format!("an export would take {room} bytes, and may take {FILE_MAX}"),
+            )
+            .next("move old heads out of the data directory"));
+        }
+        Ok(room)
+    }
+}
+
+fn gather(site: &Site) -> Outcome<Gathered> {
+    let path = &site.config_path;
+    let text = fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+    let config = Config::read(path)?;
     let (mut outside, mut open, mut secret) = (Vec::new(), Vec::new(), Vec::new());
     let mut keep = |path: &Path, into: &mut Vec<Kept>| -> Outcome<()> {
         let bytes = match fs::read(path) {
@@ -126,8 +192,11 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
     // Places elsewhere are not read: a share that is away would hold the command.
     let (inner, elsewhere): (Vec<PathBuf>, Vec<PathBuf>) =
         heads::places(site, &config).into_iter().partition(|place| place.starts_with(&site.dir));
+    let mut older = 0;
     for place in inner {
-        for file in within(&place)? {
+        let (newest, left) = newest_heads(within(&place)?);
+        older += left;
+        for file in newest {
             keep(&file, &mut open)?;
         }
     }
@@ -140,13 +209,12 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
             keep(&file, &mut secret)?;
         }
     }
-    for file in named(&config).into_iter().map(|path| site.path(path)) {
+    for file in named(&config).into_iter().map(|(path, _)| site.path(path)) {
         if !secret.iter().any(|kept| site.dir.join(&kept.path) == file) {
             keep(&file, &mut secret)?;
         }
     }
     outside.extend(elsewhere.iter().map(|place| place.display().to_string()));
-    let count = open.len() + secret.len();
     let open = Open {
         format: FORMAT.to_owned(),
         made: moment(crate::node::wall_clock()),
@@ -154,30 +222,33 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
         configuration: text,
         files: open,
     };
-    let with_key = master_key.is_some();
-    let secrets = to_json(&Secrets { master_key, files: secret })?;
-    let sealed = Sealed::seal(&phrase, &to_json(&open)?, secrets)?;
-    files::create_private(to, &to_json(&Backup { open, sealed })?)?;
-    if json {
-        let view = serde_json::json!({ "file": to, "files": count, "master_key": with_key, "left_out": outside });
-        return print_json(&view);
-    }
-    println!(
-        "{} files and the configuration{} are in {}.",
-        count,
-        if with_key { ", and the master key," } else { "" },
-        to.display()
-    );
-    outside.iter().for_each(|path| println!("Not in it, since it is outside of the data directory: {path}"));
-    println!("Keep it away from this machine, and the passphrase away from it.");
-    Ok(())
+    Ok(Gathered { open, secret, outside, older })
+}
+
+/// The newest heads of a place with what lies beside them, and the number of older files. The names begin with the
+/// number of records. After a rebuild of the catalog the log may be shorter than heads from before, so the heads that
+/// were written last count as new too.
+fn newest_heads(mut files: Vec<PathBuf>) -> (Vec<PathBuf>, usize) {
+    let records = |path: &PathBuf| -> Option<u64> { path.file_name()?.to_str()?.get(..20)?.parse().ok() };
+    let written = |path: &PathBuf| fs::metadata(path).and_then(|about| about.modified()).ok();
+    let numbers: BTreeSet<u64> = files.iter().filter_map(records).collect();
+    let mut last: Vec<_> = files.iter().filter_map(|path| Some((written(path), records(path)?))).collect();
+    last.sort_unstable();
+    let last = last.into_iter().rev().map(|(_, number)| number).take(HEADS_KEPT);
+    let kept: BTreeSet<u64> = numbers.into_iter().rev().take(HEADS_KEPT).chain(last).collect();
+    let count = files.len();
+    files.retain(|path| records(path).is_none_or(|number| kept.contains(&number)));
+    let older = count - files.len();
+    (files, older)
 }
 
 fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: &[DriveArgument]) -> Outcome<()> {
+    // The server has to read what is written here.
+    crate::node::own(site)?;
     let phrase = passphrase(passphrase_file)?;
     let read = |error: &std::io::Error| io_failure("read the backup", file, error);
     let length = fs::metadata(file).map_err(|error| read(&error))?.len();
-    if length > FILE_MAX {
+    if length > READ_MAX {
         return Err(Failure::usage(format!("{} is no backup of a configuration: it is too long", file.display())));
     }
     let bytes = fs::read(file).map_err(|error| read(&error))?;
@@ -190,7 +261,7 @@ fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: 
     let secrets = backup.sealed.open(&phrase, &to_json(&backup.open)?)?;
     let secrets: Secrets = serde_json::from_slice(&secrets)
         .map_err(|error| Failure::usage(format!("what {} holds cannot be understood: {error}", file.display())))?;
-    let text = configuration(&backup.open.configuration, drives)?;
+    let text = at_home(configuration(&backup.open.configuration, drives)?, site)?;
     let config: Config = toml::from_str(&text)
         .map_err(|error| Failure::usage(format!("the configuration in the backup is wrong: {}", error.message())))?;
     let mut new: Vec<(PathBuf, Vec<u8>)> = Vec::new();
@@ -255,7 +326,11 @@ fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: 
             config.archive.master_key.split(':').next().unwrap_or_default()
         );
     }
-    println!("Look at the drives, then serve: stele pool open --read-only --dir {}", site.dir.display());
+    let place = match site.config_path == site.dir.join("stele.toml") {
+        true => format!("--dir {}", site.dir.display()),
+        false => format!("--config {}", site.config_path.display()),
+    };
+    println!("Look at the drives, then serve: stele pool open --read-only {place}");
     Ok(())
 }
 
@@ -276,32 +351,59 @@ fn configuration(text: &str, drives: &[DriveArgument]) -> Outcome<String> {
     })
 }
 
+/// The configuration, with the directory that the import writes to as its data directory: a server that took another
+/// one would find no heads, and would not notice that the pool was rolled back.
+fn at_home(text: String, site: &Site) -> Outcome<String> {
+    let whole = |path: &Path| std::path::absolute(path).map_err(|error| io_failure("find", path, &error));
+    let home = whole(&site.dir)?;
+    let is_home = |config: &Config| -> Outcome<bool> {
+        Ok(whole(&Site::of(&site.config_path, config.data.as_deref()).dir)? == home)
+    };
+    let parsed = |text: &str| toml::from_str::<Config>(text);
+    match parsed(&text) {
+        Ok(config) if !is_home(&config)? => {}
+        // The caller names what is wrong.
+        _ => return Ok(text),
+    }
+    let changed = crate::config::with_data(&text, &home);
+    match parsed(&changed) {
+        Ok(config) if is_home(&config)? => Ok(changed),
+        _ => Err(Failure::failed(format!(
+            "the configuration in the backup cannot be changed to name {}",
+            home.display()
+        ))
+        .next("import with --dir into the directory that its key `data` names")),
+    }
+}
+
 /// Whether a path stays below the directory that it is joined to.
 fn is_inner(path: &Path) -> bool {
     path.components().all(|part| matches!(part, Component::Normal(_))) && path.components().next().is_some()
 }
 
-/// The files of a folder; empty if there is no such folder.
-/// The files that a configuration names and a server needs, besides the master key and the drives.
-fn named(config: &Config) -> Vec<&PathBuf> {
+/// The files that a configuration names and a server needs, besides the master key and the drives, and whether each is a
+/// secret.
+pub(super) fn named(config: &Config) -> Vec<(&PathBuf, bool)> {
+    let (secret, public) = (true, false);
     let files = [
-        &config.s3.tls_certificate,
-        &config.s3.tls_key,
-        &config.nbd.tls_certificate,
-        &config.nbd.tls_key,
-        &config.nbd.client_authority,
-        &config.nfs.tls_certificate,
-        &config.nfs.tls_key,
-        &config.nfs.client_authority,
-        &config.archive.heads_bucket_key,
-        &config.archive.heads_timestamp_ca,
-        &config.archive.heads_witness_key,
-        &config.messages.mail_password,
-        &config.smb.include,
+        (&config.s3.tls_certificate, public),
+        (&config.s3.tls_key, secret),
+        (&config.nbd.tls_certificate, public),
+        (&config.nbd.tls_key, secret),
+        (&config.nbd.client_authority, public),
+        (&config.nfs.tls_certificate, public),
+        (&config.nfs.tls_key, secret),
+        (&config.nfs.client_authority, public),
+        (&config.archive.heads_bucket_key, secret),
+        (&config.archive.heads_timestamp_ca, public),
+        (&config.archive.heads_witness_key, public),
+        (&config.messages.mail_password, secret),
+        (&config.smb.include, public),
     ];
-    files.into_iter().flatten().collect()
+    files.into_iter().filter_map(|(path, is_secret)| Some((path.as_ref()?, is_secret))).collect()
 }
 
+/// The files of a folder in order; empty if there is no such folder.
 fn within(folder: &Path) -> Outcome<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -333,8 +435,47 @@ mod tests {
             [messages]\nmail_password = \"12.pem\"\n\
             [smb]\ninclude = \"13.pem\"\n";
         let config: Config = toml::from_str(text).unwrap();
-        let files: Vec<String> = named(&config).into_iter().map(|path| path.display().to_string()).collect();
+        let files: Vec<String> = named(&config).into_iter().map(|(path, _)| path.display().to_string()).collect();
         let expected: Vec<String> = (1..=13).map(|number| format!("{number}.pem")).collect();
         assert_eq!(files, expected);
+    }
+
+    #[test]
+    fn the_newest_heads_are_exported_and_the_others_counted() {
+        let folder = std::env::temp_dir().join(format!("stele-export-heads-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let names = |numbers: std::ops::Range<usize>| {
+            let endings = ["head", "tsr"];
+            numbers.flat_map(move |number| endings.map(|ending| format!("{number:020}.{ending}"))).collect::<Vec<_>>()
+        };
+        let all = names(1..2 * HEADS_KEPT + 3);
+        all.iter().for_each(|name| fs::write(folder.join(name), b"{}").unwrap());
+        // From before a rebuild: more records, and written long ago.
+        let old = folder.join(format!("{:020}.head", 1_000_000));
+        fs::write(&old, b"{}").unwrap();
+        fs::File::open(&old).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        let (kept, older) = newest_heads(within(&folder).unwrap());
+        let is_kept = |name: &String| kept.contains(&folder.join(name));
+        assert!(kept.contains(&old) && names(HEADS_KEPT + 4..2 * HEADS_KEPT + 3).iter().all(is_kept));
+        assert!(!is_kept(&all[0]) && kept.len() + older == all.len() + 1 && older > HEADS_KEPT, "{older}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_configuration_is_brought_home() {
+        let cases = [
+            ("[pool]\ndrives = []\n", "/etc/stele/stele.toml", "/var/lib/stele", true),
+            ("data = \"/var/lib/stele\"\n[pool]\ndrives = []\n", "/srv/stele/stele.toml", "/srv/stele", true),
+            ("# data = 1\n data=\"/a\" # there\n\n[pool]\ndrives = []\n", "/srv/s.toml", "/b [c", true),
+            ("data = \"/var/lib/stele\"\n[pool]\ndrives = []\n", "/etc/stele/stele.toml", "/var/lib/stele", false),
+            ("[pool]\ndrives = []\n", "/srv/stele/stele.toml", "/srv/stele", false),
+        ];
+        for (text, config_path, dir, changes) in cases {
+            let site = Site { dir: dir.into(), config_path: config_path.into() };
+            let home = at_home(text.to_owned(), &site).unwrap();
+            let config: Config = toml::from_str(&home).unwrap();
+            assert_eq!(Site::of(&site.config_path, config.data.as_deref()).dir, site.dir, "{home}");
+            assert_eq!(home != text, changes, "{home}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::api::disposal as calls;
 use crate::cli::disposal::Disposal;
 use crate::commands::approve::{asked, read_officer};
 use crate::commands::archive::{ask, object_named};
-use crate::commands::evidence::{exact, line, write_bytes, write_new};
+use crate::commands::evidence::{exact, line, write_new};
 use crate::commands::print_json;
 use crate::config::Site;
 use crate::connection::Connection;
@@ -54,7 +54,7 @@ pub async fn run(site: &Site, json: bool, command: Disposal) -> Outcome<()> {
                     true => pdf::file(&document)?,
                     false => html::page(&document)?.into_bytes(),
                 };
-                write_bytes(path, &bytes)?;
+                crate::files::create(path, &bytes)?;
             }
             write_new(&to, &line(&made)?)
         }

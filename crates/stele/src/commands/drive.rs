@@ -8,11 +8,11 @@ use crate::api::drive::{Clear, Online, Wipe};
 use crate::api::pool::{Status, StatusView};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
-use crate::connection::Connection;
+use crate::connection::{Connection, alone};
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::named;
-use crate::node::identify;
+use crate::node::{blocking, identify, wipe};
 
 pub async fn clear(site: &Site, json: bool, drive: u32) -> Outcome<()> {
     let connection = Connection::find(site).await?;
@@ -53,7 +53,8 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
     let moved = name_where_it_is(site, &config, entry, known.enclosure, &path)?;
     if let Err(failure) = connection.call(Online { drive, path }).await {
         // Busy: the answer was lost, and the pool may have taken the drive. Its entry stays for the next start.
-        if let Some(here) = moved.filter(|_| failure.kind != Kind::Busy) {
+        let may_be_back = failure.kind == Kind::Busy || is_back(connection, drive).await;
+        if let Some(here) = moved.filter(|_| !may_be_back) {
             match entry {
                 Some(entry) => crate::config::replace_drive(&site.config_path, &here, entry)?,
                 None => crate::config::remove_drive(&site.config_path, &here)?,
@@ -67,6 +68,14 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
         crate::config::remove_drive(&site.config_path, &spare)?;
     }
     tell(connection, json, drive, true).await
+}
+
+/// Whether the pool may use the drive, although the call failed.
+async fn is_back(connection: &Connection, drive: u32) -> bool {
+    match connection.call(Status {}).await {
+        Ok(status) => !matches!(health(&status, drive), "missing" | "failed"),
+        Err(_) => true,
+    }
 }
 
 /// Writes the drive's present path into the configuration for the next start. Returns the entry if it differs.
@@ -122,15 +131,29 @@ pub async fn wipe(site: &Site, json: bool, path: PathBuf, pool: Option<String>, 
     if !yes {
         confirm(&format!("Take the labels off {}? What is on it is lost to its pool.", path.display()), "--yes")?;
     }
-    let connection = Connection::find(site).await?;
-    let done = connection.call(Wipe { path: path.clone(), pool }).await;
-    connection.leave().await?;
-    done?;
+    if is_without_pool(site) && alone(site).await.is_ok() {
+        // No pool here may need the drive, and none has a log for the act.
+        let here = path.clone();
+        blocking(move || wipe::drive(&here, pool.as_deref(), None)).await?;
+    } else {
+        let connection = Connection::find(site).await?;
+        let done = connection.call(Wipe { path: path.clone(), pool }).await;
+        connection.leave().await?;
+        done?;
+    }
     if json {
         return print_json(&serde_json::json!({ "wiped": path }));
     }
     println!("{} carries no label any more.", path.display());
     Ok(())
+}
+
+/// Whether no pool was made here yet.
+fn is_without_pool(site: &Site) -> bool {
+    match Config::read(&site.config_path) {
+        Ok(config) => config.pool.drives.is_empty(),
+        Err(failure) => failure.kind == Kind::Missing,
+    }
 }
 
 /// Switches the light here and not in the server: the system lets only root do it, and the packaged unit keeps the

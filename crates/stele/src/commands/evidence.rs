@@ -18,6 +18,7 @@ use crate::commands::print_json;
 use crate::config::Site;
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::files;
 use crate::output::json_line;
 
 /// Largest file that holds a receipt, a certificate, a head or a proof. A certificate has up to 1000 records.
@@ -254,12 +255,7 @@ pub(super) fn write_new(to: &str, text: &str) -> Outcome<()> {
         print!("{text}");
         return Ok(());
     }
-    write_bytes(Path::new(to), text.as_bytes())
-}
-
-pub(super) fn write_bytes(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    let written = File::create_new(path).and_then(|mut file| file.write_all(bytes).and(file.sync_all()));
-    written.map_err(|error| io_failure("write", path, &error))
+    files::create(Path::new(to), text.as_bytes())
 }
 
 fn read_text(path: &Path) -> Outcome<String> {

@@ -117,13 +117,21 @@ fn import_jobs(file: &Path, from: Option<OriginArg>, into: &Path, lenient: bool,
 
 /// Writes a file; it must not exist yet.
 fn write_new(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-    let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, bytes.as_ref()));
-    written.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => Failure::new(Kind::Refused, format!("{}: exists already", path.display()))
+    crate::files::create(path, bytes.as_ref()).map_err(|failure| match failure.kind {
+        Kind::Exists => Failure::new(Kind::Refused, format!("{}: exists already", path.display()))
             .next("name another file with --out"),
-        _ => LabError::of(&error, "cannot be written", path).into(),
+        _ => failure,
     })?;
+    written(path, json)
+}
+
+/// The same in the place of a file that is there.
+fn write_over(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
+    crate::files::replace_among_others(path, bytes.as_ref())?;
+    written(path, json)
+}
+
+fn written(path: &Path, json: bool) -> Outcome<()> {
     match json {
         true => print_json(&serde_json::json!({ "written": path })),
         false => {

@@ -211,6 +211,7 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     new.0.path =
         std::path::absolute(&new.0.path).map_err(|error| crate::failure::io_failure("find", &new.0.path, &error))?;
     let before = connection.call(Status {}).await?;
+    named::refuse_other_member(&new.0.path, replace.old, &before)?;
     if replace.give_up && !replace.yes {
         confirm(&plan(&before, replace.old), "--yes")?;
     }
@@ -220,11 +221,7 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     let call =
         Replace { old: replace.old, new: new.clone(), size: replace.size.map(|size| size.0), give_up: replace.give_up };
     if let Err(failure) = connection.call(call).await {
-        // Busy: the answer was lost, and the pool may have taken the drive. Its entry stays for the next start.
-        if let Some(named) = named.filter(|_| failure.kind != Kind::Busy) {
-            crate::config::remove_drive(&site.config_path, &named)?;
-        }
-        return Err(failure);
+        return Err(drives::withdraw(connection, site, named.as_slice(), failure).await);
     }
     let after = connection.call(Status {}).await?;
     // A drive that answers is emptied first.

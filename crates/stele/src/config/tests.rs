@@ -1,4 +1,5 @@
 use super::*;
+use crate::failure::Kind;
 
 #[test]
 fn a_written_configuration_reads_back() {
@@ -127,4 +128,20 @@ fn changes_of_a_command_and_of_the_server_are_both_kept() {
     assert!(is_without(&path, &both).unwrap() && is_without(&path, &both).unwrap());
     assert_eq!(Config::read(&path).unwrap().pool.drives.len(), 4 * 10);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_time_that_nobody_can_mean_is_refused() {
+    let path = std::env::temp_dir().join(format!("stele-seconds-{}.toml", std::process::id()));
+    for (text, named) in [
+        ("[pool]\ndrives = []\nrebuild_after = 18446744074\n", "rebuild_after"),
+        ("[pool]\ndrives = []\n[memory]\nflush_age = 3153600001\n", "flush_age"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let failure = Config::read(&path).unwrap_err();
+        assert!(failure.kind == Kind::Usage && failure.error.contains(named), "{failure}");
+    }
+    std::fs::write(&path, "[pool]\ndrives = []\nrebuild_after = 3153600000\n").unwrap();
+    Config::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
 }

@@ -17,6 +17,7 @@ use crate::cli::pool::Create;
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Opening;
+use crate::node::unfinished::Unfinished;
 
 /// The smallest segment of an archive; beside it, the smallest number of segments.
 const SEGMENT_MIN: u64 = 4 * MIB;
@@ -92,30 +93,29 @@ pub struct Made {
 
 /// Creates everything and leaves it open. The configuration is written last: an unfinished pool has none.
 pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
+    // Before anything is written.
+    check_width(made.data, config.pool.drives.len())?;
     master::make(site, &config.archive.master_key)?;
-    let create = CreateOptions {
-        pool: PoolId(surroundings::random()),
-        name: made.name,
-        drives: Vec::new(),
-        seed: u64::from_le_bytes(surroundings::random()),
-        log: made.log,
-        spare_drives: made.spare,
-        created: wall_clock(),
+    let pool = PoolId(surroundings::random());
+    let unfinished = Unfinished::begin(site, pool, &places(site, &config))?;
+    let mut node = match on_drives(site, config, &made, pool).await {
+        Ok(node) => node,
+        Err(failure) => {
+            // The files that it made are removed already.
+            unfinished.take_back_labels();
+            return Err(failure);
+        }
     };
-    let alarms = Alarms::of_server(&site.dir);
-    let (places, open, server) =
-        (places(site, &config), options(&config, Opening::for_server()), alarms.server_options());
-    let new = made.new;
-    let pool = blocking(move || Ok(PoolServer::create(&places, new, create, open, server)?)).await?;
-    let mut node = Node::bare(site, pool, config, alarms)?;
     if let Err(failure) = furnish(site, &mut node, made.data).await {
         let _ = node.close().await;
+        unfinished.take_back();
         return Err(failure);
     }
     let written = match site.config_path.exists() {
         true => crate::config::first_drives(&site.config_path, &node.config.pool.drives),
         false => node.config.write(&site.config_path).map(|()| true),
     };
+    unfinished.finish()?;
     if let Ok(true) = written {
         return Ok(node);
     }
@@ -127,14 +127,39 @@ pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
         .next(format!("write drives = [{drives}] under [pool] there")))
 }
 
+/// Creates the pool alone.
+async fn on_drives(site: &Site, config: Config, made: &Made, pool: PoolId) -> Outcome<Node> {
+    let create = CreateOptions {
+        pool,
+        name: made.name.clone(),
+        drives: Vec::new(),
+        seed: u64::from_le_bytes(surroundings::random()),
+        log: made.log,
+        spare_drives: made.spare,
+        created: wall_clock(),
+    };
+    let alarms = Alarms::of_server(&site.dir);
+    let (places, open, server) =
+        (places(site, &config), options(&config, Opening::for_server()), alarms.server_options());
+    let new = made.new;
+    let pool = blocking(move || Ok(PoolServer::create(&places, new, create, open, server)?)).await?;
+    Node::bare(site, pool, config, alarms)
+}
+
+fn check_width(data: Option<Code>, drives: usize) -> Outcome<()> {
+    match data.filter(|code| code.width() > drives) {
+        Some(code) => Err(Failure::usage(format!(
+            "a {code} stripe needs {} drives, and {drives} are named; nothing was done",
+            code.width()
+        ))
+        .next("give more drives, or a narrower --data code such as 2+1")),
+        None => Ok(()),
+    }
+}
+
 /// Creates the catalog and data volumes, and a new archive on them.
 async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()> {
     let Some(code) = data else { return Ok(()) };
-    let drives = node.config.pool.drives.len();
-    if code.width() > drives {
-        return Err(Failure::usage(format!("a {code} stripe needs {} drives and the pool has {drives}", code.width()))
-            .next("give more drives, or a narrower --data code such as 2+1"));
-    }
     let (raw, spare) = space(node).await?;
     let spec = catalog_spec(node, code, node.config.archive.catalog_volume.clone()).await?;
     let (catalog_size, copies) = (spec.size, spec.code.width());

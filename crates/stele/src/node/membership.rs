@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use stele_array::reactor::DrivePlace;
-use stele_array::{Command, DriveHealth, Reply};
+use stele_array::{ArrayError, Command, DriveHealth, DriveStatus, Reply};
 use stele_ground::{Bytes, DriveId};
 use stele_media::{DriveFile, Space};
 
@@ -17,19 +17,25 @@ use crate::api::drive::{Clear, Online};
 use crate::api::pool::{Add, Keep, Remove, Replace, SetDrive};
 use crate::api::{Actor, Call};
 use crate::config::{Config, Site};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind, Outcome};
+
+/// A drive that was attached for the pool to take.
+struct Offered {
+    index: u32,
+    identity: DriveId,
+    path: PathBuf,
+    /// A file was made for it.
+    made: bool,
+}
 
 /// Adds drives to the pool: all of them, or none on an error.
 pub async fn add(node: &Node, call: Add, actor: &Actor) -> Outcome<()> {
     let names: Vec<String> = call.drives.iter().map(|drive| drive.0.path.display().to_string()).collect();
     let act = async {
-        let mut attached = Vec::new();
-        let mut made = Vec::new();
-        let added = add_all(node, call, &mut attached, &mut made).await;
+        let mut offered = Vec::new();
+        let added = add_all(node, call, &mut offered).await;
         if added.is_err() {
-            attached.iter().for_each(|index| node.pool.detach(*index));
-            // The pool has written nothing onto them.
-            made.iter().for_each(|path| drop(std::fs::remove_file(path)));
+            take_back(node, &offered).await;
         }
         added
     };
@@ -37,15 +43,33 @@ pub async fn add(node: &Node, call: Add, actor: &Actor) -> Outcome<()> {
     node.audited(actor, "pool/add", &place, act).await?
 }
 
-async fn add_all(node: &Node, call: Add, attached: &mut Vec<u32>, made: &mut Vec<PathBuf>) -> Outcome<()> {
+async fn add_all(node: &Node, call: Add, offered: &mut Vec<Offered>) -> Outcome<()> {
     for drive in &call.drives {
-        let (index, new) = attach(node, drive.0.clone(), call.size.map(Bytes)).await?;
-        attached.push(index);
-        made.extend(new.then(|| drive.0.path.clone()));
+        offered.push(offer(node, drive.0.clone(), call.size.map(Bytes)).await?);
     }
-    let drives = attached.iter().map(|index| (*index, DriveId(surroundings::random()))).collect();
+    let drives = offered.iter().map(|drive| (drive.index, drive.identity)).collect();
     node.pool.command(Command::AddDrives { drives }).await?;
     Ok(())
+}
+
+async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<Offered> {
+    let path = place.path.clone();
+    let (index, made) = attach(node, place, size).await?;
+    Ok(Offered { index, identity: DriveId(surroundings::random()), path, made })
+}
+
+/// Detaches drives that the pool did not take, and removes the files that were made for them. One that the pool may have
+/// stays: a command may fail after the pool took the drive.
+async fn take_back(node: &Node, offered: &[Offered]) {
+    for drive in offered {
+        if is_in_pool(node, drive).await {
+            continue;
+        }
+        node.pool.detach(drive.index);
+        if drive.made {
+            let _ = std::fs::remove_file(&drive.path);
+        }
+    }
 }
 
 /// Returns the drive's index, and whether a file was made for it.
@@ -62,11 +86,19 @@ async fn attach(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<
                 if new && size.is_some() {
                     let _ = std::fs::remove_file(&place.path);
                 }
-                Err(error.into())
+                Err(unattached(error))
             }
         }
     })
     .await
+}
+
+/// `Busy` would tell the command that its answer was lost, and that the pool may have taken the drive.
+fn unattached(error: ArrayError) -> Failure {
+    match error {
+        ArrayError::Busy(message) => Failure::new(Kind::Refused, message),
+        error => error.into(),
+    }
 }
 
 /// Starts to empty a drive.
@@ -91,18 +123,14 @@ pub async fn replace(node: &Node, call: Replace, actor: &Actor) -> Outcome<()> {
 }
 
 async fn put_in(node: &Node, call: Replace) -> Outcome<()> {
-    let (new, made) = attach(node, call.new.0.clone(), call.size.map(Bytes)).await?;
-    let identity = DriveId(surroundings::random());
-    let enclosure = call.new.0.enclosure;
+    let new = offer(node, call.new.0.clone(), call.size.map(Bytes)).await?;
+    let (index, identity, enclosure) = (new.index, new.identity, call.new.0.enclosure);
     let replaced = node
         .pool
-        .command(Command::ReplaceDrive { old: call.old, new, identity, enclosure, give_up: call.give_up })
+        .command(Command::ReplaceDrive { old: call.old, new: index, identity, enclosure, give_up: call.give_up })
         .await;
-    if replaced.is_err() && !is_in_pool(node, &call.new.0.path).await {
-        node.pool.detach(new);
-        if made {
-            let _ = std::fs::remove_file(&call.new.0.path);
-        }
+    if replaced.is_err() {
+        take_back(node, std::slice::from_ref(&new)).await;
     }
     replaced?;
     Ok(())
@@ -129,7 +157,7 @@ pub async fn online(node: &Node, call: Online, actor: &Actor) -> Outcome<()> {
         let here = DrivePlace { path: call.path.clone(), enclosure: None };
         let (index, _) = attach(node, here, None).await?;
         let done = node.pool.command(Command::OnlineDrive { drive: call.drive, index }).await;
-        if done.is_err() {
+        if done.is_err() && !is_back(node, call.drive, &call.path).await {
             node.pool.detach(index);
         }
         Ok::<_, Failure>(done?)
@@ -138,11 +166,20 @@ pub async fn online(node: &Node, call: Online, actor: &Actor) -> Outcome<()> {
 }
 
 /// Whether the pool may have data on the drive; then it stays attached. The pool detaches a drive that it failed to
-/// add.
-async fn is_in_pool(node: &Node, path: &Path) -> bool {
+/// add. A label that is newer than what the pool agreed on may be in force after the next start.
+async fn is_in_pool(node: &Node, offered: &Offered) -> bool {
     let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { return true };
-    let mut drives = status.drives.iter().filter(|drive| drive.health != DriveHealth::Rejected);
-    drives.any(|drive| Path::new(&drive.name) == path)
+    let here = |drive: &DriveStatus| drive.identity == offered.identity && Path::new(&drive.name) == offered.path;
+    status.drives.iter().any(here)
+        || crate::named::is_labelled_ahead(&offered.path, &status.pool.to_string(), status.epoch)
+}
+
+/// Whether the pool may use the drive at this path again.
+async fn is_back(node: &Node, number: u32, path: &Path) -> bool {
+    let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { return true };
+    let is_used = |drive: &DriveStatus| !matches!(drive.health, DriveHealth::Missing | DriveHealth::Failed);
+    let mut drives = status.drives.iter().filter(|drive| drive.index == number);
+    drives.any(|drive| is_used(drive) && Path::new(&drive.name) == path)
 }
 
 /// Detaches drives that have left the pool, so that other processes may open them.
@@ -183,3 +220,6 @@ pub fn forget(site: &Site, path: &Path) -> Outcome<bool> {
         None => Ok(false),
     }
 }
+
+#[cfg(test)]
+mod tests;

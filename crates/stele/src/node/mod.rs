@@ -25,6 +25,7 @@ pub mod standing;
 pub mod surroundings;
 #[cfg(test)]
 pub mod testing;
+mod unfinished;
 mod unrecorded;
 mod verification;
 pub mod volumes;
@@ -238,6 +239,7 @@ impl Node {
         let alarms = if opening.archive_read_only { Alarms::default() } else { Alarms::of_server(&site.dir) };
         let (places, options, server) = (places(site, &config), options(&config, opening), alarms.server_options());
         let pool = blocking(move || Ok(PoolServer::open(&places, options, server)?)).await?;
+        unfinished::Unfinished::forget(site);
         Node::bare(site, pool, config, alarms)
     }
 

@@ -19,16 +19,51 @@ use crate::failure::{Failure, Kind, Outcome, io_failure};
 /// Number of zeros written at once.
 const PIECE: u64 = 1 << 20;
 
-/// `pool`: identity of the drive's former pool, as the operator names it.
-pub fn drive(path: &Path, pool: Option<&str>, status: &StatusView) -> Outcome<()> {
-    let file =
-        OpenOptions::new().read(true).write(true).open(path).map_err(|error| io_failure("open", path, &error))?;
-    check(&file, path, pool, status)?;
+/// `pool`: identity of the drive's former pool, as the operator names it. `status`: of the pool here, if there is one.
+pub fn drive(path: &Path, pool: Option<&str>, status: Option<&StatusView>) -> Outcome<()> {
     // Take the drive's lock, which refuses a drive in use by any process. The check is repeated, since the drive may
     // have changed.
-    let locked =
-        DriveFile::open(path, Access::Exclusive).map_err(|error| Failure::new(Kind::Refused, error.to_string()))?;
+    let file = open(path)?;
+    check(&file, path, pool, status)?;
+    let locked = lock(path)?;
     let size = check(&file, path, pool, status)?;
+    let wiped = overwrite(&file, path, size);
+    drop(locked);
+    wiped
+}
+
+/// Takes the labels off a drive whose pool was never completed. Leaves every other drive as it is.
+pub fn unfinished(path: &Path, pool: &str) -> Outcome<()> {
+    let file = open(path)?;
+    let locked = lock(path)?;
+    let mut is_its = false;
+    let size = each_label(&file, path, |label| match label {
+        Ok(label) => {
+            let theirs = &label.configuration;
+            is_its = theirs.pool.to_string() == pool && !theirs.protected;
+            if is_its { Ok(()) } else { Err(Failure::new(Kind::Refused, "it belongs to another pool")) }
+        }
+        Err(NoLabel::TooNew(_) | NoLabel::OtherFormat(_)) => Err(Failure::new(Kind::Refused, "it is newer")),
+        Err(NoLabel::Blank | NoLabel::Damaged) => Ok(()),
+    });
+    let wiped = match size {
+        Ok(size) if is_its => overwrite(&file, path, size),
+        Err(failure) if failure.kind != Kind::Refused => Err(failure),
+        _ => Ok(()),
+    };
+    drop(locked);
+    wiped
+}
+
+fn open(path: &Path) -> Outcome<File> {
+    OpenOptions::new().read(true).write(true).open(path).map_err(|error| io_failure("open", path, &error))
+}
+
+fn lock(path: &Path) -> Outcome<DriveFile> {
+    DriveFile::open(path, Access::Exclusive).map_err(|error| Failure::new(Kind::Refused, error.to_string()))
+}
+
+fn overwrite(file: &File, path: &Path, size: u64) -> Outcome<()> {
     let zeros = vec![0; PIECE as usize];
     // Overwrite the copies at the end first: after an interruption the drive still has a label and is refused like one.
     let heads = (0..LOG_AT.min(size)).step_by(PIECE as usize).map(|at| (at, PIECE.min(size - at)));
@@ -39,13 +74,26 @@ pub fn drive(path: &Path, pool: Option<&str>, status: &StatusView) -> Outcome<()
             file.write_all_at(piece, from).map_err(|error| io_failure("wipe", path, &error))?;
         }
     }
-    let flushed = file.sync_all().map_err(|error| io_failure("flush", path, &error));
-    drop(locked);
-    flushed
+    file.sync_all().map_err(|error| io_failure("flush", path, &error))
+}
+
+/// Shows what is at each place of a label. Returns the size of the drive.
+fn each_label(
+    mut file: &File,
+    path: &Path,
+    mut look: impl FnMut(Result<Label, NoLabel>) -> Outcome<()>,
+) -> Outcome<u64> {
+    let size = file.seek(SeekFrom::End(0)).map_err(|error| io_failure("measure", path, &error))?;
+    for at in places(size) {
+        let mut bytes = vec![0; LABEL_SIZE as usize];
+        file.read_exact_at(&mut bytes, at).map_err(|error| io_failure("read", path, &error))?;
+        look(Label::decode(&Shared::from(bytes)))?;
+    }
+    Ok(size)
 }
 
 /// Refuses a drive that a pool may need. Returns its size.
-fn check(mut file: &File, path: &Path, pool: Option<&str>, status: &StatusView) -> Outcome<u64> {
+fn check(mut file: &File, path: &Path, pool: Option<&str>, status: Option<&StatusView>) -> Outcome<u64> {
     let size = file.seek(SeekFrom::End(0)).map_err(|error| io_failure("measure", path, &error))?;
     let shown = path.display();
     let refuse = |why: String, next: &str| Err(Failure::new(Kind::Refused, why).next(next));
@@ -64,7 +112,7 @@ fn check(mut file: &File, path: &Path, pool: Option<&str>, status: &StatusView) 
         let theirs = &label.configuration;
         let own = theirs.drives.get(usize::from(label.number.0)).map(|entry| entry.identity.to_string());
         let owner = theirs.pool.to_string();
-        if owner == status.pool {
+        if let Some(status) = status.filter(|status| owner == status.pool) {
             let member = status.drives.iter().find(|drive| drive.is_member() && Some(&drive.identity) == own.as_ref());
             if let Some(member) = member {
                 return refuse(

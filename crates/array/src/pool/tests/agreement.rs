@@ -5,8 +5,8 @@ use stele_ground::Duration;
 
 use super::*;
 use crate::drives::label::ANCHOR_AT;
-use crate::model::{ArrayError, OpenOptions};
-use crate::testing::drives::TestDrive;
+use crate::model::{ArrayError, OpenOptions, Reply};
+use crate::testing::drives::{TestDrive, TestDrives};
 
 /// The 8 bytes at this place.
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -377,4 +377,38 @@ fn a_checkpoint_that_was_cut_off_and_passed_over_is_never_opened() {
         }
     }
     assert!(histories >= 5, "{histories} histories came about");
+}
+
+#[test]
+fn a_drive_in_the_table_is_known_by_its_name_whatever_fails_afterwards() {
+    let (mut added, mut refused, mut halfway) = (0, 0, 0);
+    for operations in 0..120 {
+        let mut fixture = patient(5, 5, operations);
+        let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+        fixture.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
+        let indices: Vec<usize> = (0..2).map(|_| fixture.add_blank()).collect();
+        let identity = |index: usize| DriveId([100 + index as u8; 16]);
+        let drives = indices.iter().map(|index| (*index as u32, identity(*index))).collect();
+        // No majority is left to agree on anything.
+        let lose = |drives: &mut TestDrives| (0..3).for_each(|drive| drives.drives[drive].fails_writes = true);
+        let reply = fixture.command_and(Command::AddDrives { drives }, operations, lose);
+        let Ok(Reply::Status(status)) = fixture.command(Command::Status) else { panic!("no status") };
+        let here: Vec<(usize, &str)> = indices
+            .iter()
+            .filter_map(|index| {
+                let drive = status.drives.iter().find(|drive| drive.identity == identity(*index))?;
+                Some((*index, drive.name.as_str()))
+            })
+            .collect();
+        for (index, name) in &here {
+            assert_eq!(*name, format!("drives/{index}"), "after {operations} operations: {reply:?}");
+        }
+        match (&reply, here.len()) {
+            (Ok(_), 2) => added += 1,
+            (Err(_), 0) => refused += 1,
+            (Err(_), 2) => halfway += 1,
+            other => panic!("after {operations} operations: {other:?}"),
+        }
+    }
+    assert!(added > 5 && refused > 5 && halfway > 0, "{added} added, {refused} refused, {halfway} halfway");
 }

@@ -23,47 +23,53 @@ enum May {
 }
 
 pub fn permissions(site: &Site, config: &Config) -> Vec<Finding> {
-    let mut wrong = Vec::new();
-    let mut look = |path: PathBuf, may: May| {
-        let Ok(about) = fs::metadata(&path) else { return };
+    let mut findings = Vec::new();
+    let mut look = |path: PathBuf, may: May, is_needed: bool| {
+        let about = match fs::metadata(&path) {
+            Ok(about) => about,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_needed => return,
+            Err(error) => {
+                let message = format!("{} cannot be looked at: {error}", path.display());
+                let next = "bring it back, or run the check as the user that the server runs as";
+                return findings.push(Finding::new("permissions", Verdict::Wrong, message, next));
+            }
+        };
         let mode = about.mode() & 0o777;
         let (bad, right) = match may {
             May::Read => (0o022, "go-w"),
             May::Nothing => (0o077, "go-rwx"),
         };
         if mode & bad != 0 {
-            wrong
-                .push((format!("{} has mode {mode:04o}", path.display()), format!("chmod {right} {}", path.display())));
+            let message = format!("{} has mode {mode:04o}: others than its owner may use it", path.display());
+            let next = format!("chmod {right} {}", path.display());
+            findings.push(Finding::new("permissions", Verdict::Wrong, message, next));
         }
     };
-    look(site.dir.clone(), May::Read);
-    look(site.config_path.clone(), May::Read);
-    for name in ["history.json", "alarms.jsonl", "exports.json"] {
-        look(site.dir.join(name), May::Read);
+    look(site.dir.clone(), May::Read, true);
+    look(site.config_path.clone(), May::Read, true);
+    for name in ["history.json", "alarms.jsonl", "unrecorded-acts"] {
+        look(site.dir.join(name), May::Read, false);
     }
-    for secret in ["first-key.json", "reservations"] {
-        look(site.dir.join(secret), May::Nothing);
+    look(site.path(&config.archive.heads), May::Read, false);
+    for secret in ["first-key.json", "exports.json", "reservations"] {
+        look(site.dir.join(secret), May::Nothing, false);
     }
+    // `stele up --tls` makes them.
+    look(site.dir.join("tls/key.pem"), May::Nothing, false);
+    look(site.dir.join("tls/certificate.pem"), May::Read, false);
     if let Some(("file", path)) = config.archive.master_key.split_once(':') {
-        look(site.path(Path::new(path)), May::Nothing);
+        look(site.path(Path::new(path)), May::Nothing, true);
     }
-    let keys = [&config.s3.tls_key, &config.nbd.tls_key, &config.nfs.tls_key, &config.messages.mail_password];
-    for key in keys.into_iter().flatten() {
-        look(site.path(key), May::Nothing);
+    for (path, is_secret) in crate::commands::config::named(config) {
+        look(site.path(path), if is_secret { May::Nothing } else { May::Read }, true);
     }
     for drive in &config.pool.drives {
         let path = drive.placed(site).path;
         // A device has the mode of its group; the members of that group are the system's concern.
         if fs::metadata(&path).is_ok_and(|about| !about.file_type().is_block_device()) {
-            look(path, May::Read);
+            look(path, May::Read, true);
         }
     }
-    let mut findings: Vec<Finding> = wrong
-        .into_iter()
-        .map(|(message, next)| {
-            Finding::new("permissions", Verdict::Wrong, format!("{message}: others than its owner may use it"), next)
-        })
-        .collect();
     if findings.is_empty() {
         findings.push(Finding::good(
             "permissions",

@@ -33,8 +33,9 @@ pub fn memory(machine: &Machine, config: Option<&Config>) -> Finding {
     let Some(whole) = kib("MemTotal").map(|kib| kib << 10) else { return Finding::unknown("memory", "/proc/meminfo") };
     let usual = crate::config::Memory::default();
     let memory = config.map_or(&usual, |config| &config.memory);
-    let caches = [memory.blocks, memory.table, memory.dirty, memory.catalog].iter().map(|size| size.0.0).sum::<u64>();
-    let needed = caches + BESIDE_CACHES;
+    let caches = [memory.blocks, memory.table, memory.dirty, memory.catalog];
+    let caches = caches.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0.0));
+    let needed = caches.saturating_add(BESIDE_CACHES);
     let told =
         format!("{} of memory; caches of {} and the rest take up to {}", Bytes(whole), Bytes(caches), Bytes(needed));
     match () {

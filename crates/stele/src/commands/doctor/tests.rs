@@ -101,6 +101,46 @@ fn whatever_will_hurt_is_found() {
     patient.check("configuration", Verdict::Wrong, "line 3: unknown field `speed`");
 }
 
+#[test]
+fn open_secrets_and_missing_files_are_found() {
+    let patient = Patient::new("secrets");
+    let open = |file: &str| {
+        patient.check("permissions", Verdict::Good, "");
+        patient.write(&format!("data/{file}"), "secret");
+        patient.check("permissions", Verdict::Wrong, &format!("{file} has mode 0644"));
+        patient.chmod(&format!("data/{file}"), 0o600);
+    };
+    open("exports.json");
+    open("tls/key.pem");
+    let writable = |file: &str, mode: u32| {
+        patient.check("permissions", Verdict::Good, "");
+        patient.chmod(&format!("data/{file}"), mode);
+        patient.check("permissions", Verdict::Wrong, file);
+        fs::remove_dir_all(patient.0.join("data").join(file)).unwrap();
+    };
+    patient.write("data/heads/1.head", "");
+    writable("heads", 0o777);
+    // What the configuration names has to be there, and a secret is for its owner.
+    for (section, key) in [
+        ("s3", "tls_key"),
+        ("nbd", "tls_key"),
+        ("nfs", "tls_key"),
+        ("archive", "heads_bucket_key"),
+        ("messages", "mail_password"),
+    ] {
+        let beside = if key == "tls_key" { "tls_certificate = \"public.pem\"\n" } else { "" };
+        let text = "[pool]\ndrives = [\"a.img@0\"]\n";
+        patient.write("data/public.pem", "");
+        patient.write("data/stele.toml", &format!("{text}[{section}]\n{key} = \"named.secret\"\n{beside}"));
+        patient.check("permissions", Verdict::Wrong, "named.secret cannot be looked at");
+        patient.write("data/named.secret", "");
+        patient.check("permissions", Verdict::Wrong, "named.secret has mode 0644");
+        patient.chmod("data/named.secret", 0o600);
+        patient.check("permissions", Verdict::Good, "");
+        fs::remove_file(patient.0.join("data/named.secret")).unwrap();
+    }
+}
+
 /// A machine whose drives are devices, described by the kernel under /sys.
 #[test]
 fn drives_behind_one_controller_and_volatile_caches_are_found() {

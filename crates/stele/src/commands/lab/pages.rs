@@ -20,10 +20,19 @@ const COLUMNS: usize = 80;
 
 /// Writes a document as a page or as a PDF.
 pub fn write(document: &Document, path: &Path, pdf: bool, json: bool) -> Outcome<()> {
-    match pdf {
-        true => write_new(path, pdf::file(document)?, json),
-        false => write_new(path, html::page(document)?, json),
-    }
+    write_new(path, rendered(document, pdf)?, json)
+}
+
+/// The same in the place of a file that is there. It is rendered first: what was there stays if anything fails.
+pub fn write_over(document: &Document, path: &Path, pdf: bool, json: bool) -> Outcome<()> {
+    super::write_over(path, rendered(document, pdf)?, json)
+}
+
+fn rendered(document: &Document, pdf: bool) -> Outcome<Vec<u8>> {
+    Ok(match pdf {
+        true => pdf::file(document)?,
+        false => html::page(document)?.into(),
+    })
 }
 
 pub fn plot(file: &Path, name: Option<&str>, out: Option<&Path>, json: bool) -> Outcome<()> {

@@ -98,7 +98,7 @@ async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Out
     let page = asked.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.{ending}")));
     let lab = asked.lab.clone().unwrap_or_else(|| page.with_extension("lab"));
     // Check that the page can be written before minutes of work.
-    if page.exists() && !asked.resume {
+    if page.exists() && !(asked.resume && lab.exists()) {
         return Err(Failure::new(Kind::Refused, format!("{}: exists already", page.display()))
             .next("name another file with -o, or resume the stopped recipe with --resume"));
     }
@@ -114,10 +114,10 @@ async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Out
     })
     .await?;
     let document = document_of(&Recorded::from(&came), asked.title.as_deref(), against)?;
-    if asked.resume && page.exists() {
-        std::fs::remove_file(&page).map_err(|error| LabError::of(&error, "cannot be written over", &page))?;
+    match asked.resume {
+        true => pages::write_over(&document, &page, pdf, json)?,
+        false => pages::write(&document, &page, pdf, json)?,
     }
-    pages::write(&document, &page, pdf, json)?;
     match came.ended {
         true => Ok(()),
         false => Err(super::stopped(Some(&lab), &[])),

@@ -11,7 +11,8 @@ use crate::commands::print_json;
 use crate::config::{Config, Site};
 use crate::connection::Connection;
 use crate::drives::DriveArgument;
-use crate::failure::{Failure, Outcome, io_failure};
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::named;
 use crate::node::membership::forget;
 
 pub async fn add(site: &Site, json: bool, add: arguments::Add) -> Outcome<()> {
@@ -22,10 +23,10 @@ pub async fn add(site: &Site, json: bool, add: arguments::Add) -> Outcome<()> {
 }
 
 async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments::Add) -> Outcome<()> {
-    let named = absolute(add.drives)?;
+    let drives = absolute(add.drives)?;
     let config = Config::read(&site.config_path)?;
     let enclosures = config.pool.drives.first().is_some_and(|drive| drive.0.enclosure.is_some());
-    if let Some(other) = named.iter().find(|drive| drive.0.enclosure.is_some() != enclosures) {
+    if let Some(other) = drives.iter().find(|drive| drive.0.enclosure.is_some() != enclosures) {
         let message = match enclosures {
             true => format!("{other} has no enclosure, and the drives of this pool have"),
             false => format!("{other} has an enclosure, and the drives of this pool have none"),
@@ -34,28 +35,31 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
             Failure::usage(message).next("write --drive PATH@ENCLOSURE where the configuration does, else PATH")
         );
     }
-    for (at, drive) in named.iter().enumerate() {
+    for (at, drive) in drives.iter().enumerate() {
         let path = &drive.0.path;
-        let known = config.pool.drives.iter().any(|old| old.placed(site).path == *path);
-        if known || named.iter().skip(at + 1).any(|other| other.0.path == *path) {
-            return Err(Failure::usage(format!("{} is named already; name each drive once", path.display())));
+        if drives.iter().skip(at + 1).any(|other| named::is_same(&other.0.path, path)) {
+            return Err(Failure::usage(format!("{} is named twice; name each drive once", path.display())));
         }
     }
     let before = connection.call(Status {}).await?;
+    drives.iter().try_for_each(|drive| named::refuse_member(&drive.0.path, &before))?;
+    // A command that was cut off has named drives that the pool did not take.
+    let is_named = |drive: &&DriveArgument| {
+        config.pool.drives.iter().any(|old| named::is_same(&old.placed(site).path, &drive.0.path))
+    };
+    let unnamed: Vec<DriveArgument> = drives.iter().filter(|drive| !is_named(drive)).cloned().collect();
     // Do this before the pool knows the drives: a start in between must find them.
-    let written = crate::config::add_drives(&site.config_path, &named)?;
+    let written = unnamed.is_empty() || crate::config::add_drives(&site.config_path, &unnamed)?;
     let next = before.drives.iter().map(|drive| drive.enclosure + 1).max().unwrap_or(0);
-    let placed = (next..).zip(named.clone()).map(|(own, mut drive)| {
+    let placed = (next..).zip(drives.clone()).map(|(own, mut drive)| {
         // A drive without an enclosure is an enclosure of its own.
         drive.0.enclosure = Some(drive.0.enclosure.unwrap_or(own));
         drive
     });
     let call = Add { drives: placed.collect(), size: add.size.map(|size| size.0), grow_later: add.grow_later };
     if let Err(failure) = connection.call(call).await {
-        for drive in named.iter().filter(|_| written) {
-            crate::config::remove_drive(&site.config_path, drive)?;
-        }
-        return Err(failure);
+        let entries = if written { unnamed.as_slice() } else { &[] };
+        return Err(withdraw(connection, site, entries, failure).await);
     }
     if !written {
         eprintln!("Name the new drives in [pool] drives of {} as well.", site.config_path.display());
@@ -68,17 +72,17 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
         return match waits {
             true => print_json(&after),
             false => print_json(&serde_json::json!({
-                "added": named.len(),
+                "added": drives.len(),
                 "objects_size_before_bytes": had,
                 "objects_size_bytes": room(&after),
             })),
         };
     }
     match waits {
-        true => println!("{} drives added; all are filled alike.", named.len()),
+        true => println!("{} drives added; all are filled alike.", drives.len()),
         false => println!(
             "{} drives added; `stele pool status --watch` shows how far the stripes are that move.",
-            named.len()
+            drives.len()
         ),
     }
     match (had.map(Bytes), room(&after).map(Bytes)) {
@@ -92,6 +96,38 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
         _ => {}
     }
     Ok(())
+}
+
+/// Takes the entries of drives out of the configuration again that the pool did not take. Where it may have taken them
+/// the entries stay, since the next start must find the drives: an entry of a drive outside of the pool does no harm.
+pub(super) async fn withdraw(
+    connection: &Connection,
+    site: &Site,
+    entries: &[DriveArgument],
+    failure: Failure,
+) -> Failure {
+    let file = site.config_path.display();
+    let stays = |failure: Failure| {
+        let next =
+            format!("`stele pool status`; where it does not show the drives, repeat the command. {file} names them");
+        Failure { next, ..failure }
+    };
+    // The answer was lost, and the pool may take the drives still.
+    if failure.kind == Kind::Busy {
+        return stays(failure);
+    }
+    if entries.is_empty() {
+        return failure;
+    }
+    let Ok(status) = connection.call(Status {}).await else { return stays(failure) };
+    let mut all = true;
+    for entry in entries {
+        let path = entry.placed(site).path;
+        let is_out = !named::may_be_member(&path, &status)
+            && crate::config::is_without(&site.config_path, entry).unwrap_or(false);
+        all &= is_out;
+    }
+    if all { failure } else { stays(failure) }
 }
 
 fn absolute(drives: Vec<DriveArgument>) -> Outcome<Vec<DriveArgument>> {

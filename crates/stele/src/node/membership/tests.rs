@@ -1,0 +1,44 @@
+use stele_array::CreateOptions;
+use stele_array::reactor::{NewDrives, PoolServer, ServerOptions};
+use stele_ground::{MIB, PoolId};
+use stele_media::Access;
+
+use super::*;
+
+const SIZE: Bytes = Bytes(64 * MIB);
+
+fn node(folder: &Path) -> Node {
+    let places: Vec<DrivePlace> = (0..3).map(|at| DrivePlace::new(folder.join(format!("d{at}.img")), at)).collect();
+    let create = CreateOptions {
+        pool: PoolId([7; 16]),
+        name: "pool".into(),
+        drives: Vec::new(),
+        seed: 1,
+        log: None,
+        spare_drives: None,
+        created: 0,
+    };
+    let new = Some(NewDrives { size: SIZE, space: Space::Sparse });
+    let pool = PoolServer::create(&places, new, create, Default::default(), ServerOptions::default()).unwrap();
+    Node::of_pool(pool, Config::new(Vec::new()))
+}
+
+#[tokio::test]
+async fn a_drive_that_the_pool_has_stays_and_another_is_taken_back() {
+    let folder = std::env::temp_dir().join(format!("stele-membership-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let node = node(&folder);
+    let place = |name: &str| DrivePlace::new(folder.join(name), 9);
+    let had = offer(&node, place("had.img"), Some(SIZE)).await.unwrap();
+    let not = offer(&node, place("not.img"), Some(SIZE)).await.unwrap();
+    node.pool.command(Command::AddDrives { drives: vec![(had.index, had.identity)] }).await.unwrap();
+
+    take_back(&node, &[had, not]).await;
+    assert!(folder.join("had.img").exists() && !folder.join("not.img").exists());
+    let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { panic!("no status") };
+    let health: Vec<DriveHealth> = status.drives.iter().map(|drive| drive.health).collect();
+    assert_eq!(health, [DriveHealth::Healthy; 4]);
+    assert!(DriveFile::open(&folder.join("had.img"), Access::Exclusive).is_err(), "it is attached still");
+    node.close().await.unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}

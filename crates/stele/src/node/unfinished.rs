@@ -1,0 +1,74 @@
+//! A pool that is being made. Its drives carry labels before the configuration names them, and no command would take them
+//! again. So what a failed creation left is taken back, and what a killed one left is taken back by the next.
+//!
+//! The file `unfinished-pool` in the data directory names the pool from before its first label until it is complete. The
+//! identity is random and nobody has used the pool. A pool that holds retained records is never touched.
+
+use std::path::PathBuf;
+
+use stele_array::reactor::DrivePlace;
+use stele_ground::PoolId;
+
+use super::wipe;
+use crate::config::Site;
+use crate::failure::{Outcome, io_failure};
+use crate::files;
+
+const NAME: &str = "unfinished-pool";
+
+pub struct Unfinished {
+    note: PathBuf,
+    pool: PoolId,
+    /// The drives, and whether each is a file that this creation makes.
+    drives: Vec<(PathBuf, bool)>,
+}
+
+impl Unfinished {
+    /// Notes the pool, and first takes the labels of a killed creation off these drives.
+    pub fn begin(site: &Site, pool: PoolId, drives: &[DrivePlace]) -> Outcome<Unfinished> {
+        let note = site.dir.join(NAME);
+        match std::fs::read_to_string(&note) {
+            Ok(former) => {
+                for drive in drives.iter().filter(|drive| drive.path.exists()) {
+                    wipe::unfinished(&drive.path, former.trim())?;
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io_failure("read", &note, &error)),
+        }
+        files::replace(&note, format!("{pool}\n").as_bytes())?;
+        let drives = drives.iter().map(|drive| (drive.path.clone(), !drive.path.exists())).collect();
+        Ok(Unfinished { note, pool, drives })
+    }
+
+    /// The pool is complete, or nothing of it was made.
+    pub fn finish(self) -> Outcome<()> {
+        files::remove(&self.note)
+    }
+
+    /// Removes what was made. Nobody uses the drives any more. What cannot be removed now, the next creation removes.
+    pub fn take_back(self) {
+        let pool = self.pool.to_string();
+        let taken = self.drives.iter().try_for_each(|(path, is_made)| match is_made {
+            true => files::remove(path),
+            false => wipe::unfinished(path, &pool),
+        });
+        if let Err(failure) = taken.and_then(|()| self.finish()) {
+            tracing::warn!("a pool that was not completed could not be taken back: {}", failure.on_one_line());
+        }
+    }
+
+    /// The same where the files that were made are removed already.
+    pub fn take_back_labels(mut self) {
+        self.drives.retain(|(_, is_made)| !is_made);
+        self.take_back();
+    }
+
+    /// The pool of the configuration was opened: it is in use, whoever completed the configuration.
+    pub fn forget(site: &Site) {
+        let note = site.dir.join(NAME);
+        if let Some(Err(failure)) = note.exists().then(|| files::remove(&note)) {
+            tracing::warn!("{}", failure.on_one_line());
+        }
+    }
+}
