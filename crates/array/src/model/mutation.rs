@@ -91,11 +91,13 @@ pub enum Mutation {
     Enclosures,
     /// A drive that answers is given up before what it holds is elsewhere.
     CopyFirst,
+    /// Redo images are put onto strips in the order of the log, where older ones may stand behind newer ones.
+    RedoAge,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 43] = [
+    pub const ALL: [Mutation; 44] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -139,6 +141,7 @@ impl Mutation {
         Mutation::Throttle,
         Mutation::Enclosures,
         Mutation::CopyFirst,
+        Mutation::RedoAge,
     ];
 
     /// The one of that name.
@@ -191,6 +194,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::CopyFirst as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::RedoAge as usize + 1);
     }
 }
