@@ -93,11 +93,13 @@ pub enum Mutation {
     CopyFirst,
     /// Redo images are put onto strips in the order of the log, where older ones may stand behind newer ones.
     RedoAge,
+    /// What is discarded ends where the volume ends now, not where it ended when that was asked for.
+    GrownEnd,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 44] = [
+    pub const ALL: [Mutation; 45] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -142,6 +144,7 @@ impl Mutation {
         Mutation::Enclosures,
         Mutation::CopyFirst,
         Mutation::RedoAge,
+        Mutation::GrownEnd,
     ];
 
     /// The one of that name.
@@ -194,6 +197,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::RedoAge as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::GrownEnd as usize + 1);
     }
 }
