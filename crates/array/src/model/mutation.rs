@@ -95,11 +95,13 @@ pub enum Mutation {
     RedoAge,
     /// What is discarded ends where the volume ends now, not where it ended when that was asked for.
     GrownEnd,
+    /// Whatever looks like a header of a log group counts as one.
+    LogTag,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 45] = [
+    pub const ALL: [Mutation; 46] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -145,6 +147,7 @@ impl Mutation {
         Mutation::CopyFirst,
         Mutation::RedoAge,
         Mutation::GrownEnd,
+        Mutation::LogTag,
     ];
 
     /// The one of that name.
@@ -197,6 +200,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::GrownEnd as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::LogTag as usize + 1);
     }
 }
