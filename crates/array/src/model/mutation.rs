@@ -97,11 +97,13 @@ pub enum Mutation {
     GrownEnd,
     /// Whatever looks like a header of a log group counts as one.
     LogTag,
+    /// A drive that is put in keeps the log groups that are on it.
+    OldGroups,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 46] = [
+    pub const ALL: [Mutation; 47] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -148,6 +150,7 @@ impl Mutation {
         Mutation::RedoAge,
         Mutation::GrownEnd,
         Mutation::LogTag,
+        Mutation::OldGroups,
     ];
 
     /// The one of that name.
@@ -200,6 +203,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::LogTag as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::OldGroups as usize + 1);
     }
 }

@@ -107,4 +107,12 @@ impl RingReader {
             at += if whole { total } else { BLOCK as u64 };
         }
     }
+
+    /// Whether anything in a stretch of the ring looks like a header of the pool's groups, or cannot be read.
+    pub async fn may_have_groups(&mut self, from: u64, to: u64, pool: PoolId) -> bool {
+        match self.bytes(from, to - from).await {
+            Some(bytes) => bytes.chunks(BLOCK).any(|b| Header::decode(b).is_some_and(|header| header.pool == pool)),
+            None => true,
+        }
+    }
 }

@@ -1,7 +1,7 @@
-//! Bytes in the log's ring that look like its groups and are not.
+//! Bytes in the log's ring that look like its groups and are not: what a host wrote, and what another history of the pool left.
 
 use stele_ground::digest::crc32c;
-use stele_ground::{BLOCK, VolumeId};
+use stele_ground::{BLOCK, DriveId, VolumeId};
 
 use super::KIB;
 use super::sealed::groups;
@@ -76,4 +76,44 @@ fn what_a_host_wrote_does_not_keep_the_pool_from_opening() {
         let written = fixture.read(volume, at * 32 * KIB as u64, BLOCK).expect("read");
         assert!(written[..64] == pattern(at * 32 * KIB as u64, BLOCK)[..64]);
     }
+}
+
+/// Where its label says nothing any more, a drive is taken for a new one, whatever its ring holds.
+#[test]
+fn a_drive_of_another_history_that_was_wiped_joins_and_the_pool_opens() {
+    let mut fixture = Fixture::new(5, 5, 6);
+    let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+    fixture.write(volume, 0, &pattern(1, 64 * KIB)).expect("written");
+    fixture.command(Command::Close).expect("closed");
+    // Two drives alone write much by an override.
+    let whole: Vec<_> = fixture.test_drives.drives.clone();
+    fixture.options.override_quorum = true;
+    (2..5).for_each(|drive| fixture.test_drives.drives[drive].gone = true);
+    fixture.open().expect("opened by an override");
+    for number in 0..300u64 {
+        fixture.write(volume, number % 16 * 4096, &pattern(number, 4096)).expect("accepted by the operator");
+    }
+    let apart = (0..2).find(|drive| groups(&fixture, *drive).len() > 300).expect("a member of the log");
+    let mut other = fixture.test_drives.drives[apart].clone();
+    // The other three go on without them.
+    fixture.options.override_quorum = false;
+    fixture.test_drives.kill();
+    fixture.test_drives.drives = whole;
+    (0..2).for_each(|drive| fixture.test_drives.drives[drive].gone = true);
+    fixture.open().expect("opened by a majority");
+    fixture.write(volume, 0, &pattern(2, 64 * KIB)).expect("written");
+    // One of the two comes back as a new drive.
+    other.gone = false;
+    fixture.test_drives.drives[apart] = other;
+    fixture.test_drives.erase(apart, 0, LOG_AT);
+    fixture.test_drives.erase(apart, (62 << 20) as u64, 2 << 20);
+    let index = fixture.give_back(apart);
+    let drives = vec![(index as u32, DriveId([99; 16]))];
+    fixture.command(Command::AddDrives { drives }).expect("it joins");
+    let members = fixture.pool.serving().expect("open").engine.log.members().0;
+    assert!(members.iter().any(|member| member.0 == 5), "the new drive is a member of the log: {members:?}");
+    fixture.write(volume, 0, &pattern(3, 64 * KIB)).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    fixture.crash().expect("it opens");
+    assert!(fixture.read(volume, 0, 64 * KIB).expect("read") == pattern(3, 64 * KIB));
 }
