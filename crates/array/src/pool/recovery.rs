@@ -273,7 +273,12 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
             engine.step(|core| engine.list_lost(core, key, true));
         }
     }
-    engine.step(|core| core.lost.note_saved());
+    engine.step(|core| {
+        // Where some entries were empty, the others have moved up: the table is written anew.
+        if core.lost.entries().len() as u64 == u64::from(root.lost) {
+            core.lost.note_saved();
+        }
+    });
     Ok(())
 }
 
