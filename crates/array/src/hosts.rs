@@ -10,6 +10,7 @@ use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::engine::serving::Serving;
 use crate::formats::map::Home;
+use crate::model::mutation::Mutation;
 use crate::model::place::{Lsn, StripeKey};
 use crate::model::{Action, ArrayError, Command, WriteMode};
 use crate::runtime::sync::join_all;
@@ -35,6 +36,14 @@ pub enum Manner {
     Ordered,
     /// A write that is there after a crash as a whole or not at all.
     Atomic,
+}
+
+/// What came of unmapping a stripe.
+pub enum Unmapped {
+    /// It reads as zeros when this record is durable; none: it does already.
+    As(Option<Lsn>),
+    /// The volume has grown meanwhile, and has more of the stripe than was asked for. Nothing has changed.
+    Grown,
 }
 
 /// As a drive's error, for the host's side.
@@ -273,11 +282,13 @@ impl Engine {
         exact: bool,
     ) -> Result<Option<Lsn>, ArrayError> {
         let begin = stripe * volume.shape.data();
-        if from == begin && to == (begin + volume.shape.data()).min(volume.size()) {
-            self.unmap(volume, stripe, exact).await
-        } else {
-            self.zero_blocks(volume, stripe, from, to - from).await
+        if from == begin
+            && to == (begin + volume.shape.data()).min(volume.size())
+            && let Unmapped::As(newest) = self.unmap(volume, stripe, to, exact).await?
+        {
+            return Ok(newest);
         }
+        self.zero_blocks(volume, stripe, from, to - from).await
     }
 
     async fn zero_edges(
@@ -301,13 +312,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a stripe read as zeros; its slot is given up, if it has one. Answers the record that must become durable.
-    pub async fn unmap(
+    /// Makes a stripe, of which the volume had as much as up to `end`, read as zeros; its slot is given up, if it has one.
+    async fn unmap(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         stripe: u64,
+        end: u64,
         zero: bool,
-    ) -> Result<Option<Lsn>, ArrayError> {
+    ) -> Result<Unmapped, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
         let home = self.home(key).await?;
@@ -319,11 +331,11 @@ impl Engine {
             }
         };
         if nothing {
-            return self.what_shows_that(volume, stripe).await;
+            return self.what_shows_that(volume, stripe).await.map(Unmapped::As);
         }
         // On a base, only a word of the layer's own hides what is there.
         let zero = zero || volume.base().is_some();
-        self.unmap_locked(volume, stripe, home, zero).await.map(Some)
+        self.unmap_locked(volume, stripe, end, home, zero).await
     }
 
     /// The record that must become durable before anybody is told that the stripe is as it shows: none, or that of a mapping
@@ -338,9 +350,10 @@ impl Engine {
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         stripe: u64,
+        end: u64,
         home: Home,
         zero: bool,
-    ) -> Result<Lsn, ArrayError> {
+    ) -> Result<Unmapped, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let slot = match home {
             Home::Slot(slot) => Some(slot),
@@ -351,22 +364,32 @@ impl Engine {
             None => 0,
         };
         let mut reservation = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
-        let covers = Lsn(self.log.next_lsn().0 - 1);
-        let record = Record::Unmap { volume: volume.id, stripe, slot, generation, zero, covers };
-        let pages = self.pages_for(&record).await?;
+        let record = |covers| Record::Unmap { volume: volume.id, stripe, slot, generation, zero, covers };
+        let pages = self.pages_for(&record(Lsn(0))).await?;
         if volume.was_deleted() {
             return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
         }
+        // From here to the append nothing waits. Behind the end that was asked for, somebody may have written since the volume
+        // grew; and a write that this does not cover would be left without a slot and without a promise of one.
+        let kept = !self.io.is_disabled(Mutation::GrownEnd);
+        if kept && end < ((stripe + 1) * volume.shape.data()).min(volume.size()) {
+            return Ok(Unmapped::Grown);
+        }
+        let covers = Lsn(self.log.next_lsn().0 - 1);
         if let Some(slot) = slot {
             // Held back from reuse until the record is durable (invariant 5).
             self.step(|core| core.space.hold(slot));
         }
-        let lsn = self.append(&record, &pages, &mut reservation);
+        let lsn = self.append(&record(covers), &pages, &mut reservation);
+        assert!(
+            !self.look(|core| core.cache.is_dirty(key)),
+            "stripe {stripe} was unmapped, and a block of it is dirty"
+        );
         self.trim_destage_reservation(volume, stripe);
         self.step(|core| core.unsettled.insert(key, lsn));
         self.settle_map(key, lsn, slot).await?;
         self.admission.make_room();
-        Ok(lsn)
+        Ok(Unmapped::As(Some(lsn)))
     }
 
     /// Blocks of a stripe become zeros, through the log like any small write.

@@ -103,7 +103,9 @@ impl Engine {
                         .look(|core| core.volumes.all())
                         .iter()
                         .all(|volume| volumes.iter().any(|(have, _)| have.id == volume.id))
-                    && self.look(|core| core.lost.entries().len()) <= lost.len() * LOST_PER_PAGE as usize;
+                    && self.look(|core| {
+                        !core.lost.is_changed() || core.lost.entries().len() <= lost.len() * LOST_PER_PAGE as usize
+                    });
             if !complete {
                 continue;
             }
@@ -185,7 +187,11 @@ impl Engine {
         Ok(pages)
     }
 
+    /// The pages of the list of lost stripes, if it has changed.
     async fn fetch_lost(&self) -> Result<Vec<PageRef>, ArrayError> {
+        if !self.look(|core| core.lost.is_changed()) {
+            return Ok(Vec::new());
+        }
         let count = (self.look(|core| core.lost.entries().len()) as u32).div_ceil(LOST_PER_PAGE);
         let mut pages = Vec::new();
         for index in 0..count {

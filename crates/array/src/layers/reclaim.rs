@@ -133,7 +133,7 @@ impl Engine {
         let _guard = self.locks.exclusive(layer.id, stripe).await;
         let home = self.home(key).await?;
         if home != Home::Unmapped || self.look(|core| core.cache.is_dirty(key)) {
-            self.unmap_locked(layer, stripe, home, false).await?;
+            self.unmap_locked(layer, stripe, u64::MAX, home, false).await?;
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ impl Engine {
             return Ok(());
         }
         if self.home(StripeKey { volume: heir.id, stripe }).await? != Home::Unmapped {
-            self.unmap_locked(layer, stripe, home, false).await?;
+            self.unmap_locked(layer, stripe, u64::MAX, home, false).await?;
             return Ok(());
         }
         let slot = match home {

@@ -47,6 +47,7 @@ impl Serving {
         }
         for (index, attached, _) in &joining {
             engine.takes_writes(*index, &attached.name).await?;
+            engine.clear_groups(*index, &attached.name).await?;
         }
         let entry = |attached: &Attached, identity: DriveId| DriveEntry {
             identity,

@@ -15,9 +15,14 @@ use stele_media::{Buffer, Priority};
 
 use crate::drives::label::codec::Label;
 use crate::drives::label::{Configuration, DriveEntry, DriveState, LOG_AT};
+use crate::durable::log::ring::RingReader;
 use crate::engine::Engine;
 use crate::model::ArrayError;
+use crate::model::mutation::Mutation;
 use crate::model::place::DriveNumber;
+
+/// Bytes of a ring that are looked at, and overwritten, at once.
+const CLEARED: u64 = 1 << 20;
 
 impl Engine {
     /// Writes to a drive and flushes it, where nothing is kept: a drive that takes no writes is not put in.
@@ -35,8 +40,41 @@ impl Engine {
         })
     }
 
+<<<<<<< HEAD
     /// Puts new drives, attached at these indexes, into the table: all or none. [`Engine::finish_joining`] puts them among
     /// the voters.
+=======
+    /// Overwrites what looks like groups of this pool's log on a drive that is put in: it may have had a place in the pool, or in
+    /// another history of it, and what that acknowledged would count against this log.
+    pub async fn clear_groups(&self, index: usize, name: &str) -> Result<(), ArrayError> {
+        let (pool, ring) = {
+            let configuration = self.drives.labels.configuration();
+            (configuration.pool, configuration.log_size.0)
+        };
+        if self.io.is_disabled(Mutation::OldGroups) {
+            return Ok(());
+        }
+        let cleared = async {
+            let mut reader = RingReader::new(&self.io, index, ring, Priority::Scrub);
+            for from in (0..ring).step_by(CLEARED as usize) {
+                let to = (from + CLEARED).min(ring);
+                if reader.may_have_groups(from, to, pool).await {
+                    let zeros = Buffer::zeroed((to - from) as usize).freeze();
+                    self.io.write(index, LOG_AT + from, vec![zeros], Priority::Scrub).await?;
+                }
+            }
+            self.io.flush(index).await
+        };
+        cleared.await.map_err(|error| {
+            ArrayError::Degraded(format!(
+                "{name} keeps groups of a log that cannot be overwritten ({error}); nothing has changed: leave it out, or \
+                 replace it"
+            ))
+        })
+    }
+
+    /// Puts new drives, attached at these indexes, into the table, and then among the voters. All or none are in the table.
+>>>>>>> array
     pub async fn join(self: &Rc<Self>, drives: Vec<(usize, DriveEntry)>) -> Result<Vec<DriveNumber>, ArrayError> {
         let labels = &self.drives.labels;
         let first = labels.configuration().drives.len();

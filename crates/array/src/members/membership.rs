@@ -392,6 +392,7 @@ impl Serving {
     ) -> Result<(), ArrayError> {
         let engine = &self.engine;
         engine.takes_writes(index, &attached.name).await?;
+        engine.clear_groups(index, &attached.name).await?;
         // One voter leaves before another one comes in its place: see `label::agreement`.
         if engine.drive_state(old).votes() {
             engine.commit_state(old, DriveState::Failed).await?;

@@ -91,11 +91,19 @@ pub enum Mutation {
     Enclosures,
     /// A drive that answers is given up before what it holds is elsewhere.
     CopyFirst,
+    /// Redo images are put onto strips in the order of the log, where older ones may stand behind newer ones.
+    RedoAge,
+    /// What is discarded ends where the volume ends now, not where it ended when that was asked for.
+    GrownEnd,
+    /// Whatever looks like a header of a log group counts as one.
+    LogTag,
+    /// A drive that is put in keeps the log groups that are on it.
+    OldGroups,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 43] = [
+    pub const ALL: [Mutation; 47] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -139,6 +147,10 @@ impl Mutation {
         Mutation::Throttle,
         Mutation::Enclosures,
         Mutation::CopyFirst,
+        Mutation::RedoAge,
+        Mutation::GrownEnd,
+        Mutation::LogTag,
+        Mutation::OldGroups,
     ];
 
     /// The one of that name.
@@ -191,6 +203,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::CopyFirst as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::OldGroups as usize + 1);
     }
 }

@@ -273,7 +273,12 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
             engine.step(|core| engine.list_lost(core, key, true));
         }
     }
-    engine.step(|core| core.lost.note_saved());
+    engine.step(|core| {
+        // Where some entries were empty, the others have moved up: the table is written anew.
+        if core.lost.entries().len() as u64 == u64::from(root.lost) {
+            core.lost.note_saved();
+        }
+    });
     Ok(())
 }
 
@@ -439,10 +444,15 @@ async fn promise_slots(engine: &Engine) -> Result<(), ArrayError> {
 /// Puts the images of unfinished in-place writes onto their strips, where slot and generation are still theirs. What too few
 /// strips can take now, and everything in a pool opened read-only, stays owed: the rest is served meanwhile.
 async fn finish_redo(engine: &Rc<Engine>, replay: Replay) -> Result<(), ArrayError> {
-    for (key, pending) in replay.redo {
+    for (key, mut pending) in replay.redo {
         let Some(volume) = engine.look(|core| core.volumes.get(key.volume)) else { continue };
+        // What covers less was made before, wherever it stands: it may have been appended again behind what is newer. Images
+        // of one destage are of different columns.
+        if !engine.io.is_disabled(Mutation::RedoAge) {
+            pending.sort_by_key(|redo| redo.covers);
+        }
         for (at, redo) in pending.iter().enumerate() {
-            // Relogged: a later record holds the images themselves.
+            // Relogged: a later record, which covers as much, holds the images themselves.
             let again = |later: &Pending| later.slot == redo.slot && later.generation == redo.generation;
             redo_one(engine, &volume, key, redo, pending[at + 1..].iter().any(again)).await?;
         }

@@ -15,6 +15,7 @@ mod agreement;
 mod bursts;
 mod copies;
 mod digests;
+mod forged;
 mod generations;
 mod losses;
 mod lost;

@@ -106,7 +106,11 @@ impl Losses {
     /// The slot holds something else now.
     pub fn freed(&self, slot: SlotId) {
         self.reachable(slot);
-        self.waiting.borrow_mut().retain(|(of, _), _| *of != slot);
+        let mut waiting = self.waiting.borrow_mut();
+        let members: Vec<(SlotId, u8)> = waiting.range((slot, 0)..=(slot, u8::MAX)).map(|(place, _)| *place).collect();
+        for place in members {
+            waiting.remove(&place);
+        }
     }
 
     /// The strip of the member waits for drives that are away, or does so no more.

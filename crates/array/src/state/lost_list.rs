@@ -1,10 +1,16 @@
 //! Lost stripes as they stand in their table: each keeps its entry until it is lost no more.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::model::place::StripeKey;
 
 #[derive(Default)]
 pub struct LostList {
     entries: Vec<Option<StripeKey>>,
+    /// Where each of them stands.
+    places: BTreeMap<StripeKey, usize>,
+    /// Entries that are empty. The last one never is.
+    free: BTreeSet<usize>,
     /// The table does not say so yet.
     changed: bool,
 }
@@ -12,21 +18,36 @@ pub struct LostList {
 impl LostList {
     /// Enters a stripe, or takes it off.
     pub fn set(&mut self, key: StripeKey, lost: bool) {
-        let place = self.entries.iter().position(|entry| *entry == Some(key));
-        match (lost, place) {
-            (true, None) => {
-                match self.entries.iter().position(Option::is_none) {
-                    Some(free) => self.entries[free] = Some(key),
-                    None => self.entries.push(Some(key)),
+        match lost {
+            true if !self.places.contains_key(&key) => self.enter(key),
+            false => {
+                if let Some(place) = self.places.remove(&key) {
+                    self.empty(place);
                 }
-                self.changed = true;
             }
-            (false, Some(place)) => {
-                self.entries[place] = None;
-                self.changed = true;
-            }
-            _ => {}
+            true => {}
         }
+    }
+
+    fn enter(&mut self, key: StripeKey) {
+        let place = self.free.pop_first().unwrap_or(self.entries.len());
+        if place == self.entries.len() {
+            self.entries.push(None);
+        }
+        self.entries[place] = Some(key);
+        self.places.insert(key, place);
+        self.changed = true;
+    }
+
+    fn empty(&mut self, place: usize) {
+        self.entries[place] = None;
+        self.free.insert(place);
+        // What is empty at the end is not stored any more.
+        while let Some(None) = self.entries.last() {
+            self.entries.pop();
+            self.free.remove(&self.entries.len());
+        }
+        self.changed = true;
     }
 
     /// All entries, empty ones too.
@@ -35,7 +56,12 @@ impl LostList {
     }
 
     pub fn stripes(&self) -> impl Iterator<Item = StripeKey> + '_ {
-        self.entries.iter().flatten().copied()
+        self.places.keys().copied()
+    }
+
+    /// The table does not say what the list says.
+    pub fn is_changed(&self) -> bool {
+        self.changed
     }
 
     /// The table says what the list says now. Answers whether it did not before.
@@ -43,3 +69,6 @@ impl LostList {
         std::mem::replace(&mut self.changed, false)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Redo images that strips are owed, by stripe, in the order of the log.
+//! Redo images that strips are owed, by stripe, in the order in which they were made.
 //!
 //! The rules are in `stripe/redo.rs`. Lost with the process: recovery makes the list anew from the log.
 

@@ -146,8 +146,27 @@ impl Engine {
     /// Appends the stripe's images that need records below this one anew, complete in themselves, so that the records they
     /// came from may go. The stripe's lock is held. False where the log has no room for it.
     pub async fn relog_redo(&self, key: StripeKey, below: Lsn, purpose: Purpose) -> Result<bool, ArrayError> {
+        let (old, all) = self.look(|core| {
+            let list = core.redo.of(key);
+            let old: Vec<usize> = (0..list.len()).filter(|at| list[*at].oldest < below).collect();
+            (old, list.len())
+        });
+        let Some(first) = old.first() else { return Ok(true) };
+        // Newer images go along, so that the log has them in order. Recovery looks at what each covers, so that with little
+        // room the old ones may stand behind.
+        let behind = if self.io.is_disabled(Mutation::RedoAge) { old.clone() } else { (*first..all).collect() };
+        for numbers in [behind, old] {
+            if self.repeat_redo(key, numbers, purpose).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Appends these of the stripe's images anew. False where the log has no room for them.
+    async fn repeat_redo(&self, key: StripeKey, numbers: Vec<usize>, purpose: Purpose) -> Result<bool, ArrayError> {
         let records: Vec<(usize, Record)> = self.look(|core| {
-            let list = core.redo.of(key).iter().enumerate().filter(|(_, redo)| redo.oldest < below);
+            let list = numbers.iter().filter_map(|at| Some((*at, core.redo.of(key).get(*at)?)));
             list.flat_map(|(at, redo)| repeated(key, redo).into_iter().map(move |record| (at, record))).collect()
         });
         let cost = records.iter().map(|(_, record)| self.log.cost(record)).sum();

@@ -71,8 +71,12 @@ impl Log {
         let total = super::group::total(filling.length());
         assert!(total <= cost, "a group of {total} bytes costs more than the {cost} set aside");
         let offset = state.place_of(total);
+        let (pool, secret) = {
+            let configuration = self.0.labels.configuration();
+            (configuration.pool, configuration.seed)
+        };
         let header = Header {
-            pool: self.0.labels.configuration().pool,
+            pool,
             epoch: state.epoch,
             sequence: state.next_group,
             first: Lsn(0),
@@ -82,9 +86,10 @@ impl Log {
             trim: state.live.front().map_or(filling.first, |live| live.first),
             previous: state.previous,
             payload: Payload::Crc(0),
+            tag: 0,
             crc: 0,
         };
-        let (header, bytes) = filling.finish(&self.0.buffers, header);
+        let (header, bytes) = filling.finish(&self.0.buffers, header, secret);
         let live = Live {
             sequence: header.sequence,
             first: header.first,

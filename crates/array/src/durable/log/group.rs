@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stele_ground::digest::{crc32c, fingerprint};
+use stele_ground::digest::{bind_fingerprint, crc32c, fingerprint};
 use stele_ground::{BLOCK, Instant, PoolId};
 use stele_media::{Buffer, Shared};
 
@@ -16,6 +16,8 @@ use crate::model::place::Lsn;
 pub const MAGIC: &[u8; 8] = b"STELEGRP";
 /// Bytes of the header; records follow at once.
 pub const HEADER: usize = 96;
+/// Where the tag is in the header.
+const TAG_AT: usize = 92;
 /// A group is closed when the next record would take it past this.
 pub const TARGET: usize = 256 << 10;
 
@@ -60,6 +62,8 @@ pub struct Header {
     pub previous: u32,
     /// What the records must be.
     pub payload: Payload,
+    /// What only drives of the pool can have in it: see [`tag_of`]. Zero in groups of versions up to 0.1.0.
+    pub tag: u32,
     /// CRC of the header.
     pub crc: u32,
 }
@@ -70,7 +74,8 @@ impl Header {
         total(self.length as usize)
     }
 
-    fn encode(&mut self, out: &mut [u8]) {
+    /// `secret`: makes its tag.
+    fn encode(&mut self, out: &mut [u8], secret: Option<u64>) {
         out[..HEADER].fill(0);
         out[..8].copy_from_slice(MAGIC);
         match self.payload {
@@ -87,6 +92,10 @@ impl Header {
         out[64..72].copy_from_slice(&self.watermark.to_le_bytes());
         out[72..80].copy_from_slice(&self.trim.0.to_le_bytes());
         out[80..84].copy_from_slice(&self.previous.to_le_bytes());
+        if let Some(secret) = secret {
+            self.tag = tag_of(out, secret);
+        }
+        out[TAG_AT..HEADER].copy_from_slice(&self.tag.to_le_bytes());
         self.crc = crc32c(&out[12..HEADER]);
         out[8..12].copy_from_slice(&self.crc.to_le_bytes());
     }
@@ -113,10 +122,17 @@ impl Header {
                 0 => Payload::Crc(half(12)?),
                 print => Payload::Fingerprint(print),
             },
+            tag: half(TAG_AT)?,
             crc: half(8)?,
         };
         (crc32c(bytes.get(12..)?) == header.crc).then_some(header)
     }
+}
+
+/// The tag of the header at the start of `bytes`, by a secret of the pool; never 0. Hosts' bytes lie in the ring as they came, and
+/// may look like a header in all else: pool identity and CRC are no secrets.
+pub fn tag_of(bytes: &[u8], secret: u64) -> u32 {
+    bind_fingerprint(fingerprint(&bytes[12..TAG_AT]), secret).max(1)
 }
 
 /// Ring bytes of a group with so many bytes of records.
@@ -232,14 +248,15 @@ impl Filling {
     }
 
     /// Fills in the header and the padding; the bytes are shared by all members from here on.
-    pub fn finish(mut self, buffers: &Buffers, mut header: Header) -> (Header, Shared) {
+    /// `secret`: that of the pool, for the tag.
+    pub fn finish(mut self, buffers: &Buffers, mut header: Header, secret: u64) -> (Header, Shared) {
         header.first = self.first;
         header.count = self.count;
         header.length = self.length() as u32;
         header.payload = Payload::of(&self.buffer[HEADER..self.at]);
         let end = header.total() as usize;
         self.buffer[self.at..end].fill(0);
-        header.encode(&mut self.buffer);
+        header.encode(&mut self.buffer, Some(secret));
         let lent = Lent { buffer: self.buffer, home: buffers.clone() };
         (header, Shared::from_owner(lent).slice(..end))
     }
@@ -249,7 +266,7 @@ impl Filling {
 #[cfg(test)]
 pub fn resealed(mut header: Header, group: &[u8]) -> Vec<u8> {
     let mut bytes = group.to_vec();
-    header.encode(&mut bytes);
+    header.encode(&mut bytes, None);
     bytes
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use stele_ground::BLOCK;
+use stele_ground::{BLOCK, PoolId};
 use stele_media::{MediaFault, Priority, Shared};
 
 use super::group::{self, Header};
@@ -50,6 +50,10 @@ struct Walk {
     /// drive only, and that drive may not give it a second time.
     newest: VecDeque<Shared>,
     next_lsn: Option<Lsn>,
+    /// Makes the tags of the pool's groups.
+    secret: u64,
+    /// The newest group has one.
+    tagged: bool,
     found: Recovery,
 }
 
@@ -110,6 +114,27 @@ impl Log {
     }
 }
 
+/// What a header must have to count as one of the log, outside of the chain: a host may have written it.
+#[derive(Clone, Copy)]
+struct Witness {
+    pool: PoolId,
+    secret: u64,
+    /// The log's last group has a tag, so what followed it has too. Version 0.1.0 wrote none.
+    tagged: bool,
+    /// Nothing but the pool is looked at.
+    anything: bool,
+    /// More groups than up to this one do not fit into the ring.
+    sequence_max: u64,
+}
+
+impl Witness {
+    fn admits(&self, header: &Header, block: &[u8]) -> bool {
+        let tagged = header.tag == group::tag_of(block, self.secret) || header.tag == 0 && !self.tagged;
+        let possible = header.watermark < header.sequence && header.sequence <= self.sequence_max;
+        header.pool == self.pool && (tagged && possible || self.anything)
+    }
+}
+
 impl Walk {
     fn new(io: &Io, labels: &Labels, from: LogPosition) -> Result<Walk, ArrayError> {
         let configuration = labels.configuration();
@@ -156,6 +181,8 @@ impl Walk {
             holders: Vec::new(),
             newest: VecDeque::new(),
             next_lsn: (from.group > 0).then_some(from.lsn),
+            secret: configuration.seed,
+            tagged: false,
             found: Recovery::default(),
         })
     }
@@ -197,6 +224,7 @@ impl Walk {
         let lacking: Vec<DriveNumber> = lacking.filter(|member| !known.contains(member)).copied().collect();
         self.found.damaged.extend(lacking);
         let total = header.total();
+        self.tagged = header.tag == group::tag_of(&bytes, self.secret);
         self.live.push(Live {
             sequence: header.sequence,
             first: header.first,
@@ -225,19 +253,16 @@ impl Walk {
         if self.io.is_disabled(Mutation::LogHole) {
             return Ok(());
         }
-        let (pool, start, end, ring) = (self.expected.pool, from.offset, self.offset, self.ring);
+        let (start, end, ring, witness) = (from.offset, self.offset, self.ring, self.witness());
         let scans = self.readers.iter_mut().map(|reader| async move {
             let mut highest = 0;
-            let mut note = |_: u64, header: &Header| {
-                if header.pool == pool {
-                    highest = highest.max(header.watermark);
-                }
-            };
+            let admit = |header: &Header, block: &[u8]| witness.admits(header, block);
+            let mut note = |header: &Header| highest = highest.max(header.watermark);
             if end > start {
-                reader.headers(end, ring, &mut note).await;
-                reader.headers(0, start, &mut note).await;
+                reader.headers(end, ring, admit, &mut note).await;
+                reader.headers(0, start, admit, &mut note).await;
             } else {
-                reader.headers(end, start, &mut note).await;
+                reader.headers(end, start, admit, &mut note).await;
             }
             highest
         });
@@ -247,6 +272,16 @@ impl Walk {
         }
         let members = self.epoch_of(missing).map(|epoch| epoch.members.as_slice()).unwrap_or_default();
         Err(ArrayError::Damaged(hole(missing, watermark, members, &self.members)))
+    }
+
+    fn witness(&self) -> Witness {
+        Witness {
+            pool: self.expected.pool,
+            secret: self.secret,
+            tagged: self.tagged,
+            anything: self.io.is_disabled(Mutation::LogTag),
+            sequence_max: self.expected.sequence.saturating_add(self.ring / BLOCK as u64),
+        }
     }
 
     fn unreadable(&self, header: &Header) -> ArrayError {

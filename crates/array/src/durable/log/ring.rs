@@ -84,14 +84,35 @@ impl RingReader {
         group::is_whole(&header, &bytes).then_some((header, bytes))
     }
 
-    /// Every header in a stretch of the ring.
-    pub async fn headers(&mut self, from: u64, to: u64, mut found: impl FnMut(u64, &Header)) {
+    /// Every header in a stretch of the ring that is admitted. What a whole group holds is no header, whatever it looks like.
+    pub async fn headers(
+        &mut self,
+        from: u64,
+        to: u64,
+        admit: impl Fn(&Header, &[u8]) -> bool,
+        mut found: impl FnMut(&Header),
+    ) {
         let mut at = from;
         while at < to {
-            if let Some(header) = self.bytes(at, BLOCK as u64).await.as_deref().and_then(Header::decode) {
-                found(at, &header);
-            }
-            at += BLOCK as u64;
+            let block = self.bytes(at, BLOCK as u64).await;
+            let header = block.as_deref().and_then(|block| Some((Header::decode(block)?, block)));
+            let Some((header, _)) = header.filter(|(header, block)| admit(header, block)) else {
+                at += BLOCK as u64;
+                continue;
+            };
+            found(&header);
+            let total = header.total();
+            let bytes = if at + total <= to { self.bytes(at, total).await } else { None };
+            let whole = bytes.is_some_and(|bytes| group::is_whole(&header, &bytes));
+            at += if whole { total } else { BLOCK as u64 };
+        }
+    }
+
+    /// Whether anything in a stretch of the ring looks like a header of the pool's groups, or cannot be read.
+    pub async fn may_have_groups(&mut self, from: u64, to: u64, pool: PoolId) -> bool {
+        match self.bytes(from, to - from).await {
+            Some(bytes) => bytes.chunks(BLOCK).any(|b| Header::decode(b).is_some_and(|header| header.pool == pool)),
+            None => true,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Commands that meet each other, and writes that meet commands.
 
-use stele_ground::Bytes;
-use stele_media::{Buffer, MediaFault, Op};
+use stele_ground::{Bytes, Duration};
+use stele_media::{Buffer, MediaFault, Op, Priority, Request};
 
-use crate::model::{AlarmKind, Command, Reply, VolumeSpec};
+use crate::model::{AlarmKind, Command, Event, Reply, VolumeSpec};
 use crate::testing::{Fixture, pattern, spec};
 
 const KIB: usize = 1024;
@@ -181,6 +181,42 @@ fn a_log_is_washed_under_writes_and_nothing_acknowledged_is_lost() {
         for n in 0..100 {
             let at = n * (64 << 10);
             assert!(fixture.read(volume, at, 40 * KIB).expect("read") == pattern(at, 40 * KIB), "seed {seed}, at {at}");
+        }
+    }
+}
+
+/// A discard of the last, partial stripe waits for its turn while the volume grows: what is written behind the old end since
+/// then is none of its business.
+#[test]
+fn a_volume_that_grows_beside_a_discard_of_its_end_keeps_what_is_written_behind_it() {
+    let (begin, end) = (1 << 20, (1 << 20) + 64 * KIB as u64);
+    for exact in [false, true] {
+        let mut fixture = Fixture::new(12, 6, 3);
+        let volume = fixture.create_volume(spec("a", "8+2", end)).id;
+        fixture.write(volume, 0, &pattern(1, end as usize)).expect("written");
+        fixture.command(Command::Close).expect("closed");
+        fixture.open().expect("opened");
+        // A destage has the stripe, and does not end.
+        fixture.write(volume, begin, &pattern(2, 4 * KIB)).expect("written");
+        fixture.test_drives.held = Some(12 << 20..62 << 20);
+        fixture.begin_command(Command::Checkpoint);
+        fixture.pass(Duration::from_millis(20));
+        let length = end - begin;
+        let op = if exact { Op::Zero { at: begin, length } } else { Op::Discard { at: begin, length } };
+        let request = Request { tag: 1 << 40, op, priority: Priority::Host, deadline: None };
+        fixture.pool.event(Event::Submit { volume, request });
+        fixture.pass(Duration::from_millis(1));
+        let grow = Command::ResizeVolume { name: "a".into(), size: Bytes(2 << 20) };
+        fixture.command(grow).expect("it grows");
+        let (behind, late) = (begin + 96 * KIB as u64, pattern(3, 4 * KIB));
+        fixture.write(volume, behind, &late).expect("written");
+        fixture.test_drives.held = None;
+        fixture.idle();
+        for time in ["at once", "after a power cut"] {
+            assert!(fixture.read(volume, behind, late.len()).expect("read") == late, "{time}, exact: {exact}");
+            let zeros = fixture.read(volume, begin, length as usize).expect("read");
+            assert!(zeros.iter().all(|byte| *byte == 0), "{time}, exact: {exact}: it was discarded");
+            fixture.crash().expect("opened");
         }
     }
 }

@@ -2,6 +2,8 @@ use super::*;
 use crate::model::place::Lsn;
 use stele_ground::{Dice, VolumeId};
 
+const SECRET: u64 = 0x5EC2;
+
 fn header() -> Header {
     Header {
         pool: PoolId([3; 16]),
@@ -14,6 +16,7 @@ fn header() -> Header {
         trim: Lsn(4),
         previous: 99,
         payload: Payload::Crc(0),
+        tag: 0,
         crc: 0,
     }
 }
@@ -23,7 +26,7 @@ fn filled(buffers: &Buffers, records: &[Record]) -> (Header, Shared) {
     for record in records {
         filling.push(record, record.encoded());
     }
-    filling.finish(buffers, header())
+    filling.finish(buffers, header(), SECRET)
 }
 
 #[test]
@@ -94,4 +97,17 @@ fn an_older_content_with_a_checksum_of_its_own_is_no_part_of_a_group() {
     let (_, old) = filled(&buffers, &[write(1)]);
     let torn = Shared::from([&new[..HEADER], &old[HEADER..]].concat());
     assert!(is_whole(&header, &new) && !is_whole(&header, &torn));
+}
+
+#[test]
+fn a_tag_is_made_with_the_secret_and_no_other() {
+    let (made, bytes) = filled(&Buffers::default(), &[Record::Seal]);
+    assert_eq!(made.tag, tag_of(&bytes, SECRET));
+    assert_ne!(made.tag, tag_of(&bytes, SECRET + 1));
+    // Whatever of the header is another, the tag is too.
+    for at in (12..TAG_AT).step_by(8) {
+        let mut other = bytes.to_vec();
+        other[at] ^= 1;
+        assert_ne!(made.tag, tag_of(&other, SECRET), "byte {at}");
+    }
 }
