@@ -96,7 +96,7 @@ impl Archive {
         if retained {
             drop(store.ensure_protected().await?);
         }
-        let former = std::mem::replace(&mut identity.pairing, Some(next));
+        let former = identity.pairing.replace(next);
         (identity.next, identity.replaces) = (None, None);
         store.record_opening(identity, former, next, clean).await?;
         match store.find_unsettled(unsettled).await {

@@ -348,6 +348,11 @@ fn a_change_beside_a_page_of_the_making_keeps_its_index() {
         for key in KEYS {
             runtime.block_on(put(&archive, "records", key, b"record")).unwrap();
         }
+        // A property that each change takes away.
+        for key in KEYS {
+            let tags = Tags::from([("case".to_string(), "old".to_string())]);
+            runtime.block_on(archive.set_tags(&admin(), "records", key, None, tags)).unwrap();
+        }
         let last = archive.store().identity().look(|identity| identity.pairing);
         let row = IndexRow { pairing: last, stage: IndexStage::Clearing, ..IndexRow::of_new_catalog() };
         world.catalog.commit(Transaction::new().put(SETTINGS, INDEX, encode(&row))).wait().unwrap();

@@ -84,15 +84,13 @@ impl Below<'_> {
         let mut rarest: Option<(Bytes, Vec<Property>)> = None;
         for properties in query.required() {
             let (found, more) = self.having(&properties, after, PROBE)?;
-            match found.last() {
+            let is_shorter = || shortest.as_ref().is_none_or(|shortest| found.len() < shortest.len());
+            let reaches = || found.last().filter(|last| rarest.as_ref().is_none_or(|(reach, _)| *last > reach));
+            if !more && is_shorter() {
+                shortest = Some(found);
+            } else if more && let Some(last) = reaches() {
                 // The further so many records reach, the fewer versions have the property here.
-                Some(last) if more => {
-                    if rarest.as_ref().is_none_or(|(reach, _)| last > reach) {
-                        rarest = Some((last.clone(), properties));
-                    }
-                }
-                _ if shortest.as_ref().is_none_or(|shortest| found.len() < shortest.len()) => shortest = Some(found),
-                _ => {}
+                rarest = Some((last.clone(), properties));
             }
         }
         if let Some(shortest) = shortest {
@@ -138,24 +136,15 @@ impl Below<'_> {
     /// Versions with any of the properties, in the order of keys, and whether there may be more.
     fn having(&self, properties: &[Property], after: Option<&Bytes>, limit: usize) -> Result<(Vec<Bytes>, bool)> {
         let mut merged = BTreeSet::new();
-        // Behind the end of a full page, its property is not known.
-        let mut known: Option<Bytes> = None;
         for property in properties {
             let range = property.below(self.bucket, self.prefix, after);
             let records = self.snapshot.range(PROPERTIES, &range, limit, Direction::Forward)?;
-            let full = records.len() == limit;
             let versions: Result<Vec<Bytes>> = records.iter().map(|(record, _)| version_of(record)).collect();
-            let versions = versions?;
-            if let Some(last) = versions.last().filter(|_| full) {
-                known = Some(known.map_or(last.clone(), |known| known.min(last.clone())));
-            }
-            merged.extend(versions);
+            merged.extend(versions?);
         }
-        let known = |version: &Bytes| known.as_ref().is_none_or(|known| version <= known);
-        let total = merged.len();
-        let found: Vec<Bytes> = merged.into_iter().take_while(known).take(limit).collect();
-        let more = found.len() < total || total >= limit;
-        Ok((found, more))
+        // So many keys lie up to the end of each full list: none is left out before the last one taken.
+        let more = merged.len() >= limit;
+        Ok((merged.into_iter().take(limit).collect(), more))
     }
 
     /// All versions with a property in the range, in the order of keys. None: too many records to gather.
