@@ -12,6 +12,7 @@ use crate::record::content::{ExtentList, Layout};
 use crate::record::disposal::DisposalRow;
 use crate::record::matter::{MatterRow, ProgressRow};
 use crate::record::part::PartRow;
+use crate::record::properties::{INDEX, IndexRow, in_words};
 use crate::record::segment::SegmentRow;
 use crate::record::settings::{
     AUDIT_SEALED, CLOCK, ClockRow, EXPIRY, ExpiryRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS, SUPERBLOCK,
@@ -32,6 +33,7 @@ pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
         record::SETTINGS if key == CLOCK => show::<ClockRow>(table, key, value),
         record::SETTINGS if key == NUMBERS || key == SLOTS => show::<ReservedRow>(table, key, value),
         record::SETTINGS if key == EXPIRY => show::<ExpiryRow>(table, key, value),
+        record::SETTINGS if key == INDEX => show::<IndexRow>(table, key, value),
         record::SETTINGS if key == AUDIT_SEALED => show::<SealedRow>(table, key, value),
         record::SETTINGS if key == SUPERBLOCK => Ok(format!("{:?}", Superblock::identified(value, None))),
         record::SETTINGS => Ok(format!("head of a sequence, {} bytes", value.len())),
@@ -55,6 +57,7 @@ pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
         record::MATTER_PROGRESS => show::<ProgressRow>(table, key, value),
         record::OBJECTS => show::<Owner>(table, key, value),
         record::NOTES_DUE => show::<NoteSubject>(table, key, key),
+        record::PROPERTIES => in_words(key),
         record::USAGE | record::FREE_SLOTS => Ok(format!("{} bytes", value.len())),
         Table(other) => Err(ArchiveError::InvalidArgument(format!("the archive has no table {other}"))),
     }

@@ -19,6 +19,7 @@ use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::pairing::Paired;
 use crate::model::principal::Caller;
+use crate::record::properties::{INDEX, IndexRow};
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::settings::{
     AUDIT_HEAD, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, Pairing, ReservedRow, SLOTS, SUPERBLOCK,
@@ -102,9 +103,10 @@ impl Archive {
         if retained {
             drop(store.ensure_protected().await?);
         }
-        (identity.pairing, identity.next, identity.replaces) = (Some(next), None, None);
+        let former = identity.pairing.replace(next);
+        (identity.next, identity.replaces) = (None, None);
         store.count_parts(&mut identity).await?;
-        store.record_opening(identity, clean).await?;
+        store.record_opening(identity, former, next, clean).await?;
         match store.find_unsettled(unsettled).await {
             // Damage that reads and scrubs report too. It does not keep the store closed.
             Err(error @ ArchiveError::Damaged { .. }) => {
@@ -131,15 +133,24 @@ impl Store {
         }
     }
 
-    /// Commits the identity together with the record of the opening.
-    async fn record_opening(&self, identity: IdentityRow, clean: bool) -> Result<()> {
+    /// Commits the identity together with the record of the opening. The index of properties follows the pairing: it
+    /// counts no more once an opening leaves it out, as one of an older version of Stele does.
+    async fn record_opening(
+        &self,
+        identity: IdentityRow,
+        former: Option<Pairing>,
+        next: Pairing,
+        clean: bool,
+    ) -> Result<()> {
         let event = Event::new(&Caller::system("store"), Action::OpenStore)
             .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
+        let index = IndexRow::at_opening(self.snapshot()?.get(SETTINGS, INDEX)?.as_deref(), former, next);
         // With the clock: the time for which the store was closed counts from the stored row.
         let transaction = Transaction::new()
             .put(SETTINGS, IDENTITY, encode(&identity))
             .put(SETTINGS, CLOCK, encode(&self.clock_row()))
             .put(SETTINGS, SUPERBLOCK, self.witnessing().superblock().identify())
+            .put(SETTINGS, INDEX, encode(&index))
             .with_reserve();
         self.identity().step(|known| *known = identity);
         self.record(transaction, event).await.map(drop)

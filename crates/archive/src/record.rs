@@ -12,6 +12,7 @@ pub(crate) mod disposal;
 pub(crate) mod keys;
 pub(crate) mod matter;
 pub(crate) mod part;
+pub(crate) mod properties;
 pub(crate) mod request;
 pub(crate) mod segment;
 pub(crate) mod settings;
@@ -30,7 +31,7 @@ use crate::model::error::{ArchiveError, Result};
 pub(crate) const SETTINGS: Table = Table(1);
 /// Bucket number: [`bucket::BucketRow`].
 pub(crate) const BUCKETS: Table = Table(2);
-/// Bucket, key, falling version number: [`version::VersionRow`].
+/// Bucket, key, falling version number: [`version::VersionRow`]. Written through [`properties::VersionRows`] only.
 pub(crate) const VERSIONS: Table = Table(3);
 /// Object, part number: [`part::PartRow`].
 pub(crate) const PARTS: Table = Table(4);
@@ -90,6 +91,8 @@ pub(crate) const EVENT_ENDS: Table = Table(29);
 pub(crate) const INVENTORY_RUNS: Table = Table(30);
 /// As [`RETAINED`]: a version that expiration judges again, though its pass has gone by.
 pub(crate) const EXPIRE_AGAIN: Table = Table(34);
+/// Bucket, kind, value, and a version's key without its bucket: empty. The version has this [`properties::Property`].
+pub(crate) const PROPERTIES: Table = Table(36);
 
 pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {
     minicbor::to_vec(record).expect("encoding into memory cannot fail, and no record type refuses a value").into()

@@ -23,6 +23,7 @@ use crate::model::error::Result;
 use crate::model::principal::Caller;
 use crate::record::content::{Content, Place, Stream};
 use crate::record::disposal::{Certified, DisposalRow};
+use crate::record::properties::VersionRows;
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::VersionRef;
 use crate::record::{DISPOSALS, OBJECTS, RETAINED, TOMBSTONES, UPLOADS, VERSIONS, encode, keys};
@@ -93,7 +94,7 @@ impl Store {
             .unchanged(transaction)
             .with_reserve()
             .equals(VERSIONS, record_key.clone(), found.raw.clone())
-            .delete(VERSIONS, record_key.clone())
+            .delete_version(record_key.clone(), row)
             .put(DISPOSALS, keys::number(row.slot), encode(&disposal));
         if row.content != Content::None {
             transaction = transaction.delete(OBJECTS, keys::number(row.object));

@@ -1,13 +1,17 @@
 //! What tests stand on: a stage with a clock that moves when told, dice for entropy, and volumes of memory.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use stele_catalog::{Catalog, Direction, KeyRange, Table};
 use stele_ground::{Bytes, Dice, Instant};
 use stele_media::memory::MemoryDrive;
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, Op, Port, Priority, Request};
 
 use crate::model::time::{Reading, Surroundings, Timestamp};
+use crate::record::properties::{INDEX, IndexRow, IndexStage, in_words, index_of};
+use crate::record::version::VersionRow;
+use crate::record::{PROPERTIES, SETTINGS, VERSIONS, decode};
 
 /// Surroundings that repeat.
 pub(crate) struct Stage {
@@ -412,7 +416,13 @@ impl World {
     }
 
     pub async fn open(&self) -> crate::Archive {
+        self.check_index();
         crate::Archive::open(self.foundation(), self.options.clone()).await.expect("the store opens")
+    }
+
+    /// The index of properties, where it is complete, has exactly the records of the stored versions.
+    pub fn check_index(&self) {
+        check_index(&*self.catalog);
     }
 }
 
@@ -491,4 +501,27 @@ pub(crate) async fn get_with(archive: &crate::Archive, request: crate::GetReques
     }
     assert_eq!(all.len() as u64, reader.range.end - reader.range.start);
     Ok(all)
+}
+
+/// Every record of a table.
+pub(crate) fn records(catalog: &dyn Catalog, table: Table) -> Vec<(bytes::Bytes, bytes::Bytes)> {
+    let snapshot = catalog.snapshot().unwrap();
+    snapshot.range(table, &KeyRange::all(), usize::MAX, Direction::Forward).unwrap()
+}
+
+pub(crate) fn check_index(catalog: &dyn Catalog) {
+    let row = catalog.snapshot().unwrap().get(SETTINGS, INDEX).unwrap();
+    let row: Option<IndexRow> = row.and_then(|raw| minicbor::decode(&raw).ok());
+    if row.is_none_or(|row| row.stage != IndexStage::Complete) {
+        return;
+    }
+    let mut expected = BTreeSet::new();
+    for (key, value) in records(catalog, VERSIONS) {
+        // Some tests damage a row.
+        let Ok(version) = decode::<VersionRow>(VERSIONS, &key, &value) else { return };
+        expected.extend(index_of(&version, &key).map(|(_, record, _)| record));
+    }
+    let stored: BTreeSet<_> = records(catalog, PROPERTIES).into_iter().map(|(record, _)| record).collect();
+    let wrong: Vec<String> = stored.symmetric_difference(&expected).map(|record| in_words(record).unwrap()).collect();
+    assert!(wrong.is_empty(), "{} of {} records are missing or too many: {wrong:?}", wrong.len(), expected.len());
 }

@@ -15,6 +15,7 @@ mod events;
 mod evidence;
 mod expiring;
 mod faults;
+mod finding;
 mod given_up;
 mod growth;
 mod key_life;

@@ -5,6 +5,7 @@ pub mod background;
 pub(crate) mod expiry;
 pub(crate) mod growth;
 pub(crate) mod holding;
+pub(crate) mod indexing;
 pub(crate) mod lifecycle;
 pub(crate) mod pausing;
 pub(crate) mod reclaim;

@@ -13,6 +13,7 @@ use crate::model::principal::{Access, Caller};
 use crate::model::time::Timestamp;
 use crate::model::version::VersionId;
 use crate::record::content::{Content, Extent};
+use crate::record::properties::VersionRows;
 use crate::record::version::{VersionNote, VersionRef, VersionRow};
 use crate::record::{EXPIRE_AGAIN, HOLDS, MATTER_HOLDS, RETAINED, VERSIONS, encode, keys};
 use crate::space::compensations::NoteSubject;
@@ -126,9 +127,10 @@ impl Store {
             self.note_change(subject, &writing, reserve, Kind::Version, Some(bucket), row.object, &note).await?;
         row.note = place;
         let raw = encode(&row);
-        let transaction = required.with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
-            VERSIONS,
+        let transaction = required.with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put_version(
             at.record_key(),
+            Some(&found.row),
+            &row,
             raw.clone(),
         );
         let mut transaction = self.reindex(transaction, &at, &found.row, &row);

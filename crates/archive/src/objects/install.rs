@@ -16,6 +16,7 @@ use crate::model::version::ObjectInfo;
 use crate::objects::body::Body;
 use crate::objects::put::WriteCondition;
 use crate::record::content::{Content, Layout, Place, Stream};
+use crate::record::properties::VersionRows;
 use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
 use crate::record::{FREE_SLOTS, HOLDS, LAYOUTS, OBJECTS, RETAINED, VERSIONS, encode, keys};
 use crate::removal::Removed;
@@ -261,7 +262,7 @@ impl Install<'_> {
         if removed.is_none() {
             transaction = bucket.unchanged(transaction);
         }
-        transaction = transaction.put(VERSIONS, record_key.clone(), raw.clone());
+        transaction = transaction.put_version(record_key.clone(), None, &row, raw.clone());
         transaction = self.index(store, transaction, number, &row);
         if let Some(mark) = &row.class {
             transaction = store.while_in_force(transaction, mark)?;

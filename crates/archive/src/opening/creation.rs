@@ -8,6 +8,7 @@ use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::Caller;
 use crate::model::time::Reading;
 use crate::record::audit::SealedRow;
+use crate::record::properties::{INDEX, IndexRow};
 use crate::record::settings::{AUDIT_SEALED, CLOCK, IDENTITY, IdentityRow};
 use crate::record::{SETTINGS, encode};
 use crate::space::superblock::{FORMAT_FIRST, Superblock, segments_on};
@@ -78,7 +79,8 @@ async fn check_empty(foundation: &Foundation) -> Result<()> {
     Ok(())
 }
 
-/// The first rows of the catalog: the identity, the clock, and the signed end of an empty audit log.
+/// The first rows of the catalog: the identity, the clock, the complete index of no version, and the signed end of an
+/// empty audit log.
 fn first_rows(foundation: &Foundation, id: [u8; 16], now: Reading) -> Result<Transaction> {
     let identity = IdentityRow {
         store: id,
@@ -103,5 +105,6 @@ fn first_rows(foundation: &Foundation, id: [u8; 16], now: Reading) -> Result<Tra
         .absent(SETTINGS, IDENTITY)
         .put(SETTINGS, IDENTITY, encode(&identity))
         .put(SETTINGS, CLOCK, encode(&clock))
+        .put(SETTINGS, INDEX, encode(&IndexRow::of_new_catalog()))
         .put(SETTINGS, AUDIT_SEALED, encode(&SealedRow::first(&signing, &id))))
 }

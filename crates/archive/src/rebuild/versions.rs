@@ -9,8 +9,9 @@ use super::write::Filling;
 use crate::model::error::Result;
 use crate::record::content::{Content, Extent, Layout, Place, Stream};
 use crate::record::part::PartRow;
+use crate::record::properties::version_with_index;
 use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
-use crate::record::{HOLDS, LAYOUTS, MATTER_HOLDS, OBJECTS, PARTS, RETAINED, VERSIONS, encode, keys};
+use crate::record::{HOLDS, LAYOUTS, MATTER_HOLDS, OBJECTS, PARTS, RETAINED, encode, keys};
 use crate::space::places::{place_extents, places};
 
 impl Filling<'_> {
@@ -76,7 +77,10 @@ impl Filling<'_> {
             self.matters.insert(matter.clone());
         }
         self.count(&at, &row);
-        self.out.put(VERSIONS, at.record_key(), encode(&row)).await
+        for (table, key, value) in version_with_index(at.record_key(), &row) {
+            self.out.put(table, key, value).await?;
+        }
+        Ok(())
     }
 
     /// Places the content of one stream. True: its pieces are found through the object's index.

@@ -16,6 +16,7 @@ use crate::record::bucket::BucketRow;
 use crate::record::class::ClassRow;
 use crate::record::content::Place;
 use crate::record::matter::MatterRow;
+use crate::record::properties::{INDEX, IndexRow};
 use crate::record::settings::{
     AUDIT_HEAD, CLOCK, ClockRow, Cut, Doubt, Gap, IdentityNote, IdentityRow, NUMBERS, ReservedRow, SLOTS,
 };
@@ -260,6 +261,8 @@ impl<'a> Filling<'a> {
         self.out.put(SETTINGS, Bytes::from_static(NUMBERS), encode(&numbers)).await?;
         self.out.put(SETTINGS, Bytes::from_static(SLOTS), encode(&slots)).await?;
         self.out.put(SETTINGS, Bytes::from_static(CLOCK), encode(&clock)).await?;
+        let index = IndexRow::of_new_catalog();
+        self.out.put(SETTINGS, Bytes::from_static(INDEX), encode(&index)).await?;
         self.out.flush(true).await?;
         sign_rebuilt(self.out.catalog, &signing, &superblock.store).await?;
         let Survey { records, mut findings, losses, .. } = self.survey;

@@ -1,6 +1,10 @@
-//! Search for versions by their properties: a scan below a prefix, page by page. It reads the catalog alone.
+//! Search for versions by their properties, page by page: by the index, or by a scan below a prefix. It reads the
+//! catalog alone.
+
+pub(crate) mod candidates;
 
 use serde::{Deserialize, Serialize};
+use stele_catalog::Snapshot;
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -9,14 +13,16 @@ use crate::model::error::Result;
 use crate::model::matter::Selection;
 use crate::model::principal::{Caller, Role};
 use crate::model::version::Tags;
-use crate::record::keys;
+use crate::record::properties::{INDEX, IndexRow, IndexStage};
 use crate::record::version::VersionRow;
+use crate::record::{SETTINGS, keys};
+use crate::retention::find::candidates::{Below, Candidates};
 use crate::retention::holding::{page_after, selects};
-use crate::store::Archive;
 use crate::store::lookup::Found;
+use crate::store::{Archive, Store};
 
 /// Rows per read, and the rows and finds after which a page ends.
-const ROWS: usize = 1000;
+const ROWS: usize = if cfg!(test) { 20 } else { 1000 };
 const SEEN_MAX: u64 = 10_000;
 const FOUND_MAX: usize = 1000;
 
@@ -58,7 +64,7 @@ pub struct FoundVersion {
 }
 
 impl FindQuery {
-    fn finds(&self, row: &VersionRow) -> bool {
+    pub(crate) fn finds(&self, row: &VersionRow) -> bool {
         let content_type = row.metadata.headers.get("content-type").map_or("", String::as_str);
         selects(&self.selection, row)
             && self.class.as_ref().is_none_or(|class| row.class.as_ref().is_some_and(|mark| mark.name == *class))
@@ -85,37 +91,62 @@ impl Archive {
         store.audited(allowed, || Event::new(caller, Action::List).bucket(&query.selection.bucket)).await?;
         let bucket = store.selectable(&query.selection)?;
         let mut after = page_after(after)?;
+        let snapshot = store.snapshot()?;
+        let below = Below { snapshot: &*snapshot, bucket: bucket.number, prefix: &query.selection.prefix };
+        let mut candidates = match store.has_index(&*snapshot)? {
+            true => below.plan(query, after.as_ref())?,
+            false => Candidates::All,
+        };
         let (mut found, mut seen) = (Vec::new(), 0);
         loop {
-            let (rows, next) = store.version_page(bucket.number, &query.selection.prefix, after, ROWS)?;
+            let (rows, next) = match below.page(&mut candidates, after.as_ref(), ROWS)? {
+                Some(page) => page,
+                None => store.version_page(bucket.number, &query.selection.prefix, after, ROWS)?,
+            };
             seen += rows.len() as u64;
             for (record_key, value) in &rows {
                 let version = Found::of(record_key, value, false)?;
-                let row = &version.row;
-                if !query.finds(row) {
-                    continue;
+                if query.finds(&version.row) {
+                    found.push(FoundVersion::of(bucket.name(), keys::split(record_key)?.1, &version));
                 }
-                found.push(FoundVersion {
-                    bucket: bucket.name().to_string(),
-                    key: keys::split(record_key)?.1,
-                    version: version.id().to_string(),
-                    size_bytes: row.size,
-                    stored: row.modified.to_string(),
-                    owner: row.owner.to_string(),
-                    blake3: to_hex(&row.blake3),
-                    content_type: row.metadata.headers.get("content-type").cloned(),
-                    retention_mode: row.retention.map(|retention| retention.mode.to_string()),
-                    keep_until: row.retention.map(|retention| retention.until.to_string()),
-                    class: row.class.as_ref().map(|mark| mark.name.clone()),
-                    event: row.class.as_ref().and_then(|mark| mark.event.as_ref()).map(|event| event.at.to_string()),
-                    matters: row.matters().map(str::to_string).collect(),
-                    tags: row.tags.clone(),
-                });
             }
             after = next;
             if after.is_none() || seen >= SEEN_MAX || found.len() >= FOUND_MAX {
                 return Ok((found, after.map(|key| to_hex(&key))));
             }
+            // Requests on the same thread go on.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Store {
+    /// Whether the index of properties is complete, and of this opening.
+    fn has_index(&self, snapshot: &dyn Snapshot) -> Result<bool> {
+        let last = self.identity().look(|identity| identity.pairing);
+        let known = IndexRow::known(snapshot.get(SETTINGS, INDEX)?.as_deref(), last);
+        Ok(known.is_some_and(|row| row.stage == IndexStage::Complete))
+    }
+}
+
+impl FoundVersion {
+    fn of(bucket: &str, key: String, version: &Found) -> FoundVersion {
+        let row = &version.row;
+        FoundVersion {
+            bucket: bucket.to_string(),
+            key,
+            version: version.id().to_string(),
+            size_bytes: row.size,
+            stored: row.modified.to_string(),
+            owner: row.owner.to_string(),
+            blake3: to_hex(&row.blake3),
+            content_type: row.metadata.headers.get("content-type").cloned(),
+            retention_mode: row.retention.map(|retention| retention.mode.to_string()),
+            keep_until: row.retention.map(|retention| retention.until.to_string()),
+            class: row.class.as_ref().map(|mark| mark.name.clone()),
+            event: row.class.as_ref().and_then(|mark| mark.event.as_ref()).map(|event| event.at.to_string()),
+            matters: row.matters().map(str::to_string).collect(),
+            tags: row.tags.clone(),
         }
     }
 }

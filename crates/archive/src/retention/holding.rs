@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use stele_catalog::{Direction, KeyRange, Transaction};
+use stele_catalog::{Direction, Transaction};
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -19,6 +19,7 @@ use crate::model::principal::{Actor, Caller, Role};
 use crate::record::matter::{Counts, Job, JobKind, MatterRow};
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{MATTER_PROGRESS, MATTERS, VERSIONS, encode, keys};
+use crate::retention::find::candidates::{Rows, below};
 use crate::retention::matters::{missing, s3_row};
 use crate::retention::rules::require_lock;
 use crate::space::superblock::FORMAT;
@@ -61,17 +62,10 @@ pub(crate) fn page_after(after: Option<&str>) -> Result<Option<Bytes>> {
     after.map(|hex| from_hex(hex).map(Bytes::from).ok_or_else(invalid)).transpose()
 }
 
-/// A page of rows, and the key of its last one if more may follow.
-type Page = (Vec<(Bytes, Bytes)>, Option<Bytes>);
-
 impl Store {
-    pub(crate) fn version_page(&self, bucket: u32, prefix: &str, after: Option<Bytes>, limit: usize) -> Result<Page> {
-        let range = KeyRange::prefix(keys::prefix(bucket, prefix));
-        let range = match after {
-            Some(after) => range.after(after),
-            None => range,
-        };
-        let rows = self.snapshot()?.range(VERSIONS, &range, limit, Direction::Forward)?;
+    pub(crate) fn version_page(&self, bucket: u32, prefix: &str, after: Option<Bytes>, limit: usize) -> Result<Rows> {
+        let rows =
+            self.snapshot()?.range(VERSIONS, &below(bucket, prefix, after.as_ref()), limit, Direction::Forward)?;
         let next = rows.last().filter(|_| rows.len() == limit).map(|(key, _)| key.clone());
         Ok((rows, next))
     }

@@ -15,6 +15,8 @@ const WRITE_EVERY: u64 = 30_000;
 const NOTE_EVERY: u64 = 6 * 3_600_000;
 /// The same between attempts to destroy keys whose entries could not be overwritten.
 const RETRY_EVERY: u64 = 300_000;
+/// The same until the work on the index of properties is tried again.
+const INDEX_AGAIN: u64 = 300_000;
 /// The same between turns of expiration.
 const EXPIRE_EVERY: u64 = 300_000;
 /// The same between passes of the buckets' lifecycle rules, which count in days.
@@ -33,6 +35,8 @@ pub(crate) struct Upkeep {
     self_test: Shared<Option<String>>,
     /// A matter may have a job under way. Until the first step has looked, none is known.
     holds_due: Shared<bool>,
+    /// When the work on the index of properties goes on, in elapsed milliseconds. None: it is complete.
+    indexing: Shared<Option<u64>>,
     clock_writing: Timer,
     identity_noting: Timer,
     disposal_retry: Timer,
@@ -97,6 +101,7 @@ impl Upkeep {
             aging: Shared::default(),
             self_test: Shared::default(),
             holds_due: Shared::new(true),
+            indexing: Shared::new(Some(0)),
             clock_writing: Timer::new(WRITE_EVERY),
             identity_noting: Timer::new(NOTE_EVERY),
             disposal_retry: Timer::new(RETRY_EVERY),
@@ -136,6 +141,19 @@ impl Upkeep {
 
     pub fn take_holds_due(&self) -> bool {
         self.holds_due.step(std::mem::take)
+    }
+
+    pub fn is_indexing_due(&self, elapsed: u64) -> bool {
+        self.indexing.look(|due| due.is_some_and(|due| elapsed >= due))
+    }
+
+    /// The index of properties is complete, as far as this opening has to do with it.
+    pub fn indexing_is_over(&self) {
+        self.indexing.step(|due| *due = None);
+    }
+
+    pub fn index_later(&self, elapsed: u64) {
+        self.indexing.step(|due| *due = Some(elapsed + INDEX_AGAIN));
     }
 
     pub fn report_later(&self, alarms: Vec<Alarm>) {

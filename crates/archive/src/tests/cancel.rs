@@ -226,6 +226,7 @@ async fn others(archive: &Archive, world: &World, scene: &Scene) {
 
 /// Everything stored is whole, and every slot has one use.
 async fn check(archive: &Archive, world: &World) {
+    world.check_index();
     let mut uses: BTreeMap<u64, String> = BTreeMap::new();
     let mut used = |slot: u64, what: String| {
         if let Some(other) = uses.insert(slot, what.clone()) {

@@ -453,6 +453,7 @@ async fn history(seed: u64) {
                 let at = now(&archive);
                 twins.retain(|_, twin| !(twin.is_over(at) && twin.deletes && !twin.is_held()));
                 compare(&archive, &twins).await;
+                world.check_index();
             }
         }
     }
@@ -461,6 +462,7 @@ async fn history(seed: u64) {
     world.catalog = Arc::new(MemoryCatalog::new());
     let (archive, report) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
     assert!(report.findings.is_empty(), "{report:?}");
+    world.check_index();
     compare(&archive, &twins).await;
     assert_eq!(archive.classes(&admin()).await.unwrap().len(), CLASSES.len());
     put_in(&archive, "after", Some("e5")).await.unwrap();

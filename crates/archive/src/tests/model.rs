@@ -442,6 +442,7 @@ impl Run {
             assert_eq!(usage.versions, twins.len() as u64);
             assert_eq!(usage.bytes, twins.iter().map(|twin| twin.data.len() as u64).sum::<u64>());
         }
+        self.world.check_index();
         let verdict = self.archive.audit_verify(&admin(), None).await.unwrap();
         assert!(verdict.findings.is_empty(), "{verdict:?}");
     }

@@ -31,6 +31,7 @@ fn anew(world: World) -> World {
 
 async fn rebuild(world: &World, rebuild: Rebuild) -> Result<(Archive, RebuildReport)> {
     let filled = Archive::fill(&world.foundation(), &world.options, rebuild).await?;
+    world.check_index();
     filled.adopt(world.foundation(), world.options.clone()).await
 }
 

@@ -71,6 +71,7 @@ impl Archive {
         }
         report.more |= report.disposed as usize >= DISPOSALS;
         store.hold_step(&mut report).await?;
+        store.index_step(&mut report).await?;
         store.expire(&mut report).await?;
         store.age(&mut report).await?;
         match store.seal_step().await {

@@ -22,6 +22,7 @@ use crate::record::class::{ClassNote, ClassRow};
 use crate::record::content::{CHUNK_EXTENTS, Content, Extent, ExtentList, Place, Stream};
 use crate::record::matter::{MatterNote, MatterRow};
 use crate::record::part::{PartNote, PartRow};
+use crate::record::properties::VersionRows;
 use crate::record::segment::SegmentUse;
 use crate::record::version::{Owner, TAKEN_BACK, VersionNote, VersionRef, VersionRow};
 use crate::record::{
@@ -34,6 +35,7 @@ use crate::space::places::places;
 use crate::space::walk::Walk;
 use crate::state::buckets::Bucket;
 use crate::store::committing::{Committing, Proof};
+use crate::store::lookup::Found;
 use crate::store::scan::scan;
 use crate::store::uploads::part_rows;
 use crate::store::{Store, lookup};
@@ -210,7 +212,7 @@ impl Store {
         if noted {
             row.note = place;
         }
-        self.write_version(&note.at, &found.raw, &row).await?;
+        self.write_version(&note.at, &found, &row).await?;
         self.moved(here, place);
         Ok(true)
     }
@@ -220,12 +222,11 @@ impl Store {
         Ok(matches!(owner, Some(Owner::Upload(_))))
     }
 
-    async fn write_version(&self, at: &VersionRef, raw: &bytes::Bytes, row: &VersionRow) -> Result<()> {
-        let transaction = Transaction::new().with_reserve().equals(VERSIONS, at.record_key(), raw.clone()).put(
-            VERSIONS,
-            at.record_key(),
-            encode(row),
-        );
+    async fn write_version(&self, at: &VersionRef, found: &Found, row: &VersionRow) -> Result<()> {
+        let transaction = Transaction::new()
+            .with_reserve()
+            .equals(VERSIONS, at.record_key(), found.raw.clone())
+            .put_version(at.record_key(), Some(&found.row), row, encode(row));
         self.catalog().commit(transaction).await?;
         Ok(())
     }
@@ -255,7 +256,7 @@ impl Store {
                         return match self.move_piece(&*snapshot, here, header, stream).await? {
                             Moved::Not => Ok(false),
                             Moved::Row(place) => {
-                                self.write_version(&at, &found.raw, &row).await?;
+                                self.write_version(&at, &found, &row).await?;
                                 self.moved(here, place);
                                 Ok(true)
                             }

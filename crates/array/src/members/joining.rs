@@ -40,10 +40,6 @@ impl Engine {
         })
     }
 
-<<<<<<< HEAD
-    /// Puts new drives, attached at these indexes, into the table: all or none. [`Engine::finish_joining`] puts them among
-    /// the voters.
-=======
     /// Overwrites what looks like groups of this pool's log on a drive that is put in: it may have had a place in the pool, or in
     /// another history of it, and what that acknowledged would count against this log.
     pub async fn clear_groups(&self, index: usize, name: &str) -> Result<(), ArrayError> {
@@ -73,8 +69,8 @@ impl Engine {
         })
     }
 
-    /// Puts new drives, attached at these indexes, into the table, and then among the voters. All or none are in the table.
->>>>>>> array
+    /// Puts new drives, attached at these indexes, into the table: all or none. [`Engine::finish_joining`] puts them among
+    /// the voters.
     pub async fn join(self: &Rc<Self>, drives: Vec<(usize, DriveEntry)>) -> Result<Vec<DriveNumber>, ArrayError> {
         let labels = &self.drives.labels;
         let first = labels.configuration().drives.len();
