@@ -12,6 +12,8 @@ use bytes::Bytes;
 use crate::range::Slices;
 use crate::{Direction, Table};
 
+type Place = (Table, Bytes);
+
 /// A record's new value; `None` deletes it.
 pub(crate) type Change = Option<Bytes>;
 /// Changes by place.
@@ -109,7 +111,7 @@ impl Memtable {
 }
 
 /// A range of keys of the table as a range of places. The range must not be void.
-pub(crate) fn places(table: Table, range: Slices<'_>) -> (Bound<(Table, Bytes)>, Bound<(Table, Bytes)>) {
+pub(crate) fn places(table: Table, range: Slices<'_>) -> (Bound<Place>, Bound<Place>) {
     let key = |key: &[u8]| (table, Bytes::copy_from_slice(key));
     let low = match range.0 {
         Bound::Included(low) => Bound::Included(key(low)),

@@ -91,8 +91,8 @@ pub fn is_away(volume: &VolumeStatus) -> bool {
 /// The failure to open the catalog. A rebuild loses records that are only out of reach, so it is the next step for
 /// damage alone. `is_away` is that of the catalog's volume.
 pub fn unopened(error: CatalogError, is_away: bool) -> Failure {
-    let failure = |message: &str| Failure::new(Kind::Damaged, format!("the catalog does not open: {message}"));
     const RETURN: &str = "return missing drives (`stele pool status` names them), and start the server again";
+    let failure = |message: &str| Failure::new(Kind::Damaged, format!("the catalog does not open: {message}"));
     match error {
         CatalogError::Newer(_) => Failure::from(ArchiveError::from(error)).next(
             "`stele upgrade check` names the newer format; a rebuild would lose data that only that version knows",
