@@ -74,6 +74,8 @@ pub struct Connections(Mutex<BTreeMap<u64, Listed>>);
 
 struct Listed {
     peer: super::Peer,
+    /// As in [`super::Peer::initiator`].
+    initiator: String,
     counters: Arc<Counters>,
     waker: Option<stele_media::Waker>,
 }
@@ -81,14 +83,19 @@ struct Listed {
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Connections {
-    /// Lists a connection and returns its number; `None` at the limit of `most` connections.
+    /// Lists a connection and returns its number. `None`: of `most` places none is free, or the initiator has more
+    /// connections than places are free. So one initiator takes half of them, the next one half of the rest: it keeps
+    /// no other out.
     pub fn enter(&self, peer: &super::Peer, counters: &Arc<Counters>, most: u32) -> Option<u64> {
         let mut listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed.len() >= most as usize {
+        let (initiator, free) = (peer.initiator(), (most as usize).saturating_sub(listed.len()));
+        let of_it = listed.values().filter(|other| other.initiator == initiator).count();
+        if free == 0 || of_it > free {
             return None;
         }
         let id = NEXT.fetch_add(1, Relaxed);
-        listed.insert(id, Listed { peer: peer.clone(), counters: Arc::clone(counters), waker: None });
+        let (peer, counters) = (peer.clone(), Arc::clone(counters));
+        listed.insert(id, Listed { peer, initiator, counters, waker: None });
         Some(id)
     }
 
@@ -133,5 +140,30 @@ impl Connections {
                 queue: counters.queue.load(Relaxed),
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Peer;
+
+    #[test]
+    fn an_initiator_that_takes_all_it_can_keeps_no_other_out() {
+        let (connections, counters) = (Connections::default(), Arc::default());
+        let peer = |host: u8| Peer { address: Some([10, 0, 0, host].into()), ..Peer::default() };
+        let fill = |host| {
+            let entered: Vec<u64> = std::iter::from_fn(|| connections.enter(&peer(host), &counters, 256)).collect();
+            (entered.len(), entered)
+        };
+        let (of_first, first) = fill(1);
+        assert_eq!((of_first, fill(2).0, fill(3).0), (129, 64, 32));
+        assert!(connections.enter(&peer(4), &counters, 256).is_some());
+        // Who gives places back gets them again.
+        first.into_iter().for_each(|id| connections.leave(id));
+        assert!(fill(1).0 >= 60);
+        let alone = Connections::default();
+        assert!(alone.enter(&peer(1), &counters, 1).is_some() && alone.enter(&peer(1), &counters, 1).is_none());
+        assert!(alone.enter(&peer(2), &counters, 0).is_none());
     }
 }

@@ -193,7 +193,7 @@ pub struct Block {
     /// Bytes and requests under way on one connection.
     pub connection_memory: Size,
     pub connection_requests: u32,
-    /// Connections to one export; further ones are refused.
+    /// Connections to one export; further ones are refused. One initiator gets about half of them.
     pub connections_max: u32,
 }
 

@@ -75,10 +75,10 @@ impl Joined {
     }
 }
 
-/// A unit of another target that a copy reaches.
+/// A unit of another target that a copy may reach.
 pub struct Neighbour {
+    pub target: Arc<Target>,
     pub shared: Arc<Mutex<Shared>>,
-    pub disk: Disk,
     pub reached: Reached,
 }
 
@@ -144,10 +144,10 @@ impl Node {
         Ok(Joined { member, formers, disk, keeper, tsih, node, peer })
     }
 
-    /// Finds the unit of another target by a designator, for a copy. The initiator must be logged in there as well, and
-    /// its proof here must suffice there: equal CHAP credentials, if there are any. A copy thus reaches no unit that
-    /// its initiator could not reach.
-    pub fn neighbour(&self, here: &Target, peer: &Peer, port: &Port, name: &(u8, Vec<u8>)) -> Option<Neighbour> {
+    /// Finds the units of other targets with this designator, for a copy. The initiator must be logged in there as well,
+    /// and its proof here must suffice there: equal CHAP credentials, if there are any. A copy thus reaches no unit that
+    /// its initiator could not reach. A volume may have several exports: the writable ones come first.
+    pub fn neighbours(&self, here: &Target, peer: &Peer, port: &Port, name: &(u8, Vec<u8>)) -> Vec<Neighbour> {
         let candidates: Vec<(Arc<Target>, Arc<Mutex<Shared>>)> = {
             let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
             served.values().map(|served| (Arc::clone(&served.target), Arc::clone(&served.shared))).collect()
@@ -156,21 +156,14 @@ impl Node {
             let chap = &target.export.iscsi.chap;
             chap.is_none() || *chap == here.export.iscsi.chap
         };
-        let mut found: Option<Neighbour> = None;
+        let mut found = Vec::new();
         for (target, shared) in candidates {
             let admitted = target.export.access.admit(peer).is_ok() && proved(&target) && !target.is_withdrawn();
-            let Some(reached) = admitted.then(|| lock(&shared).reached(port, name)).flatten() else { continue };
-            // A volume may have several exports: prefer one that is writable.
-            if (found.is_none() || reached.writable)
-                && let Ok(disk) = Disk::open(&target, peer)
-            {
-                let writable = reached.writable;
-                found = Some(Neighbour { disk, reached, shared });
-                if writable {
-                    break;
-                }
+            if let Some(reached) = admitted.then(|| lock(&shared).reached(port, name)).flatten() {
+                found.push(Neighbour { target, shared, reached });
             }
         }
+        found.sort_by_key(|neighbour| !neighbour.reached.writable);
         found
     }
 

@@ -41,7 +41,7 @@ impl Wire for TcpStream {
 
 type Answers = Arc<Mutex<Vec<(u32, Answer)>>>;
 
-/// A unit of another target, for a copy.
+/// A unit of another target, for copies. However often their lists name it, it is one connection there.
 struct Abroad {
     unit: UnitId,
     disk: Disk,
@@ -49,7 +49,7 @@ struct Abroad {
     port: Port,
     /// Operations under way: the task, and the number under which the other unit knows its operation.
     visits: Vec<(u64, u32)>,
-    /// The copy keeps it for as long as it needs the unit.
+    /// The copies keep it for as long as they need the unit.
     held: Weak<()>,
 }
 
@@ -142,10 +142,24 @@ impl<S: Wire> Session<S> {
         self.waker.wake();
     }
 
-    /// Opens a unit of another target for a copy.
+    /// Finds a unit of another target for a copy, and opens it unless a copy of the same initiator has.
     fn find(&mut self, port: &Port, name: &(u8, Vec<u8>)) -> Option<Reached> {
-        let Neighbour { mut disk, mut reached, shared } =
-            self.node.neighbour(self.disk.target(), &self.peer, port, name)?;
+        let found = self.node.neighbours(self.disk.target(), &self.peer, port, name);
+        found.into_iter().find_map(|neighbour| self.reach(port, neighbour))
+    }
+
+    fn reach(&mut self, port: &Port, neighbour: Neighbour) -> Option<Reached> {
+        let Neighbour { target, shared, mut reached } = neighbour;
+        let same = |abroad: &&mut Abroad| Arc::ptr_eq(abroad.disk.target(), &target) && abroad.port == *port;
+        if let Some(known) = self.abroad.iter_mut().find(same) {
+            reached.unit = known.unit;
+            match known.held.upgrade() {
+                Some(hold) => reached.hold = hold,
+                None => known.held = Arc::downgrade(&reached.hold),
+            }
+            return Some(reached);
+        }
+        let mut disk = Disk::open(&target, &self.peer).ok()?;
         disk.start(self.waker.clone());
         self.units += 1;
         reached.unit = UnitId(self.units);

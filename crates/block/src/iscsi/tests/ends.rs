@@ -277,27 +277,57 @@ fn a_withdrawn_export_answers_the_commands_under_way() {
 }
 
 /// Two hosts: one copies 2 MiB from `a` to `b`, the other is logged in to `b`. The first read waits in the volume.
-fn copying(site: &Site) -> (crate::testing::Volume, crate::testing::Volume, Host, Host) {
+fn of(name: &str) -> Profile {
+    let mut id = [0; 16];
+    id[15] = name.as_bytes()[0];
+    Profile { id, ..profile() }
+}
+
+/// A host that copies from `a` to `b`, with a list that names `a` and these units.
+fn copying_to(site: &Site, units: &[&str]) -> (crate::testing::Volume, crate::testing::Volume, Host, Host) {
     let (from, to) = (site.serve("a", |_| {}), site.serve("b", |_| {}));
     let there = site.log_in("iqn.h:one", "b");
     std::mem::forget(there);
     let mut host = Host::new(site.log_in("iqn.h:one", "a"), 1 << 20).ready();
     let fencer = Host::new(site.log_in("iqn.h:two", "b"), 1 << 20).ready();
-    let names = ["a", "b"].map(|name| {
-        let mut id = [0; 16];
-        id[15] = name.as_bytes()[0];
-        naa(&Profile { id, ..profile() })
-    });
+    let names: Vec<_> = ["a"].iter().chain(units).map(|name| naa(&of(name))).collect();
     from.with(|state| state.hold = true);
     let list = copy_list(&names, &[(0, 1, 0, 0, 4096)]);
     let mut cdb = [0u8; 16];
     cdb[0] = 0x83;
-    cdb[13] = list.len() as u8;
+    cdb[10..14].copy_from_slice(&(list.len() as u32).to_be_bytes());
     host.send(command(2, 2, &cdb, Some(&list), list.len() as u32), &list);
     host.turn();
     host.turn();
     assert_eq!(from.asked().len(), 1);
     (from, to, host, fencer)
+}
+
+fn copying(site: &Site) -> (crate::testing::Volume, crate::testing::Volume, Host, Host) {
+    copying_to(site, &["b"])
+}
+
+#[test]
+fn copies_of_a_connection_are_one_connection_to_another_unit_however_often_they_name_it() {
+    let site = Site::new();
+    let there = || site.directory.find(crate::Protocol::Iscsi, "iqn.a:b").unwrap().connections().len();
+    let (from, to, mut host, _other) = copying_to(&site, &["b"; 6]);
+    assert_eq!(there(), 3, "two sessions, and the copy");
+    // A second copy uses it after the first one has ended.
+    let list = copy_list(&[naa(&of("a")), naa(&of("b"))], &[(0, 1, 0, 8, 8)]);
+    let mut cdb = [0u8; 16];
+    (cdb[0], cdb[13]) = (0x83, list.len() as u8);
+    host.send(command(3, 3, &cdb, Some(&list), list.len() as u32), &list);
+    host.turn();
+    host.turn();
+    assert_eq!((from.asked().len(), there()), (1, 3));
+    from.let_go();
+    for _ in 0..10 {
+        host.turn();
+    }
+    let heard = host.heard();
+    assert_eq!((heard.len(), heard[0].header.u8(3), heard[1].header.u8(3)), (2, 0, 0));
+    assert_eq!((to.asked().iter().filter(|asked| asked.starts_with("write")).count(), there()), (3, 2));
 }
 
 #[test]

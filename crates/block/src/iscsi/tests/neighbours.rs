@@ -99,7 +99,8 @@ impl Site {
         let here = self.directory.find(Protocol::Iscsi, &format!("iqn.a:{here}")).expect("it is served");
         let port = Port { initiator: format!("{initiator},i,0x010101010101"), target: 1 };
         let unit = Profile { id: Names.identity(name), ..profile() };
-        let found = self.node.neighbour(&here, peer, &port, &(3, naa(&unit).to_vec()))?;
+        let found = self.node.neighbours(&here, peer, &port, &(3, naa(&unit).to_vec()));
+        let found = found.first()?;
         Some((found.reached.readable, found.reached.writable))
     }
 }
