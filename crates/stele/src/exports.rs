@@ -127,7 +127,7 @@ impl Exports {
         let stored = Stored { version: VERSION, exports: exports.to_vec() };
         let text = serde_json::to_vec_pretty(&stored)
             .map_err(|error| Failure::failed(format!("cannot write the exports as JSON: {error}")))?;
-        crate::files::replace_private(&self.path, &text)
+        crate::files::change_private(&self.path, Some(&text))
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Outcome, io_failure};
+use crate::failure::{Failure, Outcome, io_failure};
 use crate::node::surroundings::random;
 
 const PUBLIC: u32 = 0o644;
@@ -28,6 +28,27 @@ pub fn replace_private(path: &Path, bytes: &[u8]) -> Outcome<()> {
         .and_then(|new| fs::rename(new, path))
         .and_then(|()| sync_folder(path));
     written.map_err(|error| io_failure("write", path, &error))
+}
+
+/// Replaces a file that only its owner may read, or removes it (`None`). If that fails, the former contents are put back,
+/// so that the next start does not find a change that was refused.
+pub fn change_private(path: &Path, bytes: Option<&[u8]>) -> Outcome<()> {
+    let present = || match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(|error| io_failure("read", path, &error)),
+    };
+    let put = |bytes: Option<&[u8]>| bytes.map_or_else(|| remove(path), |bytes| replace_private(path, bytes));
+    let former = present()?;
+    let Err(failure) = put(bytes) else { return Ok(()) };
+    // It failed before the file took its place.
+    if present().is_ok_and(|present| present == former) {
+        return Err(failure);
+    }
+    let Err(again) = put(former.as_deref()) else { return Err(failure) };
+    let error =
+        format!("{}; nor can what was there be put back, so that the next start may find the change", again.error);
+    tracing::error!("{error}");
+    Err(Failure { error, ..failure }.next("repeat the command when the disk of the data directory takes writes again"))
 }
 
 /// Replaces a file in a directory where other people may write too. The bytes go to a new file under a name that they
@@ -140,13 +161,62 @@ impl Access {
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    failing::take()?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
+}
+
+/// Failures to make directories durable, for tests.
+#[cfg(test)]
+pub mod failing {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+    use std::io;
+
+    thread_local! {
+        static NEXT: RefCell<VecDeque<bool>> = const { RefCell::new(VecDeque::new()) };
+    }
+
+    /// Which of the next attempts of this thread fail.
+    pub fn set(attempts: &[bool]) {
+        NEXT.with_borrow_mut(|next| *next = attempts.iter().copied().collect());
+    }
+
+    pub fn take() -> io::Result<()> {
+        let fails = NEXT.with_borrow_mut(|next| next.pop_front().unwrap_or(false));
+        if fails { Err(io::Error::other("the disk failed")) } else { Ok(()) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_that_fails_behind_the_replacement_is_taken_back() {
+        let folder = std::env::temp_dir().join(format!("stele-files-back-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("exports.json");
+        let present = || fs::read(&path).ok();
+        for former in [None, Some(&b"former"[..])] {
+            for new in [Some(&b"new"[..]), None] {
+                change_private(&path, former).unwrap();
+                failing::set(&[true]);
+                let changed = change_private(&path, new);
+                assert_eq!((changed.is_err(), present().as_deref()), (former.is_some() || new.is_some(), former));
+                failing::set(&[]);
+            }
+        }
+        assert!(present().is_some());
+        failing::set(&[true, true]);
+        let failure = change_private(&path, Some(b"new")).unwrap_err();
+        assert!(failure.error.contains("the next start may find the change"), "{failure}");
+        // The next change counts.
+        change_private(&path, Some(b"newer")).unwrap();
+        assert_eq!(present().as_deref(), Some(&b"newer"[..]));
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn a_file_half_written_by_a_killed_process_is_no_obstacle() {

@@ -88,8 +88,8 @@ fn write_all(waiting: &Receiver<Change>) {
 
 fn write(path: &Path, reservations: Option<&[u8]>) -> Result<(), String> {
     let written = match (reservations, path.parent()) {
-        (Some(bytes), Some(dir)) => files::folder(dir).and_then(|()| files::replace_private(path, bytes)),
-        _ => files::remove(path),
+        (Some(_), Some(dir)) => files::folder(dir).and_then(|()| files::change_private(path, reservations)),
+        _ => files::change_private(path, None),
     };
     written.map_err(|failure| failure.to_string())
 }
@@ -97,6 +97,23 @@ fn write(path: &Path, reservations: Option<&[u8]>) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_that_is_refused_is_none_after_a_restart() {
+        let dir = std::env::temp_dir().join(format!("stele-reservations-refused-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).unwrap();
+        let files = ReservationFiles::at(&dir).unwrap();
+        let path = files.path("vm");
+        write(&path, Some(b"one")).unwrap();
+        for change in [Some(&b"two"[..]), None] {
+            files::failing::set(&[true]);
+            write(&path, change).unwrap_err();
+            files::failing::set(&[]);
+            assert_eq!(files.load("vm").unwrap().as_deref(), Some(&b"one"[..]));
+        }
+        let _ = std::fs::remove_dir_all(&dir);
+    }
 
     #[test]
     fn reservations_are_kept_under_the_volumes_identity_and_not_its_name() {
