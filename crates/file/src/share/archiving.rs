@@ -139,7 +139,8 @@ impl Share {
         Ok(worked)
     }
 
-    /// Archives files that are idle, those that become so meanwhile too, until those of the begin are through.
+    /// Archives files that are idle, those that become so meanwhile too, until those of the begin and all long ones are
+    /// through.
     pub async fn archive_round(&self) -> Result<Worked> {
         let _turn = self.archiving.lock().await;
         let mut worked = Worked::default();
@@ -149,10 +150,10 @@ impl Share {
         })?;
         let first = self.due(&BTreeSet::new())?;
         worked.more = first.len() == STORED_AT_ONCE;
-        let mut begun: BTreeSet<u64> = first.iter().copied().collect();
+        let mut begun: BTreeSet<u64> = first.iter().map(|(inode, _)| *inode).collect();
         let mut storing = begun.clone();
         let store = |inode| async move { (inode, self.store_file(inode, Storing::Beside).await) };
-        let mut under_way: FuturesUnordered<_> = first.into_iter().map(store).collect();
+        let mut under_way: FuturesUnordered<_> = first.into_iter().map(|(inode, _)| store(inode)).collect();
         while !begun.is_empty() {
             let ended = tokio::select! {
                 biased;
@@ -166,8 +167,12 @@ impl Share {
             }
             // A long upload keeps its own place alone.
             if !begun.is_empty() && storing.len() < STORED_AT_ONCE {
-                for inode in self.due(&storing)? {
+                for (inode, is_long) in self.due(&storing)? {
                     storing.insert(inode);
+                    // While the round waits for the rest alone, it takes no other file.
+                    if is_long {
+                        begun.insert(inode);
+                    }
                     under_way.push(store(inode));
                 }
             }
@@ -178,8 +183,9 @@ impl Share {
         Ok(worked)
     }
 
-    /// Files that are to be archived now, besides those that are being stored; no more than there are places.
-    fn due(&self, storing: &BTreeSet<u64>) -> Result<Vec<u64>> {
+    /// Files that are to be archived now, besides those that are being stored, and whether they are longer than a body; no
+    /// more than there are places.
+    fn due(&self, storing: &BTreeSet<u64>) -> Result<Vec<(u64, bool)>> {
         let now = self.surroundings.now().monotonic;
         let patience = self.settings().archive_after;
         let places = STORED_AT_ONCE - storing.len();
@@ -205,7 +211,7 @@ impl Share {
                     continue;
                 }
                 left -= usize::from(is_long);
-                due.push(inode);
+                due.push((inode, is_long));
             }
             Ok(due)
         })
@@ -421,6 +427,7 @@ impl Share {
         .await?;
         self.step(|core| {
             core.orphans.remove(&inode);
+            core.note_use(inode);
             core.active.remove(inode);
             core.contents.remove(&inode);
             core.pinned.remove(&inode);

@@ -266,6 +266,7 @@ impl Files for Share {
             let users = core.users.entry(inode.0).or_default();
             users.all += 1;
             users.writers += u32::from(writes);
+            core.note_use(inode.0);
             Ok(())
         })
     }
@@ -277,6 +278,7 @@ impl Files for Share {
             users.writers = users.writers.saturating_sub(u32::from(writes));
             if users.all == 0 {
                 core.users.remove(&inode.0);
+                core.note_use(inode.0);
             }
         }
     }
@@ -294,6 +296,7 @@ impl Share {
             match core.view.row(inode) {
                 Ok(row) if row.links == 0 => {
                     core.orphans.insert(inode);
+                    core.note_use(inode);
                     core.active.remove(inode);
                 }
                 _ => {}

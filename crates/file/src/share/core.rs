@@ -462,6 +462,12 @@ impl Core {
         self.slots.used() * 100 >= self.slots.count() * HIGH
     }
 
+    /// A file has lost its last name, or was opened or closed.
+    pub fn note_use(&mut self, inode: u64) {
+        let nameless = self.orphans.contains(&inode) && self.users.contains_key(&inode);
+        self.slots.set_nameless(inode, nameless);
+    }
+
     /// How often a file is open for writing.
     pub fn writers(&self, inode: u64) -> u32 {
         self.users.get(&inode).map_or(0, |users| users.writers)

@@ -4,7 +4,11 @@
 //! A slot is given back only after the transaction that drops its record is durable, and while its file's gate is held, so
 //! that no read and no write of the former owner is under way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The part of the cache that files without names may have together: such content is never archived, never leaves the cache
+/// while it is in use, and no one can find it to remove it.
+const NAMELESS_PART: u64 = 4;
 
 /// A bit per slot; 16 KiB of memory per 8 GiB of cache. And a number per file that has slots.
 #[derive(Debug)]
@@ -15,11 +19,16 @@ pub struct Slots {
     /// Where the next search begins, so that slots taken one after another are neighbours.
     next: u64,
     files: BTreeMap<u64, u64>,
+    /// Files without names that are in use, and the slots of all of them.
+    nameless: BTreeSet<u64>,
+    nameless_used: u64,
 }
 
 impl Slots {
     pub fn new(count: u64) -> Slots {
-        Slots { words: vec![0; count.div_ceil(64) as usize], count, used: 0, next: 0, files: BTreeMap::new() }
+        let words = vec![0; count.div_ceil(64) as usize];
+        let (files, nameless) = (BTreeMap::new(), BTreeSet::new());
+        Slots { words, count, used: 0, next: 0, files, nameless, nameless_used: 0 }
     }
 
     pub fn count(&self) -> u64 {
@@ -40,6 +49,28 @@ impl Slots {
         self.files.keys().copied()
     }
 
+    /// Says whether a file has lost its last name and is still in use.
+    pub fn set_nameless(&mut self, file: u64, nameless: bool) {
+        let held = self.held(file);
+        match nameless {
+            true if self.nameless.insert(file) => self.nameless_used += held,
+            false if self.nameless.remove(&file) => self.nameless_used -= held,
+            _ => {}
+        }
+    }
+
+    /// Whether the file gets no further slot although there may be free ones: it has no name, and the files without names
+    /// have their part.
+    pub fn refuses(&self, file: u64) -> bool {
+        self.nameless.contains(&file) && self.nameless_used >= self.count / NAMELESS_PART
+    }
+
+    fn gain(&mut self, file: u64) {
+        self.used += 1;
+        self.nameless_used += u64::from(self.nameless.contains(&file));
+        *self.files.entry(file).or_default() += 1;
+    }
+
     /// Marks a slot that a record of a file names. False: it is none of the volume's, or two records name it.
     #[must_use]
     pub fn occupy(&mut self, file: u64, slot: u64) -> bool {
@@ -48,15 +79,14 @@ impl Slots {
         let free = *word & bit == 0;
         *word |= bit;
         if free {
-            self.used += 1;
-            *self.files.entry(file).or_default() += 1;
+            self.gain(file);
         }
         free
     }
 
     /// A free slot, which is the file's from here on.
     pub fn take(&mut self, file: u64) -> Option<u64> {
-        if self.used == self.count {
+        if self.used == self.count || self.refuses(file) {
             return None;
         }
         let words = self.words.len() as u64;
@@ -75,8 +105,7 @@ impl Slots {
                 continue;
             }
             *word |= 1 << (slot % 64);
-            self.used += 1;
-            *self.files.entry(file).or_default() += 1;
+            self.gain(file);
             self.next = (slot + 1) % self.count;
             return Some(slot);
         }
@@ -90,6 +119,7 @@ impl Slots {
         let word = word.unwrap_or_else(|| panic!("slot {slot} was given back and is not in use"));
         *word &= !bit;
         self.used -= 1;
+        self.nameless_used -= u64::from(self.nameless.contains(&file));
         let held = self.files.get_mut(&file);
         let held = held.unwrap_or_else(|| panic!("slot {slot} was given back by inode {file}, which has none"));
         *held -= 1;
@@ -135,6 +165,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn files_without_names_have_a_quarter_together() {
+        let mut slots = Slots::new(100);
+        let all = |slots: &mut Slots, file| std::iter::from_fn(|| slots.take(file)).count();
+        assert!((0..20).all(|_| slots.take(1).is_some()));
+        [1, 2].into_iter().for_each(|file| slots.set_nameless(file, true));
+        assert_eq!((all(&mut slots, 2), slots.refuses(1), slots.refuses(3)), (5, true, false));
+        slots.free(1, 0);
+        assert_eq!(all(&mut slots, 1), 1);
+        // One that nobody uses any more is about to be cleared away, and counts no longer.
+        slots.set_nameless(1, false);
+        assert_eq!((all(&mut slots, 2), all(&mut slots, 3)), (20, 55));
     }
 
     #[test]

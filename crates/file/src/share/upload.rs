@@ -53,6 +53,13 @@ pub struct Uploads {
     swept: bool,
 }
 
+#[cfg(test)]
+impl Uploads {
+    pub fn is_under_way(&self, inode: u64) -> bool {
+        self.live.contains(&inode)
+    }
+}
+
 /// An upload in parts under way: attempts beside it leave it alone.
 struct Live<'a> {
     share: &'a Share,

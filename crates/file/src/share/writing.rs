@@ -109,7 +109,8 @@ impl Share {
                 let room = (!pads || core.allocate(inode.0, first, first + BLOCK)?)
                     && core.allocate(inode.0, offset / BLOCK * BLOCK, end.next_multiple_of(BLOCK))?;
                 if !room {
-                    return Ok(Place::Full);
+                    // No one can make room for a file without a name: it is never archived.
+                    return if core.slots.refuses(inode.0) { Err(FileError::NoSpace) } else { Ok(Place::Full) };
                 }
                 // Blocks may change from here on, also where the write fails: what archiving has read is not the content.
                 core.content(inode.0)?.1.generation += 1;

@@ -330,6 +330,45 @@ async fn a_long_upload_keeps_no_room_from_writers_and_no_commit_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_long_upload_that_begins_amid_a_round_keeps_no_later_file_back() {
+    let stage = Stage::new(15);
+    let mut share = stage.share().await;
+    share.body_max = 6 << 20;
+    let hold = async |inode: Inode| {
+        let gate = share.step(|core| Ok(std::sync::Arc::clone(&core.content(inode.0)?.1.gate))).unwrap();
+        gate.read_owned().await
+    };
+    let first = file(&share, "first", &content(1, 1 << 20)).await;
+    let of_first = hold(first).await;
+    stage.pass(11);
+    let mut archiving = Box::pin(share.archive_round());
+    assert!(poll!(archiving.as_mut()).is_pending());
+    let long = file(&share, "long", &content(2, 7 << 20)).await;
+    let of_long = hold(long).await;
+    stage.pass(11);
+    let mut go_on = async || {
+        for _ in 0..300 {
+            share.room_round().await.unwrap();
+            assert!(poll!(archiving.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+    };
+    go_on().await;
+    assert!(share.uploads.lock().unwrap().is_under_way(long.0));
+    // Of the files that the round began with, none is left.
+    drop(of_first);
+    go_on().await;
+    assert!(share.state(first).unwrap().version.is_some());
+    let later = file(&share, "later", &content(3, 1 << 20)).await;
+    stage.pass(11);
+    go_on().await;
+    assert!(share.state(later).unwrap().version.is_some(), "it waits for the long upload");
+    drop(of_long);
+    archiving.await.unwrap();
+    assert!(share.state(long).unwrap().version.is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn bytes_of_a_former_version_never_enter_the_cache_as_those_of_the_next() {
     let stage = Stage::new(14);
     let share = stage.share().await;
