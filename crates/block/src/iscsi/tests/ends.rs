@@ -311,7 +311,7 @@ fn copying(site: &Site) -> (crate::testing::Volume, crate::testing::Volume, Host
 fn copies_of_a_connection_are_one_connection_to_another_unit_however_often_they_name_it() {
     let site = Site::new();
     let there = || site.directory.find(crate::Protocol::Iscsi, "iqn.a:b").unwrap().connections().len();
-    let (from, to, mut host, _other) = copying_to(&site, &["b"; 7]);
+    let (from, to, mut host, _other) = copying_to(&site, &["b"; 6]);
     assert_eq!(there(), 3, "two sessions, and the copy");
     // A second copy uses it after the first one has ended.
     let list = copy_list(&[naa(&of("a")), naa(&of("b"))], &[(0, 1, 0, 8, 8)]);
