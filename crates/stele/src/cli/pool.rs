@@ -77,8 +77,8 @@ pub struct Remove {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  stele pool create --dir /srv/stele --drive /dev/sdb@1 --drive /dev/sdc@1 --drive /dev/sdd@2 --confirm-time
-  stele pool create --dir ./lab --drive a.img@1 --drive b.img@2 --drive c.img@3 --size 4GiB --confirm-time
+  stele pool create --dir /srv/stele --data 2+1 --drive /dev/sdb@1 --drive /dev/sdc@2 --drive /dev/sdd@3 --drive /dev/sde@4 --confirm-time
+  stele pool create --dir ./lab --data 2+1 --drive a.img@1 --drive b.img@2 --drive c.img@3 --drive d.img@4 --size 4GiB --confirm-time
 
 A drive is a block device, or a file that --size makes. All data on it is lost. A drive with the label of any
 pool is refused. @N names the enclosure (failure domain); without it every drive is an enclosure of its own.")]

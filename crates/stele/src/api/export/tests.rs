@@ -146,7 +146,8 @@ async fn a_note_of_snapshots_is_from_after_the_one_before() {
     take("one").await;
     let changing = node.exports.changing().await;
     let mut note = pin!(note_snapshots(node));
-    poll_fn(|context| Poll::Ready(assert!(note.as_mut().poll(context).is_pending()))).await;
+    let waits = poll_fn(|context| Poll::Ready(note.as_mut().poll(context).is_pending())).await;
+    assert!(waits);
     take("two").await;
     changing.note_snapshots(&node.volumes().await.unwrap());
     drop(changing);

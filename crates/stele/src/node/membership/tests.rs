@@ -38,7 +38,7 @@ async fn a_drive_that_the_pool_has_stays_and_another_is_taken_back() {
     let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { panic!("no status") };
     let health: Vec<DriveHealth> = status.drives.iter().map(|drive| drive.health).collect();
     assert_eq!(health, [DriveHealth::Healthy; 4]);
-    assert!(DriveFile::open(&folder.join("had.img"), Access::Exclusive).is_err(), "it is attached still");
+    assert!(DriveFile::open(folder.join("had.img"), Access::Exclusive).is_err(), "it is attached still");
     node.close().await.unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }
