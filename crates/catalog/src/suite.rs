@@ -267,7 +267,7 @@ pub fn draw(dice: &mut Dice) -> Transaction {
         }
     }
     let mut transaction = Transaction::new();
-    transaction.reserve = [Reserve::None, Reserve::Half, Reserve::All][dice.below(3) as usize];
+    transaction.reserve = [Reserve::None, Reserve::Half, Reserve::All, Reserve::Spare][dice.below(4) as usize];
     for _ in 0..dice.below(3) {
         let (table, key, range) = (Table(dice.below(3) as u16), key(dice), range(dice));
         transaction = match dice.below(8) {

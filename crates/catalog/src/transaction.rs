@@ -118,13 +118,15 @@ pub struct Transaction {
 }
 
 /// The part of the reserve that a transaction may use; ordinary transactions leave the reserve alone.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Reserve {
     #[default]
     None,
     /// Half of it: frequent transactions of many clients leave the other half for the transactions that can stop them.
     Half,
     All,
+    /// Nothing, and it leaves an eighth of the volume besides: for background work that can wait for room.
+    Spare,
 }
 
 /// The receipt of a durable transaction.
@@ -258,7 +260,15 @@ impl Transaction {
 
     /// Limits the transaction to half of the reserve, if it could use all of it.
     pub fn within_half_reserve(mut self) -> Transaction {
-        self.reserve = self.reserve.min(Reserve::Half);
+        if self.reserve == Reserve::All {
+            self.reserve = Reserve::Half;
+        }
+        self
+    }
+
+    /// Leaves room for the transactions of clients.
+    pub fn with_spare_room(mut self) -> Transaction {
+        self.reserve = Reserve::Spare;
         self
     }
 

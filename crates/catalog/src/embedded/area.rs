@@ -157,21 +157,27 @@ impl Area {
 
     /// The error for a failed access of redb's. Even after a full queue, only an opening makes redb read again.
     pub(crate) fn explain(&self, what: &str, error: &StorageError) -> CatalogError {
-        let cause = match error {
-            StorageError::Io(error) => error.get_ref().and_then(|error| error.downcast_ref::<MediaError>()),
-            StorageError::PreviousIo | StorageError::DatabaseClosed => self.failure.get(),
-            _ => None,
-        };
-        match (cause, error) {
-            (Some(cause), _) => match of_media(what, cause, REBUILD) {
-                CatalogError::Busy => CatalogError::Stopped(format!("{what}: {cause}")),
-                error => error,
-            },
-            (None, StorageError::PreviousIo | StorageError::DatabaseClosed) => {
-                CatalogError::Stopped(format!("{what}: {error}"))
+        match error {
+            StorageError::PreviousIo | StorageError::DatabaseClosed => {
+                self.lost().unwrap_or_else(|| CatalogError::Stopped(format!("{what}: {error}")))
             }
-            (None, _) => CatalogError::Damaged(format!("{what}: {error}{REBUILD}")),
+            StorageError::Io(io) => match io.get_ref().and_then(|error| error.downcast_ref::<MediaError>()) {
+                Some(cause) => match of_media(what, cause, REBUILD) {
+                    CatalogError::Busy => CatalogError::Stopped(format!("{what}: {cause}")),
+                    error => error,
+                },
+                None => CatalogError::Damaged(format!("{what}: {error}{REBUILD}")),
+            },
+            _ => CatalogError::Damaged(format!("{what}: {error}{REBUILD}")),
         }
+    }
+
+    /// What stands between redb and its data since the first failed access, which may be long over.
+    pub(crate) fn lost(&self) -> Option<CatalogError> {
+        let cause = self.failure.get()?;
+        Some(CatalogError::Stopped(format!(
+            "an access to the B-tree failed: {cause}; return missing drives if some are away, and start the server again"
+        )))
     }
 
     /// Called before the volume grows. redb must be idle.

@@ -1,12 +1,13 @@
-//! The catalog's errors for failures of its volume. Only damage calls for a rebuild: data that is merely out of reach
-//! comes back, with its drives or with time.
+//! The catalog's errors for failures of its volume. A volume calls data damaged while the drives that hold it are away,
+//! too. So a rebuild comes last: it loses what the data volume does not know.
 
 use stele_media::{MediaError, MediaFault};
 
 use crate::CatalogError;
 
 /// The remedy for a damaged B-tree.
-pub(crate) const REBUILD: &str = "; if it stays so, rebuild the catalog from the data volume";
+pub(crate) const REBUILD: &str = "; return missing drives if some are away, and start the server again; only if it \
+    stays so, rebuild the catalog from the data volume";
 
 /// `what` says which access failed; `remedy` is added if the data is damaged.
 pub(crate) fn of_media(what: &str, error: &MediaError, remedy: &str) -> CatalogError {

@@ -313,10 +313,9 @@ impl Writer {
             prepared = self.prepare(transactions);
         }
         self.shared.full.store(u64::from(prepared.full), Ordering::Relaxed);
-        if let Some(Err(error)) = prepared.answers.iter().find(|answer| matches!(answer, Err(CatalogError::Stopped(_))))
-        {
-            // The B-tree is out of reach, and only an opening makes redb read again.
-            self.shared.stop(error);
+        // After one failed access, whoever made it, only an opening makes redb read again.
+        if let Some(lost) = self.shared.area.lost() {
+            self.shared.stop(&lost);
         }
         if let Some(stopped) = self.shared.stopped() {
             return transactions.iter().map(|_| Err(stopped.clone())).collect();
@@ -421,14 +420,19 @@ impl Writer {
         let answers = transactions.iter().map(|transaction| {
             let pages = cost(transaction);
             let reserved = match transaction.reserve {
+                Reserve::Spare => self.shared.reserve() + self.shared.area.capacity() / BLOCK / 8,
                 Reserve::None => self.shared.reserve(),
                 Reserve::Half => self.shared.reserve() / 2,
                 Reserve::All => 0,
             };
             let kept = self.shared.margin() + reserved;
-            let lacks_room = grows(transaction) && waiting + pages + kept > free;
-            if lacks_room || (crowded && !transaction.mutations.is_empty()) {
+            if crowded && !transaction.mutations.is_empty() {
+                // Its room is there again once a view of before is let go of. A deletion does not help.
                 full = true;
+                return Err(CatalogError::Busy);
+            }
+            if grows(transaction) && waiting + pages + kept > free {
+                full |= transaction.reserve != Reserve::Spare;
                 return Err(CatalogError::Full(format!(
                     "{} of {} are in use; delete records past their date, or add drives, so that the catalog grows",
                     Bytes(self.shared.area.length()),

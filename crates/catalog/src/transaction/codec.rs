@@ -104,6 +104,7 @@ fn read_transaction(from: &mut Decoder<'_>) -> Result<Transaction, Error> {
         0 => Reserve::None,
         1 => Reserve::Half,
         2 => Reserve::All,
+        3 => Reserve::Spare,
         other => return Err(Error::message(format!("{other} is no share of the reserve"))),
     };
     let mut transaction = Transaction { reserve, ..Transaction::default() };

@@ -159,26 +159,35 @@ fn a_volume_out_of_reach_is_no_damage() {
 
 #[test]
 fn a_failed_read_keeps_its_cause_and_stops_the_store() {
-    for (fault, stops) in [(MediaFault::Refused, true), (MediaFault::Retry, true), (MediaFault::Damaged, false)] {
+    for fault in [MediaFault::Refused, MediaFault::Retry, MediaFault::Damaged] {
         let (_volume, port) = formatted();
         let catalog = InlineCatalog::open(&port.handle(), options()).unwrap();
         (0..100).for_each(|number| drop(catalog.commit(put(number, 3000)).wait().unwrap()));
         catalog.checkpoint().unwrap();
-        port.set(move |op| if matches!(op, Op::Read { .. }) { Fate::Fail(fault) } else { Fate::Pass });
+        // It fails once. A volume calls data damaged, too, whose drives are away for a moment.
+        let mut failed = false;
+        port.set(move |op| match op {
+            Op::Read { .. } if !std::mem::replace(&mut failed, true) => Fate::Fail(fault),
+            _ => Fate::Pass,
+        });
         let view = catalog.snapshot().unwrap();
         // redb names the cause of the first failure only.
         for attempt in 0..3u32 {
             match view.get(RECORDS, &(10 * attempt).to_be_bytes()).map(drop).unwrap_err() {
-                CatalogError::Stopped(message) if stops => {
-                    assert!(message.contains("by the script") && !message.contains("rebuild"), "{message}");
+                CatalogError::Damaged(message) if attempt == 0 && fault == MediaFault::Damaged => {
+                    let (again, rebuild) = (message.find("start the server again"), message.find("rebuild"));
+                    assert!(again.is_some() && again < rebuild, "{message}");
                 }
-                CatalogError::Damaged(message) if !stops => assert!(message.contains("rebuild"), "{message}"),
+                CatalogError::Stopped(message) => {
+                    assert!(message.contains("by the script") && !message.contains("rebuild"), "{message}");
+                    assert!(attempt == 0 || message.contains("start the server again"), "{message}");
+                }
                 other => panic!("{fault:?}, attempt {attempt}: {other}"),
             }
         }
         let judged = catalog.commit(Transaction::new().present(RECORDS, 50u32.to_be_bytes().to_vec())).wait();
-        assert_eq!(matches!(judged, Err(CatalogError::Stopped(_))), stops, "{judged:?}");
-        assert_eq!(catalog.status().stopped, stops, "{fault:?}");
+        assert!(matches!(judged, Err(CatalogError::Stopped(_))), "{judged:?}");
+        assert!(catalog.status().stopped, "{fault:?}");
     }
 }
 
