@@ -110,9 +110,10 @@ pub enum ArchiveError {
     CustomerKey(String),
     /// The data volume or catalog is full; nothing was stored. Reads and deletes still work.
     NoSpace(String),
+    /// `limit`: the one that has no room, in words: `1000 versions` or `1048576 bytes`.
     QuotaExceeded {
         bucket: String,
-        limit: u64,
+        limit: String,
     },
     /// A queue is at its limit; try again later.
     Busy(String),

@@ -278,6 +278,8 @@ impl Install<'_> {
             false => bucket.count_against(self.compared, transaction, versions, bytes),
         };
         let counted = transaction.preconditions.len();
+        // `count_against` compares the versions before the bytes.
+        let versions_at = (versions > 0 && bucket.row.quota.versions.is_some()).then_some(before);
         let transaction = store.with_record(transaction, self.event(number, &row));
         let writing = Arc::clone(&lease.writing);
         let committing = Committing::new(store, Proof { table: VERSIONS, key: record_key, value: Some(raw) })
@@ -296,7 +298,9 @@ impl Install<'_> {
         };
         let logged = match answer {
             Err(CatalogError::Failed(failure)) if (before..counted).contains(&failure.precondition) => {
-                return Err(bucket.over_quota());
+                let exceeded =
+                    if versions_at == Some(failure.precondition) { Counter::Versions } else { self.compared };
+                return Err(bucket.over_quota(exceeded));
             }
             // The key of a replaced version is destroyed soon. The request does not wait for that.
             answer => answer?.0.numbers().last(),

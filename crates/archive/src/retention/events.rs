@@ -164,7 +164,7 @@ impl Archive {
         let allowed = caller.require_role(&[Role::RetentionOfficer], Action::Class);
         store.audited(allowed, event).await?;
         let bucket = store.selectable(selection)?;
-        let after = crate::retention::holding::page_after(after)?;
+        let after = crate::retention::holding::version_after(after)?;
         let (rows, next) = store.version_page(bucket.number, &selection.prefix, after, PAGE)?;
         let mut told = Told { seen: rows.len() as u64, ..Told::default() };
         let mut waiting = Vec::new();

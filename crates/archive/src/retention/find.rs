@@ -17,7 +17,7 @@ use crate::record::properties::{INDEX, IndexRow, IndexStage};
 use crate::record::version::VersionRow;
 use crate::record::{SETTINGS, keys};
 use crate::retention::find::candidates::{Below, Candidates};
-use crate::retention::holding::{page_after, selects};
+use crate::retention::holding::{selects, version_after};
 use crate::store::lookup::Found;
 use crate::store::{Archive, Store};
 
@@ -25,6 +25,8 @@ use crate::store::{Archive, Store};
 const ROWS: usize = if cfg!(test) { 20 } else { 1000 };
 const SEEN_MAX: u64 = 10_000;
 const FOUND_MAX: usize = 1000;
+/// The beginning of a page's name, if no index is quicker than the scan of all versions behind it.
+const SCANNED: &str = "scan-";
 
 /// The properties that a version must have, all of them.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -90,19 +92,18 @@ impl Archive {
             caller.require_role(&[Role::RetentionOfficer, Role::Auditor, Role::StorageAdministrator], Action::List);
         store.audited(allowed, || Event::new(caller, Action::List).bucket(&query.selection.bucket)).await?;
         let bucket = store.selectable(&query.selection)?;
-        let mut after = page_after(after)?;
+        // The page before found no index that is quicker than the scan.
+        let scanned = after.and_then(|after| after.strip_prefix(SCANNED));
+        let mut after = version_after(scanned.or(after))?;
         let snapshot = store.snapshot()?;
         let below = Below { snapshot: &*snapshot, bucket: bucket.number, prefix: &query.selection.prefix };
         let mut candidates = match store.has_index(&*snapshot)? {
-            true => below.plan(query, after.as_ref())?,
-            false => Candidates::All,
+            true if scanned.is_none() => below.plan(query, after.as_ref()).await?,
+            _ => Candidates::All,
         };
         let (mut found, mut seen) = (Vec::new(), 0);
         loop {
-            let (rows, next) = match below.page(&mut candidates, after.as_ref(), ROWS)? {
-                Some(page) => page,
-                None => store.version_page(bucket.number, &query.selection.prefix, after, ROWS)?,
-            };
+            let (rows, next) = below.page(&mut candidates, after.as_ref(), ROWS)?;
             seen += rows.len() as u64;
             for (record_key, value) in &rows {
                 let version = Found::of(record_key, value, false)?;
@@ -112,7 +113,8 @@ impl Archive {
             }
             after = next;
             if after.is_none() || seen >= SEEN_MAX || found.len() >= FOUND_MAX {
-                return Ok((found, after.map(|key| to_hex(&key))));
+                let mode = if matches!(candidates, Candidates::All) { SCANNED } else { "" };
+                return Ok((found, after.map(|key| format!("{mode}{}", to_hex(&key)))));
             }
             // Requests on the same thread go on.
             tokio::task::yield_now().await;

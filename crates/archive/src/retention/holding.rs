@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use stele_catalog::{Direction, Transaction};
+use stele_catalog::Transaction;
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -18,8 +18,8 @@ use crate::model::matter::{Counted, Listed, MatterInfo, MatterState, REBUILD, S3
 use crate::model::principal::{Actor, Caller, Role};
 use crate::record::matter::{Counts, Job, JobKind, MatterRow};
 use crate::record::version::{VersionRef, VersionRow};
-use crate::record::{MATTER_PROGRESS, MATTERS, VERSIONS, encode, keys};
-use crate::retention::find::candidates::{Rows, below};
+use crate::record::{MATTER_PROGRESS, MATTERS, encode, keys};
+use crate::retention::find::candidates::{Below, Rows};
 use crate::retention::matters::{missing, s3_row};
 use crate::retention::rules::require_lock;
 use crate::space::superblock::FORMAT;
@@ -56,18 +56,28 @@ pub(crate) fn selects(selection: &Selection, row: &VersionRow) -> bool {
         && selection.stored_before.is_none_or(|before| row.modified < before)
 }
 
+fn no_page() -> ArchiveError {
+    ArchiveError::InvalidArgument("the page is not one that this store named".into())
+}
+
 /// The key behind which a page begins, from the hexadecimal form that the page before named.
 pub(crate) fn page_after(after: Option<&str>) -> Result<Option<Bytes>> {
-    let invalid = || ArchiveError::InvalidArgument("the page is not one that this store named".into());
-    after.map(|hex| from_hex(hex).map(Bytes::from).ok_or_else(invalid)).transpose()
+    after.map(|hex| from_hex(hex).map(Bytes::from).ok_or_else(no_page)).transpose()
+}
+
+/// The version behind which a page begins.
+pub(crate) fn version_after(after: Option<&str>) -> Result<Option<Bytes>> {
+    let after = page_after(after)?;
+    match after.as_ref().is_none_or(|key| keys::split(key).is_ok()) {
+        true => Ok(after),
+        false => Err(no_page()),
+    }
 }
 
 impl Store {
     pub(crate) fn version_page(&self, bucket: u32, prefix: &str, after: Option<Bytes>, limit: usize) -> Result<Rows> {
-        let rows =
-            self.snapshot()?.range(VERSIONS, &below(bucket, prefix, after.as_ref()), limit, Direction::Forward)?;
-        let next = rows.last().filter(|_| rows.len() == limit).map(|(key, _)| key.clone());
-        Ok((rows, next))
+        let snapshot = self.snapshot()?;
+        Below { snapshot: &*snapshot, bucket, prefix }.scan(after.as_ref(), limit)
     }
 
     /// The bucket of a selection. Keys in a share are numbers of files, which no prefix of paths selects.
@@ -98,7 +108,7 @@ impl Archive {
         let allowed = caller.require_role(&roles, Action::List);
         store.audited(allowed, || Event::new(caller, Action::List).bucket(&selection.bucket)).await?;
         let bucket = store.selectable(selection)?;
-        let mut after = page_after(after)?;
+        let mut after = version_after(after)?;
         let mut counted = Counted::default();
         while counted.seen < COUNT_PAGE as u64 {
             let (rows, next) = store.version_page(bucket.number, &selection.prefix, after, ROWS)?;

@@ -132,17 +132,19 @@ impl Bucket {
     pub fn has_room_for(&self, snapshot: &dyn Snapshot, charge: PartCharge) -> Result<()> {
         let Some(limit) = self.row.quota.bytes.filter(|_| charge.judged > 0) else { return Ok(()) };
         match self.counts(snapshot)?.held.saturating_add(charge.judged) > i64::try_from(limit).unwrap_or(i64::MAX) {
-            true => Err(self.over_quota()),
+            true => Err(self.over_quota(Counter::Held)),
             false => Ok(()),
         }
     }
 
-    pub fn over_quota(&self) -> ArchiveError {
+    /// The refusal where the quota with which this counter is compared has no room.
+    pub fn over_quota(&self, counter: Counter) -> ArchiveError {
         let quota = self.row.quota;
-        ArchiveError::QuotaExceeded {
-            bucket: self.name().into(),
-            limit: quota.bytes.or(quota.versions).unwrap_or_default(),
-        }
+        let limit = match counter {
+            Counter::Versions => format!("{} versions", quota.versions.unwrap_or_default()),
+            Counter::Bytes | Counter::Held | Counter::Gateway => format!("{} bytes", quota.bytes.unwrap_or_default()),
+        };
+        ArchiveError::QuotaExceeded { bucket: self.name().into(), limit }
     }
 
     /// The gateway itself stores this upload, of a file that it archives. S3 clients of a share have other keys.

@@ -97,14 +97,16 @@ impl Store {
             None => KeyRange::all(),
         };
         let versions = self.snapshot()?.range(VERSIONS, &range, size, Direction::Forward)?;
-        let mut transaction = Transaction::new();
+        // Clients need the room of the catalog more than searches do.
+        let page = || Transaction::new().with_spare_room();
+        let mut transaction = page();
         for (key, value) in &versions {
             let version: VersionRow = decode(VERSIONS, key, value)?;
             let records: Vec<_> = index_of(&version, key).collect();
             // A version under very many matters takes several transactions. Each requires its row.
             for records in records.chunks(RECORDS) {
                 if transaction.mutations.len() + records.len() > RECORDS {
-                    self.catalog().commit(std::mem::take(&mut transaction)).await?;
+                    self.catalog().commit(std::mem::replace(&mut transaction, page())).await?;
                 }
                 transaction = transaction.digest(VERSIONS, key.clone(), *blake3::hash(value).as_bytes());
                 for (table, record, empty) in records {

@@ -26,6 +26,7 @@ use crate::space::order::Durable;
 use crate::space::places::{place_extents, places};
 use crate::space::segments::Writing;
 use crate::state::buckets::Bucket;
+use crate::state::usage::Counter;
 use crate::store::committing::{Committing, Proof};
 use crate::store::uploads::{Placed, Upload};
 use crate::store::{Archive, Store};
@@ -157,7 +158,7 @@ impl Archive {
         // The flushes behind the acknowledgement: the commit's, and those of the pieces and the note.
         match committing.commit(store.with_record(change.transaction, event)).await {
             Err(CatalogError::Failed(failure)) if change.quota.contains(&failure.precondition) => {
-                return Err(bucket.over_quota());
+                return Err(bucket.over_quota(Counter::Held));
             }
             Err(CatalogError::Failed(_)) => return Err(ArchiveError::NoSuchUpload(upload.id())),
             answer => answer.map(drop)?,

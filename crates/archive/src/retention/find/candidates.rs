@@ -1,6 +1,6 @@
 //! Which versions a search has to look at: all below its prefix, or those that the index names.
 //!
-//! The plan is made anew for each page. A property that few versions have ends the question: the index lists them all,
+//! The plan is made anew for each page, until one finds that nothing is quicker than the scan. A property that few versions have ends the question: the index lists them all,
 //! in the order of keys. Dates and sizes are ranges, whose records lie in another order; they are gathered and sorted,
 //! up to a limit. Of properties that many versions have, the page walks along the rarest, as the first records of each
 //! show it. What remains is the scan. Each candidate is judged by its row, so a plan can only be slow, never wrong.
@@ -79,7 +79,7 @@ pub(crate) struct Below<'a> {
 
 impl Below<'_> {
     /// The candidates of the page behind `after`.
-    pub fn plan(&self, query: &FindQuery, after: Option<&Bytes>) -> Result<Candidates> {
+    pub async fn plan(&self, query: &FindQuery, after: Option<&Bytes>) -> Result<Candidates> {
         let mut shortest: Option<Vec<Bytes>> = None;
         let mut rarest: Option<(Bytes, Vec<Property>)> = None;
         for properties in query.required() {
@@ -103,7 +103,7 @@ impl Below<'_> {
         }
         let mut gathered: Option<Vec<Bytes>> = None;
         for (first, last) in ranges {
-            if let Some(found) = self.gathered(first, last, after)?
+            if let Some(found) = self.gathered(first, last, after).await?
                 && gathered.as_ref().is_none_or(|gathered| found.len() < gathered.len())
             {
                 gathered = Some(found);
@@ -116,10 +116,10 @@ impl Below<'_> {
         })
     }
 
-    /// The next page of listed versions, or of those with a property. All candidates: none, since the scan reads them.
-    pub fn page(&self, candidates: &mut Candidates, after: Option<&Bytes>, limit: usize) -> Result<Option<Rows>> {
+    /// The next page of the candidates.
+    pub fn page(&self, candidates: &mut Candidates, after: Option<&Bytes>, limit: usize) -> Result<Rows> {
         let (found, more) = match candidates {
-            Candidates::All => return Ok(None),
+            Candidates::All => return self.scan(after, limit),
             Candidates::Having(properties) => self.having(properties, after, limit)?,
             Candidates::Listed(left) => (left.drain(..limit.min(left.len())).collect(), !left.is_empty()),
         };
@@ -130,7 +130,15 @@ impl Below<'_> {
                 rows.push((key, raw));
             }
         }
-        Ok(Some((rows, next)))
+        Ok((rows, next))
+    }
+
+    /// The next page of all versions below the prefix.
+    pub fn scan(&self, after: Option<&Bytes>, limit: usize) -> Result<Rows> {
+        let range = below(self.bucket, self.prefix, after);
+        let rows = self.snapshot.range(VERSIONS, &range, limit, Direction::Forward)?;
+        let next = rows.last().filter(|_| rows.len() == limit).map(|(key, _)| key.clone());
+        Ok((rows, next))
     }
 
     /// Versions with any of the properties, in the order of keys, and whether there may be more.
@@ -148,7 +156,7 @@ impl Below<'_> {
     }
 
     /// All versions with a property in the range, in the order of keys. None: too many records to gather.
-    fn gathered(&self, first: Property, last: Property, after: Option<&Bytes>) -> Result<Option<Vec<Bytes>>> {
+    async fn gathered(&self, first: Property, last: Property, after: Option<&Bytes>) -> Result<Option<Vec<Bytes>>> {
         let beginning = keys::prefix(self.bucket, self.prefix);
         let mut range = first.to(last, self.bucket);
         let (mut found, mut seen, mut bytes) = (Vec::new(), 0, 0);
@@ -169,6 +177,8 @@ impl Below<'_> {
                 Some((record, _)) if records.len() == GATHER_PAGE => range = range.after(record.clone()),
                 _ => break,
             }
+            // Requests on the same thread go on.
+            tokio::task::yield_now().await;
         }
         found.sort_unstable();
         Ok(Some(found))
