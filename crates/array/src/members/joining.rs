@@ -63,8 +63,8 @@ impl Engine {
         };
         cleared.await.map_err(|error| {
             ArrayError::Degraded(format!(
-                "{name} keeps groups of a log that cannot be overwritten ({error}); nothing has changed: leave it out, or \
-                 replace it"
+                "{name} keeps groups of a log that cannot be overwritten ({error}); the pool is unchanged, the drive's log \
+                 may be overwritten in part: leave the drive out, or replace it"
             ))
         })
     }
