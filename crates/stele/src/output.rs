@@ -88,27 +88,31 @@ pub fn unwritten(cause: &str) -> Failure {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
     Left,
+    /// Left, and never cut: names, numbers and times that people copy into commands.
+    Whole,
     Right,
 }
 
 /// Columns of a terminal into which every table fits.
 const WIDTH: usize = 80;
 
-/// The largest width of a table: the value of COLUMNS, but at least 80. Without COLUMNS it is 80 on a terminal;
-/// elsewhere, where programs may read the table, nothing is cut.
+/// The largest width of a table: the value of COLUMNS, or the columns of the terminal, but at least 80. Elsewhere, where
+/// programs may read the table, nothing is cut.
 fn room() -> usize {
-    let told = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    match told {
-        Some(columns) if !cfg!(test) => WIDTH.max(columns),
-        _ if cfg!(test) || std::io::stdout().is_terminal() => WIDTH,
-        _ => usize::MAX,
+    if cfg!(test) {
+        return WIDTH;
     }
+    let out = std::io::stdout();
+    let told = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let seen = || out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).map_or(0, |size| size.ws_col.into()));
+    told.or_else(seen).map_or(usize::MAX, |columns| WIDTH.max(columns))
 }
+
 /// The smallest width to which a column of text is cut.
 const COLUMN_MIN: usize = 8;
 
 /// Rows under headings, each column as wide as its widest cell. In a table that is too wide, long texts lose their
-/// middle.
+/// middle. If it is too wide even so, each row becomes a record of lines, one for each heading.
 #[derive(Debug)]
 pub struct Table {
     heads: Vec<(&'static str, Align)>,
@@ -126,19 +130,29 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Narrows the widest columns of text until the table fits.
-    fn narrow(&self, widths: &mut [usize]) {
+    /// Narrows the widest columns of text until the table fits. Returns whether it does.
+    fn narrow(&self, widths: &mut [usize], room: usize) -> bool {
         // Two blanks after each column except the last.
         let all = |widths: &[usize]| widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
-        let room = room();
         while all(widths) > room {
             let texts = widths.iter_mut().zip(&self.heads).filter(|(_, (_, align))| *align == Align::Left);
             match texts.map(|(wide, (head, _))| (*wide, wide, COLUMN_MIN.max(width(head)))).max_by_key(|(now, ..)| *now)
             {
                 Some((now, wide, least)) if now > least => *wide -= 1,
-                _ => return,
+                _ => return false,
             }
         }
+        true
+    }
+
+    /// Each row as lines of a heading and its cell; empty cells are left out.
+    fn records(&self) -> String {
+        let wide = self.heads.iter().map(|(head, _)| width(head)).max().unwrap_or(0);
+        let record = |row: &Vec<String>| {
+            let filled = self.heads.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
+            filled.map(|((head, _), cell)| format!("{head:wide$}  {cell}").trim_end().to_owned() + "\n").collect()
+        };
+        self.rows.iter().map(record).collect::<Vec<String>>().join("\n")
     }
 
     pub fn render(&self) -> String {
@@ -156,7 +170,9 @@ impl Table {
                     .unwrap_or(0)
             })
             .collect();
-        self.narrow(&mut widths);
+        if !self.narrow(&mut widths, room()) {
+            return self.records();
+        }
         let mut text = String::new();
         let mut line = |cells: &mut dyn Iterator<Item = &str>| {
             let mut out = String::new();
@@ -164,7 +180,7 @@ impl Table {
                 let cell = &*elided(cell, *wide);
                 let gap = " ".repeat(wide.saturating_sub(width(cell)));
                 let _ = match align {
-                    Align::Left => write!(out, "{cell}{gap}  "),
+                    Align::Left | Align::Whole => write!(out, "{cell}{gap}  "),
                     Align::Right => write!(out, "{gap}{cell}  "),
                 };
             }

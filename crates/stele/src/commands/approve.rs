@@ -19,9 +19,9 @@ pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
             return print_json(&waiting);
         }
         let mut table = Table::new(&[
-            ("request", Align::Left),
+            ("request", Align::Whole),
             ("asked by", Align::Left),
-            ("void from", Align::Left),
+            ("void from", Align::Whole),
             ("what happens", Align::Left),
         ]);
         for request in waiting {

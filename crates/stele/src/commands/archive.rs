@@ -91,7 +91,7 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
 fn table_of(views: Vec<calls::BucketView>) -> Table {
     let unfinished = views.iter().any(|view| view.unfinished > 0);
     let mut columns = vec![
-        ("bucket", Align::Left),
+        ("bucket", Align::Whole),
         ("versioning", Align::Left),
         ("lock", Align::Left),
         ("default retention", Align::Left),
@@ -216,13 +216,13 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
 
 fn keys_table(keys: Vec<calls::KeyView>) -> String {
     let mut table = Table::new(&[
-        ("access key", Align::Left),
+        ("access key", Align::Whole),
         ("name", Align::Left),
         ("roles", Align::Left),
         ("may", Align::Left),
-        ("created", Align::Left),
-        ("expires", Align::Left),
-        ("revoked", Align::Left),
+        ("created", Align::Whole),
+        ("expires", Align::Whole),
+        ("revoked", Align::Whole),
     ]);
     for key in keys {
         let bypass = key.bypass_governance.then(|| "bypass GOVERNANCE".to_owned());
@@ -410,7 +410,7 @@ async fn show(site: &Site, json: bool, from: Option<u64>, limit: u64) -> Outcome
     }
     let mut table = Table::new(&[
         ("number", Align::Right),
-        ("time", Align::Left),
+        ("time", Align::Whole),
         ("actor", Align::Left),
         ("action", Align::Left),
         ("what", Align::Left),

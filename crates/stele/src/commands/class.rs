@@ -58,10 +58,10 @@ fn show(json: bool, classes: &[ClassInfo]) -> Outcome<()> {
         return print_json(&classes);
     }
     let mut table = Table::new(&[
-        ("class", Align::Left),
+        ("class", Align::Whole),
         ("version", Align::Right),
         ("active", Align::Left),
-        ("from", Align::Left),
+        ("from", Align::Whole),
         ("retver", Align::Right),
         ("retmin", Align::Right),
         ("then", Align::Left),

@@ -118,9 +118,9 @@ fn list<T: FromStr<Err: std::fmt::Display>>(words: &[String]) -> Outcome<Option<
 
 fn table(views: &[View]) -> String {
     let mut table = Table::new(&[
-        ("export", Align::Left),
+        ("export", Align::Whole),
         ("protocol", Align::Left),
-        ("volume", Align::Left),
+        ("volume", Align::Whole),
         ("access", Align::Left),
         ("connections", Align::Right),
         ("url", Align::Left),

@@ -51,9 +51,9 @@ async fn list(site: &Site, json: bool) -> Outcome<()> {
         return print_json(&matters);
     }
     let mut table = Table::new(&[
-        ("matter", Align::Left),
+        ("matter", Align::Whole),
         ("state", Align::Left),
-        ("opened", Align::Left),
+        ("opened", Align::Whole),
         ("by", Align::Left),
         ("reason", Align::Left),
     ]);

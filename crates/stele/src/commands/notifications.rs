@@ -18,12 +18,12 @@ pub async fn run(site: &Site, json: bool, command: Notifications) -> Outcome<()>
                 return print_json(&views);
             }
             let mut table = Table::new(&[
-                ("target", Align::Left),
+                ("target", Align::Whole),
                 ("configured", Align::Left),
                 ("waiting", Align::Right),
-                ("oldest", Align::Left),
+                ("oldest", Align::Whole),
                 ("dropped", Align::Right),
-                ("last dropped", Align::Left),
+                ("last dropped", Align::Whole),
                 ("buckets", Align::Left),
             ]);
             let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());

@@ -174,7 +174,7 @@ fn table(views: &[View]) -> String {
         return "No shares. Make one with `stele share create`.\n".to_owned();
     }
     let mut table = Table::new(&[
-        ("share", Align::Left),
+        ("share", Align::Whole),
         ("access", Align::Left),
         ("commits", Align::Left),
         ("networks", Align::Left),
@@ -202,7 +202,7 @@ fn states(views: &[View]) -> String {
         return "No shares. Make one with `stele share create`.\n".to_owned();
     }
     let mut table = Table::new(&[
-        ("share", Align::Left),
+        ("share", Align::Whole),
         ("open", Align::Right),
         ("oldest", Align::Right),
         ("archived", Align::Right),

@@ -193,9 +193,9 @@ fn render(view: &View<'_>, name: &str) -> String {
     let mut text = format!("{} {name}  {state}  {used} of {raw} taken\n\n", paint("Pool", BOLD), name = Shown(name));
     let mut table = Table::new(&[
         ("frontend", Align::Left),
-        ("connections", Align::Right),
+        ("clients", Align::Right),
         ("under way", Align::Right),
-        ("requests/s", Align::Right),
+        ("req/s", Align::Right),
         ("read/s", Align::Right),
         ("written/s", Align::Right),
         ("mean", Align::Right),

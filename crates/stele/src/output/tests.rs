@@ -25,3 +25,25 @@ fn a_table_fits_eighty_columns_whatever_its_texts_are() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("-part1") && text.contains("/dev/disk") && text.contains("/dev/sda"), "{text}");
 }
+
+#[test]
+fn what_people_copy_into_commands_is_never_cut() {
+    let mut table = Table::new(&[("access key", Align::Whole), ("name", Align::Left), ("created", Align::Whole)]);
+    let (key, time) = ("STELE7QK2M5X4R9VWB3C", "2026-11-24T02:30:00Z");
+    table.row(vec![key.into(), "n".repeat(70), time.into()]);
+    let text = table.render();
+    assert!(text.contains(key) && text.contains(time) && text.contains('\u{2026}'), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn a_table_that_cannot_fit_becomes_records() {
+    let heads = ["bucket", "versioning", "retention", "versions", "bytes", "quota", "unfinished", "protection"];
+    let mut table = Table::new(&heads.map(|head| (head, Align::Whole)));
+    table.row((0..8).map(|column| format!("a-value-{column}")).collect());
+    table.row((0..8).map(|column| if column == 5 { String::new() } else { format!("other-{column}") }).collect());
+    let text = table.render();
+    assert!(text.starts_with("bucket      a-value-0\nversioning  a-value-1\n"), "{text}");
+    assert!(text.contains("protection  a-value-7\n\nbucket      other-0\n") && !text.contains("other-5"), "{text}");
+    assert_eq!(text.matches("quota").count(), 1, "{text}");
+}

@@ -125,8 +125,8 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
     let locks = locks.collect::<Outcome<Vec<Option<u64>>>>()?;
     let mut rows = Vec::new();
     let mut table = Table::new(&[
-        ("SNAPSHOT", Align::Left),
-        ("STORED", Align::Left),
+        ("SNAPSHOT", Align::Whole),
+        ("STORED", Align::Whole),
         ("KEPT BY", Align::Left),
         ("PATHS", Align::Left),
     ]);

@@ -22,7 +22,7 @@ pub fn run(json: bool, command: Key) -> Outcome<()> {
                 let rows = labels.iter().map(|(key, label)| json!({ "key": key, "label": label }));
                 return print_json(&rows.collect::<Vec<_>>());
             }
-            let mut table = Table::new(&[("KEY", Align::Left), ("LABEL", Align::Left)]);
+            let mut table = Table::new(&[("KEY", Align::Whole), ("LABEL", Align::Left)]);
             labels.iter().for_each(|(key, label)| table.row(vec![key.clone(), Shown(label).to_string()]));
             print!("{}", table.render());
             Ok(())

@@ -388,9 +388,9 @@ pub fn report(json: bool, command: &Report) -> Outcome<()> {
     let repository = open(&command.place)?;
     let (now, attempts) = (repository.store.now()?, attempts(&command.file));
     let mut table = Table::new(&[
-        ("SCHEDULE", Align::Left),
+        ("SCHEDULE", Align::Whole),
         ("STATE", Align::Left),
-        ("LAST", Align::Left),
+        ("LAST", Align::Whole),
         ("SLOTS", Align::Right),
         ("MISSED", Align::Right),
         ("LATE", Align::Right),

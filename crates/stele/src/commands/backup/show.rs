@@ -25,14 +25,14 @@ fn paths(description: &Description) -> Vec<String> {
 pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
     let mut rows = Vec::new();
     let mut table = Table::new(&[
-        ("SNAPSHOT", Align::Left),
-        ("STORED", Align::Left),
+        ("SNAPSHOT", Align::Whole),
+        ("STORED", Align::Whole),
         ("HOST", Align::Left),
         ("FILES", Align::Right),
         ("SIZE", Align::Right),
         ("NEW", Align::Right),
         ("PROBLEMS", Align::Right),
-        ("LOCKED UNTIL", Align::Left),
+        ("LOCKED UNTIL", Align::Whole),
         ("PATHS", Align::Left),
     ]);
     for dated in repository.snapshots()? {
