@@ -96,7 +96,9 @@ impl HeadPlaces {
             ways.push(Way::Syslog(Syslog::parse(text)?));
         }
         if !config.archive.heads_mail.is_empty() {
-            ways.push(Way::Mail(Box::new(Mail::to(site, &config.messages, "heads_mail", &config.archive.heads_mail)?)));
+            // A place for each address: one that refuses the head lacks it, and an alarm tells so.
+            let each = Mail::each(site, &config.messages, "heads_mail", &config.archive.heads_mail)?;
+            ways.extend(each.into_iter().map(|mail| Way::Mail(Box::new(mail))));
         }
         let places = ways.into_iter().map(HeadPlace::new).collect();
         let (authority, witness) = (Authority::of(site, config)?, Witness::of(site, config)?);

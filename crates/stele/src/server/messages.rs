@@ -146,8 +146,10 @@ impl Messages {
         for url in &config.messages.webhooks {
             destinations.push(Destination::Webhook(webhook::Webhook::new(url, "[messages] webhooks")?));
         }
-        if !config.messages.mail_to.is_empty() {
-            destinations.push(Destination::Mail(Box::new(mail::Mail::new(site, &config.messages)?)));
+        let mail = &config.messages;
+        if !mail.mail_to.is_empty() {
+            let each = mail::Mail::each(site, mail, "mail_to", &mail.mail_to)?;
+            destinations.extend(each.into_iter().map(|mail| Destination::Mail(Box::new(mail))));
         }
         let mut messages = Messages::default();
         for destination in destinations {

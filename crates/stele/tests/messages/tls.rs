@@ -3,26 +3,40 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, channel};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::Value;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::{PATIENCE, listening, take_mail, take_post};
-use crate::support::{Place, Server, wait_for};
+use crate::support::{Place, Server, clients, installed, wait_for};
 
-/// An authority's certificate, and a server's certificate that it has signed.
-fn authority() -> (String, Arc<ServerConfig>) {
+/// An authority, and a server's certificate that it has signed.
+struct Signed {
+    authority: String,
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+fn signed() -> Signed {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let own = params.self_signed(&key).unwrap().pem();
     let issuer = Issuer::new(params, key);
     let key = KeyPair::generate().unwrap();
-    let signed = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-    let chain = vec![CertificateDer::from(signed.der().to_vec())];
+    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    Signed { authority: own, certificate, key }
+}
+
+/// An authority's certificate, and the configuration of a server with a certificate that it has signed.
+fn authority() -> (String, Arc<ServerConfig>) {
+    let Signed { authority: own, certificate, key } = signed();
+    let chain = vec![CertificateDer::from(certificate.der().to_vec())];
     let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -134,4 +148,68 @@ fn alarms_go_over_tls_and_only_to_servers_that_are_trusted() {
     let server = serve(&authorities(&trusted));
     assert!(mailed_later.recv_timeout(PATIENCE).unwrap().contains("drive-missing begun: drive 4"));
     server.stop();
+}
+
+/// aiosmtpd and http.server, which others have written.
+#[test]
+fn alarms_reach_a_mail_server_that_demands_a_password_and_a_web_server() {
+    if !installed(&["python3", "-c", "import aiosmtpd"]) {
+        return;
+    }
+    let place = Place::new("messages-servers");
+    place.up().stop();
+    let Signed { authority, certificate, key } = signed();
+    let [authorities, chain, private] = [authority, certificate.pem(), key.serialize_pem()].map(|text| {
+        let path = place.path(&format!("pem-{}", text.len()));
+        std::fs::write(&path, text).unwrap();
+        path
+    });
+    let mut servers = Command::new("python3")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/messages/servers.py"))
+        .args([&chain, &private, "stele", "right"])
+        .env("PATH", clients())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(servers.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let ports = said.next().unwrap();
+    let (mail, hook) = ports.split_once(' ').unwrap();
+    let (tell, told) = channel();
+    std::thread::spawn(move || said.try_for_each(|line| tell.send(serde_json::from_str::<Value>(&line).unwrap())));
+    place.edit_config(|text| {
+        format!(
+            "{text}\n[messages]\nwebhooks = [\"http://127.0.0.1:{hook}/alarms\"]\nmail_to = [\"storage@example.org\"]\n\
+             mail_from = \"stele@example.org\"\nmail_server = \"smtp://localhost:{mail}\"\nmail_user = \"stele\"\n\
+             mail_password = \"mail.password\"\n"
+        )
+    });
+    std::fs::write(place.0.join("mail.password"), "wrong\n").unwrap();
+    std::fs::rename(place.0.join("drives/e2-0.img"), place.0.join("e2-0.img")).unwrap();
+    place.listen_anywhere();
+    // In the clear the password is not sent, not even once.
+    place.refused(2, &["mail_user", "in the clear", "tls=required"], &["serve"]);
+    place.edit_config(|text| text.replace(&format!("localhost:{mail}"), &format!("localhost:{mail}?tls=required")));
+    let serve = || Server::start_with(&place, &["serve"], &[("SSL_CERT_FILE", &authorities)]).unwrap();
+
+    let server = serve();
+    let hooked = told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!((&hooked["by"], &hooked["path"]), (&"webhook".into(), &"/alarms".into()), "{hooked}");
+    assert_eq!(hooked["body"]["kind"], "drive-missing", "{hooked}");
+    wait_for("the refusal in the log", || {
+        let log = place.log();
+        log.lines().any(|line| line.contains("the mail server") && line.contains("535")).then_some(())
+    });
+    assert!(told.try_iter().all(|message| message["by"] != "mail"), "mail went out under a wrong password");
+    server.stop();
+
+    std::fs::write(place.0.join("mail.password"), "right\n").unwrap();
+    let server = serve();
+    let letter =
+        std::iter::from_fn(|| told.recv_timeout(PATIENCE).ok()).find(|message| message["by"] == "mail").unwrap();
+    assert_eq!((&letter["user"], &letter["to"][0]), (&"stele".into(), &"storage@example.org".into()), "{letter}");
+    assert!(letter["text"].as_str().is_some_and(|text| text.contains("drive-missing begun: drive 4")), "{letter}");
+    server.stop();
+    drop(servers.stdin.take());
+    assert!(servers.wait().unwrap().success());
 }

@@ -1,10 +1,8 @@
-//! Mail over SMTP: one mail for each message, in plain text.
+//! Mail over SMTP: one mail for each message and address, in plain text.
 //!
-//! Failure model: a mail server that refuses one address refuses the mail for all of them. Each address then gets a mail of
-//! its own. The message is taken once one address took it, and the log names the others: an address that is no more keeps
-//! no alarm from the rest.
+//! Failure model: each address is a destination of its own. A mail server that refuses one address, or puts it off, keeps
+//! no mail from the others, and what one address took counts for no other.
 
-use lettre::address::Envelope;
 use lettre::message::header::ContentTransferEncoding;
 use lettre::message::{Body, Mailbox};
 use lettre::transport::smtp::authentication::Credentials;
@@ -22,7 +20,7 @@ const LINE_MAX: usize = 998;
 pub struct Mail {
     transport: AsyncSmtpTransport<Tokio1Executor>,
     from: Mailbox,
-    to: Vec<Mailbox>,
+    to: Mailbox,
     server: String,
 }
 
@@ -31,12 +29,8 @@ fn mailbox(key: &str, text: &str) -> Outcome<Mailbox> {
 }
 
 impl Mail {
-    pub fn new(site: &Site, config: &Messages) -> Outcome<Mail> {
-        Mail::to(site, config, "mail_to", &config.mail_to)
-    }
-
-    /// Mail to other addresses; `key` names their setting.
-    pub fn to(site: &Site, config: &Messages, key: &str, addresses: &[String]) -> Outcome<Mail> {
+    /// The mail to each of the addresses; `key` names their setting.
+    pub fn each(site: &Site, config: &Messages, key: &str, addresses: &[String]) -> Outcome<Vec<Mail>> {
         let missing = |absent: &str| {
             Failure::usage(format!("{key} needs {absent} under [messages]")).next("OPERATIONS.md lists what mail needs")
         };
@@ -46,22 +40,29 @@ impl Mail {
                 .next("write the user into mail_user, and the path of a file with the password into mail_password"));
         }
         let from = mailbox("mail_from", config.mail_from.as_ref().ok_or_else(|| missing("mail_from"))?)?;
-        let to = addresses.iter().map(|text| mailbox(key, text)).collect::<Outcome<_>>()?;
         let mut transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(&server).map_err(|error| {
             Failure::usage(format!("[messages] mail_server: '{server}' cannot be used: {error}"))
                 .next("write smtps://HOST, smtp://HOST:587?tls=required, or smtp://HOST:25 without TLS")
         })?;
         if let Some(user) = &config.mail_user {
+            if !is_encrypted(&server) {
+                return Err(Failure::usage(format!(
+                    "[messages] mail_user: '{server}' would get the password in the clear"
+                ))
+                .next("write smtps://HOST, or smtp://HOST:587?tls=required"));
+            }
             let path = site.path(config.mail_password.as_ref().ok_or_else(|| missing("mail_password"))?);
             let password = std::fs::read_to_string(&path)
                 .map_err(|error| io_failure("read the password of mail in", &path, &error))?;
             transport = transport.credentials(Credentials::new(user.clone(), password.trim_end().to_owned()));
         }
-        Ok(Mail { transport: transport.build(), from, to, server })
+        let transport = transport.build();
+        let mail = |to| Mail { transport: transport.clone(), from: from.clone(), to, server: server.clone() };
+        addresses.iter().map(|text| Ok(mail(mailbox(key, text)?))).collect()
     }
 
     pub fn name(&self) -> String {
-        format!("the mail server {}", self.server)
+        format!("{} at the mail server {}", self.to.email, self.server)
     }
 
     pub async fn send(&self, message: &Message) -> Result<(), String> {
@@ -88,40 +89,15 @@ impl Mail {
     }
 
     async fn deliver_body(&self, subject: String, body: Body) -> Result<(), String> {
-        let mut mail = lettre::Message::builder().from(self.from.clone()).subject(subject);
-        for to in &self.to {
-            mail = mail.to(to.clone());
-        }
-        let mail = mail.body(body).map_err(|error| error.to_string())?;
-        let bytes = mail.formatted();
-        match self.transport.send_raw(mail.envelope(), &bytes).await {
-            Ok(_) => Ok(()),
-            Err(error) if self.to.len() > 1 && (error.is_permanent() || error.is_transient()) => {
-                self.deliver_to_each(&bytes).await
-            }
-            Err(error) => Err(error.to_string()),
-        }
+        let mail = lettre::Message::builder().from(self.from.clone()).to(self.to.clone()).subject(subject).body(body);
+        let mail = mail.map_err(|error| error.to_string())?;
+        self.transport.send_raw(mail.envelope(), &mail.formatted()).await.map(drop).map_err(|error| error.to_string())
     }
+}
 
-    /// Sends the same mail to each address by itself.
-    async fn deliver_to_each(&self, mail: &[u8]) -> Result<(), String> {
-        let mut refused = Vec::new();
-        for to in &self.to {
-            let envelope = Envelope::new(Some(self.from.email.clone()), vec![to.email.clone()]);
-            let envelope = envelope.map_err(|error| error.to_string())?;
-            if let Err(error) = self.transport.send_raw(&envelope, mail).await {
-                refused.push(format!("{}: {error}", to.email));
-            }
-        }
-        let why = refused.join("; ");
-        if refused.len() == self.to.len() {
-            return Err(why);
-        }
-        if !refused.is_empty() {
-            tracing::warn!("{} took a mail for some addresses only: {why}", self.name());
-        }
-        Ok(())
-    }
+/// Whether the connection is encrypted before the server can ask for a password. With `tls=opportunistic` it need not be.
+fn is_encrypted(server: &str) -> bool {
+    server.starts_with("smtps://") || server.ends_with("?tls=required") || server.ends_with("?tls=wrapper")
 }
 
 /// Names in the subject are untrusted: a line break in one must not begin another header line.

@@ -91,7 +91,7 @@ fn a_password_has_no_place_in_the_configuration() {
         mail_server: Some("smtp://user:secret@mail.example.org:587".to_owned()),
         ..config::Messages::default()
     };
-    let refused = mail::Mail::new(&site, &config).err().unwrap();
+    let refused = mail::Mail::each(&site, &config, "mail_to", &config.mail_to).err().unwrap();
     assert_eq!(refused.kind, Kind::Usage);
     assert!(refused.next.contains("mail_password") && !refused.to_string().contains("secret"), "{refused}");
 }
