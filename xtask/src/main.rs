@@ -30,7 +30,8 @@ enum Task {
     /// Run all tests, as CI does. Ends with 'N passed, N failed'.
     #[command(after_help = "Examples:\n  ./x test\n  ./x test fmt clippy tidy")]
     Test {
-        /// Only these steps: fmt, tidy, clippy, unit, seeds, crashes, kills, fuzz, documents.
+        /// Only these steps: fmt, tidy, clippy, build, unit, seeds, crashes, kills, fuzz, documents,
+        /// package.
         steps: Vec<String>,
     },
     /// Compile everything, including tests: seconds after a small change.
@@ -97,13 +98,19 @@ enum Task {
         inside: bool,
     },
     /// Build a Debian package and a tarball, under target/package.
-    #[command(after_help = "Examples:\n  ./x package\n  sudo ./x package --check")]
+    #[command(after_help = "Examples:\n  ./x package\n  sudo ./x package --check\n  sudo ./x package --check --clean")]
     Package {
         /// Also install, start, upgrade and remove the package, on an overlay of this machine; takes root.
         #[arg(long)]
         check: bool,
+        /// Take the program as `./x test` built it. It names no commit.
+        #[arg(long)]
+        built: bool,
+        /// Check on a minimal Debian that debootstrap fetches, instead of an overlay of this machine.
+        #[arg(long, requires = "check")]
+        clean: bool,
         /// The second half of the check, inside the namespaces.
-        #[arg(long, hide = true, num_args = 2)]
+        #[arg(long, hide = true, num_args = 3)]
         inside: Option<Vec<PathBuf>>,
     },
     /// Write a pool of today's formats into one compressed file, for tests of later versions.
@@ -138,10 +145,10 @@ fn main() -> ExitCode {
         Task::Guest { inside: true } => guest::inside::run(),
         Task::Guest { inside: false } => guest::run(&root),
         Task::Package { inside: Some(packages), .. } => match packages.as_slice() {
-            [deb, newer] => package::run_inside(&root, deb, newer),
+            [deb, newer, base] => package::run_inside(&root, deb, newer, base),
             _ => ExitCode::from(2),
         },
-        Task::Package { check, .. } => package::run(&root, check),
+        Task::Package { check, built, clean, .. } => package::run(&root, check, built, clean),
         Task::Fixture { file } => {
             let test = ["--test", "pool", "formats::the_fixture", "--", "--nocapture"];
             hand_over(tests().args(test).env("STELE_FIXTURE", root.join(file)))

@@ -13,6 +13,10 @@ use std::process::{Command, ExitCode};
 use archive::{Entry, ar, tarball};
 
 use crate::cargo;
+use crate::step::{self, Outcome};
+
+/// Where the machine's programs are.
+const PROGRAMS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
 type Done<T> = Result<T, String>;
 
@@ -24,10 +28,12 @@ pub struct Built {
     pub commit: String,
 }
 
-pub fn run(root: &Path, checked: bool) -> ExitCode {
-    let done = build(root).and_then(|built| {
+/// Makes the package, of a program built now or of the one that is `built`.
+pub fn run(root: &Path, checked: bool, built: bool, clean: bool) -> ExitCode {
+    let made = if built { make(root, "not a package") } else { build(root) };
+    let done = made.and_then(|built| {
         println!("{}\n{}", built.deb.display(), built.tarball.display());
-        if checked { check::run(root, &built) } else { Ok(()) }
+        if checked { check::run(root, &built, clean) } else { Ok(()) }
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -38,9 +44,29 @@ pub fn run(root: &Path, checked: bool) -> ExitCode {
     }
 }
 
+/// The check as a step of the tests. It takes root and programs of a Debian machine; without them it is left out, except
+/// where CI is set: there it fails.
+pub fn step(root: &Path) -> Outcome {
+    let lacks = |program: &&str| !PROGRAMS.iter().any(|folder| Path::new(folder).join(program).exists());
+    let mut lacking: Vec<&str> =
+        ["curl", "dpkg", "runuser", "setpriv", "strip", "unshare"].into_iter().filter(lacks).collect();
+    if !output(Command::new("id").arg("-u")).is_ok_and(|user| user == "0") {
+        lacking.push("root");
+    }
+    if !lacking.is_empty() {
+        let line = format!("the check of the package is left out, since this machine lacks: {}", lacking.join(", "));
+        let demanded = std::env::var_os("CI").is_some();
+        return Outcome { failed: u64::from(demanded), shown: vec![line], ..Outcome::default() };
+    }
+    match std::env::current_exe() {
+        Ok(own) => step::command(Command::new(own).current_dir(root).args(["package", "--check", "--built"])),
+        Err(error) => Outcome::of(false, vec![format!("cannot tell what this program is: {error}")]),
+    }
+}
+
 /// The second half of the check, which `check::run` starts within namespaces of its own.
-pub fn run_inside(root: &Path, deb: &Path, newer: &Path) -> ExitCode {
-    match check::inside(root, deb, newer) {
+pub fn run_inside(root: &Path, deb: &Path, newer: &Path, base: &Path) -> ExitCode {
+    match check::inside(root, deb, newer, base) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             eprintln!("x: the package is not good: {reason}");
@@ -54,6 +80,11 @@ fn build(root: &Path) -> Done<Built> {
     let mut build = cargo();
     build.args(["build", "--release", "--locked", "--package", "stele"]).env("STELE_COMMIT", &commit);
     run_to_end(&mut build)?;
+    make(root, &commit)
+}
+
+/// Makes the package of the program that was built, which must say `commit` of itself.
+fn make(root: &Path, commit: &str) -> Done<Built> {
     let folder = root.join("target/package");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
@@ -63,7 +94,7 @@ fn build(root: &Path) -> Done<Built> {
     // Keep the names of functions, so that the places of a panic are readable.
     run_to_end(Command::new("strip").arg("--strip-debug").arg(&binary))?;
     let said = output(Command::new(&binary).arg("--version"))?;
-    if !said.contains(&commit) {
+    if !said.contains(commit) {
         return Err(format!("the binary calls itself '{said}' and not by its commit {commit}"));
     }
     run_to_end(Command::new(&binary).arg("manual").arg("--into").arg(&folder))?;
@@ -81,7 +112,7 @@ fn build(root: &Path) -> Done<Built> {
     let prefix = format!("stele-{version}/");
     let under = entries.iter().map(|entry| Entry { path: format!("{prefix}{}", entry.path), ..entry.clone() });
     write(&whole, &tarball(&under.collect::<Vec<_>>(), date)?)?;
-    Ok(Built { deb, tarball: whole, version, commit })
+    Ok(Built { deb, tarball: whole, version, commit: commit.to_owned() })
 }
 
 /// The short commit, with a mark if the tree has uncommitted changes.
@@ -135,9 +166,12 @@ fn entries(root: &Path, folder: &Path) -> Done<Vec<Entry>> {
 fn debian(root: &Path, entries: &[Entry], version: &str, architecture: &str, date: u64) -> Done<Vec<u8>> {
     let ours = root.join("contrib/package");
     let size = entries.iter().map(|entry| entry.bytes.len().div_ceil(1024)).sum::<usize>();
+    let program = entries.iter().find(|entry| entry.path == "usr/bin/stele").ok_or("the package has no program")?;
+    let (major, minor) = libc_of(&program.bytes).ok_or("the program does not say which libc it needs")?;
     let control = format!(
         "Package: stele\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: Stele <stele@localhost>\n\
-         Installed-Size: {size}\nDepends: libc6 (>= 2.34), passwd\nSection: admin\nPriority: optional\n\
+         Installed-Size: {size}\nDepends: libc6 (>= {major}.{minor}), libgcc-s1, passwd\n\
+         Recommends: smartmontools\nSection: admin\nPriority: optional\n\
          Description: storage server for records that must survive\n \
          Volumes and S3 objects on a self-healing array of ordinary drives, under\n \
          retention that no interface can shorten.\n"
@@ -152,6 +186,18 @@ fn debian(root: &Path, entries: &[Entry], version: &str, architecture: &str, dat
         ("data.tar.gz", tarball(entries, date)?),
     ];
     Ok(ar(&members, date))
+}
+
+/// The newest version of the C library whose functions a program names.
+fn libc_of(program: &[u8]) -> Option<(u32, u32)> {
+    const MARK: &[u8] = b"GLIBC_";
+    let versions =
+        program.windows(MARK.len()).enumerate().filter(|(_, window)| *window == MARK).filter_map(|(at, _)| {
+            let name = program[at + MARK.len()..].split(|byte| !byte.is_ascii_digit() && *byte != b'.').next()?;
+            let mut numbers = std::str::from_utf8(name).ok()?.split('.').map(str::parse);
+            Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+        });
+    versions.max()
 }
 
 fn read(path: &Path) -> Done<String> {
@@ -178,3 +224,6 @@ fn output(command: &mut Command) -> Done<String> {
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
+
+#[cfg(test)]
+mod tests;

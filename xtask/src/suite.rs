@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::fuzz::{self, Building};
 use crate::step::{self, Outcome};
-use crate::{cargo, tidy};
+use crate::{cargo, package, tidy};
 
 /// Number of seeds of the simulated world in one run of the tests.
 const SEEDS: &str = "300";
@@ -78,6 +78,8 @@ const STEPS: &[(&str, Work)] = &[
         let faults = tidy::commands(site.root);
         Outcome::of(faults.is_empty(), faults)
     }),
+    // The step before has built the program.
+    ("package", |site| package::step(site.root)),
 ];
 
 /// Runs the unit tests. Examples are left out, since clippy checks them and each would rebuild the archive. The

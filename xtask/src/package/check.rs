@@ -1,7 +1,7 @@
 //! `./x package --check`: the package on a machine. The machine is this one, behind an overlay in namespaces of its
 //! own, so that the installation does not change it. The check installs, starts as the unit does, upgrades under an
 //! edited configuration, removes and purges. It takes root, `unshare`, `dpkg` and `curl`, no network and less than a
-//! minute. systemd itself is not started: the check is the service manager and receives the server's notifications.
+//! minute. With `--clean` the machine is a minimal Debian, which debootstrap fetches once. systemd itself is not started: the check is the service manager and receives the server's notifications.
 //! `systemd-analyze` judges the unit if it is installed.
 
 use std::fs;
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Built, Done, Entry, output, read, run_to_end, write};
 
@@ -26,8 +26,9 @@ const DATA: &str = "/var/lib/stele";
 const OFFICER: &str = "65534";
 
 /// Makes a newer package, and runs the rest in namespaces.
-pub fn run(root: &Path, built: &Built) -> Done<()> {
+pub fn run(root: &Path, built: &Built, clean: bool) -> Done<()> {
     security(root)?;
+    let base = if clean { base(root)? } else { PathBuf::from("/") };
     let newer = built.deb.with_file_name("newer.deb");
     let entries = super::entries(root, &root.join("target/package"))?;
     let entries: Vec<Entry> = entries
@@ -43,10 +44,27 @@ pub fn run(root: &Path, built: &Built) -> Done<()> {
     let own = std::env::current_exe().map_err(|error| format!("cannot tell what this program is: {error}"))?;
     let mut inner = Command::new("unshare");
     inner.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]).arg(own);
-    inner.args(["package", "--inside"]).arg(&built.deb).arg(&newer);
+    inner.args(["package", "--inside"]).arg(&built.deb).arg(&newer).arg(base);
     run_to_end(&mut inner)?;
     println!("package: ok {} ({})", built.version, built.commit);
     Ok(())
+}
+
+/// A minimal Debian of this machine's release, without anything of this machine.
+fn base(root: &Path) -> Done<PathBuf> {
+    let base = root.join("target/package-base");
+    if base.join("usr/bin/curl").exists() {
+        return Ok(base);
+    }
+    let about = read(Path::new("/etc/os-release"))?;
+    let release = about.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let release = release.ok_or("/etc/os-release names no release")?;
+    let _ = fs::remove_dir_all(&base);
+    println!("package: debootstrap fetches a minimal Debian into {}", base.display());
+    let mut fetch = Command::new("debootstrap");
+    fetch.args(["--variant=minbase", "--include=curl,procps", release]).arg(&base).stdout(Stdio::null());
+    run_to_end(&mut fetch)?;
+    Ok(base)
 }
 
 fn architecture(deb: &Path) -> &str {
@@ -87,8 +105,8 @@ fn security(root: &Path) -> Done<()> {
     Ok(())
 }
 
-/// Runs inside the namespaces: an overlay over this machine is the new machine.
-pub fn inside(root: &Path, deb: &Path, newer: &Path) -> Done<()> {
+/// Runs inside the namespaces: an overlay over `base` is the new machine.
+pub fn inside(root: &Path, deb: &Path, newer: &Path, base: &Path) -> Done<()> {
     let scratch = root.join("target/package/machine");
     fs::create_dir_all(&scratch).map_err(|error| format!("cannot make {}: {error}", scratch.display()))?;
     run_to_end(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&scratch))?;
@@ -96,7 +114,7 @@ pub fn inside(root: &Path, deb: &Path, newer: &Path) -> Done<()> {
     for folder in [&upper, &work, &machine] {
         fs::create_dir(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     }
-    let layers = format!("lowerdir=/,upperdir={},workdir={}", upper.display(), work.display());
+    let layers = format!("lowerdir={},upperdir={},workdir={}", base.display(), upper.display(), work.display());
     run_to_end(Command::new("mount").args(["-t", "overlay", "overlay", "-o", &layers]).arg(&machine))?;
     let put = |from: &Path, name: &str| {
         fs::copy(from, machine.join(name)).map(drop).map_err(|error| format!("cannot copy {}: {error}", from.display()))
@@ -113,9 +131,11 @@ pub fn inside(root: &Path, deb: &Path, newer: &Path) -> Done<()> {
     // Remove the files that the machine below has of the package.
     let _ = Command::new("dpkg").args(["--purge", "stele"]).output();
     let _ = fs::remove_dir_all(DATA);
+    let begun = Instant::now();
     installed()?;
     let server = Server::start()?;
     used(&server)?;
+    println!("package: {:.1} s from dpkg to a locked object", begun.elapsed().as_secs_f64());
     server.stop()?;
     upgraded()?;
     removed()
