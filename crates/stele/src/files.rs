@@ -40,8 +40,10 @@ pub fn change_private(path: &Path, bytes: Option<&[u8]>) -> Outcome<()> {
         read => read.map(Some).map_err(|error| io_failure("read", path, &error)),
     };
     let put = |bytes: Option<&[u8]>| bytes.map_or_else(|| remove(path), |bytes| replace_private(path, bytes));
-    let former = present()?;
+    // What cannot be read is replaced as well: the change is how it is mended.
+    let former = present();
     let Err(failure) = put(bytes) else { return Ok(()) };
+    let former = former?;
     // It failed before the file took its place.
     if present().is_ok_and(|present| present == former) {
         return Err(failure);
@@ -299,6 +301,19 @@ mod tests {
         // The next change counts.
         change_private(&path, Some(b"newer")).unwrap();
         assert_eq!(present().as_deref(), Some(&b"newer"[..]));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_replaced() {
+        let folder = std::env::temp_dir().join(format!("stele-files-unread-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("exports.json");
+        // A link that leads to itself cannot be read, not even by root, and can be replaced.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert!(fs::read(&path).is_err_and(|error| error.kind() != io::ErrorKind::NotFound));
+        change_private(&path, Some(b"new")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use stele_array::label::LABEL_SIZE;
-use stele_array::label::codec::Label;
+use stele_array::label::codec::{Label, NoLabel};
 use stele_media::Shared;
 
 use crate::api::pool::{DriveView, StatusView};
@@ -85,7 +85,8 @@ pub fn member_at<'a>(path: &Path, status: &'a StatusView) -> Option<&'a DriveVie
 
 /// Refuses a drive that the pool has already.
 pub fn refuse_member(path: &Path, status: &StatusView) -> Outcome<()> {
-    match member_at(path, status) {
+    // A blank drive at the path of one that is away is a new one.
+    match member_at(path, status).filter(|member| !(is_away(member) && is_blank(path))) {
         Some(member) => Err(Failure::new(
             Kind::Exists,
             format!("{} is drive {} of this pool already, and {}", path.display(), member.drive, member.health),
@@ -97,11 +98,23 @@ pub fn refuse_member(path: &Path, status: &StatusView) -> Outcome<()> {
 
 /// The same for a drive that is to replace another. A drive that is away may be replaced by itself, or by one at its path.
 pub fn refuse_other_member(path: &Path, old: u32, status: &StatusView) -> Outcome<()> {
-    let is_away = |member: &DriveView| matches!(member.health.as_str(), "missing" | "failed");
     match member_at(path, status) {
         Some(member) if member.drive == old && is_away(member) => Ok(()),
         _ => refuse_member(path, status),
     }
+}
+
+fn is_away(member: &DriveView) -> bool {
+    matches!(member.health.as_str(), "missing" | "failed")
+}
+
+/// Whether a drive can be read, and has nothing where labels are.
+fn is_blank(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    [0, LABEL_SIZE].into_iter().all(|at| {
+        let mut bytes = vec![0; LABEL_SIZE as usize];
+        file.read_exact_at(&mut bytes, at).is_ok() && matches!(Label::decode(&Shared::from(bytes)), Err(NoLabel::Blank))
+    })
 }
 
 /// Whether the pool may have the drive at a path, after a command that failed.

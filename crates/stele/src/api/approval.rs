@@ -94,6 +94,7 @@ pub struct Requests {}
 
 impl Call for Requests {
     const NAME: &'static str = "approve/list";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = Vec<RequestInfo>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<RequestInfo>> {

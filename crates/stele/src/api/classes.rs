@@ -54,6 +54,7 @@ pub struct ClassList {
 
 impl Call for ClassList {
     const NAME: &'static str = "class/list";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = Vec<ClassInfo>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<ClassInfo>> {
@@ -175,6 +176,7 @@ pub struct ExpiringPage {
 
 impl Call for ClassExpiring {
     const NAME: &'static str = "class/expiring";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = ExpiringPage;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ExpiringPage> {

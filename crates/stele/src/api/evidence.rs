@@ -18,6 +18,7 @@ pub struct ReceiptGet {
 
 impl Call for ReceiptGet {
     const NAME: &'static str = "receipt/get";
+    const READS: bool = true;
     type Answer = Receipt;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Receipt> {
         let version = self.version.as_deref().map(VersionId::parse).transpose()?;
@@ -33,6 +34,7 @@ pub struct AuditProve {
 
 impl Call for AuditProve {
     const NAME: &'static str = "audit/prove";
+    const READS: bool = true;
     type Answer = ConsistencyProof;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ConsistencyProof> {
         Ok(node.archive()?.consistency(&actor.caller(), &self.from).await?)

@@ -168,6 +168,7 @@ pub struct List {}
 
 impl Call for List {
     const NAME: &'static str = "export/list";
+    const READS: bool = true;
     type Answer = Vec<View>;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<View>> {
         Ok(node.exports.list().into_iter().map(|export| view(node, export)).collect())

@@ -31,6 +31,7 @@ pub struct FoundPage {
 
 impl Call for Find {
     const NAME: &'static str = "find";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = FoundPage;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<FoundPage> {

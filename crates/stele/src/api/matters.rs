@@ -117,6 +117,7 @@ pub struct VersionsUnder {
 
 impl Call for MatterVersions {
     const NAME: &'static str = "matter/versions";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = VersionsUnder;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<VersionsUnder> {
@@ -139,6 +140,7 @@ pub struct MatterCount {
 
 impl Call for MatterCount {
     const NAME: &'static str = "matter/count";
+    const READS: bool = true;
     const FOR_OFFICERS: bool = true;
     type Answer = Counted;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Counted> {

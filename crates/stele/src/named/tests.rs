@@ -44,3 +44,13 @@ fn an_entry_names_nothing_only_where_every_drive_is_named_by_another() {
     assert!(spare(&[Drive(0), Unknown, Unknown], &[0, 1]).is_empty());
     assert!(spare(&[Drive(0), Drive(1)], &[0, 1]).is_empty());
 }
+
+#[test]
+fn a_blank_drive_is_readable_and_empty() {
+    let dir = std::env::temp_dir().join(format!("stele-named-blank-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("new"), vec![0; 2 * LABEL_SIZE as usize]).unwrap();
+    std::fs::write(dir.join("short"), vec![0; LABEL_SIZE as usize]).unwrap();
+    assert!(is_blank(&dir.join("new")) && !is_blank(&dir.join("short")) && !is_blank(&dir.join("gone")));
+    std::fs::remove_dir_all(&dir).unwrap();
+}

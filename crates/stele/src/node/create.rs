@@ -15,6 +15,7 @@ use super::{Alarms, Node, blocking, master, options, places, surroundings, volum
 use crate::api::pool::StatusView;
 use crate::cli::pool::Create;
 use crate::config::{Config, Site};
+use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Opening;
 use crate::node::unfinished::Unfinished;
@@ -95,6 +96,7 @@ pub struct Made {
 pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
     // Before anything is written.
     check_width(made.data, config.pool.drives.len())?;
+    Exports::read(&site.dir, config.block.limits())?;
     master::make(site, &config.archive.master_key)?;
     let pool = PoolId(surroundings::random());
     let unfinished = Unfinished::begin(site, pool, &places(site, &config))?;

@@ -11,7 +11,7 @@ use std::path::Path;
 use stele_array::label::codec::{Label, NoLabel};
 use stele_array::label::{LABEL_SIZE, LOG_AT, is_label, places};
 use stele_media::file::Access;
-use stele_media::{DriveFile, Shared};
+use stele_media::{DriveFile, MediaFault, Shared};
 
 use crate::api::pool::StatusView;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -60,7 +60,10 @@ fn open(path: &Path) -> Outcome<File> {
 }
 
 fn lock(path: &Path) -> Outcome<DriveFile> {
-    DriveFile::open(path, Access::Exclusive).map_err(|error| Failure::new(Kind::Refused, error.to_string()))
+    DriveFile::open(path, Access::Exclusive).map_err(|error| match error.fault {
+        MediaFault::Retry => Failure::new(Kind::Busy, error.to_string()),
+        _ => Failure::new(Kind::Refused, error.to_string()),
+    })
 }
 
 fn overwrite(file: &File, path: &Path, size: u64) -> Outcome<()> {

@@ -391,6 +391,35 @@ mod tests {
         }
     }
 
+    /// A call that runs to its end without its caller keeps the caller's place.
+    #[test]
+    fn searches_and_lists_end_with_their_clients() {
+        for name in [
+            "find",
+            "share/ls",
+            "share/why",
+            "key/list",
+            "key/check",
+            "class/list",
+            "class/expiring",
+            "matter/list",
+            "matter/show",
+            "matter/versions",
+            "matter/count",
+            "approve/list",
+            "export/list",
+            "receipt/get",
+            "audit/prove",
+            "audit/show",
+            "why",
+            "bucket/list",
+            "volume/list",
+            "pool/status",
+        ] {
+            assert!(CALLS.iter().any(|call| call.name == name && call.reads), "{name}");
+        }
+    }
+
     /// A call that says when it has begun, and goes on when it is told to.
     #[tokio::test]
     async fn a_call_goes_on_to_its_end_though_its_caller_hangs_up_and_keeps_its_place_meanwhile() {

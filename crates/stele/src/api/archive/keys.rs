@@ -168,6 +168,7 @@ pub struct KeyList {}
 
 impl Call for KeyList {
     const NAME: &'static str = "key/list";
+    const READS: bool = true;
     type Answer = Vec<KeyView>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<KeyView>> {
         Ok(node.archive()?.list_access_keys(&actor.caller()).await?.into_iter().map(KeyView::from).collect())
@@ -322,6 +323,7 @@ pub struct CheckView {
 
 impl Call for KeyCheck {
     const NAME: &'static str = "key/check";
+    const READS: bool = true;
     type Answer = CheckView;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<CheckView> {
         let key = stele_archive::MasterKey::parse(&self.key)?;

@@ -43,6 +43,7 @@ pub struct Ls {
 
 impl Call for Ls {
     const NAME: &'static str = "share/ls";
+    const READS: bool = true;
     type Answer = Vec<FileView>;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<FileView>> {
         let share = open(node, &self.name)?;
@@ -155,6 +156,7 @@ pub struct Why {
 
 impl Call for Why {
     const NAME: &'static str = "share/why";
+    const READS: bool = true;
     type Answer = stele_archive::Why;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<stele_archive::Why> {
         let share = open(node, &self.name)?;
