@@ -168,7 +168,7 @@ impl Archive {
             }
             None => ClassRow::default(),
         };
-        if row.versions.len() == CLASS_VERSIONS_MAX {
+        if row.versions.len() >= CLASS_VERSIONS_MAX {
             return Err(ArchiveError::InvalidState(format!(
                 "the class `{name}` has {CLASS_VERSIONS_MAX} versions, the most it can have"
             )));
