@@ -36,7 +36,8 @@ impl Archive {
         let event = event.happened(if tags.is_empty() { "ObjectTagging:Delete" } else { "ObjectTagging:Put" });
         let result = async {
             check_tags(&tags, 10)?;
-            let (bucket, lock, found) = self.lock_version(caller, Access::Write, bucket, key, version).await?;
+            let locked = self.lock_version_settled(caller, Access::Write, bucket, key, version).await?;
+            let (bucket, lock, _settled, found) = locked;
             let event = event.clone().version(found.id());
             self.store().change_version(&bucket, key, &found, lock, event, |row| row.tags = tags).await?;
             Ok(found.id())

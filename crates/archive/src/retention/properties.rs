@@ -52,7 +52,8 @@ impl Archive {
         let event = Event::new(caller, Action::SetRetention).object(bucket, key).detail(in_words(retention));
         let event = event.happened("ObjectRetention:Put");
         let result = async {
-            let (bucket, lock, found) = self.lock_version(caller, Access::Retain, bucket, key, version).await?;
+            let locked = self.lock_version_settled(caller, Access::Retain, bucket, key, version).await?;
+            let (bucket, lock, _settled, found) = locked;
             require_lock(&bucket)?;
             let (rules, now) = (self.store().rules(), self.store().compliance_now());
             let retention = retention.map(|retention| at_bucket_level(&bucket, retention));

@@ -94,12 +94,14 @@ fn a_change_of_settings_refuses_no_request_beside_it() {
         CompletedPart { number: 1, etag, checksums: Vec::new() }
     };
     let new_upload = || NewUpload { bucket: "records".into(), key: "large".into(), ..NewUpload::default() };
-    for request in ["put", "begin", "complete"] {
+    for request in ["put", "begin", "complete", "mark", "remove", "tags", "retention"] {
         let (mut earlier, mut later) = (0, 0);
         at_every_poll(17, async |world, polls| {
             let archive = store(world).await;
             let upload = archive.create_upload(&admin(), new_upload()).await.unwrap().upload;
             let parts = vec![part(&archive, &upload).await];
+            let stored = put_in(&archive, "stored", None).await.unwrap();
+            let version = Some(stored.version);
             let asked = async {
                 match request {
                     "put" => put_in(&archive, "record", None).await.map(|info| info.retention),
@@ -107,6 +109,22 @@ fn a_change_of_settings_refuses_no_request_beside_it() {
                         let (bucket, key) = ("records".into(), "large".into());
                         let request = CompleteRequest { bucket, key, upload, parts, ..CompleteRequest::default() };
                         archive.complete_upload(&admin(), request).await.map(|info| info.retention)
+                    }
+                    "mark" | "remove" => {
+                        let version = version.filter(|_| request == "remove");
+                        let (bucket, key) = ("records".into(), "stored".into());
+                        let request = DeleteRequest { bucket, key, version, ..DeleteRequest::default() };
+                        archive.delete(&admin(), request).await.map(|_| None)
+                    }
+                    "tags" => {
+                        let tags = Tags::from([("case".to_string(), "1".to_string())]);
+                        archive.set_tags(&admin(), "records", "stored", version, tags).await.map(|_| None)
+                    }
+                    "retention" => {
+                        let until = archive.store().compliance_now().plus_days(3);
+                        let asked = Some(Retention { mode: RetentionMode::Compliance, until });
+                        let set = archive.set_retention(&admin(), "records", "stored", version, asked, false).await;
+                        set.map(|_| None)
                     }
                     _ => archive.create_upload(&admin(), new_upload()).await.map(|_| None),
                 }
