@@ -111,6 +111,25 @@ impl Store {
         self.compensated(answer).await
     }
 
+    /// As `change_version_if`, under a guard of the bucket's settings. A compensating note takes locks whose holders may wait
+    /// for a change of settings, which waits for the guard. So the guard goes first.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) async fn change_version_settled(
+        self: &Arc<Store>,
+        settled: OwnedRwLockReadGuard<()>,
+        required: Transaction,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        lock: KeyLock,
+        event: Event,
+        change: impl FnOnce(&mut VersionRow),
+    ) -> Result<Option<u64>> {
+        let answer = self.write_version_anew(required, bucket, key, found, lock, Some(event), change).await;
+        drop(settled);
+        self.compensated(answer?).await
+    }
+
     /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.
     #[allow(clippy::too_many_arguments)]
     pub(crate) async fn write_version_anew(

@@ -1,11 +1,14 @@
 //! Tags of stored versions.
 
+use stele_catalog::Transaction;
+
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::check_tags;
 use crate::model::error::Result;
 use crate::model::principal::{Access, Caller};
 use crate::model::version::{Tags, VersionId};
+use crate::record::version::VersionRow;
 use crate::store::Archive;
 
 impl Archive {
@@ -37,9 +40,11 @@ impl Archive {
         let result = async {
             check_tags(&tags, 10)?;
             let locked = self.lock_version_settled(caller, Access::Write, bucket, key, version).await?;
-            let (bucket, lock, _settled, found) = locked;
+            let (bucket, lock, settled, found) = locked;
             let event = event.clone().version(found.id());
-            self.store().change_version(&bucket, key, &found, lock, event, |row| row.tags = tags).await?;
+            let (store, required) = (self.store(), Transaction::new());
+            let change = |row: &mut VersionRow| row.tags = tags;
+            store.change_version_settled(settled, required, &bucket, key, &found, lock, event, change).await?;
             Ok(found.id())
         };
         let result = result.await;

@@ -53,7 +53,7 @@ impl Archive {
         let event = event.happened("ObjectRetention:Put");
         let result = async {
             let locked = self.lock_version_settled(caller, Access::Retain, bucket, key, version).await?;
-            let (bucket, lock, _settled, found) = locked;
+            let (bucket, lock, settled, found) = locked;
             require_lock(&bucket)?;
             let (rules, now) = (self.store().rules(), self.store().compliance_now());
             let retention = retention.map(|retention| at_bucket_level(&bucket, retention));
@@ -90,7 +90,8 @@ impl Archive {
                     mark.least = mark.least.max(Some(asked.until));
                 }
             };
-            self.store().change_version_if(required, &bucket, key, &found, lock, event, change).await
+            let store = self.store();
+            store.change_version_settled(settled, required, &bucket, key, &found, lock, event, change).await
         };
         let result = result.await;
         self.store().audited(result, || event).await

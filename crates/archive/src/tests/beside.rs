@@ -83,6 +83,42 @@ fn what_is_stored_beside_an_activation_has_the_class_in_force() {
     assert!(before > 0 && after > 0, "{before} stored before the activation, {after} after it");
 }
 
+/// A refusal is compensated under the key's lock, which the next request has by then. That one waits for the change.
+#[test]
+fn a_refused_completion_beside_a_change_of_settings_ends() {
+    let mut refused = 0;
+    at_every_poll(18, async |world, polls| {
+        let archive = store(world).await;
+        let key = || ("records".to_string(), "large".to_string());
+        let ((bucket, name), of) = (key(), key());
+        let new = NewUpload { bucket, key: name, ..NewUpload::default() };
+        let upload = archive.create_upload(&admin(), new).await.unwrap().upload;
+        let request =
+            PartRequest { bucket: of.0, key: of.1, upload: upload.clone(), number: 1, ..PartRequest::default() };
+        let mut writer = archive.put_part(&admin(), request).await.unwrap();
+        writer.write(b"part".to_vec().into()).await.unwrap();
+        let etag = writer.finish(Expected::default()).await.unwrap().etag.to_string();
+        let parts = vec![CompletedPart { number: 1, etag, checksums: Vec::new() }];
+        put_in(&archive, "other", None).await.unwrap();
+        let full = BucketChange::Quota(Quota { bytes: None, versions: Some(1) });
+        archive.change_bucket(&admin(), "records", full).await.unwrap();
+        let (bucket, key) = key();
+        let completes = async {
+            let request = CompleteRequest { bucket, key, upload, parts, ..CompleteRequest::default() };
+            archive.complete_upload(&admin(), request).await
+        };
+        let officer = admin();
+        let change = archive.change_bucket(&officer, "records", BucketChange::Expiry(ExpiryAction::Notify));
+        let others = async { tokio::join!(biased; put_in(&archive, "large", None), change) };
+        let Some((completed, (stored, changed))) = beside(completes, others, polls).await else { return false };
+        changed.unwrap();
+        assert!(completed.is_err() && stored.is_err(), "after {polls} polls: the bucket is full");
+        refused += 1;
+        true
+    });
+    assert!(refused > 0);
+}
+
 #[test]
 fn a_change_of_settings_refuses_no_request_beside_it() {
     let part = async |archive: &Archive, upload: &str| {
