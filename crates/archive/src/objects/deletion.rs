@@ -165,6 +165,7 @@ impl Store {
             upload: None,
             matters: None,
             class: None,
+            held: None,
         };
         let install = Install {
             caller,

@@ -133,7 +133,9 @@ impl Archive {
                     .store()
                     .while_valid(Transaction::new(), &caller.actor, |rights| caller.rights.is_within(rights))?,
             };
-            let change = |row: &mut VersionRow| row.hold = hold;
+            // Also where it is held already: a release that is under way leaves what was asked for since.
+            let number = self.store().numbers().next().await?;
+            let change = |row: &mut VersionRow| row.set_hold(hold, number);
             self.store().change_version_if(required, &bucket, key, &found, lock, event, change).await
         };
         let result = result.await;

@@ -220,6 +220,7 @@ impl Assembled {
             upload: Some(upload.number),
             matters: None,
             class: self.class,
+            held: None,
         }
     }
 }
