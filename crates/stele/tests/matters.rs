@@ -119,4 +119,16 @@ fn a_version_waits_for_the_event_of_its_class() {
     let listed = place.stele(&["class", "expiring", "--before", "2100-01-01"]);
     let text = String::from_utf8(listed.stdout).unwrap();
     assert!(text.contains("hr/smith.pdf") && text.contains("then delete") && !text.contains("named"), "{text}");
+    let until = &why["deletable_from"].as_str().unwrap()[..10];
+    let period = |from: &str, bucket: &str, prefix: &str| {
+        let asked =
+            ["class", "expiring", "--from", from, "--before", "2100-01-01", "--bucket", bucket, "--prefix", prefix];
+        let listed = place.stele(&asked);
+        assert!(listed.status.success(), "{listed:?}");
+        String::from_utf8(listed.stdout).unwrap().lines().count()
+    };
+    assert_eq!(period(until, "records", "hr/"), 1);
+    assert_eq!(period("2099-01-01", "records", "hr/"), 0);
+    assert_eq!(period(until, "records", "tax/"), 0);
+    place.refused(2, &["2027-01-01"], &["class", "expiring", "--from", "2027-01-01", "--before", "2027-01-01"]);
 }

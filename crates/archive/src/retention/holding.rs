@@ -87,12 +87,17 @@ impl Store {
     pub(crate) fn selectable(&self, selection: &Selection) -> Result<Arc<Bucket>> {
         selection.check()?;
         let bucket = self.buckets().by_name(&selection.bucket)?;
-        match bucket.row.is_share() && !selection.prefix.is_empty() {
+        self.check_prefix(&bucket, &selection.prefix)?;
+        Ok(bucket)
+    }
+
+    pub(crate) fn check_prefix(&self, bucket: &Bucket, prefix: &str) -> Result<()> {
+        match bucket.row.is_share() && !prefix.is_empty() {
             true => Err(ArchiveError::InvalidRequest(format!(
                 "bucket `{}` is a share: its archived files are selected by tags and dates, not by a prefix",
                 bucket.name()
             ))),
-            false => Ok(bucket),
+            false => Ok(()),
         }
     }
 }
