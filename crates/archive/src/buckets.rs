@@ -269,8 +269,11 @@ impl Archive {
             unchanged = unchanged.delete(INVENTORY_RUNS, run_key(&bucket, id));
         }
         // Requests that were judged by the settings so far end first.
-        let _alone = store.settings_locks.alone(bucket.number).await;
-        let info = self.write_bucket(bucket.number, row, unchanged, event, buckets_lock).await?;
+        let alone = store.settings_locks.alone(bucket.number).await;
+        let answer = store.write_bucket(bucket.number, row, unchanged, Some(event), buckets_lock).await;
+        // A compensating note takes locks whose holders may wait for this.
+        drop(alone);
+        let info = store.compensated(answer?).await?;
         ended.into_iter().for_each(|id| store.inventories().forget(&(bucket.number, id)));
         Ok(info)
     }

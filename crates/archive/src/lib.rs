@@ -57,7 +57,7 @@ pub use model::bucket::{
     Period, Protection, Quota, Usage, Versioning,
 };
 pub use model::checksum::{Algorithm, Checksum, ChecksumKind, Expected};
-pub use model::class::{Binding, Bindings, ClassInfo, ClassTerms, Comparison, Expiring, Initiation};
+pub use model::class::{Binding, Bindings, ClassInfo, ClassTerms, Comparison, Expiring, ExpiringQuery, Initiation};
 pub use model::cors::CorsRule;
 pub use model::error::{ArchiveError, Result};
 pub use model::head::SignedHead;

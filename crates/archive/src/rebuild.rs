@@ -21,6 +21,7 @@
 //!
 //! Memory: an index of all versions, pieces and entries. A rebuild is a rare operation.
 
+mod classes;
 mod survey;
 mod versions;
 mod write;

@@ -6,6 +6,7 @@ pub(crate) mod classes;
 pub mod clock;
 pub(crate) mod doubt;
 pub mod events;
+mod expiring;
 pub mod find;
 pub(crate) mod holding;
 pub mod keeping;

@@ -485,16 +485,18 @@ impl Store {
         }
     }
 
-    /// As `lock_authorized`, for what stores content: no setting of the bucket changes until the guard is dropped.
+    /// As `lock_authorized`, for what the bucket's settings decide: none of them changes until the guard is dropped. Otherwise
+    /// a change beside the request would fail it.
     pub async fn lock_settled(
         self: &Arc<Store>,
         caller: &Caller,
+        access: Access,
         bucket: &str,
         key: &str,
     ) -> Result<(Arc<Bucket>, KeyLock, OwnedRwLockReadGuard<()>)> {
-        let (asked, lock) = self.lock_authorized(caller, Access::Write, bucket, key).await?;
+        let (asked, lock) = self.lock_authorized(caller, access, bucket, key).await?;
         let settled = self.settings_locks.share(asked.number).await;
-        let now = self.authorized(caller, Access::Write, bucket, key)?;
+        let now = self.authorized(caller, access, bucket, key)?;
         match now.number == asked.number {
             true => Ok((now, lock, settled)),
             false => Err(ArchiveError::NoSuchBucket(bucket.into())),

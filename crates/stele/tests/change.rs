@@ -29,6 +29,24 @@ fn a_bucket_changes_for_what_is_stored_from_then_on() {
     server.put("/records/free", b"for no time");
     assert_eq!(retained(&place, "records/free"), None);
     assert_eq!(place.json(&["bucket", "set", "records", "--quota", "none"])["quota_bytes"], Value::Null);
+    // Each limit changes without the other.
+    let limits = |view: &Value| (view["quota_bytes"].as_u64(), view["quota_versions"].as_u64());
+    let few = place.json(&["bucket", "create", "few", "--quota", "1MiB", "--quota-versions", "3"]);
+    assert_eq!(limits(&few), (Some(1 << 20), Some(3)));
+    for (flag, value, expected) in
+        [("--quota-versions", "2", (Some(1 << 20), Some(2))), ("--quota", "none", (None, Some(2)))]
+    {
+        assert_eq!(limits(&place.json(&["bucket", "set", "few", flag, value])), expected);
+    }
+    server.put("/few/one", b"1");
+    server.put("/few/two", b"2");
+    let full = server.send(server.ask("PUT", "/few/three").body("3"));
+    assert_eq!(full.status, 403, "{}", full.text());
+    let listed = String::from_utf8(place.stele(&["bucket", "show", "few"]).stdout).unwrap();
+    assert!(listed.contains("2 versions"), "{listed}");
+    assert_eq!(limits(&place.json(&["bucket", "set", "few", "--quota-versions", "none"])), (None, None));
+    server.put("/few/three", b"3");
+    place.refused(2, &["a count, or none"], &["bucket", "set", "few", "--quota-versions", "many"]);
     // A level can only be raised.
     assert_eq!(place.json(&["bucket", "set", "records", "--protection", "compliance"])["protection"], "compliance");
     place.refused(2, &["only raised"], &["bucket", "set", "records", "--protection", "governance"]);

@@ -98,7 +98,22 @@ fn a_version_waits_for_the_event_of_its_class() {
     server.put("/records/hr/smith.txt", b"a note");
     let answer = server.send(server.ask("PUT", "/records/named").header("x-stele-class", "staff").body("x"));
     assert_eq!(answer.status, 200);
-    for (key, class) in [("hr/smith.pdf", Some("staff")), ("hr/smith.txt", None), ("named", Some("staff"))] {
+    // A copy of a version with a class, without one and with one.
+    for (key, class) in [("loose", None), ("copied", Some("staff"))] {
+        let copy = server.ask("PUT", &format!("/records/{key}")).header("x-amz-copy-source", "/records/named");
+        let copy = class.into_iter().fold(copy, |copy, class| copy.header("x-stele-class", class));
+        let answer = server.send(copy);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let unknown = server.ask("PUT", "/records/x").header("x-amz-copy-source", "/records/named");
+    assert_eq!(server.send(unknown.header("x-stele-class", "none")).status, 400);
+    for (key, class) in [
+        ("hr/smith.pdf", Some("staff")),
+        ("hr/smith.txt", None),
+        ("named", Some("staff")),
+        ("loose", None),
+        ("copied", Some("staff")),
+    ] {
         let why = place.json(&["why", &format!("records/{key}")]);
         assert_eq!(why["class"].as_str(), class, "{why}");
         assert_eq!(why["protected"].as_bool(), Some(class.is_some()), "{why}");
@@ -119,4 +134,16 @@ fn a_version_waits_for_the_event_of_its_class() {
     let listed = place.stele(&["class", "expiring", "--before", "2100-01-01"]);
     let text = String::from_utf8(listed.stdout).unwrap();
     assert!(text.contains("hr/smith.pdf") && text.contains("then delete") && !text.contains("named"), "{text}");
+    let until = &why["deletable_from"].as_str().unwrap()[..10];
+    let period = |from: &str, bucket: &str, prefix: &str| {
+        let asked =
+            ["class", "expiring", "--from", from, "--before", "2100-01-01", "--bucket", bucket, "--prefix", prefix];
+        let listed = place.stele(&asked);
+        assert!(listed.status.success(), "{listed:?}");
+        String::from_utf8(listed.stdout).unwrap().lines().count()
+    };
+    assert_eq!(period(until, "records", "hr/"), 1);
+    assert_eq!(period("2099-01-01", "records", "hr/"), 0);
+    assert_eq!(period(until, "records", "tax/"), 0);
+    place.refused(2, &["2027-01-01"], &["class", "expiring", "--from", "2027-01-01", "--before", "2027-01-01"]);
 }

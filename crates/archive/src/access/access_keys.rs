@@ -206,7 +206,7 @@ impl Archive {
         }
         let mut awaits = None;
         if pending {
-            let asked = self.store().ask_for_officer(transaction, caller, &id, description, lost);
+            let asked = self.store().ask_for_officer(transaction, caller, (&id, description, expires), lost);
             let asked = self.store().audited(asked, || Event::new(caller, Action::CreateAccessKey)).await;
             let (request, says, with_request) = asked?;
             transaction = with_request;

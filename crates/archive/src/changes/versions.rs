@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use stele_catalog::{CatalogError, Transaction};
+use tokio::sync::OwnedRwLockReadGuard;
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -44,6 +45,21 @@ impl Archive {
         let snapshot = self.store().snapshot()?;
         let found = lookup::readable(&*snapshot, &bucket, key, version)?;
         Ok((bucket, found))
+    }
+
+    /// As `lock_version`, for a change that the bucket's settings decide: see `lock_settled`.
+    pub(crate) async fn lock_version_settled(
+        &self,
+        caller: &Caller,
+        access: Access,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+    ) -> Result<(Arc<Bucket>, KeyLock, OwnedRwLockReadGuard<()>, Found)> {
+        check_key(key)?;
+        let (bucket, lock, settled) = self.store().lock_settled(caller, access, bucket, key).await?;
+        let found = lookup::readable(&*self.store().snapshot()?, &bucket, key, version)?;
+        Ok((bucket, lock, settled, found))
     }
 
     /// Looks up a version in order to change its properties, under its key's lock.
@@ -93,6 +109,25 @@ impl Store {
     ) -> Result<Option<u64>> {
         let answer = self.write_version_anew(required, bucket, key, found, lock, Some(event), change).await?;
         self.compensated(answer).await
+    }
+
+    /// As `change_version_if`, under a guard of the bucket's settings. A compensating note takes locks whose holders may wait
+    /// for a change of settings, which waits for the guard. So the guard goes first.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) async fn change_version_settled(
+        self: &Arc<Store>,
+        settled: OwnedRwLockReadGuard<()>,
+        required: Transaction,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        lock: KeyLock,
+        event: Event,
+        change: impl FnOnce(&mut VersionRow),
+    ) -> Result<Option<u64>> {
+        let answer = self.write_version_anew(required, bucket, key, found, lock, Some(event), change).await;
+        drop(settled);
+        self.compensated(answer?).await
     }
 
     /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.

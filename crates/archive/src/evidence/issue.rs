@@ -14,6 +14,7 @@ use crate::model::bucket::check_key;
 use crate::model::checksum::{Algorithm, to_hex};
 use crate::model::error::{ArchiveError, Result};
 use crate::model::head::SignedHead;
+use crate::model::matter::REBUILD;
 use crate::model::principal::{Access, Caller, Role};
 use crate::model::time::{SECOND, Timestamp};
 use crate::model::version::VersionId;
@@ -135,6 +136,7 @@ impl Store {
             retention_mode: None,
             keep_until: None,
             legal_hold: None,
+            matters: Vec::new(),
             class: None,
             signed: self.wall().to_string(),
             entry,
@@ -147,14 +149,14 @@ impl Store {
             && let Some(found) = lookup::version(&*snapshot, bucket, key, Some(version))?
             && !(found.row.null && self.is_stored_since(&*snapshot, bucket, key, record)?)
         {
-            self.state_of(&found, &*snapshot, &mut receipt)?;
+            self.state_of(bucket, &found, &*snapshot, &mut receipt)?;
         }
         receipt.signature = to_hex(&self.signing().sign(&receipt.text()));
         Ok(receipt)
     }
 
     /// Puts into the receipt how the version is now.
-    fn state_of(&self, found: &Found, snapshot: &dyn Snapshot, receipt: &mut Receipt) -> Result<()> {
+    fn state_of(&self, bucket: &Bucket, found: &Found, snapshot: &dyn Snapshot, receipt: &mut Receipt) -> Result<()> {
         let row = &found.row;
         if row.marker {
             return Ok(());
@@ -162,6 +164,8 @@ impl Store {
         receipt.size_bytes = Some(row.size);
         receipt.blake3 = Some(to_hex(&row.blake3));
         receipt.legal_hold = Some(row.hold);
+        let rebuild = self.check_doubt(bucket).is_err().then(|| REBUILD.to_string());
+        receipt.matters = row.matters.iter().flatten().cloned().chain(rebuild).collect();
         receipt.retention_mode = row.retention.map(|retention| retention.mode.to_string());
         receipt.keep_until = row.retention.map(|retention| retention.until.to_string());
         receipt.class = row.class.as_ref().map(|mark| mark.name.clone());

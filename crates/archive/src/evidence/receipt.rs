@@ -63,6 +63,9 @@ pub struct Receipt {
     pub keep_until: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub legal_hold: Option<bool>,
+    /// The other matters that hold the version then: named ones, and `rebuild`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub matters: Vec<String>,
     /// The management class, of a store that has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
@@ -174,7 +177,7 @@ impl Receipt {
             runs.iter().map(run).collect::<Vec<_>>().join(",")
         });
         let hold = self.legal_hold.map(|hold| if hold { "on" } else { "off" }.to_owned());
-        let fields = [
+        let before = [
             ("store", Some(self.store.clone())),
             ("action", Some(self.action.clone())),
             ("time", Some(self.time.clone())),
@@ -189,13 +192,17 @@ impl Receipt {
             ("retention", self.retention_mode.clone()),
             ("until", self.keep_until.clone()),
             ("hold", hold),
+        ];
+        // Each on a line of its own: no two lists have the same lines.
+        let matters = self.matters.iter().map(|name| ("matter", Some(name.clone())));
+        let after = [
             ("class", self.class.clone()),
             ("signed", Some(self.signed.clone())),
             ("record", number(Some(self.entry.record))),
             ("head", Some(self.head.signature.clone())),
         ];
         let mut text = format!("{RECEIPT}\n");
-        for (name, value) in fields {
+        for (name, value) in before.into_iter().chain(matters).chain(after) {
             if let Some(value) = value {
                 text.push_str(&format!("{name} {} {value}\n", value.len()));
             }

@@ -122,6 +122,18 @@ pub struct Comparison {
     pub weaker: bool,
 }
 
+/// The versions whose retention ends in a period, on the compliance clock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExpiringQuery {
+    /// None: also those that ended long ago.
+    pub from: Option<Timestamp>,
+    pub before: Timestamp,
+    /// None: all buckets.
+    pub bucket: Option<String>,
+    /// Of keys in that bucket.
+    pub prefix: String,
+}
+
 /// A version whose retention ends, by which rule, and what happens then.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Expiring {

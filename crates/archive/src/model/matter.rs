@@ -94,6 +94,9 @@ pub struct HoldJob {
     pub changed: u64,
     pub failed: u64,
     pub failure: Option<String>,
+    /// Versions whose hold was set after the release began, and that stay held.
+    #[serde(default)]
+    pub held_since: u64,
 }
 
 /// A matter for people.

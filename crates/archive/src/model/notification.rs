@@ -21,8 +21,10 @@ const ID_MAX: usize = 255;
 const AFFIX_MAX: usize = 1024;
 const TARGET_MAX: usize = 64;
 
-/// The names of events, without `s3:`. The last two are Stele's own.
-const EVENTS: [&str; 12] = [
+/// The event of a version whose retention has ended, where expiration only notifies.
+pub(crate) const RETENTION_ENDED: &str = "ObjectRetention:Expired";
+/// The names of events, without `s3:`. The last three are Stele's own.
+const EVENTS: [&str; 13] = [
     "ObjectCreated:Put",
     "ObjectCreated:Post",
     "ObjectCreated:Copy",
@@ -35,6 +37,7 @@ const EVENTS: [&str; 12] = [
     "ObjectTagging:Delete",
     "ObjectRetention:Put",
     "ObjectLegalHold:Put",
+    RETENTION_ENDED,
 ];
 /// The event that every new configuration sends to each of its targets.
 pub const TEST_EVENT: &str = "TestEvent";

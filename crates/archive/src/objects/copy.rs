@@ -37,6 +37,8 @@ pub struct CopyRequest {
     pub tags: Option<Tags>,
     pub retention: Option<Retention>,
     pub legal_hold: bool,
+    /// The management class that the request names. Without one, a rule of the bucket may bind the copy.
+    pub class: Option<String>,
     pub condition: WriteCondition,
     pub algorithm: Option<Algorithm>,
     pub customer_key: Option<CustomerKey>,
@@ -78,6 +80,7 @@ impl CopyRequest {
         let itself = source.bucket == request.bucket && source.key == request.key && source.version.is_none();
         let replaces = request.metadata.is_some()
             || request.tags.is_some()
+            || request.class.is_some()
             || request.customer_key.is_some()
             || source.customer_key.is_some()
             || request.algorithm.is_some();
@@ -90,7 +93,7 @@ impl CopyRequest {
     }
 
     /// The put that stores the copy of a source with these properties. Any writer may have tagged the source, so only
-    /// tags of the request name a class.
+    /// the request and its tags name a class.
     pub fn put(self, mut from: ObjectInfo) -> Result<PutRequest> {
         let request = self;
         from.tags.remove(CLASS_TAG);
@@ -109,7 +112,7 @@ impl CopyRequest {
             tags: request.tags.unwrap_or(from.tags),
             retention: request.retention,
             legal_hold: request.legal_hold,
-            class: None,
+            class: request.class,
             condition: request.condition,
             way: Way::Copy,
             expected: Expected::default(),

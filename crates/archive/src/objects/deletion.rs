@@ -76,7 +76,8 @@ impl Archive {
         let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
-        let (bucket, lock) = store.lock_authorized(caller, Access::Delete, &request.bucket, &request.key).await?;
+        let locked = store.lock_settled(caller, Access::Delete, &request.bucket, &request.key).await?;
+        let (bucket, lock, _settled) = locked;
         let snapshot = store.snapshot()?;
         let condition = WriteCondition { absent: false, etag: request.etag.clone() };
         let nothing =
@@ -164,6 +165,7 @@ impl Store {
             upload: None,
             matters: None,
             class: None,
+            held: None,
         };
         let install = Install {
             caller,

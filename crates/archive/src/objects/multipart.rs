@@ -123,7 +123,7 @@ impl Archive {
         check_tags(&request.tags, 10)?;
         // Held until the outcome of the commit is known, so that no other request completes or aborts the upload
         // before.
-        let (bucket, lock, _settled) = store.lock_settled(caller, &request.bucket, &request.key).await?;
+        let (bucket, lock, _settled) = store.lock_settled(caller, Access::Write, &request.bucket, &request.key).await?;
         initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
         store.named_class(caller, &bucket, &request.key, request.class.as_deref(), &request.tags)?;
         let kind = request.algorithm.map(|algorithm| request.kind.unwrap_or(algorithm.default_kind()));

@@ -376,6 +376,7 @@ async fn finish_object(
         upload: None,
         matters: None,
         class,
+        held: None,
     };
     let customer_md5 = request.customer_key.as_ref().map(CustomerKey::md5);
     let install = Install {

@@ -1,11 +1,14 @@
 //! Tags of stored versions.
 
+use stele_catalog::Transaction;
+
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::check_tags;
 use crate::model::error::Result;
 use crate::model::principal::{Access, Caller};
 use crate::model::version::{Tags, VersionId};
+use crate::record::version::VersionRow;
 use crate::store::Archive;
 
 impl Archive {
@@ -36,9 +39,12 @@ impl Archive {
         let event = event.happened(if tags.is_empty() { "ObjectTagging:Delete" } else { "ObjectTagging:Put" });
         let result = async {
             check_tags(&tags, 10)?;
-            let (bucket, lock, found) = self.lock_version(caller, Access::Write, bucket, key, version).await?;
+            let locked = self.lock_version_settled(caller, Access::Write, bucket, key, version).await?;
+            let (bucket, lock, settled, found) = locked;
             let event = event.clone().version(found.id());
-            self.store().change_version(&bucket, key, &found, lock, event, |row| row.tags = tags).await?;
+            let (store, required) = (self.store(), Transaction::new());
+            let change = |row: &mut VersionRow| row.tags = tags;
+            store.change_version_settled(settled, required, &bucket, key, &found, lock, event, change).await?;
             Ok(found.id())
         };
         let result = result.await;

@@ -13,16 +13,13 @@ use crate::model::mutation::Mutation;
 use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::bucket::BucketRow;
-use crate::record::class::ClassRow;
 use crate::record::content::Place;
 use crate::record::matter::MatterRow;
 use crate::record::properties::{INDEX, IndexRow};
 use crate::record::settings::{
     AUDIT_HEAD, CLOCK, ClockRow, Cut, Doubt, Gap, IdentityNote, IdentityRow, NUMBERS, ReservedRow, SLOTS,
 };
-use crate::record::{
-    ACCESS_KEYS, AUDIT, BUCKETS, CLASSES, MATTERS, REVOKED, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys,
-};
+use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, MATTERS, REVOKED, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
 use crate::space::superblock::Superblock;
 use crate::state::buckets::Bucket;
 use crate::store::foundation::Foundation;
@@ -95,8 +92,8 @@ pub(super) async fn write(
     let mut filling = Filling::new(&*foundation.catalog, survey, buckets);
     filling.put_buckets().await?;
     filling.put_access_keys().await?;
-    filling.put_versions().await?;
     filling.put_classes().await?;
+    filling.put_versions().await?;
     filling.put_matters(foundation.surroundings.now().wall).await?;
     filling.put_tombstones().await?;
     filling.put_usage().await?;
@@ -146,15 +143,6 @@ impl<'a> Filling<'a> {
                 self.out.put(REVOKED, Bytes::copy_from_slice(id.as_bytes()), Bytes::new()).await?;
             }
             self.out.put(ACCESS_KEYS, Bytes::copy_from_slice(id.as_bytes()), encode(&row)).await?;
-        }
-        Ok(())
-    }
-
-    async fn put_classes(&mut self) -> Result<()> {
-        for (name, (_, row, place)) in &self.survey.classes {
-            self.live.push(*place);
-            let row = ClassRow { note: *place, ..row.clone() };
-            self.out.put(CLASSES, Bytes::copy_from_slice(name.as_bytes()), encode(&row)).await?;
         }
         Ok(())
     }

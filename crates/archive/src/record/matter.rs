@@ -94,6 +94,9 @@ pub(crate) struct Counts {
     /// The first failure.
     #[n(3)]
     pub failure: Option<String>,
+    /// Versions whose hold a client set after the release began. It stays.
+    #[n(4)]
+    pub held_since: Option<u64>,
 }
 
 /// How far a job has come. A rebuild of the catalog loses this; the job then begins anew, which changes nothing twice.
@@ -190,6 +193,7 @@ impl MatterRow {
                 changed: counts.changed,
                 failed: counts.failed,
                 failure: counts.failure.clone(),
+                held_since: counts.held_since.unwrap_or(0),
             }
         });
         MatterInfo {

@@ -71,6 +71,10 @@ pub(crate) struct VersionRow {
     /// The class in force when it was stored. Its retention is set from it.
     #[n(21)]
     pub class: Option<ClassMark>,
+    /// The number drawn when S3's hold was last set on it. None: it was stored with the hold, an older version of Stele
+    /// set it, or it has none.
+    #[n(22)]
+    pub held: Option<u64>,
 }
 
 /// Recognises the customer's key without storing it.
@@ -165,12 +169,14 @@ impl VersionRow {
         self.matters().any(|name| name == matter)
     }
 
-    /// Puts it under a matter, or releases it from that matter alone.
+    /// Sets or releases S3's hold. `number`: drawn now, so that a release that began before passes over it.
+    pub fn set_hold(&mut self, on: bool, number: u64) {
+        self.hold = on;
+        self.held = on.then_some(number);
+    }
+
+    /// Puts it under a named matter, or releases it from that matter alone.
     pub fn put_under(&mut self, matter: &str, on: bool) {
-        if matter == S3 {
-            self.hold = on;
-            return;
-        }
         let mut matters = self.matters.take().unwrap_or_default();
         match on {
             true => matters.insert(matter.into()),
@@ -240,6 +246,7 @@ impl VersionNote {
             upload: None,
             matters: None,
             class: None,
+            held: None,
         };
         VersionNote { at: VersionRef { bucket: TAKEN_BACK, key: String::new(), number: 0 }, row, layout: None }
     }

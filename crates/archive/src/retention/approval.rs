@@ -429,15 +429,15 @@ impl Store {
         &self,
         transaction: Transaction,
         caller: &Caller,
-        key: &str,
-        description: &str,
+        (key, description, ends): (&str, &str, Option<Timestamp>),
         lost: bool,
     ) -> Result<(String, String, Transaction)> {
         self.require_not_off(Act::NewOfficer)?;
         self.room_for(PENDING_KEYS_MAX)?;
+        let until = ends.map_or_else(|| "without an end".into(), |ends| format!("until {ends}"));
         let says = format!(
-            "key {key} ({description}) becomes a retention officer's, who can release holds and, with another officer, move \
-             the compliance clock"
+            "key {key} ({description}) becomes a retention officer's, {until}: it can release holds and, with another \
+             officer, move the compliance clock"
         );
         let (id, row) = self.new_request(caller, Asked::Officer(key.into()), says, lost);
         let transaction = self.with_request(transaction, &id, &row);

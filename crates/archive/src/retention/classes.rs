@@ -168,7 +168,7 @@ impl Archive {
             }
             None => ClassRow::default(),
         };
-        if row.versions.len() == CLASS_VERSIONS_MAX {
+        if row.versions.len() >= CLASS_VERSIONS_MAX {
             return Err(ArchiveError::InvalidState(format!(
                 "the class `{name}` has {CLASS_VERSIONS_MAX} versions, the most it can have"
             )));
@@ -275,9 +275,11 @@ impl Archive {
         let detail = format!("activates version {number} of the class `{name}`: {terms}");
         let event = Event::new(caller, Action::Class).detail(detail);
         // What was judged by the version so far is stored first.
-        let _alone = store.settings_locks.alone_in_all().await;
-        let answer = store.write_class(name, row, unchanged, Some(event), lock).await?;
-        store.compensated(answer).await?;
+        let alone = store.settings_locks.alone_in_all().await;
+        let answer = store.write_class(name, row, unchanged, Some(event), lock).await;
+        // A compensating note takes locks whose holders may wait for this.
+        drop(alone);
+        store.compensated(answer?).await?;
         Ok((number, lines))
     }
 }

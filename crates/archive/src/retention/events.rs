@@ -1,24 +1,23 @@
-//! Events: the moments from which the retention of event-initiated versions counts; and what expires when.
+//! Events: the moments from which the retention of event-initiated versions counts.
 //!
 //! A version's event is told once. An event before the version was stored counts from when it was stored, so that no
 //! date can make a retention shorter than its class says. Only an event whose date has not come can be taken back, by
 //! two officers; the version is then kept without an end again.
 
 use futures_util::StreamExt;
-use stele_catalog::{Direction, KeyRange, Transaction};
+use stele_catalog::Transaction;
 
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::check_key;
-use crate::model::class::{Expiring, action_word};
 use crate::model::error::{ArchiveError, Result};
 use crate::model::matter::{Selection, VersionName};
 use crate::model::principal::{Caller, Role};
 use crate::model::time::Timestamp;
 use crate::model::version::{Retention, VersionId};
 use crate::record::request::EventTimes;
-use crate::record::version::{VersionRef, VersionRow};
-use crate::record::{RETAINED, class, decode, keys};
+use crate::record::version::VersionRow;
+use crate::record::{class, keys};
 use crate::retention::holding::selects;
 use crate::retention::rules::{at_bucket_level, retained};
 use crate::state::buckets::Bucket;
@@ -246,47 +245,5 @@ impl Archive {
             .detail(format!("{retention}, its event is taken back with request {id}"));
         store.change_version(&bucket, &name.key, &found, lock, event, |row| *row = after).await?;
         store.record(over.with_reserve(), approved).await.map(drop)
-    }
-
-    /// The versions whose retention ends up to this date, page by page, in the order of their ends.
-    pub async fn expiring(
-        &self,
-        caller: &Caller,
-        before: Timestamp,
-        after: Option<&str>,
-    ) -> Result<(Vec<Expiring>, Option<String>)> {
-        let store = &self.store();
-        let allowed =
-            caller.require_role(&[Role::RetentionOfficer, Role::Auditor, Role::StorageAdministrator], Action::List);
-        store.audited(allowed, || Event::new(caller, Action::List)).await?;
-        let range = KeyRange::all().below(keys::numbers(before.0.min(Timestamp::LATEST.0), 0));
-        let range = match crate::retention::holding::page_after(after)? {
-            Some(after) => range.after(after),
-            None => range,
-        };
-        let snapshot = store.snapshot()?;
-        let rows = snapshot.range(RETAINED, &range, PAGE, Direction::Forward)?;
-        let mut expiring = Vec::with_capacity(rows.len());
-        for (record_key, value) in &rows {
-            let at: VersionRef = decode(RETAINED, record_key, value)?;
-            let Some(bucket) = store.buckets().by_number(at.bucket) else { continue };
-            let Some(found) = lookup::referred(&*snapshot, &at)? else { continue };
-            let Some(retention) = found.row.retention else { continue };
-            let rule = match &found.row.class {
-                Some(mark) => format!("class `{}`, version {}: {}", mark.name, mark.version, mark.terms),
-                None => format!("{} retention of the version", retention.mode),
-            };
-            expiring.push(Expiring {
-                bucket: bucket.name().to_string(),
-                key: at.key.clone(),
-                version: found.id().to_string(),
-                until: retention.until.to_string(),
-                rule,
-                action: action_word(found.row.expiry(&bucket.row)).into(),
-                matters: found.row.matters().map(str::to_string).collect(),
-            });
-        }
-        let next = rows.last().filter(|_| rows.len() == PAGE).map(|(key, _)| crate::model::checksum::to_hex(key));
-        Ok((expiring, next))
     }
 }

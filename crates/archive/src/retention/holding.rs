@@ -44,7 +44,20 @@ pub(crate) struct OnBehalf<'a> {
     pub officer: Option<&'a Actor>,
     /// For the record.
     pub says: &'a str,
+    /// The number of the release under way. S3's hold that a client set since then stays.
+    pub began: Option<u64>,
 }
+
+/// What became of one version that is put under a matter, or released.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Held {
+    Changed,
+    /// It was so already, or the version is gone.
+    Unchanged,
+    /// Its hold was set after the release began, and stays.
+    Since,
+}
+
 /// Versions in one list.
 pub const LISTED_MAX: usize = 1000;
 
@@ -84,12 +97,17 @@ impl Store {
     pub(crate) fn selectable(&self, selection: &Selection) -> Result<Arc<Bucket>> {
         selection.check()?;
         let bucket = self.buckets().by_name(&selection.bucket)?;
-        match bucket.row.is_share() && !selection.prefix.is_empty() {
+        self.check_prefix(&bucket, &selection.prefix)?;
+        Ok(bucket)
+    }
+
+    pub(crate) fn check_prefix(&self, bucket: &Bucket, prefix: &str) -> Result<()> {
+        match bucket.row.is_share() && !prefix.is_empty() {
             true => Err(ArchiveError::InvalidRequest(format!(
                 "bucket `{}` is a share: its archived files are selected by tags and dates, not by a prefix",
                 bucket.name()
             ))),
-            false => Ok(bucket),
+            false => Ok(()),
         }
     }
 }
@@ -281,11 +299,11 @@ impl Store {
         let found = lookup::readable(&*self.snapshot()?, &bucket, &name.key, name.version)?;
         let at = VersionRef { bucket: bucket.number, key: name.key.clone(), number: found.number };
         let officer = Some(&caller.actor).filter(|_| !on);
-        self.hold_version(caller, &bucket, matter, &at, on, OnBehalf { officer, says: "" }).await
+        let behalf = OnBehalf { officer, says: "", began: None };
+        Ok(self.hold_version(caller, &bucket, matter, &at, on, behalf).await? == Held::Changed)
     }
 
-    /// Puts one version under the matter, or releases it. Returns whether that changed it. Refused once the officer is one
-    /// no more.
+    /// Puts one version under the matter, or releases it. Refused once the officer is one no more.
     pub(crate) async fn hold_version(
         self: &Arc<Store>,
         caller: &Caller,
@@ -294,7 +312,7 @@ impl Store {
         at: &VersionRef,
         on: bool,
         behalf: OnBehalf<'_>,
-    ) -> Result<bool> {
+    ) -> Result<Held> {
         let asked = behalf.says;
         let mut attempts = 0;
         loop {
@@ -305,9 +323,13 @@ impl Store {
                 self.check_doubt(bucket).map_err(ArchiveError::InvalidState)?;
             }
             let lock = self.lock(at.bucket, &at.key).await?;
-            let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(false) };
+            let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(Held::Unchanged) };
             if found.row.marker || found.row.is_under(matter) == on {
-                return Ok(false);
+                return Ok(Held::Unchanged);
+            }
+            if matter == S3 && !on && behalf.began.is_some_and(|began| found.row.held.is_some_and(|held| held > began))
+            {
+                return Ok(Held::Since);
             }
             let word = if on { "on" } else { "off" };
             let (action, detail) = match matter {
@@ -319,12 +341,16 @@ impl Store {
                 Some(officer) => self.while_officer(Transaction::new(), officer)?,
                 None => Transaction::new(),
             };
-            let change = |row: &mut VersionRow| row.put_under(matter, on);
+            let number = if matter == S3 { Some(self.numbers().next().await?) } else { None };
+            let change = |row: &mut VersionRow| match number {
+                Some(number) => row.set_hold(on, number),
+                None => row.put_under(matter, on),
+            };
             let changed = self.change_version_if(required, bucket, &at.key, &found, lock, event, change);
             attempts += 1;
             match changed.await {
                 Err(ArchiveError::Conflict(_)) if attempts < ATTEMPTS => {}
-                changed => return changed.map(|_| true),
+                changed => return changed.map(|_| Held::Changed),
             }
         }
     }

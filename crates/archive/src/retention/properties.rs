@@ -52,7 +52,8 @@ impl Archive {
         let event = Event::new(caller, Action::SetRetention).object(bucket, key).detail(in_words(retention));
         let event = event.happened("ObjectRetention:Put");
         let result = async {
-            let (bucket, lock, found) = self.lock_version(caller, Access::Retain, bucket, key, version).await?;
+            let locked = self.lock_version_settled(caller, Access::Retain, bucket, key, version).await?;
+            let (bucket, lock, settled, found) = locked;
             require_lock(&bucket)?;
             let (rules, now) = (self.store().rules(), self.store().compliance_now());
             let retention = retention.map(|retention| at_bucket_level(&bucket, retention));
@@ -89,7 +90,8 @@ impl Archive {
                     mark.least = mark.least.max(Some(asked.until));
                 }
             };
-            self.store().change_version_if(required, &bucket, key, &found, lock, event, change).await
+            let store = self.store();
+            store.change_version_settled(settled, required, &bucket, key, &found, lock, event, change).await
         };
         let result = result.await;
         self.store().audited(result, || event).await
@@ -131,7 +133,9 @@ impl Archive {
                     .store()
                     .while_valid(Transaction::new(), &caller.actor, |rights| caller.rights.is_within(rights))?,
             };
-            let change = |row: &mut VersionRow| row.hold = hold;
+            // Also where it is held already: a release that is under way leaves what was asked for since.
+            let number = self.store().numbers().next().await?;
+            let change = |row: &mut VersionRow| row.set_hold(hold, number);
             self.store().change_version_if(required, &bucket, key, &found, lock, event, change).await
         };
         let result = result.await;

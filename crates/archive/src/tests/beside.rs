@@ -83,6 +83,42 @@ fn what_is_stored_beside_an_activation_has_the_class_in_force() {
     assert!(before > 0 && after > 0, "{before} stored before the activation, {after} after it");
 }
 
+/// A refusal is compensated under the key's lock, which the next request has by then. That one waits for the change.
+#[test]
+fn a_refused_completion_beside_a_change_of_settings_ends() {
+    let mut refused = 0;
+    at_every_poll(18, async |world, polls| {
+        let archive = store(world).await;
+        let key = || ("records".to_string(), "large".to_string());
+        let ((bucket, name), of) = (key(), key());
+        let new = NewUpload { bucket, key: name, ..NewUpload::default() };
+        let upload = archive.create_upload(&admin(), new).await.unwrap().upload;
+        let request =
+            PartRequest { bucket: of.0, key: of.1, upload: upload.clone(), number: 1, ..PartRequest::default() };
+        let mut writer = archive.put_part(&admin(), request).await.unwrap();
+        writer.write(b"part".to_vec().into()).await.unwrap();
+        let etag = writer.finish(Expected::default()).await.unwrap().etag.to_string();
+        let parts = vec![CompletedPart { number: 1, etag, checksums: Vec::new() }];
+        put_in(&archive, "other", None).await.unwrap();
+        let full = BucketChange::Quota(Quota { bytes: None, versions: Some(1) });
+        archive.change_bucket(&admin(), "records", full).await.unwrap();
+        let (bucket, key) = key();
+        let completes = async {
+            let request = CompleteRequest { bucket, key, upload, parts, ..CompleteRequest::default() };
+            archive.complete_upload(&admin(), request).await
+        };
+        let officer = admin();
+        let change = archive.change_bucket(&officer, "records", BucketChange::Expiry(ExpiryAction::Notify));
+        let others = async { tokio::join!(biased; put_in(&archive, "large", None), change) };
+        let Some((completed, (stored, changed))) = beside(completes, others, polls).await else { return false };
+        changed.unwrap();
+        assert!(completed.is_err() && stored.is_err(), "after {polls} polls: the bucket is full");
+        refused += 1;
+        true
+    });
+    assert!(refused > 0);
+}
+
 #[test]
 fn a_change_of_settings_refuses_no_request_beside_it() {
     let part = async |archive: &Archive, upload: &str| {
@@ -94,12 +130,14 @@ fn a_change_of_settings_refuses_no_request_beside_it() {
         CompletedPart { number: 1, etag, checksums: Vec::new() }
     };
     let new_upload = || NewUpload { bucket: "records".into(), key: "large".into(), ..NewUpload::default() };
-    for request in ["put", "begin", "complete"] {
+    for request in ["put", "begin", "complete", "mark", "remove", "tags", "retention"] {
         let (mut earlier, mut later) = (0, 0);
         at_every_poll(17, async |world, polls| {
             let archive = store(world).await;
             let upload = archive.create_upload(&admin(), new_upload()).await.unwrap().upload;
             let parts = vec![part(&archive, &upload).await];
+            let stored = put_in(&archive, "stored", None).await.unwrap();
+            let version = Some(stored.version);
             let asked = async {
                 match request {
                     "put" => put_in(&archive, "record", None).await.map(|info| info.retention),
@@ -107,6 +145,22 @@ fn a_change_of_settings_refuses_no_request_beside_it() {
                         let (bucket, key) = ("records".into(), "large".into());
                         let request = CompleteRequest { bucket, key, upload, parts, ..CompleteRequest::default() };
                         archive.complete_upload(&admin(), request).await.map(|info| info.retention)
+                    }
+                    "mark" | "remove" => {
+                        let version = version.filter(|_| request == "remove");
+                        let (bucket, key) = ("records".into(), "stored".into());
+                        let request = DeleteRequest { bucket, key, version, ..DeleteRequest::default() };
+                        archive.delete(&admin(), request).await.map(|_| None)
+                    }
+                    "tags" => {
+                        let tags = Tags::from([("case".to_string(), "1".to_string())]);
+                        archive.set_tags(&admin(), "records", "stored", version, tags).await.map(|_| None)
+                    }
+                    "retention" => {
+                        let until = archive.store().compliance_now().plus_days(3);
+                        let asked = Some(Retention { mode: RetentionMode::Compliance, until });
+                        let set = archive.set_retention(&admin(), "records", "stored", version, asked, false).await;
+                        set.map(|_| None)
                     }
                     _ => archive.create_upload(&admin(), new_upload()).await.map(|_| None),
                 }

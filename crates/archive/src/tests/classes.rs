@@ -253,11 +253,32 @@ async fn events_are_told_to_a_selection_once() {
     assert_eq!((told.told, told.failed, told.next), (9, 0, None));
     let again = archive.tell_events(&admin(), &selection, Timestamp(0), false, None).await.unwrap();
     assert_eq!((again.told, again.before), (0, 9));
-    let (expiring, next) = archive.expiring(&admin(), now(&archive).plus_days(20), None).await.unwrap();
+    let query = |from: Option<u64>, before: u64, bucket: Option<&str>, prefix: &str| ExpiringQuery {
+        from: from.map(|days| now(&archive).plus_days(days)),
+        before: now(&archive).plus_days(before),
+        bucket: bucket.map(str::to_string),
+        prefix: prefix.into(),
+    };
+    let (expiring, next) = archive.expiring(&admin(), &query(None, 20, None, ""), None).await.unwrap();
     assert_eq!((expiring.len(), next), (12, None));
     assert!(expiring.iter().all(|line| line.rule.contains("class") && line.action == "delete"), "{expiring:?}");
-    let (sooner, _) = archive.expiring(&admin(), now(&archive).plus_days(12), None).await.unwrap();
+    let (sooner, _) = archive.expiring(&admin(), &query(None, 12, None, ""), None).await.unwrap();
     assert_eq!(sooner.len(), 3, "those of the class `plain`");
+    for (asked, count) in [
+        (query(Some(12), 20, None, ""), 9),
+        (query(Some(0), 12, None, ""), 3),
+        (query(Some(14), 20, None, ""), 0),
+        (query(None, 20, Some("records"), ""), 12),
+        (query(None, 20, Some("plain"), ""), 0),
+        (query(Some(12), 20, Some("records"), "smith/1"), 1),
+        (query(None, 20, Some("records"), "smith/1"), 3),
+    ] {
+        let (found, next) = archive.expiring(&admin(), &asked, None).await.unwrap();
+        assert_eq!((found.len(), next), (count, None), "{asked:?}: {found:?}");
+    }
+    for wrong in [query(Some(12), 12, None, ""), query(None, 20, None, "smith/"), query(None, 20, Some("none"), "")] {
+        assert!(archive.expiring(&admin(), &wrong, None).await.is_err(), "{wrong:?}");
+    }
 }
 
 #[tokio::test]

@@ -102,6 +102,28 @@ async fn an_officer_gets_no_later_end_without_approval() {
 }
 
 #[tokio::test]
+async fn the_approval_of_an_officer_names_the_end_of_the_key() {
+    let world = World::new(6);
+    let archive = world.create().await;
+    for _ in 0..2 {
+        archive.create_access_key(&admin(), "officer", Rights::officer()).await.unwrap();
+    }
+    let end = world.stage.now().wall.plus_days(10);
+    let key =
+        archive.create_expiring_access_key(&admin(), "carl", Rights::officer(), KeyLife::Until(end)).await.unwrap();
+    let endless = archive.create_access_key(&admin(), "dora", Rights::officer()).await.unwrap();
+    for (key, says) in [(&key, format!("until {end}")), (&endless, "without an end".into())] {
+        let requests = archive.requests(&admin()).await.unwrap();
+        let request = requests.iter().find(|request| Some(&request.id) == key.awaits.as_ref()).unwrap();
+        assert!(request.says.contains(&key.id) && request.says.contains(&says), "{}", request.says);
+    }
+    // What the approval records is what the officer was shown.
+    let ben = crate::testing::officer("ben", 2);
+    let approved = archive.approve(&ben, key.awaits.as_ref().unwrap()).await.unwrap();
+    assert!(approved.contains(&format!("until {end}")), "{approved}");
+}
+
+#[tokio::test]
 async fn a_rebuilt_catalog_keeps_the_ends_of_keys() {
     let mut world = World::new(5);
     let archive = world.create().await;

@@ -83,6 +83,31 @@ async fn objects_and_uploads_end_at_the_midnight_after_their_days() {
 }
 
 #[tokio::test]
+async fn the_rate_of_expiration_bounds_rules_too() {
+    let world = World::new(15);
+    let ends = LifecycleRule { expiration: Some(Expiration::Days(1)), abort_days: Some(1), ..rule("all") };
+    let archive = bucket(&world, NewBucket::default(), vec![ends]).await;
+    for n in 0..5 {
+        put(&archive, "aging", &format!("object {n}"), b"x").await.unwrap();
+        let upload = NewUpload { bucket: "aging".into(), key: format!("upload {n}"), ..NewUpload::default() };
+        archive.create_upload(&admin(), upload).await.unwrap();
+    }
+    archive.limit_expiration(&admin(), Some(1)).await.unwrap();
+    world.stage.pass(4 * DAY);
+    let mut ended = Vec::new();
+    for second in 0..13 {
+        world.stage.pass(1000);
+        let report = archive.step().await.unwrap();
+        assert!(report.expired <= 1, "{second}: {report:?}");
+        ended.extend((report.expired > 0).then_some(second));
+    }
+    assert_eq!(ended.len(), 10, "none is passed over: {ended:?}");
+    assert_eq!(versions(&archive).await, []);
+    let request = ListUploadsRequest { bucket: "aging".into(), limit: 10, ..ListUploadsRequest::default() };
+    assert_eq!(archive.list_uploads(&admin(), request).await.unwrap().uploads.len(), 0);
+}
+
+#[tokio::test]
 async fn a_current_version_gets_a_marker_and_the_last_marker_goes() {
     let world = World::new(2);
     let archive = bucket(

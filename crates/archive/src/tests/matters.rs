@@ -250,6 +250,46 @@ async fn the_matter_s3_is_the_legal_hold() {
 }
 
 #[tokio::test]
+async fn a_hold_set_during_a_release_of_s3_stays() {
+    for rebuilt in [false, true] {
+        let mut world = World::new(15);
+        let mut archive = store(&world).await;
+        let mut stored = Vec::new();
+        for n in 0..5 {
+            stored.push(of(&put(&archive, "locked", &format!("k{n}"), b"x").await.unwrap()));
+        }
+        // Not held before; held before and again; held by a list and again; held before alone; never held.
+        archive.set_legal_hold(&admin(), "locked", "k1", None, true).await.unwrap();
+        list(&archive, "s3", stored[2..4].to_vec(), true).await;
+        archive.hold_selected(&admin(), "s3", selection("locked", ""), false).await.unwrap();
+        for key in ["k0", "k1", "k2"] {
+            archive.set_legal_hold(&admin(), "locked", key, None, true).await.unwrap();
+        }
+        if rebuilt {
+            archive.close().await.unwrap();
+            drop(archive);
+            world.catalog = Arc::new(MemoryCatalog::new());
+            (archive, _) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
+        }
+        steps(&archive).await;
+        let mut held = Vec::new();
+        for n in 0..5 {
+            held.push(archive.legal_hold(&admin(), "locked", &format!("k{n}"), None).await.unwrap());
+        }
+        assert_eq!(held, [true, true, true, false, false], "rebuilt: {rebuilt}");
+        let job = archive.matter(&admin(), "s3").await.unwrap().job.unwrap();
+        assert_eq!((job.changed, job.held_since, job.failed, job.ended.is_some()), (1, 3, 0, true), "{job:?}");
+        let records = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+        let says = |record: &AuditRecord| record.detail.clone().unwrap_or_default();
+        assert!(records.iter().any(|record| says(record).contains("1 changed, 0 failed, 3 held anew")), "{records:?}");
+        // A release that begins later takes them off.
+        archive.hold_selected(&admin(), "s3", selection("locked", ""), false).await.unwrap();
+        steps(&archive).await;
+        assert!(!archive.legal_hold(&admin(), "locked", "k1", None).await.unwrap());
+    }
+}
+
+#[tokio::test]
 async fn a_rebuild_finds_matters_and_continues_their_jobs() {
     let mut world = World::new(6);
     let archive = store(&world).await;

@@ -61,6 +61,37 @@ async fn every_change_that_a_rule_selects_has_an_event() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_retention_is_told_once() {
+    for action in [ExpiryAction::Notify, ExpiryAction::Delete, ExpiryAction::Keep] {
+        let world = World::new(11);
+        let archive = world.create().await;
+        let new = NewBucket { object_lock: true, expiry: action, ..NewBucket::default() };
+        archive.create_bucket(&admin(), "told", new).await.unwrap();
+        let rules = vec![rule(&["s3:ObjectRetention:Expired", "s3:LifecycleExpiration:*"])];
+        archive.change_bucket(&admin(), "told", BucketChange::Notifications(Some(rules))).await.unwrap();
+        let until = archive.store().compliance_now().plus_days(1);
+        let retention = Some(Retention { mode: RetentionMode::Compliance, until });
+        for key in ["in/a", "out/a"] {
+            let request = PutRequest { bucket: "told".into(), key: key.into(), retention, ..PutRequest::default() };
+            crate::testing::put_as(&archive, &admin(), request, b"x").await.unwrap();
+        }
+        while archive.step().await.unwrap().more {}
+        assert_eq!(names(&archive), ["TestEvent"], "{action:?}");
+        world.stage.pass(3 * 86_400_000);
+        for _ in 0..3 {
+            while archive.step().await.unwrap().more {}
+            world.stage.pass(400_000);
+        }
+        let expected: &[&str] = match action {
+            ExpiryAction::Notify => &["TestEvent", "ObjectRetention:Expired"],
+            ExpiryAction::Delete => &["TestEvent", "LifecycleExpiration:Delete"],
+            ExpiryAction::Keep => &["TestEvent"],
+        };
+        assert_eq!(names(&archive), expected, "{action:?}");
+    }
+}
+
+#[tokio::test]
 async fn events_outlive_a_crash_until_they_are_delivered() {
     let world = World::new(2);
     let archive = told(&world, false).await;

@@ -68,6 +68,80 @@ async fn with_a_lost_note(seed: u64) -> (World, ObjectInfo, std::ops::Range<u64>
     (world, info, lost * SEGMENT..(lost + 1) * SEGMENT, keys)
 }
 
+/// A store whose class `staff` was activated by a note in a segment that is lost. `early`: class versions made before it.
+/// `stored`: an object was stored later, under the active version.
+async fn with_a_lost_activation(early: usize, stored: bool) -> World {
+    let world = World::sized(35, 16 * MIB, SEGMENT);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "locked", locked_bucket()).await.unwrap();
+    let segment = |archive: &Archive| archive.store().appender().tail().unwrap().0;
+    let mut number = 0;
+    let mut fill = async || {
+        let first = segment(&archive);
+        while segment(&archive) == first {
+            number += 1;
+            retained(&archive, &format!("fill {number}"), 400, 60_000).await;
+        }
+    };
+    let make = async |days: u64| {
+        let terms = ClassTerms {
+            initiation: Initiation::Creation,
+            retver: Some(days),
+            retmin: 0,
+            action: ExpiryAction::Keep,
+            mode: RetentionMode::Compliance,
+        };
+        archive.create_class(&admin(), "staff", terms, "").await.unwrap();
+    };
+    for (at, days) in [30, 60].into_iter().enumerate() {
+        if at == early {
+            fill().await;
+        }
+        make(days).await;
+        if at == 0 {
+            archive.activate_class(&admin(), "staff", None).await.unwrap();
+        }
+    }
+    if early == 2 {
+        fill().await;
+    }
+    let lost = u64::from(segment(&archive));
+    archive.activate_class(&admin(), "staff", None).await.unwrap();
+    fill().await;
+    if stored {
+        let (bucket, key, class) = ("locked".into(), "file".into(), Some("staff".into()));
+        let request = PutRequest { bucket, key, class, ..PutRequest::default() };
+        put_as(&archive, &admin(), request, b"file").await.unwrap();
+    }
+    archive.close().await.unwrap();
+    drop(archive);
+    world.bench.lose(lost * SEGMENT + 4096..(lost + 1) * SEGMENT);
+    anew(world)
+}
+
+#[tokio::test]
+async fn a_rebuild_with_losses_weakens_no_class() {
+    for (early, stored) in [(2, true), (1, true), (0, true), (2, false)] {
+        let world = with_a_lost_activation(early, stored).await;
+        let (archive, report) = rebuild(&world, losses()).await.unwrap();
+        let found = report.findings.iter().any(|finding| finding.starts_with("class `staff`"));
+        assert!(found, "{early} {stored}: {:?}", report.findings);
+        let versions = archive.class(&admin(), "staff").await.unwrap();
+        let active: Vec<_> = versions.iter().filter(|class| class.active).map(|c| (c.version, c.retver_days)).collect();
+        let expected = if stored { (2, Some(60)) } else { (1, Some(30)) };
+        assert_eq!(active, [expected], "{early} {stored}: {versions:?}");
+        if stored {
+            assert!(early == 0 || archive.activate_class(&admin(), "staff", Some(1)).await.is_err(), "{early}");
+            archive.close().await.unwrap();
+            drop(archive);
+            // The same again from the volume, and in the row that the next change notes.
+            let (archive, _) = rebuild(&anew(world), losses()).await.unwrap();
+            let versions = archive.class(&admin(), "staff").await.unwrap();
+            assert!(versions[1].active && versions[1].retver_days == Some(60), "{early}: {versions:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_rebuild_refuses_while_something_cannot_be_read() {
     let (world, _, lost, _) = with_a_lost_note(31).await;

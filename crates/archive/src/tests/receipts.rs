@@ -160,6 +160,42 @@ async fn a_receipt_altered_in_any_field_is_refused() {
 }
 
 #[tokio::test]
+async fn a_receipt_states_the_matters_that_hold_the_version() {
+    let world = World::new(6);
+    let archive = locked(&world).await;
+    let stored = put(&archive, "records", "ledger", b"a record").await.unwrap();
+    let plain = receipt(&archive, "ledger", stored.logged).await;
+    let json = serde_json::to_value(&plain).unwrap();
+    assert!(json.get("matters").is_none(), "the text of receipts without matters stays as it was");
+    for name in ["smith", "tax"] {
+        archive.open_matter(&admin(), name, "a reason").await.unwrap();
+        let name_of = VersionName { bucket: "records".into(), key: "ledger".into(), version: Some(stored.version) };
+        archive.hold_listed(&admin(), name, vec![name_of], true).await.unwrap();
+    }
+    let held = receipt(&archive, "ledger", stored.logged).await;
+    let public = key_of(&held.head);
+    held.verify(&public).unwrap();
+    assert_eq!((held.legal_hold, held.matters.clone()), (Some(false), vec!["smith".to_string(), "tax".into()]));
+    let lists: [&[&str]; 7] = [
+        &[],
+        &["smith"],
+        &["tax"],
+        &["tax", "smith"],
+        &["smith", "tax", "x"],
+        &["smith,tax"],
+        &["smith\nmatter 3 tax"],
+    ];
+    for list in lists {
+        let other = Receipt { matters: list.iter().map(|name| (*name).to_string()).collect(), ..held.clone() };
+        assert!(other.verify(&public).is_err(), "{list:?}");
+    }
+    for change in altered(&serde_json::to_value(&held).unwrap()) {
+        let Ok(read) = serde_json::from_value::<Receipt>(change.clone()) else { continue };
+        assert!(read.verify(&public).is_err(), "{change:#}");
+    }
+}
+
+#[tokio::test]
 async fn receipts_hold_across_runs_and_for_old_records() {
     let world = World::new(3);
     let archive = locked(&world).await;

@@ -17,7 +17,7 @@ use crate::model::principal::Caller;
 use crate::record::matter::{Counts, Job, JobKind, MatterRow, ProgressRow};
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{MATTER_HOLDS, MATTER_PROGRESS, MATTERS, VERSIONS, decode, encode, fetch, keys};
-use crate::retention::holding::{HOLDING, OnBehalf, selects};
+use crate::retention::holding::{HOLDING, Held, OnBehalf, selects};
 use crate::store::Store;
 use crate::upkeep::background::StepReport;
 
@@ -74,21 +74,24 @@ impl Store {
         let caller = Caller::system("matters");
         let asked = format!(", asked for by {}", job.by);
         let officer = Some(&job.by).filter(|_| job.kind == JobKind::Release);
+        let began = Some(job.number).filter(|_| job.kind == JobKind::Release);
         let changes = versions.into_iter().map(|at| {
-            let (caller, behalf) = (&caller, OnBehalf { officer, says: &asked });
+            let (caller, behalf) = (&caller, OnBehalf { officer, says: &asked, began });
             async move {
-                let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(false) };
+                let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(Held::Unchanged) };
                 self.hold_version(caller, &bucket, name, &at, on, behalf).await
             }
         });
         let mut changes = futures_util::stream::iter(changes).buffer_unordered(HOLDING);
-        let mut again = false;
+        let (mut again, mut since) = (false, 0);
         while let Some(changed) = changes.next().await {
             match changed {
-                Ok(changed) => {
-                    counts.changed += u64::from(changed);
-                    report.held += u64::from(changed);
+                Ok(Held::Changed) => {
+                    counts.changed += 1;
+                    report.held += 1;
                 }
+                Ok(Held::Unchanged) => {}
+                Ok(Held::Since) => since += 1,
                 Err(error @ (ArchiveError::Stopped(_) | ArchiveError::NoSpace(_))) => return Err(error),
                 // Others change much just now. A version that is left out would not be held.
                 Err(ArchiveError::Busy(_) | ArchiveError::Conflict(_)) => again = true,
@@ -104,6 +107,10 @@ impl Store {
             return self.store_progress(name, job.number, cursor, counts).await;
         }
         counts.seen += seen;
+        // Counted with the page: a page that is tried again finds them again.
+        if since > 0 {
+            *counts.held_since.get_or_insert(0) += since;
+        }
         let left = KeyRange::prefix(keys::all_under(name));
         if next.is_none() {
             let held = || {
@@ -163,8 +170,9 @@ impl Store {
         let Some(job) = row.job.as_mut().filter(|job| job.ended.is_none() && is_it(job)) else { return Ok(()) };
         let failure =
             counts.failure.as_ref().map_or(String::new(), |failure| format!("; the first failure: {failure}"));
+        let since = counts.held_since.map_or(String::new(), |count| format!(", {count} held anew since it began"));
         let done = format!(
-            "the {} of the matter `{name}` has ended, asked for by {}: {} versions seen, {} changed, {} failed{failure}",
+            "the {} of the matter `{name}` has ended, asked for by {}: {} versions seen, {} changed, {} failed{since}{failure}",
             job.kind.word(),
             job.by,
             counts.seen,

@@ -2,7 +2,8 @@
 //!
 //! A pass goes over the versions and then the uploads of every bucket that has rules, a page a step. It judges ages by
 //! the compliance clock, and stops while that is frozen or the matter `rebuild` stands. What a rule ends goes the one
-//! way of all removals, which refuses whatever is under retention or a hold; such a version is passed over.
+//! way of all removals, which refuses whatever is under retention or a hold; such a version is passed over. The rate of
+//! expiration bounds what rules end too: at it, a page ends, and a later step goes on behind what was looked at.
 
 use std::sync::Arc;
 
@@ -54,13 +55,18 @@ impl Store {
         if bucket.number != at.bucket {
             at = AgingPosition { bucket: bucket.number, ..AgingPosition::default() };
         }
-        let next = match at.uploads {
+        let (next, stopped) = match at.uploads {
             false => self.age_versions(&bucket, at, report).await?,
             true => self.age_uploads(&bucket, at, report).await?,
         };
         self.upkeep().note_aging(Some(next), self.elapsed());
-        report.more = true;
+        report.more |= !stopped;
         Ok(())
+    }
+
+    /// Whether the rate lets no rule end anything just now.
+    fn is_aging_bounded(&self) -> bool {
+        self.upkeep().expiry_allowance(self.expiration_rate(), self.elapsed()) == 0
     }
 
     /// The bucket with this number or the next higher one that has rules in force.
@@ -75,10 +81,11 @@ impl Store {
         bucket: &Arc<Bucket>,
         mut at: AgingPosition,
         report: &mut StepReport,
-    ) -> Result<AgingPosition> {
+    ) -> Result<(AgingPosition, bool)> {
         let now = self.compliance_now();
         let page = self.page(VERSIONS, bucket, at.after.as_ref())?;
         for (record_key, value) in &page {
+            let before = at.within.clone();
             let (_, key, _) = keys::split(record_key)?;
             let above = at.within.take().filter(|within| within.key == key);
             let found = Found::of(record_key, value, above.is_none())?;
@@ -89,25 +96,31 @@ impl Store {
             });
             // The self-test renews its canary by itself.
             if is_canary(&key, &found.row.owner) {
+                at.after = Some(record_key.clone());
                 continue;
             }
             if let Some((rule, ended)) = self.rule_for(bucket, &key, found, above.as_ref(), now)? {
+                if self.is_aging_bounded() {
+                    return Ok((AgingPosition { within: before, ..at }, true));
+                }
                 let done = self.end_version(bucket, &key, &rule, ended).await;
-                note(report, &key, done)?;
+                self.note_aged(report, &key, done)?;
             }
+            at.after = Some(record_key.clone());
         }
-        Ok(match page.last() {
-            Some((last, _)) if page.len() == AGING_PAGE => AgingPosition { after: Some(last.clone()), ..at },
-            _ => AgingPosition { uploads: true, after: None, within: None, ..at },
-        })
+        let next = match page.len() == AGING_PAGE {
+            true => at,
+            false => AgingPosition { uploads: true, after: None, within: None, ..at },
+        };
+        Ok((next, false))
     }
 
     async fn age_uploads(
         self: &Arc<Store>,
         bucket: &Arc<Bucket>,
-        at: AgingPosition,
+        mut at: AgingPosition,
         report: &mut StepReport,
-    ) -> Result<AgingPosition> {
+    ) -> Result<(AgingPosition, bool)> {
         let now = self.compliance_now();
         let page = self.page(UPLOADS, bucket, at.after.as_ref())?;
         for (record_key, raw) in &page {
@@ -117,14 +130,37 @@ impl Store {
             if has_age(bucket, upload.row.initiated)
                 && let Some(rule) = rules(bucket).find(due)
             {
+                if self.is_aging_bounded() {
+                    return Ok((at, true));
+                }
                 let done = self.abort_aged(bucket, &key, &upload, rule).await;
-                note(report, &key, done)?;
+                self.note_aged(report, &key, done)?;
+            }
+            at.after = Some(record_key.clone());
+        }
+        let next = match page.len() == AGING_PAGE {
+            true => at,
+            false => AgingPosition { bucket: at.bucket.saturating_add(1), ..AgingPosition::default() },
+        };
+        Ok((next, false))
+    }
+
+    /// Counts what was done. A refusal by retention or a hold is as it should be, and a conflict is for the next pass.
+    fn note_aged(&self, report: &mut StepReport, key: &str, done: Result<bool>) -> Result<()> {
+        match done {
+            Ok(false) => {}
+            Ok(true) => {
+                report.expired += 1;
+                // At once, since the step may be dropped.
+                self.upkeep().spend_expiry(1);
+            }
+            Err(error @ ArchiveError::Stopped(_)) => return Err(error),
+            Err(ArchiveError::Retained { .. } | ArchiveError::Conflict(_)) => {}
+            Err(error) => {
+                report.alarms.push(Alarm::new(AlarmKind::Expiration, format!("lifecycle of `{key}`: {error}")));
             }
         }
-        Ok(match page.last() {
-            Some((last, _)) if page.len() == AGING_PAGE => AgingPosition { after: Some(last.clone()), ..at },
-            _ => AgingPosition { bucket: at.bucket.saturating_add(1), ..AgingPosition::default() },
-        })
+        Ok(())
     }
 
     fn page(&self, table: stele_catalog::Table, bucket: &Bucket, after: Option<&Bytes>) -> Result<Vec<(Bytes, Bytes)>> {
@@ -285,15 +321,4 @@ impl Archive {
 
 fn rules(bucket: &Bucket) -> impl Iterator<Item = &LifecycleRule> {
     bucket.row.lifecycle.iter().flatten().filter(|rule| rule.enabled)
-}
-
-/// Counts what was done. A refusal by retention or a hold is as it should be, and a conflict is for the next pass.
-fn note(report: &mut StepReport, key: &str, done: Result<bool>) -> Result<()> {
-    match done {
-        Ok(done) => report.expired += u64::from(done),
-        Err(error @ ArchiveError::Stopped(_)) => return Err(error),
-        Err(ArchiveError::Retained { .. } | ArchiveError::Conflict(_)) => {}
-        Err(error) => report.alarms.push(Alarm::new(AlarmKind::Expiration, format!("lifecycle of `{key}`: {error}"))),
-    }
-    Ok(())
 }

@@ -53,7 +53,8 @@ impl Archive {
         self.hold_expiration_back(caller, "expiration is resumed".into(), |row| row.paused = None).await
     }
 
-    /// Limits how many versions expiration deletes or notifies of in a second.
+    /// Limits how many versions expiration and lifecycle rules delete, hide or notify of in a second, together; an upload
+    /// that a rule aborts counts as one.
     pub async fn limit_expiration(&self, caller: &Caller, rate: Option<u32>) -> Result<ExpirationStatus> {
         if rate.is_some_and(|rate| rate == 0 || rate > RATE_MAX) {
             let message = format!("a rate is from 1 to {RATE_MAX} versions a second; a pause stops expiration");

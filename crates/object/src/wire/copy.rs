@@ -115,6 +115,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
             input.object_lock_retain_until_date,
         )?,
         legal_hold: hold_of(input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str))?,
+        class: receipt::class_named(&request.headers)?,
         condition,
         algorithm: algorithm_named(input.checksum_algorithm.as_ref().map(|name| name.as_str()))?,
         customer_key,

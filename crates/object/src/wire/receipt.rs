@@ -30,7 +30,7 @@ pub fn check(operation: Operation, headers: &HeaderMap) -> S3Result<()> {
             | O::PutObjectRetention
             | O::PutObjectLegalHold
     );
-    let classed = matches!(operation, O::PutObject | O::CreateMultipartUpload);
+    let classed = matches!(operation, O::PutObject | O::CopyObject | O::CreateMultipartUpload);
     for (name, value) in own(headers) {
         if *name == CLASS && classed {
             continue;

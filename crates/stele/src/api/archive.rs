@@ -31,6 +31,8 @@ pub struct BucketView {
     /// The action on a version when its retention has passed: `keep`, `delete` or `notify`.
     pub expiry: String,
     pub quota_bytes: Option<u64>,
+    #[serde(default)]
+    pub quota_versions: Option<u64>,
     /// Callers without a key have some access.
     pub public: bool,
     pub versions: u64,
@@ -48,6 +50,8 @@ pub struct BucketCreate {
     pub versioning: bool,
     pub retention: Option<String>,
     pub quota: Option<u64>,
+    #[serde(default)]
+    pub quota_versions: Option<u64>,
     pub public_read: bool,
     /// `None`: the archive's default for a new bucket.
     pub protection: Option<String>,
@@ -135,6 +139,7 @@ async fn view(node: &Node, actor: &Actor, info: BucketInfo) -> Outcome<BucketVie
         protection: name_of(&PROTECTIONS, info.protection).to_owned(),
         expiry: name_of(&EXPIRIES, info.expiry).to_owned(),
         quota_bytes: info.quota.bytes,
+        quota_versions: info.quota.versions,
         public: by_policy || (info.anonymous != AnonymousAccess::None && !ignored),
         versions: usage.versions,
         bytes: usage.bytes,
@@ -152,7 +157,7 @@ impl Call for BucketCreate {
             object_lock: self.lock,
             versioning: self.versioning || self.lock,
             default_retention,
-            quota: Quota { bytes: self.quota, versions: None },
+            quota: Quota { bytes: self.quota, versions: self.quota_versions },
             anonymous: if self.public_read { AnonymousAccess::Read } else { AnonymousAccess::None },
             protection: self.protection.map(|word| named(&PROTECTIONS, "a protection level", &word)).transpose()?,
             expiry: self.expiry.map_or(Ok(ExpiryAction::Keep), |word| named(&EXPIRIES, "an expiry action", &word))?,
@@ -176,6 +181,9 @@ pub struct BucketSet {
     /// The inner `None` removes the limit.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "nested")]
     pub quota: Option<Option<u64>>,
+    /// As `quota`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "nested")]
+    pub quota_versions: Option<Option<u64>>,
     pub public_read: Option<bool>,
 }
 
@@ -220,8 +228,10 @@ impl BucketSet {
         if let Some(word) = &self.expiry {
             changes.push(BucketChange::Expiry(named(&EXPIRIES, "an expiry action", word)?));
         }
-        if let Some(bytes) = self.quota {
-            changes.push(BucketChange::Quota(Quota { bytes, ..now.quota }));
+        if self.quota.is_some() || self.quota_versions.is_some() {
+            let Quota { bytes, versions } = now.quota;
+            let (bytes, versions) = (self.quota.unwrap_or(bytes), self.quota_versions.unwrap_or(versions));
+            changes.push(BucketChange::Quota(Quota { bytes, versions }));
         }
         if let Some(public) = self.public_read {
             let open = if public { AnonymousAccess::Read } else { AnonymousAccess::None };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use stele_archive::{
-    Binding, Bindings, BucketChange, ClassInfo, ClassTerms, Comparison, Expiring, Initiation, RequestInfo, Told,
-    VersionId, VersionName,
+    Binding, Bindings, BucketChange, ClassInfo, ClassTerms, Comparison, Expiring, ExpiringQuery, Initiation,
+    RequestInfo, Told, VersionId, VersionName,
 };
 
 use super::approval::{Officer, known};
@@ -161,10 +161,18 @@ impl Call for ClassBind {
     }
 }
 
-/// A page of the versions whose retention ends before a date.
+/// A page of the versions whose retention ends in a period.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClassExpiring {
     pub before: String,
+    /// `None`: also those that ended long ago.
+    #[serde(default)]
+    pub from: Option<String>,
+    /// `None`: all buckets.
+    #[serde(default)]
+    pub bucket: Option<String>,
+    #[serde(default)]
+    pub prefix: String,
     pub after: Option<String>,
 }
 
@@ -180,8 +188,9 @@ impl Call for ClassExpiring {
     const FOR_OFFICERS: bool = true;
     type Answer = ExpiringPage;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ExpiringPage> {
-        let before = date(&self.before)?;
-        let (versions, next) = node.archive()?.expiring(&actor.caller(), before, self.after.as_deref()).await?;
+        let from = self.from.as_deref().map(date).transpose()?;
+        let query = ExpiringQuery { from, before: date(&self.before)?, bucket: self.bucket, prefix: self.prefix };
+        let (versions, next) = node.archive()?.expiring(&actor.caller(), &query, self.after.as_deref()).await?;
         Ok(ExpiringPage { versions, next })
     }
 }

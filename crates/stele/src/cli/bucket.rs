@@ -52,19 +52,22 @@ pub struct Create {
     /// Largest number of bytes that the bucket may hold
     #[arg(long, value_parser = super::show::size)]
     pub quota: Option<stele_ground::Bytes>,
+    /// Largest number of versions that the bucket may hold, delete markers included
+    #[arg(long, value_name = "COUNT")]
+    pub quota_versions: Option<u64>,
     /// Allow reading objects without a key
     #[arg(long)]
     pub public_read: bool,
 }
 
 #[derive(Args, Debug)]
-#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["retention", "protection", "expiry", "quota", "lock", "versioning", "public_read"]))]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["retention", "protection", "expiry", "quota", "quota_versions", "lock", "versioning", "public_read"]))]
 #[command(after_help = "\
 Examples:
   stele bucket set records --retention compliance:10y
   stele bucket set records --protection compliance --expiry delete
   stele bucket set scratch --quota 200GiB --public-read no
-  stele bucket set scratch --quota none
+  stele bucket set scratch --quota none --quota-versions 1000000
 
 A new default retention applies to versions stored from then on; stored versions keep theirs. A level of protection
 can only be raised. A lock cannot be removed.")]
@@ -82,6 +85,9 @@ pub struct Set {
     /// Largest number of bytes that the bucket may hold, or none
     #[arg(long, value_name = "SIZE", value_parser = quota)]
     pub quota: Option<Quota>,
+    /// Largest number of versions that the bucket may hold, delete markers included; or none
+    #[arg(long, value_name = "COUNT", value_parser = quota_versions)]
+    pub quota_versions: Option<VersionsQuota>,
     /// Turn Object Lock on, and versioning with it; neither can be turned off
     #[arg(long)]
     pub lock: bool,
@@ -99,6 +105,17 @@ pub struct Quota(pub Option<stele_ground::Bytes>);
 
 fn quota(text: &str) -> Result<Quota, String> {
     if text == "none" { Ok(Quota(None)) } else { super::show::size(text).map(|size| Quota(Some(size))) }
+}
+
+/// A limit on the versions of a bucket; `None` removes the limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VersionsQuota(pub Option<u64>);
+
+fn quota_versions(text: &str) -> Result<VersionsQuota, String> {
+    match text {
+        "none" => Ok(VersionsQuota(None)),
+        count => count.parse().map(|count| VersionsQuota(Some(count))).map_err(|_| "write a count, or none".to_owned()),
+    }
 }
 
 pub fn yes_or_no(text: &str) -> Result<bool, String> {

@@ -63,21 +63,35 @@ right to set retention.")]
         #[arg(long, value_name = "CLASS:CONDITIONS")]
         rule: Vec<String>,
     },
-    /// List the versions whose retention ends before a date: when, by which rule, and what happens then
-    #[command(
-        after_help = "Examples:\n  stele class expiring --before 2027-01-01\n  stele class expiring --before 2027-01-01 --json"
-    )]
-    Expiring {
-        /// 2027-01-01 or 2027-01-01T12:00:00Z
-        #[arg(long, value_name = "DATE")]
-        before: String,
-    },
+    /// List the versions whose retention ends in a period: when, by which rule, and what happens then
+    #[command(after_help = "Examples:
+  stele class expiring --before 2027-01-01
+  stele class expiring --from 2027-03-01 --before 2027-04-01 --bucket records --prefix hr/ --json
+
+Dates are on the compliance clock. Without --from the list begins with what ended long ago.")]
+    Expiring(ExpiringIn),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Initiation {
     Creation,
     Event,
+}
+
+#[derive(Args, Debug)]
+pub struct ExpiringIn {
+    /// The end of the period, not included: 2027-01-01 or 2027-01-01T12:00:00Z
+    #[arg(long, value_name = "DATE")]
+    pub before: String,
+    /// The beginning of the period, included
+    #[arg(long, value_name = "DATE")]
+    pub from: Option<String>,
+    /// Only versions in this bucket
+    #[arg(long)]
+    pub bucket: Option<String>,
+    /// Only keys that begin with this
+    #[arg(long, requires = "bucket")]
+    pub prefix: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -45,7 +45,7 @@ what has passed.")]
     /// Resume expiration and lifecycle rules
     #[command(after_help = "Example:\n  stele disposal resume")]
     Resume,
-    /// Limit how many versions expiration deletes or notifies of in a second
+    /// Limit how many versions expiration and lifecycle rules delete, hide or notify of in a second
     #[command(after_help = "Examples:\n  stele disposal rate 100\n  stele disposal rate none")]
     Rate {
         /// Versions a second, or none

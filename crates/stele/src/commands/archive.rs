@@ -34,6 +34,7 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
                 versioning: create.versioning,
                 retention: create.retention,
                 quota: create.quota.map(|quota| quota.0),
+                quota_versions: create.quota_versions,
                 public_read: create.public_read,
                 protection: create.protection.map(word),
                 expiry: create.expiry.map(word),
@@ -49,6 +50,7 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
                 protection: set.protection.map(word),
                 expiry: set.expiry.map(word),
                 quota: set.quota.map(|quota| quota.0.map(|bytes| bytes.0)),
+                quota_versions: set.quota_versions.map(|quota| quota.0),
                 public_read: set.public_read,
             };
             connection.call(call).await.map(|view| vec![view])
@@ -115,11 +117,17 @@ fn table_of(views: Vec<calls::BucketView>) -> Table {
             Bytes(view.bytes).to_string(),
         ];
         row.extend(unfinished.then(|| Bytes(view.unfinished).to_string()));
-        row.push(view.quota_bytes.map_or_else(|| "none".to_owned(), |quota| Bytes(quota).to_string()));
+        row.push(quota_of(view.quota_bytes, view.quota_versions));
         row.push(yes(view.public));
         table.row(row);
     }
     table
+}
+
+fn quota_of(bytes: Option<u64>, versions: Option<u64>) -> String {
+    let limits = [bytes.map(|bytes| Bytes(bytes).to_string()), versions.map(|count| format!("{count} versions"))];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    if limits.is_empty() { "none".to_owned() } else { limits.join(", ") }
 }
 
 fn yes(value: bool) -> String {

@@ -24,7 +24,7 @@ pub async fn class(site: &Site, json: bool, command: Class) -> Outcome<()> {
             activated(json, &ask(site, calls::ClassActivate { name, version, dry_run, officer }).await?)
         }
         Class::Bind { bucket, default, rule } => bind(site, json, bucket, default, &rule).await,
-        Class::Expiring { before } => expiring(site, json, before).await,
+        Class::Expiring(period) => expiring(site, json, period).await,
     }
 }
 
@@ -128,11 +128,12 @@ async fn bind(site: &Site, json: bool, bucket: String, default: Option<String>, 
     Ok(())
 }
 
-async fn expiring(site: &Site, json: bool, before: String) -> Outcome<()> {
+async fn expiring(site: &Site, json: bool, period: cli::ExpiringIn) -> Outcome<()> {
     let connection = Connection::find(site).await?;
-    let mut after = None;
+    let cli::ExpiringIn { before, from, bucket, prefix } = period;
+    let mut call = calls::ClassExpiring { before, from, bucket, prefix: prefix.unwrap_or_default(), after: None };
     loop {
-        let page = connection.call(calls::ClassExpiring { before: before.clone(), after }).await?;
+        let page = connection.call(call.clone()).await?;
         for version in &page.versions {
             if json {
                 print_json(version)?;
@@ -147,8 +148,8 @@ async fn expiring(site: &Site, json: bool, before: String) -> Outcome<()> {
                 version.until, version.bucket, version.key, version.version, version.rule, version.action
             );
         }
-        after = page.next;
-        if after.is_none() {
+        call.after = page.next;
+        if call.after.is_none() {
             return connection.leave().await;
         }
     }

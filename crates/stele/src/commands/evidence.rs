@@ -112,6 +112,8 @@ fn show(receipt: &Receipt) {
     let until = receipt.keep_until.as_deref().unwrap_or_default();
     lines.push(("retention", receipt.retention_mode.as_ref().map(|mode| format!("{mode} until {until}"))));
     lines.push(("legal hold", receipt.legal_hold.map(|hold| if hold { "on" } else { "off" }.to_owned())));
+    lines.push(("matters", (!receipt.matters.is_empty()).then(|| receipt.matters.join(", "))));
+    lines.push(("class", receipt.class.clone()));
     let (record, head) = (receipt.entry.record, &receipt.head);
     lines.push(("audit log", Some(format!("record {record}, under the head of {} records", head.records))));
     lines.push(("signed", Some(format!("{} by store {}", receipt.signed, receipt.store))));

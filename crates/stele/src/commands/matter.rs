@@ -92,6 +92,9 @@ fn show(json: bool, matter: &MatterInfo) -> Outcome<()> {
             job.kind, job.selection, job.asked_by, job.started
         );
         println!("  {} versions seen, {} changed, {} failed", job.seen, job.changed, job.failed);
+        if job.held_since > 0 {
+            println!("  {} versions stay held: their hold was set after the release began", job.held_since);
+        }
         if let Some(failure) = &job.failure {
             println!("  the first failure: {failure}");
         }

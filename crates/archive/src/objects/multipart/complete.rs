@@ -12,7 +12,7 @@ use crate::model::bucket::check_key;
 use crate::model::checksum::{Algorithm, Checksum, ChecksumKind, composite, composite_blake3, composite_etag, joined};
 use crate::model::class::Facts;
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::Caller;
+use crate::model::principal::{Access, Caller};
 use crate::model::secrets::CustomerKey;
 use crate::model::version::{ETag, ObjectInfo, Retention, VersionId};
 use crate::objects::install::Install;
@@ -97,7 +97,7 @@ impl Archive {
         check_key(&request.key)?;
         store.writable()?;
         // The lock of the upload's key: parts change under it. No second one is taken, which might be the same.
-        let (bucket, lock, _settled) = store.lock_settled(caller, &request.bucket, &request.key).await?;
+        let (bucket, lock, settled) = store.lock_settled(caller, Access::Write, &request.bucket, &request.key).await?;
         let snapshot = store.snapshot()?;
         let upload = match store.upload(&*snapshot, &bucket, &request.key, &request.upload) {
             Ok(upload) => upload,
@@ -157,7 +157,10 @@ impl Archive {
         let upload = VersionRef { bucket: bucket.number, key: request.key.clone(), number: upload.number };
         let mut noting = store.compensations().begin(NoteSubject::Upload(upload))?;
         noting.placed();
-        store.noted(noting, install.plain(store, row, Some(&layout), lease, transaction).await).await
+        let outcome = install.plain(store, row, Some(&layout), lease, transaction).await;
+        // A compensating note takes locks whose holders may wait for a change of settings, which waits for this.
+        drop(settled);
+        store.noted(noting, outcome).await
     }
 }
 
@@ -217,6 +220,7 @@ impl Assembled {
             upload: Some(upload.number),
             matters: None,
             class: self.class,
+            held: None,
         }
     }
 }
