@@ -12,6 +12,7 @@ mod archiving;
 mod around;
 mod autocommit;
 mod calls;
+mod clearing;
 mod core;
 mod eviction;
 mod objects;
@@ -43,6 +44,7 @@ use stele_media::Handle;
 use tokio::sync::{Mutex as Turn, Notify};
 
 pub use archiving::{ARCHIVE_AFTER, Worked};
+pub use clearing::RemovedVersions;
 pub use objects::ObjectView;
 pub use retention::RetentionRules;
 
@@ -72,11 +74,13 @@ pub struct Settings {
     /// How long a file is idle before it is archived.
     pub archive_after: Duration,
     pub retention: RetentionRules,
+    pub removed_versions: RemovedVersions,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { archive_after: ARCHIVE_AFTER, retention: RetentionRules::default() }
+        let (retention, removed_versions) = (RetentionRules::default(), RemovedVersions::default());
+        Settings { archive_after: ARCHIVE_AFTER, retention, removed_versions }
     }
 }
 
@@ -304,7 +308,12 @@ impl Share {
     }
 
     pub fn set_settings(&self, settings: Settings) {
-        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+        let after = settings.removed_versions;
+        let before = std::mem::replace(&mut *self.settings.lock().unwrap_or_else(PoisonError::into_inner), settings);
+        if after != before.removed_versions {
+            // The next pass begins at once.
+            self.locked().leftovers = clearing::Leftovers::default();
+        }
     }
 
     /// Who asks the archive.

@@ -174,6 +174,44 @@ fn a_committed_file_stays_whatever_an_operator_or_a_client_tries() {
     server.stop();
 }
 
+#[test]
+fn a_share_with_object_lock_goes_with_the_versions_of_its_removed_files() {
+    if !clients() {
+        return;
+    }
+    let place = Place::new("share-versions");
+    place.pool(5);
+    let server = serve(&place);
+    let used = || place.json(&["bucket", "show", "records"])["versions"].as_u64().unwrap();
+    let fill = |options: &[&str]| {
+        let create = ["share", "create", "records", "--lock", "--cache", "64MiB", "--owner", "1000:1000"];
+        let share = place.json(&[&create, options].concat());
+        let port = share["nfs_port"].as_u64().unwrap() as u16;
+        for name in ["first", "second"] {
+            let (path, _) = local(&place, name, 1, 50_000);
+            good("nfs-cp", &[&path, &url(&share, name, 1000)]);
+            place.json(&["share", "archive", &format!("records/{name}")]);
+            support::nfs::remove(port, "/records", name, 1000).unwrap();
+        }
+        share
+    };
+    let share = fill(&["--removed-versions", "keep"]);
+    assert_eq!(share["removed_versions"], "keep");
+    let refusal = place.refused(2, &["--removed-versions delete"], &["share", "remove", "records", "--yes"]);
+    assert!(used() >= 2, "{refusal}");
+    place.refused(2, &["--yes"], &["share", "set", "records", "--removed-versions", "delete"]);
+    place.json(&["share", "set", "records", "--removed-versions", "delete", "--yes"]);
+    support::wait_for("the versions to go", || (used() == 0).then_some(()));
+    place.json(&["share", "remove", "records", "--yes"]);
+
+    let share = fill(&[]);
+    assert_eq!(share["removed_versions"], "delete");
+    place.json(&["share", "remove", "records", "--yes"]);
+    place.refused(4, &["records"], &["bucket", "show", "records"]);
+    assert!(place.json(&["audit", "verify"])["findings"].as_array().unwrap().is_empty());
+    server.stop();
+}
+
 /// Whether shares can be mounted here: FUSE takes root.
 fn mounts() -> bool {
     installed(&["sh", "-c", "test $(id -u) = 0 && test -e /dev/fuse"])

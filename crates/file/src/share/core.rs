@@ -14,6 +14,7 @@ use tokio::sync::{Mutex as Turn, RwLock};
 use super::active::Active;
 use super::archiving::HIGH;
 use super::autocommit::Steps;
+use super::clearing::Leftovers;
 use super::eviction::Clock;
 use super::records::{
     BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, SlotRow, decode, inode_key, last_number, numbered_key,
@@ -39,6 +40,10 @@ pub struct Core {
     /// Files without names, to be cleared away; and the one that clearing tries next.
     pub orphans: BTreeSet<u64>,
     pub next_orphan: u64,
+    /// Those of them of which the archive keeps a version, and when they were tried.
+    pub kept: BTreeMap<u64, Instant>,
+    /// The pass over all versions that looks for those of removed files.
+    pub leftovers: Leftovers,
     /// Files whose content stays in the cache.
     pub pinned: BTreeSet<u64>,
     /// The pass over all files that looks for those to commit.
@@ -285,6 +290,8 @@ impl Core {
             users: BTreeMap::new(),
             orphans: BTreeSet::new(),
             next_orphan: 0,
+            kept: BTreeMap::new(),
+            leftovers: Leftovers::default(),
             pinned: BTreeSet::new(),
             pass: Pass::default(),
             steps,

@@ -131,7 +131,8 @@ pub struct Create {
 #[command(after_help = "\
 Examples:
   stele share set records --archive-after 60
-  stele share set records --allow 10.1.0.0/16 --allow 10.2.0.0/16 --read-only")]
+  stele share set records --allow 10.1.0.0/16 --allow 10.2.0.0/16 --read-only
+  stele share set records --removed-versions delete --yes")]
 pub struct Set {
     pub name: String,
     #[command(flatten)]
@@ -142,6 +143,9 @@ pub struct Set {
     /// Take changes over NFS again
     #[arg(long)]
     pub read_write: bool,
+    /// Do not ask before versions of removed files are deleted
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// What `create` and `set` share.
@@ -165,6 +169,18 @@ pub struct Offer {
     /// Users that count as the anonymous user, 65534 [default of a new share: root]
     #[arg(long)]
     pub squash: Option<Squash>,
+    /// Versions of removed files, where the bucket keeps versions: `delete` takes also those that were kept before, and
+    /// leaves what retention or a hold keeps [default of a new share with Object Lock: delete; else keep]
+    #[arg(long)]
+    pub removed_versions: Option<RemovedVersions>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum RemovedVersions {
+    /// They stay behind a delete marker
+    Keep,
+    /// They are deleted once nothing keeps them
+    Delete,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use stele_ground::{Bytes, Shown};
 
 use crate::api::share::{self as calls, FileView, Offer, View};
-use crate::cli::share::{self as cli, Share, Squash};
+use crate::cli::share::{self as cli, RemovedVersions, Share, Squash};
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
 use crate::connection::Connection;
@@ -15,6 +15,13 @@ use crate::output::{Align, Table};
 pub async fn run(site: &Site, json: bool, command: Share) -> Outcome<()> {
     if let Share::Remove { name, yes: false } = &command {
         confirm(&format!("Remove share '{name}', its bucket and its cache volume?"), "--yes")?;
+    }
+    if let Share::Set(set) = &command
+        && set.offer.removed_versions == Some(RemovedVersions::Delete)
+        && !set.yes
+    {
+        let files = format!("files that were or will be removed from share '{}'", set.name);
+        confirm(&format!("Delete all versions of {files}, as soon as nothing keeps them?"), "--yes")?;
     }
     let connection = Connection::find(site).await?;
     let done = on(&connection, json, command).await;
@@ -136,6 +143,13 @@ fn offer(offer: cli::Offer, read_only: Option<bool>) -> Offer {
                 Squash::Root => "root",
                 Squash::All => "all",
                 Squash::None => "none",
+            }
+            .to_owned()
+        }),
+        removed_versions: offer.removed_versions.map(|removed| {
+            match removed {
+                RemovedVersions::Keep => "keep",
+                RemovedVersions::Delete => "delete",
             }
             .to_owned()
         }),

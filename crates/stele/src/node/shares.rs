@@ -286,6 +286,7 @@ pub fn settings(row: &ShareRow) -> Settings {
             days_max: row.retention_max,
             commit_after: row.commit_after.map(|seconds| Duration::from_secs(u64::from(seconds))),
         },
+        removed_versions: row.removed.unwrap_or_default(),
     }
 }
 
