@@ -153,6 +153,10 @@ fn a_committed_file_stays_whatever_an_operator_or_a_client_tries() {
     assert_eq!((&file["state"], &file["mode"]), (&"locked".into(), &"0444".into()), "{file}");
     let why = place.json(&["share", "why", "records/ledger"]);
     assert_eq!((&why["protected"], &why["mode"]), (&Value::Bool(true), &"COMPLIANCE".into()), "{why}");
+    assert_eq!(place.json(&["why", "records/ledger"])["key"], why["key"], "the archive's command knows the path too");
+    let key = why["key"].as_str().unwrap().split_once("inode ").unwrap().1.trim_end_matches(')').to_owned();
+    assert_eq!(place.json(&["why", &format!("records/{key}")])["version"], why["version"]);
+    place.refused(4, &["records/absent"], &["why", "records/absent"]);
     let port = share["nfs_port"].as_u64().unwrap() as u16;
     let rofs = Err(30);
     assert_eq!(support::nfs::set_mode(port, "/records", "ledger", 1000, 0o644), rofs);

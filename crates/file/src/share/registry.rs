@@ -82,6 +82,11 @@ impl Paths {
     }
 }
 
+/// Whether a key is one that the archive gives to the versions of a file.
+pub fn is_archive_key(key: &str) -> bool {
+    inode_of(key).is_some()
+}
+
 /// The shares of a store.
 pub struct Registry {
     records: Records,

@@ -11,7 +11,7 @@ use stele_file::share::registry::{ShareRow, SquashRow};
 use stele_file::share::{RemovedVersions, Share};
 use stele_ground::Bytes;
 
-pub use files::{ArchiveFile, FileView, Ls, Pin, Why};
+pub use files::{ArchiveFile, FileView, Ls, Pin, Why, why};
 
 use super::archive::parse_retention;
 use super::{Actor, Call, Done};
