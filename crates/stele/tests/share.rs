@@ -216,6 +216,36 @@ fn a_share_with_object_lock_goes_with_the_versions_of_its_removed_files() {
     server.stop();
 }
 
+#[test]
+fn a_file_that_the_archive_refuses_is_named_in_an_alarm() {
+    if !clients() {
+        return;
+    }
+    let place = Place::new("share-stuck");
+    place.pool(5);
+    let server = serve(&place);
+    let share = place.json(&["share", "create", "home", "--cache", "64MiB", "--archive-after", "1", "--mode", "0777"]);
+    place.json(&["bucket", "set", "home", "--quota", "10KiB"]);
+    let (large, _) = local(&place, "large", 1, 50_000);
+    good("nfs-cp", &[&large, &url(&share, "large", 1000)]);
+    let alarms = || {
+        let status = place.json(&["pool", "status"]);
+        let standing = status["standing"].as_array().unwrap().clone();
+        standing.into_iter().find(|alarm| alarm["kind"] == "share-archiving")
+    };
+    let alarm = support::wait_for("the alarm", alarms);
+    assert_eq!(alarm["subject"], "home");
+    let message = alarm["message"].as_str().unwrap();
+    assert!(message.contains("`home/large`") && message.contains("quota"), "{message}");
+    let shown = String::from_utf8(place.stele(&["share", "status", "home"]).stdout).unwrap();
+    assert!(shown.contains("home/large") && shown.contains("quota"), "{shown}");
+    assert_eq!(place.json(&["share", "status", "home"])["status"]["refused_path"], "large");
+    place.json(&["bucket", "set", "home", "--quota", "none"]);
+    archived(&place, "home");
+    support::wait_for("the alarm to end", || alarms().is_none().then_some(()));
+    server.stop();
+}
+
 /// Whether shares can be mounted here: FUSE takes root.
 fn mounts() -> bool {
     installed(&["sh", "-c", "test $(id -u) = 0 && test -e /dev/fuse"])

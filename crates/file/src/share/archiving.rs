@@ -237,7 +237,7 @@ impl Share {
                 Ok(Stored::Later) => core.active.put_off(inode, now),
                 Err(FileError::Stale) => core.active.remove(inode),
                 Err(error) => {
-                    core.refusal = Some(error);
+                    core.note_refusal(inode, error);
                     core.active.put_off(inode, now);
                 }
             }
@@ -455,7 +455,7 @@ impl Share {
         self.ask_for_room();
         let (refusal, nothing) = self.step(|core| {
             let nothing = core.active.len() + core.orphans.len() == 0 && core.clock.is_empty();
-            Ok((core.refusal.clone(), nothing))
+            Ok((core.refusal.as_ref().map(|(_, error)| error.clone()), nothing))
         })?;
         if nothing || *waited >= WAITS_MAX {
             return Err(match refusal {

@@ -20,6 +20,7 @@ use super::records::{
     BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, SlotRow, decode, inode_key, last_number, numbered_key,
 };
 use super::slots::Slots;
+use super::stuck::Refused;
 use super::tree::Numbers;
 use super::view::View;
 use crate::model::Moment;
@@ -55,8 +56,10 @@ pub struct Core {
     /// Files that eviction has looked at.
     #[cfg(test)]
     pub victim_looks: usize,
-    /// Why the archive took no file, since the last one that it took.
-    pub refusal: Option<FileError>,
+    /// The file that the archive refused last and why, since the last one that it took.
+    pub refusal: Option<(u64, FileError)>,
+    /// Files that it refused and that are tried again.
+    pub refused: BTreeMap<u64, Refused>,
     /// The share is being removed: it takes no calls.
     pub closed: bool,
     last: Moment,
@@ -299,6 +302,7 @@ impl Core {
             #[cfg(test)]
             victim_looks: 0,
             refusal: None,
+            refused: BTreeMap::new(),
             closed: false,
             last: Moment::default(),
         }

@@ -68,8 +68,10 @@ pub struct StatusView {
     pub cache_missed_bytes: u64,
     /// Files whose content stays in the cache.
     pub pinned_files: u64,
-    /// Why the archive took no file lately.
+    /// Why the archive took no file lately, and the path of the file.
     pub refusal: Option<String>,
+    #[serde(default)]
+    pub refused_path: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -221,6 +223,7 @@ fn status(share: &Share) -> Outcome<StatusView> {
         cache_missed_bytes: status.missed_bytes,
         pinned_files: status.pinned,
         refusal: status.refusal,
+        refused_path: status.refused_path,
     })
 }
 

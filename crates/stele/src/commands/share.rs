@@ -177,8 +177,11 @@ fn show_one(json: bool, view: &View) -> Outcome<()> {
     }
     print!("{}", table(std::slice::from_ref(view)));
     print!("\n{}", states(std::slice::from_ref(view)));
-    if let Some(refusal) = view.status.as_ref().and_then(|status| status.refusal.as_ref()) {
-        println!("\nThe archive took no file lately: {}", Shown(refusal));
+    if let Some(status) = &view.status
+        && let Some(refusal) = &status.refusal
+    {
+        let path = status.refused_path.as_deref().unwrap_or("a file that is gone");
+        println!("\nThe archive refused `{}/{}` lately: {}", Shown(&view.name), Shown(path), Shown(refusal));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use stele_file::locks::Locks;
 use stele_file::nfs::server::Tls;
 use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
 use stele_file::share::registry::{Registry, ShareRow, SquashRow};
-use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Settings, Share};
+use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Settings, Share, Stuck};
 use stele_ground::{Bytes, Duration};
 
 use super::Node;
@@ -44,6 +44,8 @@ pub struct Shares {
     opened: AtomicBool,
     /// Shares that did not open.
     pub unopened: Unserved,
+    /// Shares of which files do not come into the archive.
+    pub stuck: Unserved,
     /// What SMB does not serve.
     pub smb: Unserved,
     /// Making, changing and removing take turns.
@@ -148,6 +150,19 @@ impl stele_archive::Shares for S3View {
     }
 }
 
+/// What an operator reads of files that do not come into the archive.
+fn told(name: &str, stuck: &Stuck) -> String {
+    let Stuck { path, refusal, idle, files } = stuck;
+    match refusal {
+        Some(reason) if *files == 1 => format!("the archive refuses `{name}/{path}`: {reason}"),
+        Some(reason) => format!("the archive refuses `{name}/{path}` and {} more files: {reason}", files - 1),
+        None => {
+            let hours = idle.0 / 3_600_000_000_000;
+            format!("`{name}/{path}` was not changed for {hours} hours or more, and is not archived")
+        }
+    }
+}
+
 /// A share that its clients do not reach while it is removed. Where the removal fails, or its caller goes away, the same
 /// share is offered again: a second one opened over its tree and its cache volume would hand out slots that the first, which
 /// mounts and requests under way still hold, has given to other files.
@@ -195,6 +210,29 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// Keeps the alarm about files that the archive does not take in step with the open shares.
+    pub fn note_stuck(&self) {
+        let open = self.shares.all();
+        for (name, _) in self.shares.stuck.list() {
+            if !open.iter().any(|share| share.name() == name) {
+                self.shares.stuck.end(&name);
+            }
+        }
+        for share in open {
+            match share.stuck() {
+                Ok(Some(stuck)) => {
+                    let message = told(share.name(), &stuck);
+                    if self.shares.stuck.note(share.name(), &message) {
+                        self.note_alarm("share-archiving", &message);
+                    }
+                }
+                Ok(None) => self.shares.stuck.end(share.name()),
+                // It is being removed, and is empty.
+                Err(_) => {}
+            }
+        }
     }
 
     /// Opens a share and offers it.

@@ -87,10 +87,14 @@ fn of_services(node: &Node) -> Vec<StandingView> {
     let next = "return missing drives: `stele drive online N`; then start the server again";
     let shares = node.shares.unopened.list().into_iter();
     let shares = shares.map(|(name, why)| alarm("share", &name, why, "the other shares are served", next));
+    let next = "follow the reason: `stele bucket set NAME --quota`, `stele pool add`, or remove the file";
+    let stuck = node.shares.stuck.list().into_iter();
+    let done = "what is not archived stays in the cache of the share, and is tried again";
+    let stuck = stuck.map(|(name, why)| alarm("share-archiving", &name, why, done, next));
     let next = "check that smbd runs, and [smb] in stele.toml";
     let smb = node.shares.smb.list().into_iter();
     let smb = smb.map(|(name, why)| alarm("smb", &name, why, "it is tried again, after growing pauses", next));
-    exports.chain(shares).chain(smb).collect()
+    exports.chain(shares).chain(stuck).chain(smb).collect()
 }
 
 /// An export, as alarms name it.
