@@ -1,13 +1,13 @@
 //! The shares of this pool: opened when the server starts, made, changed and removed while it runs, and offered over NFS.
 //!
-//! Failure model: a share that does not open (its cache volume is away, its records are damaged) is named in an alarm; the
-//! others are served. What a share acknowledged is durable in the catalog and on its cache volume.
+//! Failure model: a share that does not open (its cache volume is away, its records are damaged) is named in an alarm and
+//! tried again; the others are served. What a share acknowledged is durable in the catalog and on its cache volume.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::time::{Duration as StdDuration, Instant};
 
 use stele_archive::{Archive, ShareObjects};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
@@ -40,8 +40,8 @@ pub struct Shares {
     mounts: Mutex<BTreeMap<PathBuf, (String, Mounted)>>,
     /// Whether NFS clients may or must speak TLS.
     tls: OnceLock<Tls>,
-    /// The shares were opened, or there was an attempt for each.
-    opened: AtomicBool,
+    /// When those that are not open are tried.
+    attempts: Mutex<Attempts>,
     /// Shares that did not open.
     pub unopened: Unserved,
     /// Shares of which files do not come into the archive.
@@ -50,6 +50,29 @@ pub struct Shares {
     pub smb: Unserved,
     /// Making, changing and removing take turns.
     pub turn: tokio::sync::Mutex<()>,
+}
+
+/// Between two attempts to open shares: the first pause, and the longest.
+const TRY_AGAIN: StdDuration = StdDuration::from_secs(2);
+const TRY_AGAIN_MAX: StdDuration = StdDuration::from_secs(60);
+
+/// Attempts to open shares that are not open.
+#[derive(Default)]
+struct Attempts {
+    next: Option<Instant>,
+    pause: StdDuration,
+}
+
+impl Attempts {
+    /// Whether one is due. Then the next one comes after a longer pause.
+    fn is_due(&mut self, now: Instant) -> bool {
+        if self.next.is_some_and(|next| now < next) {
+            return false;
+        }
+        self.pause = (self.pause * 2).clamp(TRY_AGAIN, TRY_AGAIN_MAX);
+        self.next = Some(now + self.pause);
+        true
+    }
 }
 
 impl Shares {
@@ -196,17 +219,33 @@ impl Node {
         Ok(Registry::new(self.archive()?.records()))
     }
 
-    /// Opens every share once the archive takes changes, and names those that do not open in alarms.
+    /// Opens every share that is not open, once the archive takes changes. An alarm names those that do not open. They are
+    /// tried again, after pauses that grow to a minute.
     pub async fn open_shares(&self) -> Outcome<()> {
+        self.open_shares_at(Instant::now()).await
+    }
+
+    async fn open_shares_at(&self, now: Instant) -> Outcome<()> {
         let Ok(archive) = self.archive() else { return Ok(()) };
-        if archive.is_read_only() || self.shares.opened.swap(true, Ordering::Relaxed) {
+        // One that is being made or removed is not opened beside that: a second share over its tree and its cache volume
+        // would hand out the same slots.
+        let Ok(_turn) = self.shares.turn.try_lock() else { return Ok(()) };
+        let is_due = || self.shares.attempts.lock().unwrap_or_else(PoisonError::into_inner).is_due(now);
+        if archive.is_read_only() || !is_due() {
             return Ok(());
         }
         for (name, row) in self.registry()?.list().map_err(failed)? {
-            if let Err(failure) = self.open_share(&name, &row).await {
-                let message = format!("the share '{name}' is not served: {}", failure.error);
-                self.shares.unopened.note(&name, &message);
-                self.note_alarm("share", &message);
+            if self.shares.get(&name).is_some() {
+                continue;
+            }
+            match self.open_share(&name, &row).await {
+                Ok(_) => tracing::info!("the share '{name}' is open"),
+                Err(failure) => {
+                    let message = format!("the share '{name}' is not served: {}", failure.error);
+                    if self.shares.unopened.note_reason(&name, &message) {
+                        self.note_alarm("share", &message);
+                    }
+                }
             }
         }
         Ok(())
@@ -363,3 +402,6 @@ pub fn failed(error: FileError) -> Failure {
     };
     Failure::new(kind, error.to_string())
 }
+
+#[cfg(test)]
+mod tests;
