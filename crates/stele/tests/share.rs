@@ -71,6 +71,16 @@ fn stock_clients_store_files_that_are_archived_and_survive_a_kill() {
     let server = serve(&place);
     let share = place.json(&["share", "create", "home", "--cache", "64MiB", "--owner", "1000:1000", "--mode", "0755"]);
     place.json(&["share", "set", "home", "--archive-after", "1"]);
+    let shown = String::from_utf8(place.stele(&["share", "show", "home"]).stdout).unwrap();
+    let port = share["nfs_port"].as_u64().unwrap();
+    for line in [
+        "archives                   after 1 s without a change".to_owned(),
+        "versions of removed files  keep".to_owned(),
+        format!("  mount -t nfs -o vers=4.1,port={port} 127.0.0.1:/home /mnt"),
+        format!("  mount -t nfs -o vers=3,nolock,proto=tcp,port={port},mountport={port} 127.0.0.1:/home /mnt"),
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "no line {line:?}: {shown}");
+    }
     let (small, bytes) = local(&place, "small", 1, 5_000);
     let (large, content) = local(&place, "large", 2, 9 << 20);
     good("nfs-cp", &[&small, &url(&share, "small", 1000)]);

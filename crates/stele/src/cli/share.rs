@@ -22,6 +22,9 @@ pub enum Share {
         /// The share [default: all]
         name: Option<String>,
     },
+    /// Show one share: every setting, how it is, and how clients mount it
+    #[command(after_help = "Examples:\n  stele share show records\n  stele share show records --json")]
+    Show { name: String },
     /// Change how a share is offered; files that are stored stay as they are
     Set(Set),
     /// Remove a share without files, its bucket and its cache volume
