@@ -321,6 +321,12 @@ fn smb_clients_reach_a_share_and_commit_its_files() {
     assert!(done.status.success(), "{done:?}");
     assert!(std::fs::read(&back).unwrap() == bytes, "the file read over SMB differs");
     support::wait_for("the file to be locked", || (files(&place, "records")[0]["state"] == "locked").then_some(()));
+    // The networks of a share bind new connections of SMB, too.
+    place.json(&["share", "set", "records", "--allow", "10.9.9.0/24"]);
+    support::wait_for("smbd to refuse this machine", || (!client("ls").status.success()).then_some(()));
+    let share = place.json(&["share", "set", "records", "--allow", "127.0.0.0/8"]);
+    assert_eq!(share["smb"], format!("127.0.0.1:{port}"));
+    support::wait_for("smbd to let this machine in again", || client("ls").status.success().then_some(()));
     let _ = client("del ledger");
     assert_eq!(files(&place, "records").len(), 1, "a committed file was deleted over SMB");
     server.stop();

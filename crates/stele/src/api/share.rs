@@ -26,6 +26,11 @@ pub struct View {
     /// What clients mount, where NFS is served, and the port for both NFS and MOUNT.
     pub nfs: Option<String>,
     pub nfs_port: Option<u16>,
+    /// Where SMB clients find it, where SMB is served; and why SMB does not serve it.
+    #[serde(default)]
+    pub smb: Option<String>,
+    #[serde(default)]
+    pub smb_refusal: Option<String>,
     /// The volume of its cache.
     pub cache_volume: String,
     pub archive_after_seconds: u32,
@@ -184,10 +189,14 @@ async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<View> {
     let bucket = node.archive()?.bucket(&node.own_caller(), name).await?;
     let open = node.shares.get(name);
     let status = open.as_ref().map(|share| status(share)).transpose()?;
+    let smb = node.config.smb.listen.filter(|_| open.is_some());
+    let smb_refusal = smb.and_then(|_| node.shares.smb_refusal(name));
     Ok(View {
         name: name.to_owned(),
         nfs_port: node.shares.address().filter(|_| open.is_some()).map(|address| address.port()),
         nfs: node.shares.address().filter(|_| open.is_some()).map(|address| format!("{}:/{name}", address.ip())),
+        smb: smb.filter(|_| smb_refusal.is_none()).map(|address| address.to_string()),
+        smb_refusal,
         cache_volume: row.volume.clone(),
         archive_after_seconds: row.archive_after,
         commit_after_seconds: row.commit_after,

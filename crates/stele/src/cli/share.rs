@@ -119,7 +119,7 @@ pub struct Create {
     pub retention: Option<String>,
     #[command(flatten)]
     pub offer: Offer,
-    /// Refuse every change over NFS
+    /// Refuse every change over NFS and SMB
     #[arg(long)]
     pub read_only: bool,
     /// Owner of the root directory
@@ -140,10 +140,10 @@ pub struct Set {
     pub name: String,
     #[command(flatten)]
     pub offer: Offer,
-    /// Refuse every change over NFS
+    /// Refuse every change over NFS and SMB
     #[arg(long, conflicts_with = "read_write")]
     pub read_only: bool,
-    /// Take changes over NFS again
+    /// Take changes over NFS and SMB again
     #[arg(long)]
     pub read_write: bool,
     /// Do not ask before versions of removed files are deleted
@@ -166,7 +166,7 @@ pub struct Offer {
     /// The longest retention of a commit, in days; a later date is moved down to it
     #[arg(long, value_name = "DAYS")]
     pub retention_max: Option<u64>,
-    /// Network of clients that may mount it; repeat for more [default of a new share: this machine]
+    /// Network of NFS and SMB clients that may use it; repeat for more [default of a new share: this machine]
     #[arg(long, value_name = "NETWORK")]
     pub allow: Vec<Network>,
     /// Users that count as the anonymous user, 65534 [default of a new share: root]

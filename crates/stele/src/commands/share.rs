@@ -201,6 +201,7 @@ fn whole_view(view: &View) -> String {
         ("access", if view.read_only { "read-only" } else { "read-write" }.to_owned()),
         ("networks", view.networks.join(" ")),
         ("squash", view.squash.clone()),
+        ("smb", view.smb.clone().or(view.smb_refusal.clone()).unwrap_or_else(|| "not served".to_owned())),
         ("cache volume", view.cache_volume.clone()),
         ("archives", seconds(view.archive_after_seconds)),
         ("commits by mode", if view.commits { "yes" } else { "no" }.to_owned()),

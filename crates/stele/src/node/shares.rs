@@ -27,6 +27,8 @@ use crate::failure::{Failure, Kind, Outcome};
 
 /// The mark of a volume that is the cache of a share: no command deletes, exports or rolls back such a volume.
 pub const OWNER: &str = "share";
+/// What SMB does not serve, as alarms name it: all of it.
+pub const SMBD: &str = "smbd";
 const STRIP: Bytes = Bytes(64 << 10);
 const BLOCK: Bytes = Bytes(4096);
 
@@ -153,6 +155,13 @@ impl Shares {
         std::mem::take(&mut *self.mounts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Why SMB does not serve a share. None: it serves it, or is about to.
+    pub fn smb_refusal(&self, name: &str) -> Option<String> {
+        let subject = share_subject(name);
+        let refused = self.smb.list().into_iter().find(|(other, _)| *other == subject || other == SMBD);
+        refused.map(|(_, why)| why)
+    }
+
     pub fn note_address(&self, address: SocketAddr) {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
     }
@@ -161,6 +170,11 @@ impl Shares {
     pub fn address(&self) -> Option<SocketAddr> {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// One share that SMB does not serve, as alarms name it.
+pub fn share_subject(name: &str) -> String {
+    format!("share {name}")
 }
 
 /// The open shares of a node, for its S3 frontend. A request that is left at a stop keeps no node open.
@@ -367,23 +381,28 @@ pub fn settings(row: &ShareRow) -> Settings {
     }
 }
 
-/// Who may mount a share. Where no network is named, only this machine.
+/// Who may mount a share, and as whom.
 pub fn rules(row: &ShareRow) -> Outcome<Vec<Rule>> {
-    let networks: Vec<Network> = match row.networks.is_empty() {
+    let squash = match row.squash {
+        SquashRow::Root => Squash::Root,
+        SquashRow::All => Squash::All,
+        SquashRow::None => Squash::None,
+    };
+    let rule = |network| Rule { read_only: row.read_only, squash, ..Rule::new(network) };
+    Ok(networks(row)?.into_iter().map(rule).collect())
+}
+
+/// The networks of clients of a share. Where none is named, only this machine.
+pub fn networks(row: &ShareRow) -> Outcome<Vec<Network>> {
+    let networks: Result<Vec<Network>, _> = match row.networks.is_empty() {
         true => {
             let own = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
             let written = [format!("{}/8", own[0]), own[1].to_string()];
             written.iter().map(|network| network.parse()).collect::<Result<_, _>>()
         }
         false => row.networks.iter().map(|network| network.parse()).collect::<Result<_, _>>(),
-    }
-    .map_err(|error: stele_file::nfs::ExportError| Failure::usage(error.to_string()))?;
-    let squash = match row.squash {
-        SquashRow::Root => Squash::Root,
-        SquashRow::All => Squash::All,
-        SquashRow::None => Squash::None,
     };
-    Ok(networks.into_iter().map(|network| Rule { read_only: row.read_only, squash, ..Rule::new(network) }).collect())
+    networks.map_err(|error: stele_file::nfs::ExportError| Failure::usage(error.to_string()))
 }
 
 /// A failure of the gateway as an operator reads it.
