@@ -21,7 +21,7 @@ use super::around::Around;
 use super::core::Core;
 use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, inode_key, numbered_key};
 use super::tree;
-use super::upload::{Plan, described};
+use super::upload::Plan;
 use crate::{FileError, Inode, Result};
 
 /// Between two attempts to store a file that is in use, or that the archive refused.
@@ -288,8 +288,8 @@ impl Share {
             Storing::Beside => self.inherited(inode, &row).await?,
         };
         let committed = row.committed;
-        let metadata = described(&row, &path);
-        let mut upload = self.begin_upload(Plan { inode, size, metadata, retention }).await?;
+        let (metadata, tags) = self.carried(&row, inode, &path)?;
+        let mut upload = self.begin_upload(Plan { inode, size, metadata, tags, retention }).await?;
         let streaming = async {
             if !self.stream(inode, size, held_by_caller, &mut upload).await? {
                 return Ok(None);
