@@ -15,11 +15,15 @@
 //! | `kernel change notify = no` | inotify does not see what other protocols change |
 //! | `strict sync = yes` | a flush of the client is an fsync, and so a commit |
 //! | `strict allocate = no` | the share reserves no space |
+//! | `hosts deny = ALL` | beside `hosts allow` it keeps all others out, this machine too |
 //!
 //! smbd sends SIGTERM to its process group when it ends. Start it in a group of its own.
 
 use std::fmt::{self, Write};
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
+
+use crate::nfs::Network;
 
 /// The longest name of a share that clients take, in characters.
 pub const SHARE_NAME_MAX: usize = 80;
@@ -47,6 +51,8 @@ pub struct SambaShare {
     /// Where the share is mounted.
     pub path: PathBuf,
     pub read_only: bool,
+    /// Clients of these networks may connect, and no others.
+    pub networks: Vec<Network>,
     /// Users, and groups as `@group`; empty: every user that Samba knows.
     pub valid_users: Vec<String>,
 }
@@ -128,6 +134,11 @@ fn write_share(text: &mut String, name: &str, share: &SambaShare) -> Result<(), 
     let mut section = Section::new(text, name);
     section.set("path", path("path of a share", &share.path)?);
     section.set("read only", if share.read_only { "yes" } else { "no" });
+    let networks: Vec<String> = share.networks.iter().map(hosts).collect();
+    if !networks.is_empty() {
+        section.set("hosts allow", &networks.join(" "));
+    }
+    section.set("hosts deny", "ALL");
     if !share.valid_users.is_empty() {
         let users: Result<Vec<String>, _> = share.valid_users.iter().map(|name| user(name)).collect();
         section.set("valid users", &users?.join(", "));
@@ -175,6 +186,17 @@ impl<'t> Section<'t> {
 
 fn bad(what: &'static str, value: &str, why: &'static str) -> BadSetting {
     BadSetting { what, value: value.to_owned(), why }
+}
+
+/// A network in Samba's form. Samba takes a prefix of more than two digits for an address, so IPv6 has a mask.
+fn hosts(network: &Network) -> String {
+    match network.parts() {
+        (IpAddr::V4(address), prefix) => format!("{address}/{prefix}"),
+        (IpAddr::V6(address), prefix) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+            format!("{address}/{}", Ipv6Addr::from(mask))
+        }
+    }
 }
 
 /// What no value may hold: Samba would replace it, end the line, or join the next one.

@@ -12,6 +12,7 @@ mod archiving;
 mod around;
 mod autocommit;
 mod calls;
+mod clearing;
 mod core;
 mod eviction;
 mod objects;
@@ -24,6 +25,7 @@ mod restoring;
 mod retention;
 mod saving;
 mod slots;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -43,8 +45,10 @@ use stele_media::Handle;
 use tokio::sync::{Mutex as Turn, Notify};
 
 pub use archiving::{ARCHIVE_AFTER, Worked};
+pub use clearing::RemovedVersions;
 pub use objects::ObjectView;
 pub use retention::RetentionRules;
+pub use stuck::Stuck;
 
 use self::around::Around;
 use self::core::{Core, Part, Source, zeros};
@@ -72,11 +76,13 @@ pub struct Settings {
     /// How long a file is idle before it is archived.
     pub archive_after: Duration,
     pub retention: RetentionRules,
+    pub removed_versions: RemovedVersions,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { archive_after: ARCHIVE_AFTER, retention: RetentionRules::default() }
+        let (retention, removed_versions) = (RetentionRules::default(), RemovedVersions::default());
+        Settings { archive_after: ARCHIVE_AFTER, retention, removed_versions }
     }
 }
 
@@ -166,8 +172,9 @@ pub struct Status {
     pub hit_bytes: u64,
     pub missed_bytes: u64,
     pub pinned: u64,
-    /// Why the archive took no file lately.
+    /// Why the archive took no file lately, and the path of the file.
     pub refusal: Option<String>,
+    pub refused_path: Option<String>,
 }
 
 /// Settles a transaction as unknown when its caller goes away.
@@ -304,7 +311,12 @@ impl Share {
     }
 
     pub fn set_settings(&self, settings: Settings) {
-        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+        let after = settings.removed_versions;
+        let before = std::mem::replace(&mut *self.settings.lock().unwrap_or_else(PoisonError::into_inner), settings);
+        if after != before.removed_versions {
+            // The next pass begins at once.
+            self.locked().leftovers = clearing::Leftovers::default();
+        }
     }
 
     /// Who asks the archive.
@@ -458,6 +470,7 @@ impl Share {
         let archived_files = self.counters.archived_files.load(Ordering::Relaxed);
         let archived_bytes = self.counters.archived_bytes.load(Ordering::Relaxed);
         self.step(|core| {
+            let refusal = core.refusal.clone();
             Ok(Status {
                 open: core.active.len() as u64,
                 oldest: core.active.oldest().map(|at| now.since(at)),
@@ -469,7 +482,8 @@ impl Share {
                 hit_bytes: self.counters.hit_bytes.load(Ordering::Relaxed),
                 missed_bytes: self.counters.missed_bytes.load(Ordering::Relaxed),
                 pinned: core.pinned.len() as u64,
-                refusal: core.refusal.as_ref().map(ToString::to_string),
+                refused_path: refusal.as_ref().map(|(inode, _)| stuck::shown(core, *inode)),
+                refusal: refusal.map(|(_, error)| error.to_string()),
             })
         })
     }

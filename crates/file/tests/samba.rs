@@ -35,10 +35,12 @@ impl Server {
         for below in DIRECTORIES {
             fs::create_dir_all(directory.join(below)).expect("a directory is made");
         }
+        let networks = |networks: &[&str]| networks.iter().map(|text| text.parse().expect("a network")).collect();
         let share = |name: &str, read_only, valid_users| SambaShare {
             name: name.into(),
             path: share.into(),
             read_only,
+            networks: networks(&["10.9.9.0/24", "127.0.0.1", "::1"]),
             valid_users,
         };
         let config = SambaConfig {
@@ -51,6 +53,8 @@ impl Server {
                 share("records", false, vec!["root".into()]),
                 share("reading", true, Vec::new()),
                 share("others", false, vec!["daemon".into()]),
+                SambaShare { networks: networks(&["10.9.9.0/24", "::1"]), ..share("elsewhere", false, Vec::new()) },
+                SambaShare { networks: networks(&["fd00::/8", "126.0.0.0/7"]), ..share("wide", true, Vec::new()) },
             ],
         };
         let configuration = directory.join("smb.conf");
@@ -171,6 +175,8 @@ fn smbclient_uses_a_share() {
     assert!(server.ask("records", "ls D/G").contains("9000000"));
     assert!(server.refused("reading", &format!("put {from} x")).contains("NT_STATUS_ACCESS_DENIED"));
     assert!(server.refused("others", "ls").contains("NT_STATUS_ACCESS_DENIED"));
+    assert!(server.refused("elsewhere", "ls").contains("NT_STATUS_ACCESS_DENIED"), "another network's share");
+    server.ask("wide", "ls");
     assert!(server.refused("records", "rmdir d").contains("NT_STATUS_DIRECTORY_NOT_EMPTY"));
     server.ask("records", "del d/g; rmdir d");
     assert_eq!(fs::read_dir(&tree).expect("it is listed").count(), 0);

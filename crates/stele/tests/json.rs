@@ -198,6 +198,7 @@ fn what_is_printed_for_machines_is_documented() {
     one("stele volume delete", &["volume", "delete", "scratch", "--yes"]);
     one("Shares", &["share", "create", "files", "--cache", "16MiB", "--retention", "governance:1d"]);
     one("Shares", &["share", "list"]);
+    one("Shares", &["share", "show", "files"]);
     one("Shares", &["share", "set", "files", "--allow", "10.0.0.0/8", "--squash", "all"]);
     // Only root mounts shares; elsewhere there is no file to list.
     let directory = place.path("mounted");

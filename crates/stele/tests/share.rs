@@ -71,6 +71,16 @@ fn stock_clients_store_files_that_are_archived_and_survive_a_kill() {
     let server = serve(&place);
     let share = place.json(&["share", "create", "home", "--cache", "64MiB", "--owner", "1000:1000", "--mode", "0755"]);
     place.json(&["share", "set", "home", "--archive-after", "1"]);
+    let shown = String::from_utf8(place.stele(&["share", "show", "home"]).stdout).unwrap();
+    let port = share["nfs_port"].as_u64().unwrap();
+    for line in [
+        "archives                   after 1 s without a change".to_owned(),
+        "versions of removed files  keep".to_owned(),
+        format!("  mount -t nfs -o vers=4.1,port={port} 127.0.0.1:/home /mnt"),
+        format!("  mount -t nfs -o vers=3,nolock,proto=tcp,port={port},mountport={port} 127.0.0.1:/home /mnt"),
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "no line {line:?}: {shown}");
+    }
     let (small, bytes) = local(&place, "small", 1, 5_000);
     let (large, content) = local(&place, "large", 2, 9 << 20);
     good("nfs-cp", &[&small, &url(&share, "small", 1000)]);
@@ -153,6 +163,10 @@ fn a_committed_file_stays_whatever_an_operator_or_a_client_tries() {
     assert_eq!((&file["state"], &file["mode"]), (&"locked".into(), &"0444".into()), "{file}");
     let why = place.json(&["share", "why", "records/ledger"]);
     assert_eq!((&why["protected"], &why["mode"]), (&Value::Bool(true), &"COMPLIANCE".into()), "{why}");
+    assert_eq!(place.json(&["why", "records/ledger"])["key"], why["key"], "the archive's command knows the path too");
+    let key = why["key"].as_str().unwrap().split_once("inode ").unwrap().1.trim_end_matches(')').to_owned();
+    assert_eq!(place.json(&["why", &format!("records/{key}")])["version"], why["version"]);
+    place.refused(4, &["records/absent"], &["why", "records/absent"]);
     let port = share["nfs_port"].as_u64().unwrap() as u16;
     let rofs = Err(30);
     assert_eq!(support::nfs::set_mode(port, "/records", "ledger", 1000, 0o644), rofs);
@@ -171,6 +185,74 @@ fn a_committed_file_stays_whatever_an_operator_or_a_client_tries() {
     assert_eq!(support::nfs::remove(port, "/records", "ledger", 1000), rofs);
     assert!(good("nfs-cat", &[&url(&share, "ledger", 1000)]) == bytes, "the committed file differs");
     assert!(place.json(&["audit", "verify"])["findings"].as_array().unwrap().is_empty());
+    server.stop();
+}
+
+#[test]
+fn a_share_with_object_lock_goes_with_the_versions_of_its_removed_files() {
+    if !clients() {
+        return;
+    }
+    let place = Place::new("share-versions");
+    place.pool(5);
+    let server = serve(&place);
+    let used = || place.json(&["bucket", "show", "records"])["versions"].as_u64().unwrap();
+    let fill = |options: &[&str]| {
+        let create = ["share", "create", "records", "--lock", "--cache", "64MiB", "--owner", "1000:1000"];
+        let share = place.json(&[&create, options].concat());
+        let port = share["nfs_port"].as_u64().unwrap() as u16;
+        for name in ["first", "second"] {
+            let (path, _) = local(&place, name, 1, 50_000);
+            good("nfs-cp", &[&path, &url(&share, name, 1000)]);
+            place.json(&["share", "archive", &format!("records/{name}")]);
+            support::nfs::remove(port, "/records", name, 1000).unwrap();
+        }
+        share
+    };
+    let share = fill(&["--removed-versions", "keep"]);
+    assert_eq!(share["removed_versions"], "keep");
+    let refusal = place.refused(2, &["--removed-versions delete"], &["share", "remove", "records", "--yes"]);
+    assert!(used() >= 2, "{refusal}");
+    place.refused(2, &["--yes"], &["share", "set", "records", "--removed-versions", "delete"]);
+    place.json(&["share", "set", "records", "--removed-versions", "delete", "--yes"]);
+    support::wait_for("the versions to go", || (used() == 0).then_some(()));
+    place.json(&["share", "remove", "records", "--yes"]);
+
+    let share = fill(&[]);
+    assert_eq!(share["removed_versions"], "delete");
+    place.json(&["share", "remove", "records", "--yes"]);
+    place.refused(4, &["records"], &["bucket", "show", "records"]);
+    assert!(place.json(&["audit", "verify"])["findings"].as_array().unwrap().is_empty());
+    server.stop();
+}
+
+#[test]
+fn a_file_that_the_archive_refuses_is_named_in_an_alarm() {
+    if !clients() {
+        return;
+    }
+    let place = Place::new("share-stuck");
+    place.pool(5);
+    let server = serve(&place);
+    let share = place.json(&["share", "create", "home", "--cache", "64MiB", "--archive-after", "1", "--mode", "0777"]);
+    place.json(&["bucket", "set", "home", "--quota", "10KiB"]);
+    let (large, _) = local(&place, "large", 1, 50_000);
+    good("nfs-cp", &[&large, &url(&share, "large", 1000)]);
+    let alarms = || {
+        let status = place.json(&["pool", "status"]);
+        let standing = status["standing"].as_array().unwrap().clone();
+        standing.into_iter().find(|alarm| alarm["kind"] == "share-archiving")
+    };
+    let alarm = support::wait_for("the alarm", alarms);
+    assert_eq!(alarm["subject"], "home");
+    let message = alarm["message"].as_str().unwrap();
+    assert!(message.contains("`home/large`") && message.contains("quota"), "{message}");
+    let shown = String::from_utf8(place.stele(&["share", "status", "home"]).stdout).unwrap();
+    assert!(shown.contains("home/large") && shown.contains("quota"), "{shown}");
+    assert_eq!(place.json(&["share", "status", "home"])["status"]["refused_path"], "large");
+    place.json(&["bucket", "set", "home", "--quota", "none"]);
+    archived(&place, "home");
+    support::wait_for("the alarm to end", || alarms().is_none().then_some(()));
     server.stop();
 }
 
@@ -239,6 +321,12 @@ fn smb_clients_reach_a_share_and_commit_its_files() {
     assert!(done.status.success(), "{done:?}");
     assert!(std::fs::read(&back).unwrap() == bytes, "the file read over SMB differs");
     support::wait_for("the file to be locked", || (files(&place, "records")[0]["state"] == "locked").then_some(()));
+    // The networks of a share bind new connections of SMB, too.
+    place.json(&["share", "set", "records", "--allow", "10.9.9.0/24"]);
+    support::wait_for("smbd to refuse this machine", || (!client("ls").status.success()).then_some(()));
+    let share = place.json(&["share", "set", "records", "--allow", "127.0.0.0/8"]);
+    assert_eq!(share["smb"], format!("127.0.0.1:{port}"));
+    support::wait_for("smbd to let this machine in again", || client("ls").status.success().then_some(()));
     let _ = client("del ledger");
     assert_eq!(files(&place, "records").len(), 1, "a committed file was deleted over SMB");
     server.stop();

@@ -28,6 +28,11 @@ impl Network {
     pub const ALL_V4: Network = Network { address: IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), prefix: 0 };
     pub const ALL_V6: Network = Network { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), prefix: 0 };
 
+    /// Its first address as it was given, and the number of bits that all its addresses share.
+    pub fn parts(&self) -> (IpAddr, u8) {
+        (self.address, self.prefix)
+    }
+
     /// An IPv4 address inside IPv6 counts as that IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {

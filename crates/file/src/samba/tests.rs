@@ -1,7 +1,8 @@
 use super::*;
 
 fn share(name: &str) -> SambaShare {
-    SambaShare { name: name.into(), path: "/run/stele/records".into(), read_only: false, valid_users: Vec::new() }
+    let path = "/run/stele/records".into();
+    SambaShare { name: name.into(), path, read_only: false, networks: Vec::new(), valid_users: Vec::new() }
 }
 
 fn config(shares: Vec<SambaShare>) -> SambaConfig {
@@ -132,4 +133,20 @@ fn names_have_rules() {
     let mut relative = share("records");
     relative.path = "records".into();
     assert!(smb_conf(&config(vec![relative])).is_err_and(|why| why.to_string().contains("root")));
+}
+
+#[test]
+fn only_the_networks_of_a_share_are_let_in() {
+    let mut records = share("records");
+    let networks = ["10.1.0.0/16", "192.168.7.9", "0.0.0.0/0", "fd00::/8", "2001:db8::17", "::/0"];
+    records.networks = networks.map(|network| network.parse().expect("a network")).to_vec();
+    let text = smb_conf(&config(vec![records, share("closed")])).expect("all is well");
+    let sections = parse(&text);
+    let expected = "10.1.0.0/16 192.168.7.9/32 0.0.0.0/0 fd00::/ff00:: \
+                    2001:db8::17/ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ::/::";
+    assert_eq!(value(&sections, "records", "hosts allow"), Some(expected));
+    assert_eq!(value(&sections, "closed", "hosts allow"), None);
+    for name in ["records", "closed"] {
+        assert_eq!(value(&sections, name, "hosts deny"), Some("ALL"), "{name}");
+    }
 }

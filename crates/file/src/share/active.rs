@@ -144,6 +144,16 @@ impl Active {
         self.files.len()
     }
 
+    /// The last change of a file.
+    pub fn changed(&self, inode: u64) -> Option<Instant> {
+        self.files.get(&inode).map(|file| file.changed)
+    }
+
+    /// All of them with their last change, from the one that was left alone longest on.
+    pub fn by_age(&self) -> impl Iterator<Item = (Instant, u64)> {
+        self.ages.iter().copied()
+    }
+
     /// The last change of the file that was left alone longest.
     pub fn oldest(&self) -> Option<Instant> {
         self.ages.first().map(|(changed, _)| *changed)

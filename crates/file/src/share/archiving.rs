@@ -1,4 +1,4 @@
-//! Files on their way into the archive, out of the cache, and out of the share.
+//! Files on their way into the archive, and out of the cache.
 //!
 //! A file that was not changed for a while is stored as a version under its inode number. Its content is streamed without
 //! holding the file; only the end is done under the file's gate: where the file changed meanwhile, nothing is stored.
@@ -13,27 +13,25 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use stele_archive::{DeleteRequest, Retention};
+use stele_archive::Retention;
 use stele_ground::Duration;
 
 use super::Share;
 use super::around::Around;
 use super::core::Core;
-use super::reading::{key_of, refused};
-use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, ORPHANS, PINS, inode_key, numbered_key};
+use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, inode_key, numbered_key};
 use super::tree;
-use super::upload::{Plan, described};
+use super::upload::Plan;
 use crate::{FileError, Inode, Result};
 
 /// Between two attempts to store a file that is in use, or that the archive refused.
 const AGAIN_WHEN_FULL: Duration = Duration::from_secs(1);
-/// Files that one step stores side by side, removes, and evicts.
+/// Files that one step stores side by side, and evicts.
 const STORED_AT_ONCE: usize = 32;
 /// Open files that one step looks at, on its way to those.
 const LOOKS_MAX: usize = 1024;
 /// Files longer than a body among those that are stored side by side: each may take hours.
 const LONG_AT_ONCE: usize = 24;
-const CLEARED_AT_ONCE: usize = 64;
 const EVICTED_AT_ONCE: usize = 256;
 /// Shares of the cache, in percent, at which eviction begins, and down to which it goes on.
 pub(super) const HIGH: u64 = 90;
@@ -41,7 +39,7 @@ const LOW: u64 = 80;
 /// Contents known in memory, above which those that nothing needs are forgotten.
 const CONTENTS_MAX: usize = 50_000;
 /// Groups that one transaction of a removal drops.
-const GROUPS_MAX: usize = 4096;
+pub(super) const GROUPS_MAX: usize = 4096;
 /// Times that a writer waits for the archive to take content out of a full cache, before its client is asked to wait.
 const WAITS_MAX: u32 = 20;
 
@@ -108,6 +106,7 @@ impl Share {
         {
             let _turn = self.tidying.lock().await;
             self.clear_orphans(&mut worked).await?;
+            self.clear_leftovers(&mut worked, false).await?;
             self.abort_left().await;
         }
         worked.add(self.archive_round().await?);
@@ -123,12 +122,13 @@ impl Share {
         let cleared = self.clear_orphans(&mut worked).await;
         self.abort_left().await;
         self.evict(&mut worked).await?;
+        let left = self.clear_leftovers(&mut worked, false).await;
         self.step(|core| {
             core.trim(CONTENTS_MAX);
             Ok(())
         })?;
         self.room.notify_waiters();
-        cleared.map(|()| worked)
+        cleared.and(left).map(|_| worked)
     }
 
     /// Commits files that were left alone.
@@ -237,7 +237,7 @@ impl Share {
                 Ok(Stored::Later) => core.active.put_off(inode, now),
                 Err(FileError::Stale) => core.active.remove(inode),
                 Err(error) => {
-                    core.refusal = Some(error);
+                    core.note_refusal(inode, error);
                     core.active.put_off(inode, now);
                 }
             }
@@ -288,8 +288,8 @@ impl Share {
             Storing::Beside => self.inherited(inode, &row).await?,
         };
         let committed = row.committed;
-        let metadata = described(&row, &path);
-        let mut upload = self.begin_upload(Plan { inode, size, metadata, retention }).await?;
+        let (metadata, tags) = self.carried(&row, inode, &path)?;
+        let mut upload = self.begin_upload(Plan { inode, size, metadata, tags, retention }).await?;
         let streaming = async {
             if !self.stream(inode, size, held_by_caller, &mut upload).await? {
                 return Ok(None);
@@ -353,86 +353,6 @@ impl Share {
         let end = (offset + u64::from(length)).min(size);
         self.step(|core| core.load(inode, offset, end))?;
         self.pieces_held(inode, offset, end).await
-    }
-
-    async fn clear_orphans(&self, worked: &mut Worked) -> Result<()> {
-        let due: Vec<u64> = self.step(|core| {
-            let unused = |inode: &&u64| !core.users.contains_key(inode);
-            // Those that cannot go keep no others back.
-            let rest = core.orphans.range(core.next_orphan..).chain(core.orphans.range(..core.next_orphan));
-            let due: Vec<u64> = rest.filter(unused).take(CLEARED_AT_ONCE).copied().collect();
-            core.next_orphan = due.last().map_or(0, |last| last + 1);
-            Ok(due)
-        })?;
-        let taken = due.len();
-        let mut under_way: FuturesUnordered<_> =
-            due.into_iter().map(|inode| async move { (inode, self.clear(inode).await) }).collect();
-        let before = worked.cleared;
-        while let Some((inode, result)) = under_way.next().await {
-            match result {
-                Ok(()) => worked.cleared += 1,
-                Err(error) => {
-                    tracing::warn!(share = %self.name, inode, %error, "a removed file could not be cleared away; it is tried again");
-                }
-            }
-        }
-        // Where none goes, the next round is soon enough.
-        worked.more |= taken == CLEARED_AT_ONCE && worked.cleared > before;
-        Ok(())
-    }
-
-    /// Takes a file without names away: its version, its slots, its row. Each step can be repeated.
-    async fn clear(&self, inode: u64) -> Result<()> {
-        let (gate, saving, archived) = match self.step(|core| {
-            let (row, content) = core.content(inode)?;
-            Ok((Arc::clone(&content.gate), Arc::clone(&content.saving), row.archived.is_some()))
-        }) {
-            // It is gone already, or it never had content.
-            Err(FileError::Stale | FileError::IsDirectory | FileError::Invalid(_)) => {
-                return self.forget_orphan(inode).await;
-            }
-            other => other?,
-        };
-        let _held = gate.write_owned().await;
-        let _turn = saving.lock_owned().await;
-        let keys = [key_of(inode)];
-        let newest =
-            self.archive.newest(&self.caller("removing"), &self.name, &keys).map_err(|error| refused(&error))?;
-        // Also one that a crash left before the row named it.
-        if archived || newest.iter().any(Option::is_some) {
-            // A versioned bucket keeps its versions behind a marker; the archive refuses where retention forbids it.
-            let request = DeleteRequest { bucket: self.name.clone(), key: key_of(inode), ..DeleteRequest::default() };
-            self.archive.delete(&self.caller("removing"), request).await.map_err(|error| refused(&error))?;
-        }
-        loop {
-            // Slots that were taken and never saved are in memory alone.
-            let part = self.step(|core| core.first_groups(inode, GROUPS_MAX))?;
-            if part.is_empty() {
-                break;
-            }
-            self.drop_groups(inode, &part, false).await?;
-        }
-        self.forget_orphan(inode).await
-    }
-
-    pub(super) async fn forget_orphan(&self, inode: u64) -> Result<()> {
-        self.change(|change, _| {
-            change.with_reserve();
-            change.delete(ORPHANS, inode_key(change.share(), inode));
-            change.delete(ACTIVE, inode_key(change.share(), inode));
-            change.delete(PINS, inode_key(change.share(), inode));
-            change.delete_row(inode);
-            Ok(())
-        })
-        .await?;
-        self.step(|core| {
-            core.orphans.remove(&inode);
-            core.note_use(inode);
-            core.active.remove(inode);
-            core.contents.remove(&inode);
-            core.pinned.remove(&inode);
-            Ok(())
-        })
     }
 
     /// Drops groups of a file, and gives their slots back once that is durable. Under the gate and in turn. `archived`: the
@@ -535,7 +455,7 @@ impl Share {
         self.ask_for_room();
         let (refusal, nothing) = self.step(|core| {
             let nothing = core.active.len() + core.orphans.len() == 0 && core.clock.is_empty();
-            Ok((core.refusal.clone(), nothing))
+            Ok((core.refusal.as_ref().map(|(_, error)| error.clone()), nothing))
         })?;
         if nothing || *waited >= WAITS_MAX {
             return Err(match refusal {

@@ -8,7 +8,7 @@
 //! before the compliance clock's; and after a step of the system clock no file is committed until it can have been left
 //! alone for long enough in real elapsed time.
 
-use stele_archive::{Reading, Retention, Timestamp};
+use stele_archive::{Reading, Timestamp};
 use stele_catalog::KeyRange;
 use stele_ground::{Duration, Instant};
 
@@ -71,10 +71,9 @@ impl Share {
         let Some(now) = self.idle_clock(patience)? else { return Ok(false) };
         let Some(before) = self.step(|core| core.left_alone(inode.0, now, patience))? else { return Ok(false) };
         let terms = self.terms().await?;
-        let Some(until) = terms.end(before.accessed, self.archive.retention_base()) else { return Ok(false) };
+        let Some(end) = terms.end(before.accessed, self.archive.retention_base()) else { return Ok(false) };
         let changes = Changes { mode: Some(before.mode & !WRITE), ..Changes::default() };
-        let retention = Retention { mode: terms.mode, until };
-        self.commit_held(&Caller::ROOT, inode, before, changes, retention).await.map(|_| true)
+        self.commit_held(&Caller::ROOT, inode, before, changes, end, terms.mode).await.map(|_| true)
     }
 }
 

@@ -14,11 +14,13 @@ use tokio::sync::{Mutex as Turn, RwLock};
 use super::active::Active;
 use super::archiving::HIGH;
 use super::autocommit::Steps;
+use super::clearing::Leftovers;
 use super::eviction::Clock;
 use super::records::{
     BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, SlotRow, decode, inode_key, last_number, numbered_key,
 };
 use super::slots::Slots;
+use super::stuck::Refused;
 use super::tree::Numbers;
 use super::view::View;
 use crate::model::Moment;
@@ -39,6 +41,10 @@ pub struct Core {
     /// Files without names, to be cleared away; and the one that clearing tries next.
     pub orphans: BTreeSet<u64>,
     pub next_orphan: u64,
+    /// Those of them of which the archive keeps a version, and when they were tried.
+    pub kept: BTreeMap<u64, Instant>,
+    /// The pass over all versions that looks for those of removed files.
+    pub leftovers: Leftovers,
     /// Files whose content stays in the cache.
     pub pinned: BTreeSet<u64>,
     /// The pass over all files that looks for those to commit.
@@ -50,8 +56,10 @@ pub struct Core {
     /// Files that eviction has looked at.
     #[cfg(test)]
     pub victim_looks: usize,
-    /// Why the archive took no file, since the last one that it took.
-    pub refusal: Option<FileError>,
+    /// The file that the archive refused last and why, since the last one that it took.
+    pub refusal: Option<(u64, FileError)>,
+    /// Files that it refused and that are tried again.
+    pub refused: BTreeMap<u64, Refused>,
     /// The share is being removed: it takes no calls.
     pub closed: bool,
     last: Moment,
@@ -285,6 +293,8 @@ impl Core {
             users: BTreeMap::new(),
             orphans: BTreeSet::new(),
             next_orphan: 0,
+            kept: BTreeMap::new(),
+            leftovers: Leftovers::default(),
             pinned: BTreeSet::new(),
             pass: Pass::default(),
             steps,
@@ -292,6 +302,7 @@ impl Core {
             #[cfg(test)]
             victim_looks: 0,
             refusal: None,
+            refused: BTreeMap::new(),
             closed: false,
             last: Moment::default(),
         }

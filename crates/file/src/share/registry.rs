@@ -4,6 +4,7 @@ use minicbor::{Decode, Encode};
 use stele_archive::Records;
 use stele_catalog::{Direction, KeyRange, Table, Transaction};
 
+use super::clearing::RemovedVersions;
 use super::reading::inode_of;
 use super::records::{ACTIVE, BLOCKS, COOKIES, ENTRIES, INODES, NUMBERS, ORPHANS, PINS, decode, encode, share_key};
 use super::tree;
@@ -49,6 +50,9 @@ pub struct ShareRow {
     /// Seconds that a file is left alone before it is committed; none: it is committed by its mode alone.
     #[n(10)]
     pub commit_after: Option<u32>,
+    /// What becomes of the versions of removed files; none, in rows of earlier versions: they are kept.
+    #[n(11)]
+    pub removed: Option<RemovedVersions>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Encode, Decode)]
@@ -76,6 +80,11 @@ impl Paths {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether a key is one that the archive gives to the versions of a file.
+pub fn is_archive_key(key: &str) -> bool {
+    inode_of(key).is_some()
 }
 
 /// The shares of a store.

@@ -11,13 +11,14 @@
 
 use std::sync::Arc;
 
-use stele_archive::{Retention, RetentionMode, Timestamp};
+use stele_archive::{Action, Retention, RetentionMode, Timestamp};
 use stele_ground::Duration;
 use tokio::sync::OwnedRwLockWriteGuard;
 
 use super::around::Watched;
 use super::reading::{key_of, refused};
 use super::records::InodeRow;
+use super::view::Change;
 use super::{Share, tree};
 use crate::files::Changed;
 use crate::model::{Caller, Changes, Moment, SetTime};
@@ -49,15 +50,39 @@ pub(super) struct Terms {
     rules: RetentionRules,
 }
 
+/// The end of a retention.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct End {
+    pub until: Timestamp,
+    /// The date that was asked for, or that the bucket's default names. Another one than `until`: the share's bounds have
+    /// moved it.
+    asked: Timestamp,
+}
+
+impl End {
+    /// As it was asked for.
+    fn at(until: Timestamp) -> End {
+        End { until, asked: until }
+    }
+
+    /// What the audit log says of it. None: the date was not moved.
+    fn clamped(&self) -> Option<String> {
+        let moved = if self.until > self.asked { "up to the shortest" } else { "down to the longest" };
+        let End { until, asked } = self;
+        (until != asked)
+            .then(|| format!("retained until {until}: the date {asked} was moved {moved} retention of the share"))
+    }
+}
+
 impl Terms {
     /// The end of a new retention. None: nothing names a date, or the bucket has no Object Lock, and the file is not
     /// committed.
-    pub fn end(&self, accessed: Moment, now: Timestamp) -> Option<Timestamp> {
-        let asked = moment(accessed).filter(|_| is_ahead(accessed, now));
-        let end = asked.or(self.default_days.map(|days| now.plus_days(days))).filter(|_| self.commits)?;
+    pub fn end(&self, accessed: Moment, now: Timestamp) -> Option<End> {
+        let named = moment(accessed).filter(|_| is_ahead(accessed, now));
+        let asked = named.or(self.default_days.map(|days| now.plus_days(days))).filter(|_| self.commits)?;
         let low = self.rules.days_min.map_or(Timestamp(0), |days| now.plus_days(days));
         let high = self.rules.days_max.map_or(Timestamp::LATEST, |days| now.plus_days(days));
-        Some(end.min(high).max(low).min(Timestamp::LATEST))
+        Some(End { until: asked.min(high).max(low).min(Timestamp::LATEST), asked })
     }
 }
 
@@ -176,9 +201,7 @@ impl Share {
         let _held = self.gate_of(inode.0).await?;
         let terms = self.terms().await?;
         match terms.end(accessed, self.archive.retention_base()) {
-            Some(until) => {
-                self.commit_held(caller, inode, before, changes, Retention { mode: terms.mode, until }).await
-            }
+            Some(end) => self.commit_held(caller, inode, before, changes, end, terms.mode).await,
             None => Err(changed_meanwhile()),
         }
     }
@@ -190,10 +213,12 @@ impl Share {
         inode: Inode,
         before: Attributes,
         changes: Changes,
-        retention: Retention,
+        end: End,
+        mode: RetentionMode,
     ) -> Result<Changed> {
+        let retention = Retention { mode, until: end.until };
         match self.step(|core| core.view.row(inode.0))?.committed {
-            None => self.close_held(caller, inode, before, changes, retention.until, Some(retention)).await,
+            None => self.close_held(caller, inode, before, changes, end, Some(retention)).await,
             Some(_) => Err(changed_meanwhile()),
         }
     }
@@ -208,7 +233,7 @@ impl Share {
             return Err(changed_meanwhile());
         };
         let retention = self.inherited(inode.0, &row).await?;
-        self.close_held(caller, inode, before, changes, until, retention).await
+        self.close_held(caller, inode, before, changes, End::at(until), retention).await
     }
 
     /// Archives the file under its retention, and marks it as committed. Under the gate. Attributes change without it: where
@@ -220,7 +245,7 @@ impl Share {
         inode: Inode,
         before: Attributes,
         changes: Changes,
-        until: Timestamp,
+        end: End,
         retention: Option<Retention>,
     ) -> Result<Changed> {
         let _closing = self.begin_closing(inode.0)?;
@@ -233,8 +258,8 @@ impl Share {
             (false, Some(retention)) => self.retain(inode.0, retention).await?,
             (false, None) => {}
         }
-        let changes = Changes { accessed: Some(SetTime::At(shown(until))), ..changes };
-        self.change(|change, _| {
+        let changes = Changes { accessed: Some(SetTime::At(shown(end.until))), ..changes };
+        self.change_noting(inode, end, |change| {
             let row = change.row(inode.0)?;
             let now = row.attributes(inode.0);
             if (now.accessed, now.mode, now.uid, now.gid) != (before.accessed, before.mode, before.uid, before.gid) {
@@ -242,7 +267,7 @@ impl Share {
             }
             let mut new = tree::set_attributes(&row, caller, &changes, change.now)?;
             let first = new.committed.is_none();
-            new.committed = new.committed.max(Some(until.0));
+            new.committed = new.committed.max(Some(end.until.0));
             new.set_appends(false);
             let directories: Vec<u64> = new.names.iter().map(|name| name.directory).collect();
             change.put_row(inode.0, new);
@@ -254,6 +279,25 @@ impl Share {
         .await?;
         let after = self.step(|core| core.attributes(inode.0))?;
         Ok(Changed { before, after })
+    }
+
+    /// A change that gives a file the end of its retention. Where the share's bounds moved the date, the audit log gets a
+    /// record of it in the same transaction.
+    async fn change_noting(
+        &self,
+        inode: Inode,
+        end: End,
+        mut act: impl FnMut(&mut Change<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(detail) = end.clamped() else { return self.change(|change, _| act(change)).await };
+        let path = self.step(|core| tree::path(&mut core.view, inode.0))?;
+        let (path, records) = (String::from_utf8_lossy(&path), self.archive.records());
+        let (caller, place) = (self.caller("committing"), (self.name.as_str(), path.as_ref()));
+        self.change_by(
+            |change, _| act(change),
+            |transaction| records.commit_audited(transaction, &caller, Action::SetRetention, place, &detail),
+        )
+        .await
     }
 
     /// From here on no one opens the file for writing, until the answer is dropped. Refused while someone has it open so.
@@ -375,14 +419,15 @@ impl Share {
         };
         let now = self.archive.retention_base();
         let most = self.settings().retention.days_max.map_or(Timestamp::LATEST, |days| now.plus_days(days));
-        let until = until.min(most).max(current).min(Timestamp::LATEST);
+        let end = End { until: until.min(most).max(current).min(Timestamp::LATEST), asked: until };
+        let until = end.until;
         if until > current {
             if until <= now {
                 return refuse("the file is committed; its retention can only be extended, to a later access time");
             }
             let mode = self.mode_of(inode.0).await?;
             self.retain(inode.0, Retention { mode, until }).await?;
-            self.change(|change, _| {
+            self.change_noting(inode, end, |change| {
                 let mut row = change.row(inode.0)?;
                 row.committed = Some(row.committed.unwrap_or(0).max(until.0));
                 row.accessed = shown(until).into();

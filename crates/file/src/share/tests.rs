@@ -9,6 +9,7 @@ mod crashes;
 mod held;
 mod holds;
 mod keeping;
+mod leftovers;
 mod nameless;
 mod nfs4;
 mod objects;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use stele_archive::multipart::{PART_NUMBER_MAX, PART_SIZE_MAX};
 use stele_archive::{
     CompleteRequest, CompletedPart, Expected, ListUploadsRequest, Metadata, NewUpload, ObjectInfo, ObjectWriter,
-    PartRequest, PutRequest, Retention,
+    PartRequest, PutRequest, Retention, Tags,
 };
 
 use super::Share;
@@ -26,6 +26,11 @@ use crate::{FileError, Inode, Result};
 /// Bytes of a file that archiving reads at once.
 const PIECE: u32 = 1 << 20;
 
+/// Names of metadata that are the gateway's begin so.
+const OWN: &str = "stele-";
+/// Bytes of metadata that the archive takes with a version.
+const USER_METADATA_MAX: usize = 8 << 10;
+
 /// Bytes of a part, where that gives few enough of them.
 pub const PART: u64 = 1 << 30;
 
@@ -34,6 +39,7 @@ pub struct Plan {
     pub inode: u64,
     pub size: u64,
     pub metadata: Metadata,
+    pub tags: Tags,
     pub retention: Option<Retention>,
 }
 
@@ -101,10 +107,11 @@ pub struct Parts<'a> {
 
 impl Share {
     pub(super) async fn begin_upload(&self, plan: Plan) -> Result<Upload<'_>> {
-        let Plan { inode, size, metadata, retention } = plan;
+        let Plan { inode, size, metadata, tags, retention } = plan;
         let (bucket, key) = (self.name.clone(), key_of(inode));
         if size <= self.body_max {
-            let request = PutRequest { bucket, key, length: Some(size), metadata, retention, ..PutRequest::default() };
+            let length = Some(size);
+            let request = PutRequest { bucket, key, length, metadata, tags, retention, ..PutRequest::default() };
             let writer = self.archive.put(&self.caller("archiving"), request).await;
             return Ok(Upload::Whole(writer.map_err(|error| refused(&error))?));
         }
@@ -115,12 +122,33 @@ impl Share {
         }
         // One begins at a time, so that none takes another's for one that was left behind.
         let _turn = self.beginning.lock().await;
-        let request = NewUpload { bucket, key: key.clone(), metadata, retention, ..NewUpload::default() };
+        let request = NewUpload { bucket, key: key.clone(), metadata, tags, retention, ..NewUpload::default() };
         // From here on it may be there, whoever waits for the answer.
         let live = Live::new(self, inode);
         let created = self.archive.create_upload(&self.caller("archiving"), request).await;
         let upload = created.map_err(|error| refused(&error))?.upload;
         Ok(Upload::Parts(Parts { live, key, upload, size, part, done: Vec::new(), written: 0, current: None }))
+    }
+
+    /// The description of a file's next version, with what S3 clients said of the one before: their metadata, headers and
+    /// tags. A change over files leaves these as they are.
+    pub(super) fn carried(&self, row: &InodeRow, inode: u64, path: &[u8]) -> Result<(Metadata, Tags)> {
+        let newest = self.archive.newest(&self.caller("archiving"), &self.name, &[key_of(inode)]);
+        let mut metadata = described(row, path);
+        let Some(former) = newest.map_err(|error| refused(&error))?.into_iter().flatten().next() else {
+            return Ok((metadata, Tags::new()));
+        };
+        let theirs = former.metadata.user.into_iter().filter(|(name, _)| !name.starts_with(OWN));
+        let theirs: Vec<(String, String)> = theirs.collect();
+        let length = |(name, value): (&String, &String)| name.len() + value.len();
+        let all = metadata.user.iter().map(length).sum::<usize>()
+            + theirs.iter().map(|(name, value)| length((name, value))).sum::<usize>();
+        // What has no room beside the gateway's own is left out: the file must be archived, and found after a rebuild.
+        if all <= USER_METADATA_MAX {
+            metadata.user.extend(theirs);
+        }
+        metadata.headers = former.metadata.headers;
+        Ok((metadata, former.tags))
     }
 
     /// Streams a file's content. False: it shrank or grew meanwhile. `held`: the caller holds the file's gate.
@@ -213,7 +241,7 @@ impl Share {
 }
 
 /// What a rebuild of the catalog needs to make the file again.
-pub fn described(row: &InodeRow, path: &[u8]) -> Metadata {
+fn described(row: &InodeRow, path: &[u8]) -> Metadata {
     let mut metadata = Metadata::default();
     let path = percent(path);
     if path.len() <= PATH_MAX {

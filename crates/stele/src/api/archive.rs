@@ -309,6 +309,9 @@ impl Call for Why {
     type Answer = stele_archive::Why;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<stele_archive::Why> {
         let version = self.version.as_deref().map(VersionId::parse).transpose()?;
+        if let Some(why) = super::share::why(node, actor, &self.bucket, &self.key, version).await? {
+            return Ok(why);
+        }
         Ok(node.archive()?.why(&actor.caller(), &self.bucket, &self.key, version).await?)
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use stele_archive::{BucketChange, BucketInfo, NewBucket};
 use stele_array::Command;
 use stele_file::nfs::Network;
-use stele_file::share::Share;
 use stele_file::share::registry::{ShareRow, SquashRow};
+use stele_file::share::{RemovedVersions, Share};
 use stele_ground::Bytes;
 
-pub use files::{ArchiveFile, FileView, Ls, Pin, Why};
+pub use files::{ArchiveFile, FileView, Ls, Pin, Why, why};
 
 use super::archive::parse_retention;
 use super::{Actor, Call, Done};
@@ -26,6 +26,11 @@ pub struct View {
     /// What clients mount, where NFS is served, and the port for both NFS and MOUNT.
     pub nfs: Option<String>,
     pub nfs_port: Option<u16>,
+    /// Where SMB clients find it, where SMB is served; and why SMB does not serve it.
+    #[serde(default)]
+    pub smb: Option<String>,
+    #[serde(default)]
+    pub smb_refusal: Option<String>,
     /// The volume of its cache.
     pub cache_volume: String,
     pub archive_after_seconds: u32,
@@ -42,6 +47,9 @@ pub struct View {
     pub read_only: bool,
     /// `root`, `all` or `none`: which users count as the anonymous user.
     pub squash: String,
+    /// `keep` or `delete`: what becomes of the versions of removed files, where the bucket keeps versions.
+    #[serde(default)]
+    pub removed_versions: String,
     /// None where the share is not open.
     pub status: Option<StatusView>,
 }
@@ -65,8 +73,10 @@ pub struct StatusView {
     pub cache_missed_bytes: u64,
     /// Files whose content stays in the cache.
     pub pinned_files: u64,
-    /// Why the archive took no file lately.
+    /// Why the archive took no file lately, and the path of the file.
     pub refusal: Option<String>,
+    #[serde(default)]
+    pub refused_path: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,6 +104,8 @@ pub struct Offer {
     pub networks: Option<Vec<String>>,
     pub read_only: Option<bool>,
     pub squash: Option<String>,
+    #[serde(default)]
+    pub removed_versions: Option<String>,
 }
 
 impl Offer {
@@ -127,6 +139,12 @@ impl Offer {
             Some("none") => SquashRow::None,
             Some(other) => return Err(Failure::usage(format!("'{other}' is none of root, all and none"))),
         };
+        row.removed = match self.removed_versions.as_deref() {
+            None => row.removed,
+            Some("keep") => Some(RemovedVersions::Keep),
+            Some("delete") => Some(RemovedVersions::Delete),
+            Some(other) => return Err(Failure::usage(format!("'{other}' is neither keep nor delete"))),
+        };
         rules(row).map(drop)
     }
 }
@@ -150,14 +168,35 @@ fn squash_word(squash: SquashRow) -> &'static str {
     }
 }
 
+fn removed_word(row: &ShareRow) -> &'static str {
+    match row.removed.unwrap_or_default() {
+        RemovedVersions::Keep => "keep",
+        RemovedVersions::Delete => "delete",
+    }
+}
+
+/// What becomes of the versions of removed files where no one said it. Files of a share with Object Lock are removed after
+/// their retention, and their space is to come back. The versions of a bucket that was a share before are from a tree that
+/// was lost with the catalog: they stay until someone says otherwise.
+fn removed_by_default(bucket: &BucketInfo, was_share: bool) -> RemovedVersions {
+    match bucket.object_lock.is_some() && !was_share {
+        true => RemovedVersions::Delete,
+        false => RemovedVersions::Keep,
+    }
+}
+
 async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<View> {
     let bucket = node.archive()?.bucket(&node.own_caller(), name).await?;
     let open = node.shares.get(name);
     let status = open.as_ref().map(|share| status(share)).transpose()?;
+    let smb = node.config.smb.listen.filter(|_| open.is_some());
+    let smb_refusal = smb.and_then(|_| node.shares.smb_refusal(name));
     Ok(View {
         name: name.to_owned(),
         nfs_port: node.shares.address().filter(|_| open.is_some()).map(|address| address.port()),
         nfs: node.shares.address().filter(|_| open.is_some()).map(|address| format!("{}:/{name}", address.ip())),
+        smb: smb.filter(|_| smb_refusal.is_none()).map(|address| address.to_string()),
+        smb_refusal,
         cache_volume: row.volume.clone(),
         archive_after_seconds: row.archive_after,
         commit_after_seconds: row.commit_after,
@@ -174,6 +213,7 @@ async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<View> {
         },
         read_only: row.read_only,
         squash: squash_word(row.squash).to_owned(),
+        removed_versions: removed_word(row).to_owned(),
         status,
     })
 }
@@ -192,6 +232,7 @@ fn status(share: &Share) -> Outcome<StatusView> {
         cache_missed_bytes: status.missed_bytes,
         pinned_files: status.pinned,
         refusal: status.refusal,
+        refused_path: status.refused_path,
     })
 }
 
@@ -243,6 +284,7 @@ impl Call for Create {
             read_only: false,
             squash: SquashRow::Root,
             commit_after: None,
+            removed: None,
         };
         self.options.apply(&mut row)?;
         if self.mode > 0o7777 {
@@ -251,7 +293,9 @@ impl Call for Create {
         let default = self.retention.as_deref().map(parse_retention).transpose()?;
         let caller = actor.caller();
         // A bucket that is there and empty becomes a share with the settings that it has.
-        match archive.bucket(&caller, &self.name).await {
+        let found = archive.bucket(&caller, &self.name).await;
+        let was_share = found.as_ref().is_ok_and(|bucket| bucket.share);
+        match found {
             Ok(_) if self.lock || default.is_some() => {
                 let message = format!("bucket '{}' is there already", self.name);
                 return Err(Failure::new(Kind::Exists, message)
@@ -269,7 +313,9 @@ impl Call for Create {
             }
             Err(error) => return Err(error.into()),
         }
-        can_commit(&row, &archive.bucket(&caller, &self.name).await?)?;
+        let bucket = archive.bucket(&caller, &self.name).await?;
+        can_commit(&row, &bucket)?;
+        row.removed.get_or_insert(removed_by_default(&bucket, was_share));
         archive.change_bucket(&caller, &self.name, BucketChange::Share).await?;
         if node.cache_volume(&row.volume).await?.is_none() {
             let act = node.make_cache(row.volume.clone(), code, Bytes(self.cache));
@@ -351,13 +397,14 @@ fn described(row: &ShareRow) -> String {
     let days = |days: Option<u64>| days.map_or_else(|| "none".to_owned(), |days| format!("{days} days"));
     let networks = if row.networks.is_empty() { "this machine".to_owned() } else { row.networks.join(", ") };
     format!(
-        "archive after {} s, commit {}, shortest retention {}, longest {}, for {networks}, {}, squash {}",
+        "archive after {} s, commit {}, shortest retention {}, longest {}, for {networks}, {}, squash {}, versions of removed files: {}",
         row.archive_after,
         row.commit_after.map_or_else(|| "by mode".to_owned(), |seconds| format!("after {seconds} s")),
         days(row.retention_min),
         days(row.retention_max),
         if row.read_only { "read-only" } else { "read-write" },
-        squash_word(row.squash)
+        squash_word(row.squash),
+        removed_word(row)
     )
 }
 
@@ -385,6 +432,9 @@ impl Call for Remove {
             // Refused while the bucket holds a version: retained ones stay, and so does the share.
             match archive.delete_bucket(&stele_archive::Caller::gateway("removing the share"), &self.name).await {
                 Ok(()) | Err(stele_archive::ArchiveError::NoSuchBucket(_)) => {}
+                Err(error @ stele_archive::ArchiveError::BucketNotEmpty(_)) => {
+                    return Err(Failure::from(error).next(until_empty(&row)));
+                }
                 Err(error) => return Err(Failure::from(error)),
             }
             node.registry()?.remove(&self.name, &row).await.map_err(failed)?;
@@ -397,6 +447,19 @@ impl Call for Remove {
         };
         node.audited(actor, Remove::NAME, &self.name, act).await??;
         Ok(Done {})
+    }
+}
+
+/// What to do about versions in the bucket of a share without files.
+fn until_empty(row: &ShareRow) -> &'static str {
+    match row.removed.unwrap_or_default() {
+        RemovedVersions::Keep => {
+            "the bucket has versions of removed files; `stele share set NAME --removed-versions delete` deletes those \
+             that nothing keeps"
+        }
+        RemovedVersions::Delete => {
+            "the bucket has versions of removed files that retention, a hold or a matter keeps; try again after that"
+        }
     }
 }
 
@@ -418,7 +481,7 @@ async fn closed(share: Option<&Share>, present: bool, name: &str) -> Outcome<()>
         return Err(refusal());
     }
     // What was removed just now is cleared away first.
-    while share.room_round().await.map_err(failed)?.cleared > 0 {}
+    share.clear_all().await.map_err(failed)?;
     match share.close_if_empty().map_err(failed)? {
         true => Ok(()),
         false => Err(refusal()),

@@ -22,6 +22,9 @@ pub enum Share {
         /// The share [default: all]
         name: Option<String>,
     },
+    /// Show one share: every setting, how it is, and how clients mount it
+    #[command(after_help = "Examples:\n  stele share show records\n  stele share show records --json")]
+    Show { name: String },
     /// Change how a share is offered; files that are stored stay as they are
     Set(Set),
     /// Remove a share without files, its bucket and its cache volume
@@ -116,7 +119,7 @@ pub struct Create {
     pub retention: Option<String>,
     #[command(flatten)]
     pub offer: Offer,
-    /// Refuse every change over NFS
+    /// Refuse every change over NFS and SMB
     #[arg(long)]
     pub read_only: bool,
     /// Owner of the root directory
@@ -131,17 +134,21 @@ pub struct Create {
 #[command(after_help = "\
 Examples:
   stele share set records --archive-after 60
-  stele share set records --allow 10.1.0.0/16 --allow 10.2.0.0/16 --read-only")]
+  stele share set records --allow 10.1.0.0/16 --allow 10.2.0.0/16 --read-only
+  stele share set records --removed-versions delete --yes")]
 pub struct Set {
     pub name: String,
     #[command(flatten)]
     pub offer: Offer,
-    /// Refuse every change over NFS
+    /// Refuse every change over NFS and SMB
     #[arg(long, conflicts_with = "read_write")]
     pub read_only: bool,
-    /// Take changes over NFS again
+    /// Take changes over NFS and SMB again
     #[arg(long)]
     pub read_write: bool,
+    /// Do not ask before versions of removed files are deleted
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// What `create` and `set` share.
@@ -159,12 +166,24 @@ pub struct Offer {
     /// The longest retention of a commit, in days; a later date is moved down to it
     #[arg(long, value_name = "DAYS")]
     pub retention_max: Option<u64>,
-    /// Network of clients that may mount it; repeat for more [default of a new share: this machine]
+    /// Network of NFS and SMB clients that may use it; repeat for more [default of a new share: this machine]
     #[arg(long, value_name = "NETWORK")]
     pub allow: Vec<Network>,
     /// Users that count as the anonymous user, 65534 [default of a new share: root]
     #[arg(long)]
     pub squash: Option<Squash>,
+    /// Versions of removed files, where the bucket keeps versions: `delete` takes also those that were kept before, and
+    /// leaves what retention or a hold keeps [default of a new share with Object Lock: delete; else keep]
+    #[arg(long)]
+    pub removed_versions: Option<RemovedVersions>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum RemovedVersions {
+    /// They stay behind a delete marker
+    Keep,
+    /// They are deleted once nothing keeps them
+    Delete,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]

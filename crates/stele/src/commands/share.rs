@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use stele_ground::{Bytes, Shown};
 
 use crate::api::share::{self as calls, FileView, Offer, View};
-use crate::cli::share::{self as cli, Share, Squash};
+use crate::cli::share::{self as cli, RemovedVersions, Share, Squash};
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
 use crate::connection::Connection;
@@ -15,6 +15,13 @@ use crate::output::{Align, Table};
 pub async fn run(site: &Site, json: bool, command: Share) -> Outcome<()> {
     if let Share::Remove { name, yes: false } = &command {
         confirm(&format!("Remove share '{name}', its bucket and its cache volume?"), "--yes")?;
+    }
+    if let Share::Set(set) = &command
+        && set.offer.removed_versions == Some(RemovedVersions::Delete)
+        && !set.yes
+    {
+        let files = format!("files that were or will be removed from share '{}'", set.name);
+        confirm(&format!("Delete all versions of {files}, as soon as nothing keeps them?"), "--yes")?;
     }
     let connection = Connection::find(site).await?;
     let done = on(&connection, json, command).await;
@@ -55,6 +62,16 @@ async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> 
                 true => print_json(&views),
                 false => {
                     print!("{}", states(&views));
+                    Ok(())
+                }
+            }
+        }
+        Share::Show { name } => {
+            let view = connection.call(calls::Show { name }).await?;
+            match json {
+                true => print_json(&view),
+                false => {
+                    print!("{}", whole_view(&view));
                     Ok(())
                 }
             }
@@ -139,6 +156,13 @@ fn offer(offer: cli::Offer, read_only: Option<bool>) -> Offer {
             }
             .to_owned()
         }),
+        removed_versions: offer.removed_versions.map(|removed| {
+            match removed {
+                RemovedVersions::Keep => "keep",
+                RemovedVersions::Delete => "delete",
+            }
+            .to_owned()
+        }),
     }
 }
 
@@ -163,10 +187,64 @@ fn show_one(json: bool, view: &View) -> Outcome<()> {
     }
     print!("{}", table(std::slice::from_ref(view)));
     print!("\n{}", states(std::slice::from_ref(view)));
-    if let Some(refusal) = view.status.as_ref().and_then(|status| status.refusal.as_ref()) {
-        println!("\nThe archive took no file lately: {}", Shown(refusal));
-    }
+    print!("{}", refusal(view));
     Ok(())
+}
+
+/// Every setting of a share, how it is, and how clients mount it.
+fn whole_view(view: &View) -> String {
+    let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.to_owned());
+    let days = |days: Option<u64>| or(days.map(|days| format!("{days} days")), "no bound");
+    let seconds = |seconds: u32| format!("after {seconds} s without a change");
+    let settings = [
+        ("share", view.name.clone()),
+        ("access", if view.read_only { "read-only" } else { "read-write" }.to_owned()),
+        ("networks", view.networks.join(" ")),
+        ("squash", view.squash.clone()),
+        ("smb", view.smb.clone().or(view.smb_refusal.clone()).unwrap_or_else(|| "not served".to_owned())),
+        ("cache volume", view.cache_volume.clone()),
+        ("archives", seconds(view.archive_after_seconds)),
+        ("commits by mode", if view.commits { "yes" } else { "no" }.to_owned()),
+        ("commits idle files", or(view.commit_after_seconds.map(seconds), "never")),
+        ("default retention", or(view.default_retention.clone(), "none")),
+        ("shortest retention", days(view.retention_min_days)),
+        ("longest retention", days(view.retention_max_days)),
+        ("versions of removed files", view.removed_versions.clone()),
+    ];
+    let mut text = String::new();
+    for (name, value) in settings {
+        text.push_str(&format!("{name:<27}{}\n", Shown(&value)));
+    }
+    text.push_str(&format!("\n{}", states(std::slice::from_ref(view))));
+    text.push_str(&refusal(view));
+    match mounts(view) {
+        Some([newer, older]) => text.push_str(&format!("\nClients mount it, as root:\n  {newer}\n  {older}\n")),
+        None => text.push_str("\nNFS is not served, or the share is not open.\n"),
+    }
+    text
+}
+
+/// The commands that mount a share, with NFS 4.1 and 3. A server that listens on all addresses leaves the host to the reader.
+fn mounts(view: &View) -> Option<[String; 2]> {
+    let (nfs, port) = (view.nfs.as_deref()?, view.nfs_port?);
+    let place = match nfs.rsplit_once(":/")? {
+        ("0.0.0.0" | "::", name) => format!("HOST:/{name}"),
+        (address, name) if address.contains(':') => format!("[{address}]:/{name}"),
+        _ => nfs.to_owned(),
+    };
+    let own = if port == 2049 { String::new() } else { format!(",port={port}") };
+    Some([
+        format!("mount -t nfs -o vers=4.1{own} {place} /mnt"),
+        format!("mount -t nfs -o vers=3,nolock,proto=tcp,port={port},mountport={port} {place} /mnt"),
+    ])
+}
+
+/// The archive's last refusal, in a line.
+fn refusal(view: &View) -> String {
+    let Some(status) = &view.status else { return String::new() };
+    let Some(refusal) = &status.refusal else { return String::new() };
+    let path = status.refused_path.as_deref().unwrap_or("a file that is gone");
+    format!("\nThe archive refused `{}/{}` lately: {}\n", Shown(&view.name), Shown(path), Shown(refusal))
 }
 
 fn table(views: &[View]) -> String {

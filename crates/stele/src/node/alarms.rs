@@ -68,6 +68,7 @@ pub const KINDS: &[&str] = &[
     "expiration-paused",
     "space",
     "share",
+    "share-archiving",
     "smb",
     "table-degraded",
     "drive-removed",

@@ -1,13 +1,13 @@
 //! The shares of this pool: opened when the server starts, made, changed and removed while it runs, and offered over NFS.
 //!
-//! Failure model: a share that does not open (its cache volume is away, its records are damaged) is named in an alarm; the
-//! others are served. What a share acknowledged is durable in the catalog and on its cache volume.
+//! Failure model: a share that does not open (its cache volume is away, its records are damaged) is named in an alarm and
+//! tried again; the others are served. What a share acknowledged is durable in the catalog and on its cache volume.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::time::{Duration as StdDuration, Instant};
 
 use stele_archive::{Archive, ShareObjects};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
@@ -18,7 +18,7 @@ use stele_file::locks::Locks;
 use stele_file::nfs::server::Tls;
 use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
 use stele_file::share::registry::{Registry, ShareRow, SquashRow};
-use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Settings, Share};
+use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Settings, Share, Stuck};
 use stele_ground::{Bytes, Duration};
 
 use super::Node;
@@ -27,6 +27,8 @@ use crate::failure::{Failure, Kind, Outcome};
 
 /// The mark of a volume that is the cache of a share: no command deletes, exports or rolls back such a volume.
 pub const OWNER: &str = "share";
+/// What SMB does not serve, as alarms name it: all of it.
+pub const SMBD: &str = "smbd";
 const STRIP: Bytes = Bytes(64 << 10);
 const BLOCK: Bytes = Bytes(4096);
 
@@ -40,14 +42,39 @@ pub struct Shares {
     mounts: Mutex<BTreeMap<PathBuf, (String, Mounted)>>,
     /// Whether NFS clients may or must speak TLS.
     tls: OnceLock<Tls>,
-    /// The shares were opened, or there was an attempt for each.
-    opened: AtomicBool,
+    /// When those that are not open are tried.
+    attempts: Mutex<Attempts>,
     /// Shares that did not open.
     pub unopened: Unserved,
+    /// Shares of which files do not come into the archive.
+    pub stuck: Unserved,
     /// What SMB does not serve.
     pub smb: Unserved,
     /// Making, changing and removing take turns.
     pub turn: tokio::sync::Mutex<()>,
+}
+
+/// Between two attempts to open shares: the first pause, and the longest.
+const TRY_AGAIN: StdDuration = StdDuration::from_secs(2);
+const TRY_AGAIN_MAX: StdDuration = StdDuration::from_secs(60);
+
+/// Attempts to open shares that are not open.
+#[derive(Default)]
+struct Attempts {
+    next: Option<Instant>,
+    pause: StdDuration,
+}
+
+impl Attempts {
+    /// Whether one is due. Then the next one comes after a longer pause.
+    fn is_due(&mut self, now: Instant) -> bool {
+        if self.next.is_some_and(|next| now < next) {
+            return false;
+        }
+        self.pause = (self.pause * 2).clamp(TRY_AGAIN, TRY_AGAIN_MAX);
+        self.next = Some(now + self.pause);
+        true
+    }
 }
 
 impl Shares {
@@ -128,6 +155,13 @@ impl Shares {
         std::mem::take(&mut *self.mounts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Why SMB does not serve a share. None: it serves it, or is about to.
+    pub fn smb_refusal(&self, name: &str) -> Option<String> {
+        let subject = share_subject(name);
+        let refused = self.smb.list().into_iter().find(|(other, _)| *other == subject || other == SMBD);
+        refused.map(|(_, why)| why)
+    }
+
     pub fn note_address(&self, address: SocketAddr) {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
     }
@@ -138,6 +172,11 @@ impl Shares {
     }
 }
 
+/// One share that SMB does not serve, as alarms name it.
+pub fn share_subject(name: &str) -> String {
+    format!("share {name}")
+}
+
 /// The open shares of a node, for its S3 frontend. A request that is left at a stop keeps no node open.
 pub struct S3View(pub Weak<Node>);
 
@@ -145,6 +184,19 @@ impl stele_archive::Shares for S3View {
     fn objects(&self, bucket: &str) -> Option<Arc<dyn ShareObjects>> {
         let share = self.0.upgrade()?.shares.get(bucket)?;
         Some(Arc::new(ObjectView::new(share)))
+    }
+}
+
+/// What an operator reads of files that do not come into the archive.
+fn told(name: &str, stuck: &Stuck) -> String {
+    let Stuck { path, refusal, idle, files } = stuck;
+    match refusal {
+        Some(reason) if *files == 1 => format!("the archive refuses `{name}/{path}`: {reason}"),
+        Some(reason) => format!("the archive refuses `{name}/{path}` and {} more files: {reason}", files - 1),
+        None => {
+            let hours = idle.0 / 3_600_000_000_000;
+            format!("`{name}/{path}` was not changed for {hours} hours or more, and is not archived")
+        }
     }
 }
 
@@ -181,20 +233,59 @@ impl Node {
         Ok(Registry::new(self.archive()?.records()))
     }
 
-    /// Opens every share once the archive takes changes, and names those that do not open in alarms.
+    /// Opens every share that is not open, once the archive takes changes. An alarm names those that do not open. They are
+    /// tried again, after pauses that grow to a minute.
     pub async fn open_shares(&self) -> Outcome<()> {
+        self.open_shares_at(Instant::now()).await
+    }
+
+    async fn open_shares_at(&self, now: Instant) -> Outcome<()> {
         let Ok(archive) = self.archive() else { return Ok(()) };
-        if archive.is_read_only() || self.shares.opened.swap(true, Ordering::Relaxed) {
+        // One that is being made or removed is not opened beside that: a second share over its tree and its cache volume
+        // would hand out the same slots.
+        let Ok(_turn) = self.shares.turn.try_lock() else { return Ok(()) };
+        let is_due = || self.shares.attempts.lock().unwrap_or_else(PoisonError::into_inner).is_due(now);
+        if archive.is_read_only() || !is_due() {
             return Ok(());
         }
         for (name, row) in self.registry()?.list().map_err(failed)? {
-            if let Err(failure) = self.open_share(&name, &row).await {
-                let message = format!("the share '{name}' is not served: {}", failure.error);
-                self.shares.unopened.note(&name, &message);
-                self.note_alarm("share", &message);
+            if self.shares.get(&name).is_some() {
+                continue;
+            }
+            match self.open_share(&name, &row).await {
+                Ok(_) => tracing::info!("the share '{name}' is open"),
+                Err(failure) => {
+                    let message = format!("the share '{name}' is not served: {}", failure.error);
+                    if self.shares.unopened.note_reason(&name, &message) {
+                        self.note_alarm("share", &message);
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// Keeps the alarm about files that the archive does not take in step with the open shares.
+    pub fn note_stuck(&self) {
+        let open = self.shares.all();
+        for (name, _) in self.shares.stuck.list() {
+            if !open.iter().any(|share| share.name() == name) {
+                self.shares.stuck.end(&name);
+            }
+        }
+        for share in open {
+            match share.stuck() {
+                Ok(Some(stuck)) => {
+                    let message = told(share.name(), &stuck);
+                    if self.shares.stuck.note(share.name(), &message) {
+                        self.note_alarm("share-archiving", &message);
+                    }
+                }
+                Ok(None) => self.shares.stuck.end(share.name()),
+                // It is being removed, and is empty.
+                Err(_) => {}
+            }
+        }
     }
 
     /// Opens a share and offers it.
@@ -286,26 +377,32 @@ pub fn settings(row: &ShareRow) -> Settings {
             days_max: row.retention_max,
             commit_after: row.commit_after.map(|seconds| Duration::from_secs(u64::from(seconds))),
         },
+        removed_versions: row.removed.unwrap_or_default(),
     }
 }
 
-/// Who may mount a share. Where no network is named, only this machine.
+/// Who may mount a share, and as whom.
 pub fn rules(row: &ShareRow) -> Outcome<Vec<Rule>> {
-    let networks: Vec<Network> = match row.networks.is_empty() {
+    let squash = match row.squash {
+        SquashRow::Root => Squash::Root,
+        SquashRow::All => Squash::All,
+        SquashRow::None => Squash::None,
+    };
+    let rule = |network| Rule { read_only: row.read_only, squash, ..Rule::new(network) };
+    Ok(networks(row)?.into_iter().map(rule).collect())
+}
+
+/// The networks of clients of a share. Where none is named, only this machine.
+pub fn networks(row: &ShareRow) -> Outcome<Vec<Network>> {
+    let networks: Result<Vec<Network>, _> = match row.networks.is_empty() {
         true => {
             let own = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
             let written = [format!("{}/8", own[0]), own[1].to_string()];
             written.iter().map(|network| network.parse()).collect::<Result<_, _>>()
         }
         false => row.networks.iter().map(|network| network.parse()).collect::<Result<_, _>>(),
-    }
-    .map_err(|error: stele_file::nfs::ExportError| Failure::usage(error.to_string()))?;
-    let squash = match row.squash {
-        SquashRow::Root => Squash::Root,
-        SquashRow::All => Squash::All,
-        SquashRow::None => Squash::None,
     };
-    Ok(networks.into_iter().map(|network| Rule { read_only: row.read_only, squash, ..Rule::new(network) }).collect())
+    networks.map_err(|error: stele_file::nfs::ExportError| Failure::usage(error.to_string()))
 }
 
 /// A failure of the gateway as an operator reads it.
@@ -324,3 +421,6 @@ pub fn failed(error: FileError) -> Failure {
     };
     Failure::new(kind, error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,13 +84,17 @@ fn of_services(node: &Node) -> Vec<StandingView> {
     let exports = node.unserved.list().into_iter().filter(|(name, _)| !is_gone(name) && !is_served(name));
     let next = "`stele export list`; `stele export remove`";
     let exports = exports.map(|(name, why)| alarm("export", &name, why, "the export is kept and not served", next));
-    let next = "return missing drives: `stele drive online N`; then start the server again";
+    let next = "return missing drives: `stele drive online N`; the share is tried again by itself, within a minute";
     let shares = node.shares.unopened.list().into_iter();
     let shares = shares.map(|(name, why)| alarm("share", &name, why, "the other shares are served", next));
+    let next = "follow the reason: `stele bucket set NAME --quota`, `stele pool add`, or remove the file";
+    let stuck = node.shares.stuck.list().into_iter();
+    let done = "what is not archived stays in the cache of the share, and is tried again";
+    let stuck = stuck.map(|(name, why)| alarm("share-archiving", &name, why, done, next));
     let next = "check that smbd runs, and [smb] in stele.toml";
     let smb = node.shares.smb.list().into_iter();
     let smb = smb.map(|(name, why)| alarm("smb", &name, why, "it is tried again, after growing pauses", next));
-    exports.chain(shares).chain(smb).collect()
+    exports.chain(shares).chain(stuck).chain(smb).collect()
 }
 
 /// An export, as alarms name it.
@@ -107,6 +111,12 @@ impl Unserved {
     pub fn note(&self, subject: &str, why: &str) -> bool {
         let mut unserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         unserved.insert(subject.to_owned(), why.to_owned()).is_none()
+    }
+
+    /// As `note`. Another reason is news, too.
+    pub fn note_reason(&self, subject: &str, why: &str) -> bool {
+        let mut unserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        unserved.insert(subject.to_owned(), why.to_owned()).is_none_or(|before| before != why)
     }
 
     pub fn end(&self, subject: &str) {

@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stele_file::nfs::places::Places;
 use stele_file::nfs::server::Peer;
@@ -26,10 +26,12 @@ use crate::node::Node;
 /// Connections beyond this wait in the listener's backlog. One address has at most
 /// [`stele_file::nfs::places::CONNECTIONS_PER_ADDRESS`] of them; a further one is closed.
 const CONNECTIONS_MAX: usize = 1024;
-/// Between two rounds of background work of a share that has nothing urgent to do.
 /// Between two rounds while the cache is nearly full.
 const WORK_WHEN_FULL: Duration = Duration::from_millis(20);
+/// Between two rounds of background work of a share that has nothing urgent to do.
 const WORK_EVERY: Duration = Duration::from_millis(200);
+/// Between two looks for files that the archive does not take.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After work that failed.
 const WORK_AGAIN: Duration = Duration::from_secs(5);
 /// How often content that reads brought into the cache is recorded there.
@@ -121,6 +123,7 @@ pub async fn unregister(address: Option<SocketAddr>) {
 pub async fn work(node: Arc<Node>) {
     let mut tasks = JoinSet::new();
     let mut known: Vec<Weak<Share>> = Vec::new();
+    let mut looked = Instant::now();
     loop {
         // Where the archive was for reading only at the start, the shares open with its return.
         if let Err(failure) = node.open_shares().await {
@@ -137,6 +140,10 @@ pub async fn work(node: Arc<Node>) {
             }
         }
         while tasks.try_join_next().is_some() {}
+        if looked.elapsed() >= LOOK_EVERY {
+            node.note_stuck();
+            looked = Instant::now();
+        }
         tokio::time::sleep(WORK_EVERY).await;
     }
 }

@@ -388,4 +388,4 @@ fn settings(config: &Config, address: SocketAddr) -> Settings {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use stele_file::fuse::{MountOptions, Mounted, mount};
+use stele_file::nfs::Network;
 use stele_file::samba::{DIRECTORIES, SambaConfig, SambaShare, smb_conf};
 use stele_file::share::Share;
 use tokio::sync::watch;
@@ -25,12 +26,12 @@ use tokio::time::sleep;
 
 use crate::config::{Site, Smb};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::node::shares::{SMBD, networks, share_subject};
 use crate::node::surroundings::program;
 use crate::node::{Node, blocking, own_uid};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The subject of the alarm where nothing is served.
-const SMBD: &str = "smbd";
 /// Between an end of smbd and its next start: the first pause, and the longest.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -44,6 +45,8 @@ struct Samba {
     listen: SocketAddr,
     config: Smb,
     mounts: BTreeMap<String, Served>,
+    /// The networks of all shares, as smb.conf was written with.
+    networks: BTreeMap<String, Vec<Network>>,
     /// Shares that could not be mounted, and when they are tried again.
     refused: BTreeMap<String, Offer>,
     again: Instant,
@@ -118,6 +121,7 @@ pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr,
         listen,
         config,
         mounts: BTreeMap::new(),
+        networks: BTreeMap::new(),
         refused: BTreeMap::new(),
         again: Instant::now(),
         smbd: None,
@@ -170,11 +174,10 @@ impl Samba {
 
     /// Brings mounts, configuration and smbd to the present shares.
     fn keep(&mut self) -> Outcome<()> {
-        let mut present: BTreeMap<String, Offer> = self
-            .node
-            .registry()?
-            .list()
-            .map_err(crate::node::shares::failed)?
+        let rows = self.node.registry()?.list().map_err(crate::node::shares::failed)?;
+        let named = rows.iter().map(|(name, row)| networks(row).map(|networks| (name.clone(), networks)));
+        let networks: BTreeMap<String, Vec<Network>> = named.collect::<Outcome<_>>()?;
+        let mut present: BTreeMap<String, Offer> = rows
             .into_iter()
             .filter_map(|(name, row)| {
                 let share = self.node.shares.get(&name)?;
@@ -192,16 +195,18 @@ impl Samba {
             }
         };
         self.leave_out_refused(&mut present);
-        if present == mounted && !ended {
+        if present == mounted && !ended && networks == self.networks {
             return Ok(());
         }
+        // Until smbd has the new ones: a failure in between is then repeated.
+        self.networks.clear();
         self.mounts.retain(|name, served| present.get(name) == Some(&served.offer));
         for (name, offer) in present {
             if !self.mounts.contains_key(&name) {
                 self.take_in(name, offer);
             }
         }
-        self.write()?;
+        self.write(&networks)?;
         match &self.smbd {
             Some(smbd) => signal(smbd, Signal::HUP),
             None => {
@@ -209,6 +214,7 @@ impl Samba {
                 self.starts.begin(Instant::now());
             }
         }
+        self.networks = networks;
         Ok(())
     }
 
@@ -255,7 +261,7 @@ impl Samba {
             .map_err(|error| Failure::failed(error.to_string()))
     }
 
-    fn write(&self) -> Outcome<()> {
+    fn write(&self, networks: &BTreeMap<String, Vec<Network>>) -> Outcome<()> {
         for below in DIRECTORIES {
             private(&self.directory.join(below))?;
         }
@@ -263,6 +269,7 @@ impl Samba {
             name: name.clone(),
             path: served.mounted.directory().to_owned(),
             read_only: served.offer.read_only,
+            networks: networks.get(name).cloned().unwrap_or_default(),
             valid_users: Vec::new(),
         });
         let everywhere = self.listen.ip().is_unspecified();
@@ -324,11 +331,6 @@ impl Drop for Samba {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// The subject of the alarm where one share is not served.
-fn share_subject(name: &str) -> String {
-    format!("share {name}")
 }
 
 fn signal(smbd: &Child, signal: Signal) {

@@ -116,6 +116,61 @@ async fn a_full_cache_of_unarchived_content_refuses_writers_and_loses_nothing() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_that_is_refused_again_and_again_is_named() {
+    let stage = Stage::new(9);
+    let share = stage.share().await;
+    let quota = async |bytes| {
+        let quota = stele_archive::BucketChange::Quota(stele_archive::Quota { bytes, versions: None });
+        stage.archive().await.change_bucket(&stele_archive::Caller::local(0), NAME, quota).await.unwrap();
+    };
+    let root = share.root();
+    let directory = share.make(&Caller::ROOT, root, b"d", crate::Node::Directory, Changes::default()).await.unwrap();
+    quota(Some(100_000)).await;
+    let large = file(&share, "large", &content(1, 200_000)).await;
+    share.rename(&Caller::ROOT, (root, b"large"), (directory.file.inode, b"large")).await.unwrap();
+    let round = async || {
+        stage.pass(11);
+        share.work().await.unwrap();
+    };
+    round().await;
+    assert_eq!(share.stuck().unwrap(), None, "one refusal is no news");
+    round().await;
+    let stuck = share.stuck().unwrap().expect("the file is refused again and again");
+    assert_eq!((stuck.path.as_str(), stuck.files), ("d/large", 1));
+    assert_eq!(stuck.refusal, Some(FileError::OverQuota.to_string()));
+    // Others that are archived meanwhile do not hide it.
+    file(&share, "small", &content(2, 100)).await;
+    round().await;
+    round().await;
+    assert_eq!(share.stuck().unwrap().expect("still").path, "d/large");
+    assert_eq!(share.status().unwrap().open, 1);
+    assert!(share.status().unwrap().refused_path.is_none_or(|path| path == "d/large"));
+    quota(None).await;
+    round().await;
+    assert_eq!(share.stuck().unwrap(), None);
+    assert!(share.state(large).unwrap().version.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_waits_for_hours_is_named_unless_it_is_open() {
+    let stage = Stage::new(10);
+    let share = stage.share().await;
+    let [open, idle] = [b"open", b"idle"];
+    for name in [open, idle] {
+        file(&share, std::str::from_utf8(name).unwrap(), &content(1, 100)).await;
+    }
+    share.opened(share.resolve("open").unwrap(), true).await.unwrap();
+    stage.pass(3_599);
+    assert_eq!(share.stuck().unwrap(), None);
+    stage.pass(2);
+    let stuck = share.stuck().unwrap().expect("no round has taken place");
+    assert_eq!((stuck.path.as_str(), stuck.refusal), ("idle", None));
+    share.work().await.unwrap();
+    stage.pass(20_000);
+    assert_eq!(share.stuck().unwrap(), None, "a file that is open for writing waits for its writer");
+}
+
+#[tokio::test(start_paused = true)]
 async fn truncation_and_growth_show_zeros_and_never_old_bytes() {
     let stage = Stage::new(8);
     let share = stage.share().await;

@@ -31,7 +31,8 @@ async fn a_file_longer_than_a_body_is_stored_in_parts() {
     let data = content(1, 20 * MIB + 12_345);
     let inode = file(&share, "long", &data).await;
     // An attempt that ended in the middle.
-    let plan = Plan { inode: inode.0, size: data.len() as u64, metadata: Default::default(), retention: None };
+    let (size, metadata, tags) = (data.len() as u64, Default::default(), Default::default());
+    let plan = Plan { inode: inode.0, size, metadata, tags, retention: None };
     let mut upload = share.begin_upload(plan).await.expect("an upload");
     upload.write(data.slice(..7 * MIB)).await.expect("a part");
     drop(upload);

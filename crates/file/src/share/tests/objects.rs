@@ -9,12 +9,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_archive::{
     Access, ArchiveError, ByteRange, Caller as Client, CompleteRequest, CompletedPart, DefaultRetention, DeleteRequest,
-    Expected, GetRequest, ListVersionsRequest, NewUpload, ObjectInfo, PartRequest, Period, PutRequest, Retention,
-    RetentionMode, ShareObjects, Timestamp, WriteCondition, upload_key,
+    Expected, GetRequest, ListVersionsRequest, Metadata, NewUpload, ObjectInfo, PartRequest, Period, PutRequest,
+    Retention, RetentionMode, ShareObjects, Timestamp, WriteCondition, upload_key,
 };
 
 use super::stage::{NAME, Stage, content, file, read, settle, write};
 use crate::files::{Files, Node, Removal};
+use crate::share::reading::key_of;
 use crate::share::{ObjectView, Share};
 use crate::{Caller, Changes, FileError, Inode, SetTime};
 
@@ -378,4 +379,33 @@ async fn a_file_open_for_writing_is_left_alone() {
     view.share.closed(inode, true).await;
     assert!(view.get("busy").await.expect("a get") == content(1, 10));
     view.put("busy", &content(2, 10)).await.expect("a put");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_clients_say_of_an_object_outlasts_changes_over_files() {
+    // As one body, and in parts.
+    for (body_max, length) in [(64 << 20, 4), (6 << 20, 4)] {
+        let stage = Stage::new(31);
+        let mut share = stage.share().await;
+        share.body_max = body_max;
+        let share = Arc::new(share);
+        let objects = ObjectView::new(Arc::clone(&share));
+        let view = View { stage, share, objects, client: Client::local(0) };
+        let entry = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let headers = [entry("content-type", "text/csv"), entry("cache-control", "no-store")].into();
+        let metadata = Metadata { headers, user: [entry("hue", &"b".repeat(length))].into() };
+        let tags = [entry("project", "north")].into();
+        let request = PutRequest { metadata, tags, ..view.request("k", &content(1, 10)) };
+        let before = view.put_request(request, &content(1, 10)).await.expect("a put");
+        let inode = view.find("k").expect("the file");
+        write(&view.share, inode, 0, &content(2, 7 << 20)).await;
+        settle(&view.stage, &view.share).await;
+        let newest = view.stage.archive().await.newest(&Client::gateway("testing"), NAME, &[key_of(inode.0)]);
+        let after = newest.expect("a look").into_iter().flatten().next().expect("the version");
+        assert_eq!(after.size, 7 << 20);
+        assert_eq!((&after.tags, &after.metadata.headers), (&before.tags, &before.metadata.headers));
+        let hue = after.metadata.user.get("hue").map(String::len);
+        assert_eq!(hue, Some(length));
+        assert_eq!(after.metadata.user.get("stele-path").map(String::as_str), Some("k"));
+    }
 }

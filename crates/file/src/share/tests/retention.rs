@@ -89,6 +89,18 @@ async fn the_default_counts_where_no_date_is_named_and_rules_clamp_it() {
         let until = share.state(inode).unwrap().committed.map(|until| until.seconds() as i64);
         assert_eq!(until, Some(now + days * DAY as i64), "{name}");
     }
+    let fit = share.resolve("fit").unwrap();
+    set(&share, fit, accessed(now + 90 * DAY as i64)).await.unwrap();
+    let records = stage.archive().await.audit_records(&stele_archive::Caller::local(0), 1, 1000).await.unwrap();
+    let detail = |record: &stele_archive::AuditRecord| record.detail.clone().unwrap_or_default();
+    let clamped = records.iter().filter(|record| detail(record).contains("was moved"));
+    let told: Vec<(&str, String)> =
+        clamped.map(|record| (record.key.as_deref().unwrap_or_default(), detail(record))).collect();
+    let [short, long, extended] = told.as_slice() else { panic!("{told:?}") };
+    assert!(short.0 == "short" && short.1.contains("up to the shortest"), "{short:?}");
+    assert!(long.0 == "long" && long.1.contains("down to the longest"), "{long:?}");
+    let asked = Timestamp::from_secs((now + 90 * DAY as i64) as u64).to_string();
+    assert!(extended.0 == "fit" && extended.1.contains(&asked), "{extended:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,7 +27,8 @@ async fn uploads(stage: &Stage) -> Vec<String> {
 
 /// Begins to store a file, and does not go on.
 async fn begin(share: &Share, inode: Inode, data: &bytes::Bytes) {
-    let plan = Plan { inode: inode.0, size: data.len() as u64, metadata: Default::default(), retention: None };
+    let (size, metadata, tags) = (data.len() as u64, Default::default(), Default::default());
+    let plan = Plan { inode: inode.0, size, metadata, tags, retention: None };
     let mut upload = share.begin_upload(plan).await.expect("an upload");
     upload.write(data.slice(..7 * MIB)).await.expect("a part");
 }

@@ -1,8 +1,10 @@
 //! Calls about single files of a share.
 
 use serde::{Deserialize, Serialize};
+use stele_archive::VersionId;
 use stele_file::files::Files;
 use stele_file::share::Share;
+use stele_file::share::registry::is_archive_key;
 use stele_file::{Caller, Inode, Kind as FileKind};
 
 use super::open;
@@ -159,19 +161,48 @@ impl Call for Why {
     const READS: bool = true;
     type Answer = stele_archive::Why;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<stele_archive::Why> {
-        let share = open(node, &self.name)?;
-        let inode = find(&share, &self.name, &self.path)?;
-        let state = share.state(inode).map_err(failed)?;
-        match node.archive()?.why(&actor.caller(), &self.name, &state.key, None).await {
-            Err(stele_archive::ArchiveError::NoSuchKey { .. }) => {
-                Err(Failure::missing(format!("`{}/{}` is not archived; nothing retains it", self.name, self.path))
-                    .next("`stele share archive` archives it now"))
-            }
-            other => {
-                let mut why = other?;
-                why.key = format!("{} (inode {})", self.path, state.key);
-                Ok(why)
-            }
+        explained(node, actor, &self.name, &self.path, None).await
+    }
+}
+
+/// `stele why` for a bucket that is a share: its keys are the paths of files. None: the bucket is no share. Also none where
+/// the key is the one that the archive gives to a file, and no file has this path: versions of a removed file have no other.
+pub async fn why(
+    node: &Node,
+    actor: &Actor,
+    bucket: &str,
+    key: &str,
+    version: Option<VersionId>,
+) -> Outcome<Option<stele_archive::Why>> {
+    if node.registry()?.get(bucket).map_err(failed)?.is_none() {
+        return Ok(None);
+    }
+    let is_path = || node.shares.get(bucket).is_some_and(|share| share.resolve(key).is_ok());
+    if is_archive_key(key) && !is_path() {
+        return Ok(None);
+    }
+    explained(node, actor, bucket, key, version).await.map(Some)
+}
+
+async fn explained(
+    node: &Node,
+    actor: &Actor,
+    name: &str,
+    path: &str,
+    version: Option<VersionId>,
+) -> Outcome<stele_archive::Why> {
+    let share = open(node, name)?;
+    let inode = find(&share, name, path)?;
+    let state = share.state(inode).map_err(failed)?;
+    match node.archive()?.why(&actor.caller(), name, &state.key, version).await {
+        Err(stele_archive::ArchiveError::NoSuchKey { .. }) => {
+            Err(Failure::missing(format!("`{name}/{path}` is not archived; nothing retains it"))
+                .next("`stele share archive` archives it now"))
+        }
+        other => {
+            let mut why = other?;
+            why.key = format!("{path} (inode {})", state.key);
+            Ok(why)
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::node::surroundings::System;
 use crate::server::ending;
 
 /// A node with an archive on drives that give no answer while the flag is set.
-async fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
+pub async fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
     let mut node = Arc::into_inner(ending::tests::node(hangs)).unwrap();
     let spec = VolumeSpec {
         name: "data".to_owned(),
