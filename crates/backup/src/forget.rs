@@ -135,6 +135,11 @@ impl Timeline {
 /// The reason of snapshots that no rule may judge.
 pub const MISDATED: &str = "doubtful-date";
 
+/// Host and paths.
+type Series = (String, Vec<Vec<u8>>);
+/// The order of snapshots by a clock: date, end and id.
+type Ended = (u64, u64, SnapshotId);
+
 /// The reason of the latest complete snapshot of a volume, while all later ones have gaps.
 pub const COMPLETE: &str = "complete";
 
@@ -143,7 +148,7 @@ pub const COMPLETE: &str = "complete";
 pub fn keep_complete(judged: &mut [Judged]) {
     for clock in [agent as Clock, store] {
         let place = |is: &Candidate| (clock(is), is.finished, is.id);
-        let mut latest: BTreeMap<(String, Vec<Vec<u8>>), [Option<(u64, u64, SnapshotId)>; 2]> = BTreeMap::new();
+        let mut latest: BTreeMap<Series, [Option<Ended>; 2]> = BTreeMap::new();
         for Judged { candidate: is, .. } in judged.iter().filter(|is| !is.candidate.is_misdated) {
             let found = latest.entry(is.series.clone()).or_default();
             let [complete, gaps] = found;
