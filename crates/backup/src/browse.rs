@@ -3,7 +3,7 @@
 //! ```text
 //! ids/<digits>     one directory for each snapshot
 //! dates/<moment>   links to them, by the store's clock
-//! latest           a link to the latest
+//! latest           a link to the latest of one host, if the caller names it
 //! ```
 //!
 //! The number of a file says where its entry is: the snapshot, the chunk of its tree, and the place in the chunk. So no
@@ -17,7 +17,7 @@ use crate::crypt::{ChunkId, Kind};
 use crate::error::{BackupError, Result};
 use crate::repository::trees::Found;
 use crate::repository::{Dated, Indexed};
-use crate::snapshot::{Description, is_within};
+use crate::snapshot::{Description, SnapshotId, is_within};
 use crate::tree::{Content, Entry, Metadata, Piece, Reader, Stamp, join, order};
 use stele_ground::calendar::moment;
 
@@ -76,6 +76,8 @@ type Kept<K, V> = Mutex<VecDeque<(K, Arc<V>)>>;
 pub struct Browser {
     indexed: Indexed,
     snapshots: Vec<Dated>,
+    /// Where `latest` leads.
+    latest: Option<Dated>,
     descriptions: Kept<usize, Description>,
     trees: Kept<ChunkId, Vec<Found>>,
     files: Kept<u64, Vec<Piece>>,
@@ -154,12 +156,14 @@ fn missing() -> BackupError {
 }
 
 impl Browser {
-    pub fn new(indexed: Indexed) -> Result<Browser> {
+    pub fn new(indexed: Indexed, latest: Option<SnapshotId>) -> Result<Browser> {
         let mut snapshots = indexed.snapshots()?;
         // The latest ones, if there are more than numbers.
         let extra = snapshots.len().saturating_sub(SNAPSHOTS_MAX);
         snapshots.drain(..extra);
+        let latest = snapshots.iter().find(|dated| Some(dated.id) == latest).copied();
         Ok(Browser {
+            latest,
             indexed,
             snapshots,
             descriptions: Kept::default(),
@@ -232,13 +236,13 @@ impl Browser {
         let stored = |at: Option<&Dated>| at.map_or(0, |dated| dated.stored);
         let folder = |name: &str, at: u64| virtual_entry(name, at, Content::Directory);
         let link = |name: &str, at: u64, to: String| virtual_entry(name, at, Content::Symlink(to.into_bytes()));
-        let latest = self.snapshots.last();
+        let newest = self.snapshots.last();
         let entry = match node {
-            Node::Root => folder("", stored(latest)),
-            Node::Ids => folder("ids", stored(latest)),
-            Node::Dates => folder("dates", stored(latest)),
+            Node::Root => folder("", stored(newest)),
+            Node::Ids => folder("ids", stored(newest)),
+            Node::Dates => folder("dates", stored(newest)),
             Node::Latest => {
-                let latest = latest.ok_or_else(missing)?;
+                let latest = self.latest.ok_or_else(missing)?;
                 link("latest", latest.stored, format!("ids/{}", latest.id))
             }
             Node::Date(snapshot) => {
@@ -277,7 +281,7 @@ impl Browser {
             Node::Root => match name {
                 b"ids" => Some(Node::Ids),
                 b"dates" => Some(Node::Dates),
-                b"latest" if !self.snapshots.is_empty() => Some(Node::Latest),
+                b"latest" if self.latest.is_some() => Some(Node::Latest),
                 _ => None,
             },
             // Also by the first digits of the id, as everywhere.
@@ -318,7 +322,7 @@ impl Browser {
     pub fn list(&self, directory: u64, cookie: u64, limit: usize) -> Result<(Vec<Member>, bool)> {
         let node = Node::of(directory).ok_or_else(missing)?;
         let virtuals: Vec<Node> = match node {
-            Node::Root if self.snapshots.is_empty() => vec![Node::Ids, Node::Dates],
+            Node::Root if self.latest.is_none() => vec![Node::Ids, Node::Dates],
             Node::Root => vec![Node::Ids, Node::Dates, Node::Latest],
             Node::Ids => (0..self.snapshots.len()).map(Node::Snapshot).collect(),
             Node::Dates => (0..self.snapshots.len()).map(Node::Date).collect(),

@@ -9,6 +9,9 @@
 //! them is wrong. Such a snapshot stays and counts for no rule, so an intruder who has the key cannot fill the place of
 //! others with new snapshots of old dates. The same holds for a date that lies in the store's future.
 //!
+//! A snapshot of a volume that lacks what the array could not read takes the place of none without such gaps: the latest of
+//! those stays, see [`keep_complete`].
+//!
 //! Rules by age go wrong if a clock jumps ahead by years, and nothing shows whether it did. So a gap between two snapshots
 //! of the repository counts as [`GAP_SECONDS_MAX`] at most, see [`Timeline`].
 
@@ -47,6 +50,8 @@ pub struct Candidate {
     /// Host and paths.
     pub series: (String, Vec<Vec<u8>>),
     pub tags: Vec<String>,
+    /// Whether it is of a volume of which a part could not be read.
+    pub has_gaps: bool,
     /// Whether one of both dates is wrong.
     pub is_misdated: bool,
 }
@@ -60,6 +65,7 @@ impl Candidate {
             stored: dated.stored,
             finished: is.finished,
             is_misdated: is.is_misdated(dated.stored) || dated.stored > now.saturating_add(AHEAD_SECONDS_MAX),
+            has_gaps: is.has_volume && is.problems > 0,
             series: (is.host, is.paths),
             tags: is.tags,
         })
@@ -129,6 +135,37 @@ impl Timeline {
 /// The reason of snapshots that no rule may judge.
 pub const MISDATED: &str = "doubtful-date";
 
+/// Host and paths.
+type Series = (String, Vec<Vec<u8>>);
+/// The order of snapshots by a clock: date, end and id.
+type Ended = (u64, u64, SnapshotId);
+
+/// The reason of the latest complete snapshot of a volume, while all later ones have gaps.
+pub const COMPLETE: &str = "complete";
+
+/// Keeps the latest snapshot without gaps of each series whose later ones have gaps: by either clock, as all rules. What
+/// the gaps lack may be in no other snapshot.
+pub fn keep_complete(judged: &mut [Judged]) {
+    for clock in [agent as Clock, store] {
+        let place = |is: &Candidate| (clock(is), is.finished, is.id);
+        let mut latest: BTreeMap<Series, [Option<Ended>; 2]> = BTreeMap::new();
+        for Judged { candidate: is, .. } in judged.iter().filter(|is| !is.candidate.is_misdated) {
+            let found = latest.entry(is.series.clone()).or_default();
+            let [complete, gaps] = found;
+            let of_kind = if is.has_gaps { gaps } else { complete };
+            *of_kind = (*of_kind).max(Some(place(is)));
+        }
+        for is in judged.iter_mut() {
+            if let Some([Some(complete), Some(gaps)]) = latest.get(&is.candidate.series)
+                && complete < gaps
+                && *complete == place(&is.candidate)
+            {
+                is.keep(COMPLETE);
+            }
+        }
+    }
+}
+
 /// Judges all snapshots: in each series, newest first.
 pub fn judge(candidates: Vec<Candidate>, policy: &Policy) -> Result<Vec<Judged>> {
     judge_with(candidates, policy, GAP_SECONDS_MAX)
@@ -154,6 +191,7 @@ pub fn judge_with(candidates: Vec<Candidate>, policy: &Policy, gap_max: u64) -> 
         }
         judged.extend(members);
     }
+    keep_complete(&mut judged);
     Ok(judged)
 }
 
@@ -174,6 +212,7 @@ pub fn named(
             finished: 0,
             series: Default::default(),
             tags: Vec::new(),
+            has_gaps: false,
             is_misdated: false,
         };
         Judged { candidate: describe(dated).unwrap_or(unread), kept_by: Vec::new() }

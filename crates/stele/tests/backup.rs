@@ -25,6 +25,81 @@ fn place(name: &str) -> Place {
     place
 }
 
+/// Adds a file of every kind, and all metadata that rsync compares. What this user or file system cannot have is said.
+fn every_kind(place: &Place) {
+    let kinds = place.path("files/kinds");
+    std::fs::create_dir_all(format!("{kinds}/empty")).unwrap();
+    let path = |name: &str| format!("{kinds}/{name}");
+    for name in ["new\nline", "tab\t \u{1f}", "\u{e4}\u{f6}\u{fc}", "-rf", "*"] {
+        std::fs::write(path(name), name).unwrap();
+    }
+    let not_unicode: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"no\xffunicode");
+    std::fs::write(std::path::Path::new(&kinds).join(not_unicode), b"x").unwrap();
+    symlink("/nonexistent", path("dangling")).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(path("socket")).unwrap());
+    let sparse = std::fs::File::create(path("sparse")).unwrap();
+    sparse.set_len(10 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"in the middle", 5 << 20).unwrap();
+    for name in ["modes", "attributes", "access", "owned"] {
+        std::fs::write(path(name), name).unwrap();
+    }
+    // The owner may read and write, user 1234 and the group read.
+    let entries = [(1_u16, 6_u16, u32::MAX), (2, 4, 1234), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        list.extend([&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat());
+    }
+    for (name, attribute, value) in [
+        ("attributes", "user.origin", &b"scanner"[..]),
+        ("access", "system.posix_acl_access", &list),
+        ("empty", "system.posix_acl_default", &list),
+    ] {
+        if rustix::fs::setxattr(path(name), attribute, value, rustix::fs::XattrFlags::empty()).is_err() {
+            println!("left out: {attribute}");
+        }
+    }
+    for (name, arguments) in [
+        ("a pipe", &["mkfifo", "-m", "620", "pipe"][..]),
+        ("set-user and sticky bits", &["chmod", "6751", "modes"]),
+        ("a sticky directory", &["chmod", "1733", "empty"]),
+        ("other owners", &["chown", "-h", "1234:4321", "owned", "dangling"]),
+        ("character devices", &["mknod", "-m", "600", "null", "c", "1", "3"]),
+        ("block devices", &["mknod", "block", "b", "7", "200"]),
+        ("old times", &["touch", "-h", "-d", "1999-12-31 23:59:59.123456789", "dangling", "owned", "pipe"]),
+    ] {
+        let done = Command::new(arguments[0]).args(&arguments[1..]).current_dir(&kinds).output();
+        if !done.is_ok_and(|output| output.status.success()) {
+            println!("left out: {name}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_file_comes_back_as_it_was() {
+    let place = place("backup-kinds");
+    every_kind(&place);
+    let (repository, data, to) = (place.path("repository"), place.path("files"), place.path("restored"));
+    let run = |arguments: &[&str]| backup(&place, &repository, None, arguments);
+    code(&run(&["init"]), 0);
+    let saved = code(&run(&["run", &data, "--json"]), 0);
+    assert_eq!(saved["problems"], 0, "{saved}");
+    let restored = code(&run(&["restore", &format!("latest:{data}"), "--to", &to, "--verify", "--json"]), 0);
+    assert_eq!(restored["problems"], 0, "{restored}");
+    same(&data, &to);
+    // Holes are holes again.
+    let blocks = |root: &str| {
+        let sparse = std::fs::metadata(format!("{root}/kinds/sparse")).unwrap();
+        std::os::unix::fs::MetadataExt::blocks(&sparse)
+    };
+    assert!(blocks(&to) <= blocks(&data).max(64), "{} {}", blocks(&to), blocks(&data));
+    // Nothing changed, so no content is read or restored again.
+    assert_eq!(code(&run(&["run", &data, "--json"]), 0)["files_read"], 0);
+    let again = code(&run(&["restore", &format!("latest:{data}"), "--to", &to, "--json"]), 0);
+    assert_eq!((&again["bytes"], &again["problems"]), (&0.into(), &0.into()), "{again}");
+    // The target itself was there, and keeps the time of its change.
+    same(&format!("{data}/kinds"), &format!("{to}/kinds"));
+}
+
 fn backup(place: &Place, repository: &str, keys: Option<(String, String)>, arguments: &[&str]) -> Output {
     let mut command: Command = place.command(&[&["backup"], arguments].concat());
     command.env("STELE_BACKUP_REPOSITORY", repository).env("STELE_BACKUP_PASSWORD_FILE", place.path("password"));
@@ -47,7 +122,7 @@ fn same(first: &str, second: &str) {
     if !installed(&["rsync", "--version"]) {
         return;
     }
-    let options = ["-aHAXn", "--checksum", "--delete", "--itemize-changes"];
+    let options = ["-aHAXn", "--specials", "--devices", "--checksum", "--delete", "--itemize-changes"];
     let output =
         Command::new("rsync").args(options).args([format!("{first}/"), format!("{second}/")]).output().unwrap();
     assert!(output.status.success() && output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -298,20 +373,63 @@ fn relay(client: TcpStream, server: SocketAddr, lost: &Mutex<Vec<String>>) -> st
     }
 }
 
+/// Passes requests on. Another prune is always faster: it has stored each new epoch before.
+fn outrun(client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
+    let (mut upstream, mut client) = (BufReader::new(TcpStream::connect(server)?), BufReader::new(client));
+    loop {
+        let (head, body) = message(&mut client, false)?;
+        let is_epoch = head.starts_with("PUT ") && head.contains("/epochs/");
+        let mut answer = (String::new(), Vec::new());
+        for _ in 0..if is_epoch { 2 } else { 1 } {
+            upstream.get_mut().write_all(&[head.as_bytes(), &body].concat())?;
+            answer = message(&mut upstream, head.starts_with("HEAD "))?;
+        }
+        client.get_mut().write_all(&[answer.0.as_bytes(), &answer.1].concat())?;
+    }
+}
+
+/// Listens before a server, with a thread for each connection.
+fn proxy(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let (listener, serve) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(serve));
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let serve = Arc::clone(&serve);
+            std::thread::spawn(move || serve(client));
+        }
+    });
+    address
+}
+
+#[test]
+fn of_two_prunes_at_once_the_slower_ends_with_11() {
+    let place = place("backup-prunes");
+    let server: Server = place.up();
+    code(&place.stele(&["bucket", "create", "backups"]), 0);
+    let target = server.address;
+    let slow = format!("s3+http://{}/backups/laptop", proxy(move |client| drop(outrun(client, target))));
+    let fast = format!("s3+http://{target}/backups/laptop");
+    let run = |repository: &str, arguments: &[&str]| backup(&place, repository, Some(server.keys()), arguments);
+    code(&run(&fast, &["init"]), 0);
+    let saved = code(&run(&fast, &["run", &place.path("files"), "--json"]), 0);
+    code(&run(&fast, &["prune"]), 0);
+    assert_eq!(code(&run(&slow, &["prune", "--json"]), 11)["kind"], "locked");
+    // It removed nothing, and the next one goes on.
+    code(&run(&fast, &["forget", saved["snapshot"].as_str().unwrap()]), 0);
+    code(&run(&fast, &["run", &place.path("files")]), 0);
+    code(&run(&fast, &["prune"]), 0);
+    code(&run(&fast, &["verify", "--data"]), 0);
+    server.stop();
+}
+
 #[test]
 fn a_lost_answer_is_no_refusal() {
     let place = place("backup-lost");
     let server: Server = place.up();
     code(&place.stele(&["bucket", "create", "backups"]), 0);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (proxy, lost, target) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())), server.address);
+    let (lost, target) = (Arc::new(Mutex::new(Vec::new())), server.address);
     let shared = Arc::clone(&lost);
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            let lost = Arc::clone(&shared);
-            std::thread::spawn(move || drop(relay(client, target, &lost)));
-        }
-    });
+    let proxy = proxy(move |client| drop(relay(client, target, &shared)));
     let repository = format!("s3+http://{proxy}/backups/laptop");
     let run = |arguments: &[&str]| backup(&place, &repository, Some(server.keys()), arguments);
     code(&run(&["init"]), 0);

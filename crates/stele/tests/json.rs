@@ -245,6 +245,16 @@ fn what_is_printed_for_machines_is_documented() {
         ("stele key escrow and stele backup key escrow", "stele key check and stele backup key check");
     one(escrow, &[&with(&["key", "escrow"])[..], &["--to", &safe]].concat());
     one(opens, &[&with(&["key", "check"])[..], &[&safe]].concat());
+    let policy = place.path("policy.toml");
+    std::fs::write(&policy, "[[class]]\nname = \"all\"\ninclude = [\"*\"]\nversions = 5\n").unwrap();
+    one("stele backup policy", &["backup", "policy", &policy]);
+    one("stele backup policy with paths", &["backup", "policy", &policy, "/etc"]);
+    let plan = place.path("schedules.toml");
+    let row = format!("[[schedule]]\nname = \"saved\"\nevery = \"52w\"\npaths = [\"{saved}\"]\n");
+    std::fs::write(&plan, row).unwrap();
+    // Exit code 3 if the schedule is late in its slot.
+    let report = place.stele(&[&with(&["report"])[..], &[&plan, "--json"]].concat());
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
     one("stele backup forget", &with(&["forget", "--keep-last", "1"]));
     one("stele backup prune", &with(&["prune"]));
     one("stele clock show", &["clock", "show"]);
@@ -280,6 +290,8 @@ fn what_is_printed_for_machines_is_documented() {
         assert!(!told.is_empty(), "{arguments:?}");
         check("Progress of backups", &told, &mut mistakes);
     }
+    check("stele backup report", &[report], &mut mistakes);
+    check("stele backup lock", &[lock_of(&place, &server)], &mut mistakes);
     check("stele doctor", &[serde_json::from_str(text.lines().next().unwrap()).unwrap()], &mut mistakes);
     let records = String::from_utf8(place.stele(&["audit", "show", "--json"]).stdout).unwrap();
     let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -314,6 +326,23 @@ fn what_is_printed_for_machines_is_documented() {
         "{}",
         mistakes.into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("\n")
     );
+}
+
+/// What the lock of a stored snapshot prints. It takes a bucket, and so an access key.
+fn lock_of(place: &Place, server: &support::Server) -> Value {
+    place.json(&["bucket", "create", "vault", "--lock"]);
+    let (access, secret) = server.keys();
+    let (repository, phrase) = (format!("s3+http://{}/vault", server.address), place.path("phrase"));
+    let at = ["--repository", &repository, "--password-file", &phrase, "--json"];
+    let saved = place.path("saved");
+    let mut last = Value::Null;
+    for arguments in [&["init"][..], &["run", &saved], &["lock", "latest", "--until", "1d"]] {
+        let mut command = place.command(&[&["backup"], arguments, &at[..]].concat());
+        let output = command.env("AWS_ACCESS_KEY_ID", &access).env("AWS_SECRET_ACCESS_KEY", &secret).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        last = serde_json::from_slice(&output.stdout).unwrap();
+    }
+    last
 }
 
 #[test]

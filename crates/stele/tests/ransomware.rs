@@ -16,7 +16,9 @@ use support::{Place, Server, content, md5_base64};
 const POLICY: &str = r#"{"Version": "2012-10-17", "Statement": [{
   "Sid": "NoOverwrite", "Effect": "Deny", "Principal": "*", "Action": "s3:PutObject",
   "Resource": ["arn:aws:s3:::vault/*/segments/*", "arn:aws:s3:::vault/*/snapshots/*", "arn:aws:s3:::vault/*/keys/*",
-    "arn:aws:s3:::vault/*/epochs/*", "arn:aws:s3:::vault/*/repository", "arn:aws:s3:::vault/*/defaults"],
+    "arn:aws:s3:::vault/*/epochs/*", "arn:aws:s3:::vault/*/repository", "arn:aws:s3:::vault/*/defaults",
+    "arn:aws:s3:::vault/segments/*", "arn:aws:s3:::vault/snapshots/*", "arn:aws:s3:::vault/keys/*",
+    "arn:aws:s3:::vault/epochs/*", "arn:aws:s3:::vault/repository", "arn:aws:s3:::vault/defaults"],
   "Condition": {"StringNotEquals": {"s3:if-none-match": "*"}}}]}"#;
 
 /// Snapshots of nothing that push out good ones; a test in the crate `stele-backup` does it with a thousand.
@@ -136,7 +138,11 @@ impl Drill {
     }
 
     fn versions(&self) -> Vec<Version> {
-        let listed = self.server.get("/vault?prefix=laptop%2F&versions=").text();
+        self.versions_below("laptop%2F")
+    }
+
+    fn versions_below(&self, prefix: &str) -> Vec<Version> {
+        let listed = self.server.get(&format!("/vault?prefix={prefix}&versions=")).text();
         assert!(listed.contains("<IsTruncated>false</IsTruncated>"), "{listed}");
         let part = |part: &str, name: &str| {
             part.split(&format!("<{name}>")).nth(1).unwrap().split('<').next().unwrap().to_owned()
@@ -381,6 +387,30 @@ fn every_locked_snapshot_outlasts_an_intruder() {
     code(&drill.backup(&drill.owner, &["verify", "--data"]), 0);
     drill.restores(&drill.repository, &drill.agent, &good, "cleaned");
     drill.server.stop();
+}
+
+#[test]
+fn the_policy_covers_a_repository_at_the_root_too() {
+    let (drill, _) = Drill::new("ransomware-root", true);
+    let root = format!("s3+http://{}/vault", drill.server.address);
+    let (files, copy) = (drill.place.path("files"), drill.place.path("root"));
+    code(&drill.backup_in(&root, &drill.agent, &["init", "--keep-for", "30d"]), 0);
+    let saved = code(&drill.backup_in(&root, &drill.agent, &["run", &files, "--json"]), 0);
+    code(&drill.backup_in(&root, &drill.owner, &["prune"]), 0);
+    assert!(Command::new("cp").args(["-a", &files, &copy]).status().unwrap().success());
+    let folders = ["segments/", "snapshots/", "keys/", "epochs/", "repository", "defaults"];
+    let needed: Vec<Version> =
+        folders.iter().flat_map(|folder| drill.versions_below(&folder.replace('/', "%2F"))).collect();
+    assert!(folders.iter().all(|folder| needed.iter().any(|is| is.key.starts_with(folder))), "{needed:?}");
+    drill.overwrites(&needed);
+    let good = [(saved["snapshot"].as_str().unwrap().to_owned(), copy)];
+    drill.restores(&root, &drill.agent, &good, "root");
+    drill.server.stop();
+    // The policy that an administrator copies is the one that was tried.
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../OPERATIONS.md")).unwrap();
+    for resource in POLICY.split('"').filter(|part| part.starts_with("arn:")) {
+        assert!(page.contains(&format!("\"{resource}\"")), "{resource}");
+    }
 }
 
 #[test]

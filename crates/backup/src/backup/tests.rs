@@ -524,3 +524,16 @@ fn a_session_is_renewed_while_the_last_file_is_sent() {
     assert!(surroundings.elapsed.load(Ordering::Relaxed) > crate::repository::epochs::LAPSE_SECONDS);
     assert_eq!(opened.snapshots().unwrap().len(), 1);
 }
+
+#[test]
+fn so_many_segments_are_stored_at_once_as_was_asked() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    for sessions in [5, 1] {
+        folder.write("file", random(sessions as u64, 400_000));
+        store.meet(StoreFolder::Segments, sessions);
+        let options = Options { sessions, ..options(&folder.0) };
+        run(&repository, Source::Files, &options, &Progress::default()).unwrap();
+        assert_eq!(store.met(), sessions);
+    }
+}

@@ -8,10 +8,13 @@
 //! The lists of pieces have the cells of a fixed part of the volume each. A part that did not change has its old list,
 //! and the writer holds one list at a time.
 //!
-//! The caller removes the base when [`confirm`] has read the new snapshot and its segments back.
+//! A part that the array cannot read becomes zeros and is listed, with its bytes. No later backup takes such a snapshot as
+//! its base: the zeros would pass for content that did not change.
+//!
+//! The caller removes the base when [`confirm`] has read the new snapshot and its segments back, and if it has no such part.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::{Job, Progress, Tree, collect, lock, read};
 use crate::codec::Decoder;
@@ -22,7 +25,7 @@ use crate::repository::Indexed;
 use crate::repository::epochs::Session;
 use crate::repository::trees::Walk;
 use crate::segment::{SEGMENT_BYTES_MAX, SegmentId};
-use crate::snapshot::{Description, Snapshot, SnapshotId};
+use crate::snapshot::{Description, ISSUES_MAX, Snapshot, SnapshotId};
 use crate::store::Name;
 use crate::tree::{
     Content, Entry, LISTS_MAX, Metadata, NAME_MAX, Origin, PIECES_MAX, Piece, Stamp, decode_pieces, encode_pieces,
@@ -34,6 +37,8 @@ pub const FOLDER: &[u8] = b"stele-volumes";
 /// Bytes of a cell, unless the volume is so large that a file may not have so many.
 const CELL: u64 = 256 << 10;
 const CELL_MAX: u64 = crate::chunker::CHUNK_MAX as u64;
+/// The shortest part of a cell that is tried alone.
+const BLOCK: u64 = 4096;
 /// Earlier backups that are asked for their base.
 const BASES_MAX: usize = 8;
 /// Threads that read segments back, each of which holds one.
@@ -54,6 +59,7 @@ pub trait Reader: Sync {
     /// base it owns space. False: its content is that of the base, or without a base zeros.
     fn runs(&self, at: u64, length: u64, since: Option<&Origin>) -> Result<Vec<(u64, bool)>>;
 
+    /// [`BackupError::Damaged`] says that a part of the range cannot be read; every other error ends the backup.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
 }
 
@@ -61,6 +67,8 @@ pub trait Reader: Sync {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Figures {
     pub read: u64,
+    /// Of them: what could not be read. The snapshot has zeros there.
+    pub lost: u64,
     /// Taken from the earlier backup without reading.
     pub unchanged: u64,
     /// Space that the volume does not own, and zeros.
@@ -225,13 +233,13 @@ pub(super) fn save(
     let folder = Metadata { mode: 0o700, ..whole.clone() };
     tree.add(0, Entry { name: FOLDER.to_vec(), metadata: folder, content: Content::Directory })?;
     let (mut figures, mut lists, mut pieces) = (Figures::default(), Vec::new(), Vec::new());
-    let span = cell * PIECES_MAX as u64;
+    let (span, path) = (cell * PIECES_MAX as u64, path(name)?);
     for number in 0..size.div_ceil(span) {
         session.keep_alive()?;
         job.progress.check()?;
         let from = number * span;
         let part = Part { from, length: span.min(size - from), cell };
-        pieces = save_part(job, reader, base, &part, number as usize, &mut figures)?;
+        pieces = save_part(job, reader, base, &part, number as usize, &path, &mut figures)?;
         job.progress.bytes.fetch_add(part.length, Ordering::Relaxed);
         if size > span {
             let mut bytes = Vec::new();
@@ -239,6 +247,11 @@ pub(super) fn save(
             lists.push(tree.store(&bytes)?);
             pieces.clear();
         }
+    }
+    if figures.lost > 0 && figures.lost == figures.read && figures.unchanged == 0 {
+        // A snapshot of zeros helps nobody. The drives may be back in an hour.
+        let first = lock(&job.issues).1.first().map_or_else(String::new, |issue| format!(": {}", issue.text));
+        return Err(BackupError::Damaged(format!("no part of volume '{name}' can be read{first}")));
     }
     let content = Content::File { size, pieces, lists, volume: Some(Box::new(origin)) };
     tree.add(1, Entry { name: name.as_bytes().to_vec(), metadata: whole, content })?;
@@ -255,6 +268,7 @@ fn save_part(
     base: Option<&Base>,
     part: &Part,
     number: usize,
+    path: &[u8],
     figures: &mut Figures,
 ) -> Result<Vec<Piece>> {
     let mut cells = vec![Cell::Read; part.cells()];
@@ -276,7 +290,8 @@ fn save_part(
             Cell::Read => figures.read += length,
         }
     }
-    let read = read_cells(job, reader, part, &cells)?;
+    let (read, lost) = read_cells(job, reader, part, &cells, path)?;
+    figures.lost += lost;
     let mut pieces: Vec<Piece> = Vec::new();
     for (number, (cell, read)) in cells.iter().zip(read).enumerate() {
         let piece = match (cell, read) {
@@ -320,13 +335,21 @@ fn keep_unchanged(job: &Job<'_>, cells: &mut [Cell], changed: &[bool], known: &[
     Ok(())
 }
 
-/// Reads the cells that are to be read, with several threads, and stores their chunks.
-fn read_cells(job: &Job<'_>, reader: &dyn Reader, part: &Part, cells: &[Cell]) -> Result<Vec<Option<Piece>>> {
+/// Reads the cells that are to be read, with several threads, and stores their chunks. Also gives the bytes that could not
+/// be read; their places are listed.
+fn read_cells(
+    job: &Job<'_>,
+    reader: &dyn Reader,
+    part: &Part,
+    cells: &[Cell],
+    path: &[u8],
+) -> Result<(Vec<Option<Piece>>, u64)> {
     let wanted: Vec<usize> = (0..cells.len()).filter(|number| cells.get(*number) == Some(&Cell::Read)).collect();
-    let found = Mutex::new(vec![None; cells.len()]);
+    let (found, lost) = (Mutex::new(vec![None; cells.len()]), AtomicU64::new(0));
     if wanted.is_empty() {
-        return Ok(found.into_inner().unwrap_or_default());
+        return Ok((found.into_inner().unwrap_or_default(), 0));
     }
+    let strip = reader.origin().strip.clamp(BLOCK, part.cell.max(BLOCK));
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
         let mut worker = read::Worker::new(job)?;
@@ -338,7 +361,14 @@ fn read_cells(job: &Job<'_>, reader: &dyn Reader, part: &Part, cells: &[Cell]) -
             }
             let (at, length) = part.place(*number);
             let into = buffer.get_mut(..length as usize).unwrap_or_default();
-            reader.read(part.from + at, into)?;
+            // Of a volume that lost much, not every block is tried.
+            let few = lock(&job.issues).0 < ISSUES_MAX as u64;
+            let mut gaps = Vec::new();
+            read_around(reader, part.from + at, into, if few { BLOCK } else { strip }, &mut gaps)?;
+            for Gap { from, to, error } in gaps {
+                lost.fetch_add(to - from, Ordering::Relaxed);
+                job.issue(path, format!("bytes {from} to {to} cannot be read, and are zeros here: {error}"));
+            }
             let piece = match into.iter().all(|byte| *byte == 0) {
                 true => Piece::Hole(length),
                 false => worker.chunk(into)?,
@@ -356,7 +386,36 @@ fn read_cells(job: &Job<'_>, reader: &dyn Reader, part: &Part, cells: &[Cell]) -
         }
     });
     lock(&job.failure).clone().map_or(Ok(()), Err)?;
-    Ok(found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+    Ok((found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner), lost.into_inner()))
+}
+
+/// A range of the volume that cannot be read: its first byte, the one behind its last, and the cause.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Gap {
+    from: u64,
+    to: u64,
+    error: String,
+}
+
+/// Reads a range around what is damaged in it: by halves, down to the length `least`. What is left becomes zeros.
+fn read_around(reader: &dyn Reader, at: u64, into: &mut [u8], least: u64, gaps: &mut Vec<Gap>) -> Result<()> {
+    let error = match reader.read(at, into) {
+        Err(BackupError::Damaged(error)) => error,
+        done => return done,
+    };
+    let length = into.len() as u64;
+    let half = (length / 2).next_multiple_of(least);
+    if half < length {
+        let (first, second) = into.split_at_mut(half as usize);
+        read_around(reader, at, first, least, gaps)?;
+        return read_around(reader, at + half, second, least, gaps);
+    }
+    into.fill(0);
+    match gaps.last_mut() {
+        Some(gap) if gap.to == at => gap.to += length,
+        _ => gaps.push(Gap { from: at, to: at + length, error }),
+    }
+    Ok(())
 }
 
 /// Reads the stored snapshot back: its description, its tree and every segment that was stored for it, and finds all of

@@ -50,7 +50,13 @@ fn a_tree_of_many_chunks_is_listed_page_by_page() {
     folder.write("new", "n");
     let second = save(&repository, &folder.0).unwrap();
     assert!(second.description.tree.len() > 2, "the test needs several chunks");
-    let browser = Browser::new(repository.index(&repository.epoch().unwrap(), None).unwrap().0).unwrap();
+    let browse =
+        |latest| Browser::new(repository.index(&repository.epoch().unwrap(), None).unwrap().0, latest).unwrap();
+    let without = browse(None);
+    assert_eq!(without.lookup(ROOT, b"latest").unwrap(), None);
+    assert_eq!(without.list(ROOT, 0, 9).unwrap().0.len(), 2);
+    let browser = browse(Some(second.id));
+    assert_eq!(browser.list(ROOT, 0, 9).unwrap().0.len(), 3);
     let latest = browser.lookup(ROOT, b"latest").unwrap().unwrap();
     assert_eq!(latest.entry.content, Content::Symlink(format!("ids/{}", second.id).into_bytes()));
     for page in [1, 3, 1000] {
@@ -82,7 +88,7 @@ fn any_part_of_a_file_is_read_as_it_was_saved() {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(300_000).unwrap();
     let whole = [content, vec![0; 200_000]].concat();
     let saved = save(&repository, &folder.0).unwrap();
-    let browser = Browser::new(repository.index(&repository.epoch().unwrap(), None).unwrap().0).unwrap();
+    let browser = Browser::new(repository.index(&repository.epoch().unwrap(), None).unwrap().0, None).unwrap();
     let tree = crate::backup::tree_path(&folder.join("file")).unwrap();
     assert_eq!(browser.snapshots.len(), 1);
     let file = browser.find(0, &tree).unwrap().unwrap().number;

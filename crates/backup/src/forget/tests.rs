@@ -13,8 +13,36 @@ fn candidate(number: u64, stored: u64) -> Candidate {
         finished: stored * NANOS,
         series: ("host".to_owned(), vec![b"srv".to_vec()]),
         tags: Vec::new(),
+        has_gaps: false,
         is_misdated: false,
     }
+}
+
+#[test]
+fn snapshots_with_gaps_push_no_complete_one_out() {
+    let kept = |gaps: &[u64], policy: &Policy| {
+        let mut all: Vec<Candidate> = (0..6).map(|number| candidate(number, START + number)).collect();
+        all.iter_mut().for_each(|is| is.has_gaps = gaps.contains(&(is.stored - START)));
+        let judged = judge(all, policy).unwrap();
+        let kept = judged.into_iter().filter(|is| !is.kept_by.is_empty());
+        kept.map(|is| (is.candidate.stored - START, is.kept_by.join(" "))).collect::<Vec<_>>()
+    };
+    let named = |kept: &[(u64, &str)]| kept.iter().map(|(at, by)| (*at, (*by).to_owned())).collect::<Vec<_>>();
+    let one = Policy { last: 1, ..Policy::default() };
+    assert_eq!(kept(&[3, 4, 5], &one), named(&[(5, "last"), (2, "complete")]));
+    // A later complete one takes its place.
+    assert_eq!(kept(&[3, 4], &one), named(&[(5, "last")]));
+    assert_eq!(kept(&[0, 1, 2, 3, 4, 5], &one), named(&[(5, "last")]));
+    let three = Policy { last: 3, ..Policy::default() };
+    assert_eq!(kept(&[5], &three), named(&[(5, "last"), (4, "last complete"), (3, "last")]));
+    // By the ends of the backups too, whatever the store's dates are.
+    let mut all: Vec<Candidate> = (0..3).map(|number| candidate(number, START + number)).collect();
+    all[0].finished = (START + 9) * NANOS;
+    all[2].has_gaps = true;
+    let judged = judge(all, &Policy { tags: vec!["none".to_owned()], ..Policy::default() }).unwrap();
+    let kept: Vec<u64> =
+        judged.iter().filter(|is| !is.kept_by.is_empty()).map(|is| is.candidate.stored - START).collect();
+    assert_eq!(kept, [1]);
 }
 
 /// Hours since the start of the snapshots that are kept, of one every six hours for 100 days.

@@ -6,6 +6,9 @@
 //!    stays.
 //! 2. The snapshot is stored, with its lock.
 //!
+//! A snapshot that is stored already is locked in the same order, and its lock is prolonged so: see
+//! [`Repository::lock_stored`].
+//!
 //! Crash points: before 2 there is no snapshot, and some objects are kept for longer than necessary. Behind 2 all is
 //! there. So a listed locked snapshot never needs an object that is not locked as long. The session that runs meanwhile
 //! keeps prune from removing a segment between its use and its lock.
@@ -13,10 +16,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::Closed;
+use super::{Closed, Repository};
 use crate::codec::Decoder;
 use crate::error::{BackupError, Result};
 use crate::references::References;
+use crate::snapshot::SnapshotId;
 use crate::store::{Folder, Name};
 
 /// Objects that are locked at the same time.
@@ -93,6 +97,28 @@ impl Closed {
             }
         });
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+}
+
+impl Repository {
+    /// Locks a snapshot that is stored already, with everything that it needs. A longer lock stays. Gives the end of the
+    /// snapshot's lock.
+    ///
+    /// It needs no session. Only what exists can be locked, and what is locked stays. So if the snapshot itself could be
+    /// locked last, all that it needs was there before. A snapshot that is forgotten meanwhile is an error.
+    pub fn lock_stored(&self, id: &SnapshotId, until: u64) -> Result<u64> {
+        let references = self.snapshot(id)?.references;
+        self.lock_needed(&references, until)?;
+        let name = Name::of(Folder::Snapshots, &id.0);
+        self.store.lock(&name, until)?;
+        match self.store.locked_until(&name)? {
+            Some(locked) if locked >= until => Ok(locked),
+            _ => Err(BackupError::Failed(format!(
+                "{} does not show the lock of snapshot {}: run the command again",
+                self.store.place(),
+                id.short()
+            ))),
+        }
     }
 }
 

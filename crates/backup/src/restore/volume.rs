@@ -2,7 +2,7 @@
 //! what owned no space owns none again.
 //!
 //! The parts of the volume are restored one after another, and within a part in the order of the segments. What is lost
-//! stays zeros, and is listed.
+//! stays zeros, and is listed, and so is what the backup could not read.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +33,9 @@ pub struct Saved {
     pub path: Vec<u8>,
     pub size: u64,
     pub origin: Origin,
+    /// What the backup could not read: zeros in the snapshot.
+    pub problems: u64,
+    pub issues: Vec<Issue>,
     content: Content,
 }
 
@@ -54,7 +57,15 @@ pub fn select(indexed: &Indexed, description: &Description, within: &[u8]) -> Re
     let (path, entry) = found.ok_or_else(|| BackupError::Missing("the snapshot has no such volume".to_owned()))?;
     match &entry.content {
         Content::File { size, volume: Some(origin), .. } => {
-            Ok(Saved { path, size: *size, origin: (**origin).clone(), content: entry.content.clone() })
+            let (problems, issues) = (description.problems, description.issues.clone());
+            Ok(Saved {
+                path,
+                size: *size,
+                origin: (**origin).clone(),
+                problems,
+                issues,
+                content: entry.content.clone(),
+            })
         }
         _ => Err(BackupError::Invalid(format!("/{} is no volume", String::from_utf8_lossy(&path)))),
     }
@@ -130,7 +141,7 @@ pub fn run(
     progress: &Progress,
 ) -> Result<Restored> {
     progress.bytes_expected.store(saved.size, Ordering::Relaxed);
-    let (written, issues) = (AtomicU64::new(0), Mutex::default());
+    let (written, issues) = (AtomicU64::new(0), Mutex::new((saved.problems, saved.issues.clone())));
     let target = Target { saved, writer, progress, written, issues };
     let lists = if let Content::File { lists, .. } = &saved.content { lists.len().max(1) } else { 1 };
     let mut from = 0;

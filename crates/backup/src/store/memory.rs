@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::{Folder, Listed, Name, Store};
 use crate::error::{BackupError, Result};
@@ -32,14 +33,51 @@ struct State {
     exchange: Option<(Name, Name, Vec<u8>)>,
 }
 
+/// Requests that wait for one another.
+#[derive(Default, Debug)]
+struct Meeting {
+    folder: Option<Folder>,
+    number: usize,
+    under_way: usize,
+    most: usize,
+}
+
+/// Requests of a test that never become so many at once fail it after this time.
+const MEETING: Duration = Duration::from_secs(10);
+
 #[derive(Default, Debug)]
 pub struct Memory {
     state: Mutex<State>,
+    meeting: Mutex<Meeting>,
+    met: Condvar,
 }
 
 impl Memory {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on objects of the folder are stored when so many requests for it are under way at once.
+    pub fn meet(&self, folder: Folder, number: usize) {
+        let meeting = Meeting { folder: Some(folder), number, ..Meeting::default() };
+        *self.meeting.lock().unwrap_or_else(PoisonError::into_inner) = meeting;
+    }
+
+    /// The most that were under way at once since then.
+    pub fn met(&self) -> usize {
+        self.meeting.lock().unwrap_or_else(PoisonError::into_inner).most
+    }
+
+    fn join_meeting(&self, name: &Name) {
+        let mut meeting = self.meeting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !meeting.folder.is_some_and(|folder| name.is_in(folder)) {
+            return;
+        }
+        meeting.under_way += 1;
+        meeting.most = meeting.most.max(meeting.under_way);
+        self.met.notify_all();
+        let waited = self.met.wait_timeout_while(meeting, MEETING, |meeting| meeting.most < meeting.number);
+        waited.unwrap_or_else(PoisonError::into_inner).0.under_way -= 1;
     }
 
     pub fn set_now(&self, now: u64) {
@@ -144,6 +182,7 @@ impl Store for Memory {
     }
 
     fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
+        self.join_meeting(name);
         let mut state = self.state();
         if state.objects.contains_key(name) {
             return Err(BackupError::Exists(format!("{} exists already", name.text())));

@@ -46,15 +46,27 @@ with them.")]
         place: Place,
     },
     /// List the files of a snapshot
-    #[command(after_help = "Examples:\n  stele backup ls latest\n  stele backup ls 3f09c2e4:/home/anna --json")]
+    #[command(after_help = "\
+Examples:
+  stele backup ls latest
+  stele backup ls 3f09c2e4:/home/anna --json
+  stele backup ls latest:/etc --host web1 --at 2026-11-20")]
     Ls {
         #[command(flatten)]
         place: Place,
         /// SNAPSHOT or SNAPSHOT:PATH; a snapshot is `latest` or the first digits of its id
         snapshot: String,
+        #[command(flatten)]
+        latest: Latest,
     },
     /// Find files by a pattern in all snapshots, or in one
-    #[command(after_help = "Examples:\n  stele backup find '*.pdf'\n  stele backup find ledger.xlsx --snapshot latest")]
+    #[command(after_help = "\
+Examples:
+  stele backup find '*.pdf'
+  stele backup find ledger.xlsx --snapshot latest
+  stele backup find ledger.xlsx --host web1
+
+Without --snapshot, --host and --at leave only the snapshots of that host, and those stored by that date.")]
     Find {
         #[command(flatten)]
         place: Place,
@@ -63,6 +75,8 @@ with them.")]
         /// Only in this snapshot
         #[arg(long)]
         snapshot: Option<String>,
+        #[command(flatten)]
+        latest: Latest,
     },
     /// Show the differences of two snapshots
     #[command(after_help = "\
@@ -79,6 +93,8 @@ Examples:
         /// Only this directory or file
         #[arg(long)]
         path: Option<PathBuf>,
+        #[command(flatten)]
+        latest: Latest,
     },
     /// Restore a snapshot, or a part of it, into a directory; or a volume into a volume
     Restore(Box<Restore>),
@@ -89,13 +105,16 @@ Examples:
   ls /mnt/snapshots/latest/home/anna
   cp -a /mnt/snapshots/dates/2026-11-22T03:00:07Z/etc/fstab /tmp
 
-ids/ has a directory for each snapshot, dates/ links to them by the store's clock, and latest is a link to the latest one.
+ids/ has a directory for each snapshot, dates/ links to them by the store's clock, and latest is a link to the latest one
+of this machine, or of --host. Where that could be one of several hosts, there is no such link.
 It shows the snapshots that exist now, and reads only what is opened. Only the user who mounts may look. Needs root.")]
     Mount {
         #[command(flatten)]
         place: Place,
         /// A directory that exists
         directory: PathBuf,
+        #[command(flatten)]
+        latest: Latest,
     },
     /// Check that every snapshot can be restored
     #[command(after_help = "\
@@ -117,6 +136,27 @@ damaged chunks: the next backup that has their content stores them again. Exit c
         without_password: bool,
         #[command(flatten)]
         telling: Telling,
+    },
+    /// Lock a stored snapshot, or prolong its lock
+    #[command(after_help = "\
+Examples:
+  stele backup lock 3f09c2e4 --until 2027-01-31
+  stele backup lock latest --host web1 --until 90d
+  stele backup snapshots
+
+It locks the snapshot and all that it needs in a bucket with Object Lock, as `stele backup run --keep-until` does for a
+new one. It takes a key that may set retention. A longer lock stays, and nothing shortens a lock. Until the command has
+ended well, the snapshot is not locked. Content is not read: `stele backup verify --data` does that.")]
+    Lock {
+        #[command(flatten)]
+        place: Place,
+        /// `latest` or the first digits of an id
+        snapshot: String,
+        #[command(flatten)]
+        latest: Latest,
+        /// Until a date (2027-01-31), or for a period from now on by the server's clock (30d, 12w, 7y)
+        #[arg(long, value_name = "DATE|PERIOD", value_parser = lock_until)]
+        until: KeepUntil,
     },
     /// Remove snapshots, by rules or by name; their content goes with `stele backup prune`
     Forget(Box<Forget>),
@@ -182,6 +222,17 @@ pub struct Telling {
     pub progress: bool,
 }
 
+/// Which snapshot `latest` is.
+#[derive(Args, Clone, PartialEq, Eq, Default, Debug)]
+pub struct Latest {
+    /// The latest of this host [default: this machine, or the only host there is]
+    #[arg(long, value_name = "HOST")]
+    pub host: Option<String>,
+    /// The latest that was stored by this date (2027-01-31 or 2027-01-31T08:00:00Z), by the store's clock
+    #[arg(long, value_name = "DATE", value_parser = date)]
+    pub at: Option<u64>,
+}
+
 /// The repository, and the way to its password.
 #[derive(Args, Debug)]
 pub struct Place {
@@ -221,18 +272,48 @@ fn period(text: &str) -> Result<u64, String> {
     seconds.filter(|seconds| (86_400..=100 * 365 * 86_400).contains(seconds)).ok_or_else(wrong)
 }
 
-fn keep_until(text: &str) -> Result<KeepUntil, String> {
+/// Each of them takes memory, so there is a bound.
+fn up_to(most: usize, text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("'{text}' is no number from 1 to {most}"))
+}
+
+/// Backups at once.
+fn at_once(text: &str) -> Result<usize, String> {
+    up_to(64, text)
+}
+
+/// Requests to a store at once.
+fn sessions(text: &str) -> Result<usize, String> {
+    up_to(16, text)
+}
+
+/// A moment, or the last second of a day.
+fn moment(text: &str) -> Option<u64> {
     use stele_ground::calendar::parse_moment;
+    parse_moment(text).or_else(|| parse_moment(&format!("{text}T23:59:59Z")))
+}
+
+fn date(text: &str) -> Result<u64, String> {
+    moment(text).ok_or_else(|| format!("'{text}' is no date: write 2027-01-31 or 2027-01-31T08:00:00Z, in UTC"))
+}
+
+fn keep_until(text: &str) -> Result<KeepUntil, String> {
     if text == "none" {
         return Ok(KeepUntil::Never);
     }
-    // A date is its last second.
-    let date = parse_moment(text).or_else(|| parse_moment(&format!("{text}T23:59:59Z")));
-    match date {
+    match moment(text) {
         Some(date) => Ok(KeepUntil::Date(date)),
         None => period(text).map(KeepUntil::Period).map_err(|_| {
             format!("'{text}' is neither a date (2027-01-31) nor a period (30d, 12w, 7y; at most 100y) nor `none`")
         }),
+    }
+}
+
+fn lock_until(text: &str) -> Result<KeepUntil, String> {
+    match keep_until(text)? {
+        KeepUntil::Never => Err("a lock is not taken away: give a date (2027-01-31) or a period (30d)".to_owned()),
+        until => Ok(until),
     }
 }
 
@@ -254,7 +335,7 @@ interrupted backup is repeated, and stores nothing twice.
 
 --keep-until locks the snapshot and all that it needs in a bucket with Object Lock, by retention in COMPLIANCE mode: no
 right removes it before. A period counts from the beginning of the backup by the server's clock. It takes a key that may
-set retention, and nothing shortens the lock afterwards.")]
+set retention, and nothing shortens the lock afterwards. `stele backup lock` prolongs it.")]
 pub struct Run {
     #[command(flatten)]
     pub place: Place,
@@ -300,6 +381,9 @@ pub struct Run {
     /// Name of the host [default: that of this machine]
     #[arg(long)]
     pub host: Option<String>,
+    /// Segments that are stored at the same time, from 1 to 16; each takes 64 MiB
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = sessions)]
+    pub sessions: usize,
     /// Level of zstd
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: i32,
@@ -320,6 +404,7 @@ Examples:
   stele backup restore latest --to /tmp/restored
   stele backup restore 3f09c2e4:/home/anna --to /home/anna
   stele backup restore latest --to / --include '*.conf' --verify
+  stele backup restore latest:/etc --host web1 --at 2026-11-20 --to /tmp/etc
   stele backup restore latest --to-volume vm1-restored
   stele backup restore 3f09c2e4:/stele-volumes/vm1 --to-volume vm1 --overwrite --verify
 
@@ -327,6 +412,9 @@ A file that has its size and its modification time is taken as restored, so an i
 --verify the content of such files is compared too, and all files are read again at the end. Nothing that the snapshot
 lacks is removed. Owners need root. Exit code 3: some files could not be restored, and are listed, or the store refused.
 Exit code 4: the snapshot has nothing of that path, or nothing that --include selects.
+
+`latest` is the latest snapshot of this machine. If there is none, it is that of the only host in the repository; with
+several hosts the command refuses with exit code 2 until --host names one. A day of --at is its last second, in UTC.
 
 --to-volume makes a new volume of the size and the code of the saved one, through the server of this machine. With
 --overwrite it may exist, if its size is the same and no export has it. Its content is kept as the snapshot
@@ -336,6 +424,8 @@ pub struct Restore {
     pub place: Place,
     /// SNAPSHOT or SNAPSHOT:PATH
     pub snapshot: String,
+    #[command(flatten)]
+    pub latest: Latest,
     /// The directory to restore into
     #[arg(long, value_name = "DIRECTORY", required_unless_present = "to_volume")]
     pub to: Option<PathBuf>,
@@ -357,6 +447,9 @@ pub struct Restore {
     /// Compare the content with the snapshot
     #[arg(long)]
     pub verify: bool,
+    /// Segments that are read at the same time, from 1 to 16 [default: one for each processor, at most 8]
+    #[arg(long, value_name = "NUMBER", value_parser = sessions)]
+    pub sessions: Option<usize>,
     #[command(flatten)]
     pub telling: Telling,
 }
@@ -375,7 +468,7 @@ in days, a time without snapshots counts as 7 days at most: a clock that jumps a
 pub struct Forget {
     #[command(flatten)]
     pub place: Place,
-    /// Snapshots to remove, whatever the rules
+    /// Snapshots to remove, whatever the rules; `latest` only where all are of one host
     pub snapshots: Vec<String>,
     /// Keep what the versions of files need by the classes of this file, beside what the other rules keep
     #[arg(long, value_name = "FILE", conflicts_with = "snapshots")]
@@ -418,13 +511,15 @@ A file of one schedule:
   every = \"1d\"
   at = \"03:00\"
   late_after = \"2h\"
+  longest = \"12h\"
   silent_days = 3
   paths = [\"/home\", \"/etc\"]
   options = [\"--exclude-caches\"]
 
 A schedule divides time into slots by the store's clock, in UTC, and runs `stele backup run` in each until there is a
-snapshot, at most three times, an eighth of the slot apart. With --once it looks once and ends, for a timer of the system. `volume` takes the place of
-`paths`, and schedules with the `host` of another machine are only reported.")]
+snapshot, at most three times, an eighth of the slot apart. A backup that takes longer than `longest` is ended; if that is
+missing, one that takes longer than a slot and two days. With --once it looks once and ends, for a timer of the system.
+`volume` takes the place of `paths`, and schedules with the `host` of another machine are only reported.")]
 pub struct Schedule {
     #[command(flatten)]
     pub place: Place,
@@ -433,6 +528,9 @@ pub struct Schedule {
     /// Run what is due, and end
     #[arg(long)]
     pub once: bool,
+    /// Backups that run at the same time; the others wait
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = at_once)]
+    pub at_once: usize,
 }
 
 #[derive(Args, Debug)]

@@ -9,6 +9,7 @@ mod policy;
 mod progress;
 mod run;
 mod schedule;
+mod select;
 mod show;
 mod volume;
 
@@ -21,14 +22,15 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use stele_backup::repository::epochs::Epoch;
 use stele_backup::repository::locks::Defaults;
-use stele_backup::repository::{Closed, Dated, Indexed, Making, Repository, Surroundings};
-use stele_backup::snapshot::{Issue, Snapshot, SnapshotId};
+use stele_backup::repository::{Closed, Indexed, Making, Repository, Surroundings};
+use stele_backup::snapshot::{Issue, Snapshot};
 use stele_backup::store::Store;
 use stele_backup::store::directory::Directory;
 use stele_backup::{BackupError, prune, verify};
 use stele_ground::Shown;
+use stele_ground::calendar::moment;
 
-use crate::cli::backup::{Backup, Place};
+use crate::cli::backup::{Backup, KeepUntil, Latest, Place};
 use crate::commands::print_json;
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -49,18 +51,23 @@ fn on(site: &Site, json: bool, command: Backup) -> Outcome<()> {
         Backup::Init { place, label, keep_for } => init(json, &place, &label, keep_for),
         Backup::Run(command) => run::run(site, json, *command),
         Backup::Snapshots { place } => show::snapshots(json, &open(&place)?),
-        Backup::Ls { place, snapshot } => show::ls(json, &open(&place)?, &snapshot),
-        Backup::Find { place, pattern, snapshot } => show::find(json, &open(&place)?, &pattern, snapshot.as_deref()),
-        Backup::Diff { place, first, second, path } => {
-            show::diff(json, &open(&place)?, &first, &second, path.as_deref())
+        Backup::Ls { place, snapshot, latest } => show::ls(json, &open(&place)?, &snapshot, &latest),
+        Backup::Find { place, pattern, snapshot, latest } => {
+            show::find(json, &open(&place)?, &pattern, snapshot.as_deref(), &latest)
+        }
+        Backup::Diff { place, first, second, path, latest } => {
+            let repository = open(&place)?;
+            let (first, second) = select::pair(&repository, &first, &second, &latest)?;
+            show::diff(json, &repository, &first.snapshot, &second.snapshot, path.as_deref())
         }
         Backup::Restore(command) => match &command.to_volume {
             Some(name) => volume::restore(site, json, &command, name),
             None => run::restore(Watch::begin(json, command.telling), &open(&command.place)?, &command),
         },
-        Backup::Mount { place, directory } => mount::run(json, &open(&place)?, &directory),
+        Backup::Mount { place, directory, latest } => mount::run(json, &open(&place)?, &directory, &latest),
         Backup::Verify { place, without_password: true, telling, .. } => scrub(Watch::begin(json, telling), &place),
         Backup::Verify { place, data, telling, .. } => verify(Watch::begin(json, telling), &open(&place)?, data),
+        Backup::Lock { place, snapshot, latest, until } => lock(json, &open(&place)?, &snapshot, &latest, until),
         Backup::Forget(command) => forget::forget(json, &command),
         Backup::Prune { place, dry_run, telling } => prune(Watch::begin(json, telling), &place, dry_run),
         Backup::Policy { file, paths } => policy::show(json, &file, &paths),
@@ -245,34 +252,24 @@ fn init(json: bool, place: &Place, label: &str, keep_for: Option<u64>) -> Outcom
     Ok(())
 }
 
-/// The snapshot that an argument names, and the path in it.
-fn snapshot(repository: &Repository, text: &str) -> Outcome<(SnapshotId, Snapshot, Vec<u8>)> {
-    let (name, path) = text.split_once(':').unwrap_or((text, ""));
-    let Dated { id, stored, .. } = find_dated(repository, name)?;
-    let path = path.trim_matches('/').as_bytes().to_vec();
-    let snapshot = repository.snapshot(&id)?;
-    if let Some(doubt) = snapshot.description.doubt(stored) {
-        eprintln!("stele: snapshot {}: {doubt}", id.short());
+/// Locks a stored snapshot, and says until when it is locked then.
+fn lock(json: bool, repository: &Repository, name: &str, latest: &Latest, until: KeepUntil) -> Outcome<()> {
+    let chosen = select::chosen(repository, name, latest)?;
+    if !chosen.within.is_empty() {
+        return Err(Failure::usage(format!("'{name}' has a path: a snapshot is locked as a whole")));
     }
-    Ok((id, snapshot, path))
-}
-
-fn find_dated(repository: &Repository, name: &str) -> Outcome<Dated> {
-    let missing = || {
-        Failure::missing(format!("the repository has no snapshot '{name}'")).next("`stele backup snapshots` lists them")
-    };
-    if name == "latest" {
-        // Of those of one second only the key tells which is the latest.
-        return repository.snapshots()?.last().copied().ok_or_else(missing);
+    let asked = run::locked_until(repository, Some(until))?;
+    let asked = asked.ok_or_else(|| Failure::usage("--until needs a date or a period"))?;
+    let locked = repository.lock_stored(&chosen.dated.id, asked)?;
+    if json {
+        return print_json(&json!({
+            "snapshot": chosen.dated.id.to_string(), "host": chosen.host(), "stored": moment(chosen.dated.stored),
+            "locked_until": moment(locked),
+        }));
     }
-    let all = repository.closed.snapshots()?;
-    let digits = !name.is_empty() && name.chars().all(|c| c.is_ascii_hexdigit());
-    let mut found = all.iter().filter(|dated| digits && dated.id.to_string().starts_with(name));
-    match (found.next(), found.next()) {
-        (Some(one), None) => Ok(*one),
-        (Some(_), Some(_)) => Err(Failure::usage(format!("several snapshots begin with '{name}'; give more digits"))),
-        (None, _) => Err(missing()),
-    }
+    let longer = if locked > asked { ", by an earlier lock" } else { "" };
+    println!("{}, is locked until {}{longer}.", chosen.line(), moment(locked));
+    Ok(())
 }
 
 fn shown_path(path: &[u8]) -> String {
@@ -420,26 +417,6 @@ fn prune(watch: Watch, place: &Place, dry_run: bool) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn latest_is_the_snapshot_that_ended_last_also_within_a_second() {
-        let folder = std::env::temp_dir().join(format!("stele-latest-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let store = Arc::new(Directory::new(&folder, machine()));
-        let making = Making { cost: stele_backup::keyring::Cost::LEAST, ..Making::default() };
-        let made = Repository::make(store, machine(), b"correct horse", "", making).unwrap();
-        for finished in 1..=8 {
-            let description = stele_backup::snapshot::Description { finished, ..Default::default() };
-            let (id, _) = made.commit(&Snapshot { references: Default::default(), description }).unwrap();
-            // All of one second, by the store's clock.
-            let name = stele_backup::store::Name::of(stele_backup::store::Folder::Snapshots, &id.0);
-            let file = std::fs::File::options().write(true).open(folder.join(name.text())).unwrap();
-            file.set_modified(UNIX_EPOCH + std::time::Duration::from_secs(1_000_000)).unwrap();
-            assert_eq!(find_dated(&made, "latest").unwrap().id, id, "{finished}");
-            assert_eq!(find_dated(&made, &id.to_string()).unwrap().id, id);
-        }
-        std::fs::remove_dir_all(&folder).unwrap();
-    }
 
     #[test]
     fn the_clock_of_sessions_is_the_time_since_the_start() {

@@ -21,6 +21,8 @@ struct Array {
     snapshots: BTreeMap<u32, BTreeMap<u64, Vec<u8>>>,
     /// The stripes that were written since each snapshot.
     written: BTreeMap<u32, Vec<u64>>,
+    /// Blocks of 4096 that cannot be read.
+    bad: std::collections::BTreeSet<u64>,
 }
 
 impl Array {
@@ -88,10 +90,15 @@ impl Reader for Taken<'_> {
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        if let Some(bad) = self.array.bad.range(at / 4096..(at + into.len() as u64).div_ceil(4096)).next() {
+            // What a failed read leaves in the buffer is no content.
+            into.fill(0xEE);
+            return Err(BackupError::Damaged(format!("block {bad} is lost")));
+        }
         self.read.fetch_add(into.len() as u64, Ordering::Relaxed);
-        for (stripe, part) in (at / BLOCK..).zip(into.chunks_mut(BLOCK as usize)) {
-            match self.array.snapshots[&self.number].get(&stripe) {
-                Some(content) => part.copy_from_slice(&content[..part.len()]),
+        for (at, part) in (at..).step_by(4096).zip(into.chunks_mut(4096)) {
+            match self.array.snapshots[&self.number].get(&(at / BLOCK)) {
+                Some(content) => part.copy_from_slice(&content[(at % BLOCK) as usize..][..part.len()]),
                 None => part.fill(0),
             }
         }
@@ -133,13 +140,15 @@ fn restored(repository: &Repository, saved: &Saved, array: &Array, number: u32) 
     let volume = restore::select(&indexed, &description, b"").unwrap();
     let blank = Blank::default();
     let done = restore::run(&indexed, &volume, &blank, 2, true, &Default::default()).unwrap();
-    assert_eq!((done.problems, volume.size), (0, array.size));
+    assert_eq!((done.problems, done.issues), (saved.description.problems, saved.description.issues.clone()));
+    assert_eq!(volume.size, array.size);
     let blocks = blank.0.into_inner().unwrap();
     let owned = &array.snapshots[&number];
     let mut expected = BTreeMap::new();
     for (stripe, content) in owned {
         for (at, block) in (stripe * BLOCK / 4096..).zip(content.chunks(4096)) {
-            if block.iter().any(|byte| *byte != 0) && at * 4096 < array.size {
+            let is_lost = array.bad.contains(&at);
+            if block.iter().any(|byte| *byte != 0) && at * 4096 < array.size && !is_lost {
                 expected.insert(at, block.to_vec());
             }
         }
@@ -233,6 +242,54 @@ fn a_chunk_that_is_damaged_is_read_again() {
     assert!(taken.read.into_inner() >= CELL, "the damaged cell is read, although it did not change");
     restored(&repository, &second, &array, 2);
     assert_eq!(verify::run(&repository, true, 2, &Default::default()).unwrap().lost_files, 0);
+}
+
+#[test]
+fn what_cannot_be_read_is_listed_and_all_else_is_saved() {
+    let (repository, _) = repository(6);
+    let mut array = Array { size: (64 << 20) + 3 * 4096, ..Array::default() };
+    (0..40).for_each(|stripe| array.write(stripe * 6, random(stripe, BLOCK as usize)));
+    let last = array.size / BLOCK;
+    array.write(last, random(77, BLOCK as usize));
+    let first = save_it(&repository, &array.snapshot(1)).unwrap();
+    // Written since, and lost: two blocks side by side, one alone, and the last one. Stripe 6 is lost too, but the first
+    // backup has it, and it did not change.
+    for stripe in [60, 120, last] {
+        array.write(stripe, random(100 + stripe, BLOCK as usize));
+    }
+    array.bad = [60 * 16 + 3, 60 * 16 + 4, 120 * 16 + 15, last * 16 + 2, 6 * 16].into();
+    let second = save_it(&repository, &array.snapshot(2)).unwrap();
+    assert_eq!((second.parent, second.description.problems), (Some(first.id), 3));
+    assert_eq!(second.volume.unwrap().lost, 4 * 4096);
+    let places: Vec<String> =
+        second.description.issues.iter().map(|is| is.text.split(" cannot").next().unwrap().to_owned()).collect();
+    for (from, blocks) in [(60 * BLOCK + 3 * 4096, 2), (120 * BLOCK + 15 * 4096, 1), (last * BLOCK + 2 * 4096, 1)] {
+        let place = format!("bytes {from} to {}", from + blocks * 4096);
+        assert!(places.contains(&place), "{place}: {places:?}");
+    }
+    assert!(second.description.issues.iter().all(|is| is.path == b"stele-volumes/vm"));
+    array.bad.remove(&(6 * 16));
+    restored(&repository, &second, &array, 2);
+    // The next backup goes on from the complete one, although the other one is later, and reads what changed since.
+    array.bad.clear();
+    array.write(180, random(200, BLOCK as usize));
+    let taken = array.snapshot(3);
+    let third = save_it(&repository, &taken).unwrap();
+    assert_eq!((third.parent, third.description.problems), (Some(first.id), 0));
+    assert_eq!(taken.read.into_inner(), 3 * CELL + 3 * 4096, "four cells changed since the complete backup");
+    restored(&repository, &third, &array, 3);
+    restored(&repository, &first, &array, 1);
+}
+
+#[test]
+fn a_volume_of_which_nothing_can_be_read_leaves_no_snapshot() {
+    let (repository, _) = repository(7);
+    let mut array = Array { size: 1 << 20, ..Array::default() };
+    array.write(3, random(3, BLOCK as usize));
+    array.bad = (0..256).collect();
+    let failure = save_it(&repository, &array.snapshot(1)).unwrap_err();
+    assert!(matches!(&failure, BackupError::Damaged(text) if text.contains("no part of volume 'vm'")), "{failure}");
+    assert!(repository.snapshots().unwrap().is_empty());
 }
 
 #[test]

@@ -66,6 +66,51 @@ fn a_crash_leaves_no_locked_snapshot_that_needs_unlocked_content() {
 }
 
 #[test]
+fn a_stored_snapshot_is_locked_with_all_that_it_needs() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("old", random(1, 60_000));
+    let first = save(&repository, &folder.0).unwrap();
+    let needed = repository.references(&first.id).unwrap().0.len();
+    folder.write("new", random(2, 60_000));
+    let second = save(&repository, &folder.0).unwrap();
+    assert_eq!(repository.lock_stored(&first.id, UNTIL).unwrap(), UNTIL);
+    check(&repository, &store, &first.id);
+    // Its segments, the header, the key and itself; nothing of the other one.
+    assert_eq!(store.locks().len(), needed + 3);
+    assert_eq!(store.locked_until(&Name::of(Folder::Snapshots, &second.id.0)).unwrap(), None);
+    // A shorter one changes nothing and says so; a longer one prolongs all.
+    assert_eq!(repository.lock_stored(&first.id, UNTIL - 1000).unwrap(), UNTIL);
+    check(&repository, &store, &first.id);
+    assert_eq!(repository.lock_stored(&first.id, UNTIL + 1000).unwrap(), UNTIL + 1000);
+    assert!(store.locks().values().all(|until| *until == UNTIL + 1000), "{:?}", store.locks());
+    // One that was forgotten is not locked.
+    crate::forget::remove(&repository, &second.id).unwrap();
+    assert!(matches!(repository.lock_stored(&second.id, UNTIL), Err(BackupError::Missing(_))));
+}
+
+/// As for a new snapshot: after a crash at any change, what shows a lock has all that it needs locked as long.
+#[test]
+fn a_crash_while_a_stored_snapshot_is_locked_leaves_no_half() {
+    for changes in 0.. {
+        let (repository, store) = repository(1);
+        let folder = Temporary::new();
+        folder.write("file", random(1, 60_000));
+        let saved = save(&repository, &folder.0).unwrap();
+        store.fail_after(Some(changes));
+        let done = repository.lock_stored(&saved.id, UNTIL);
+        store.fail_after(None);
+        let name = Name::of(Folder::Snapshots, &saved.id.0);
+        assert_eq!(store.locked_until(&name).unwrap().is_some(), done.is_ok());
+        if done.is_ok() {
+            check(&repository, &store, &saved.id);
+            assert!(changes > 3, "the test must reach every step");
+            return;
+        }
+    }
+}
+
+#[test]
 fn a_locked_snapshot_restores_after_every_attempt_to_remove_it() {
     let (repository, store) = repository(1);
     let folder = Temporary::new();

@@ -10,7 +10,7 @@ use stele_backup::versions::{self, Member};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
-use super::{find_dated, open, shown_path};
+use super::{open, select, shown_path};
 use crate::cli::backup::Forget;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
@@ -98,6 +98,7 @@ fn by_rules(repository: &Repository, command: &Forget) -> Outcome<Vec<Judged>> {
             is.kept_by.extend(kept.kept.get(&is.candidate.id).into_iter().flatten().cloned());
         }
     }
+    forget::keep_complete(&mut judged);
     Ok(judged)
 }
 
@@ -106,7 +107,7 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
     let judged: Vec<Judged> = if command.snapshots.is_empty() {
         by_rules(&repository, command)?
     } else {
-        let named = command.snapshots.iter().map(|name| find_dated(&repository, name).map(|dated| dated.id));
+        let named = command.snapshots.iter().map(|name| select::to_remove(&repository, name).map(|dated| dated.id));
         let mut named = named.collect::<Outcome<Vec<SnapshotId>>>()?;
         named.sort_unstable();
         named.dedup();

@@ -12,6 +12,7 @@ use serde_json::json;
 use stele_backup::BackupError;
 use stele_backup::browse::{Browser, ROOT, Seen};
 use stele_backup::repository::Repository;
+use stele_backup::snapshot::SnapshotId;
 use stele_backup::tree::{Content, Stamp};
 use stele_file::fuse::{MountOptions, mount};
 use stele_file::{
@@ -22,9 +23,11 @@ use stele_ground::Shown;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::index;
+use super::run::host;
+use super::{index, select};
+use crate::cli::backup::Latest;
 use crate::commands::print_json;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind as Fault, Outcome};
 
 /// Nothing changes in a snapshot: the kernel may keep all that it was told.
 const CACHE: Duration = Duration::from_secs(3600);
@@ -33,11 +36,14 @@ const THREADS: usize = 4;
 /// How often the mount is looked at: another program may have unmounted it.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
+/// Why `latest` can mean nothing, while all snapshots are there by their ids.
+const LINKLESS: [Fault; 3] = [Fault::Usage, Fault::Missing, Fault::Damaged];
+
 struct Snapshots(Arc<Browser>);
 
 /// Mounts the snapshots, and serves them until a signal or an unmounting.
-pub fn run(json: bool, repository: &Repository, directory: &Path) -> Outcome<()> {
-    let browser = Browser::new(index(repository)?)?;
+pub fn run(json: bool, repository: &Repository, directory: &Path, which: &Latest) -> Outcome<()> {
+    let browser = Browser::new(index(repository)?, latest(repository, which)?)?;
     let options = MountOptions {
         name: "stele-backup".to_owned(),
         read_only: true,
@@ -76,6 +82,18 @@ pub fn run(json: bool, repository: &Repository, directory: &Path) -> Outcome<()>
         }
         _ => Err(failed(error)),
     })
+}
+
+/// The snapshot that `latest` links to. Without options a mount does without that link, and says why.
+fn latest(repository: &Repository, which: &Latest) -> Outcome<Option<SnapshotId>> {
+    match select::latest(repository, which, Some(&host())) {
+        Ok((dated, _)) => Ok(Some(dated.id)),
+        Err(failure) if *which == Latest::default() && LINKLESS.contains(&failure.kind) => {
+            eprintln!("stele: there is no link `latest`: {failure}");
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 impl Snapshots {

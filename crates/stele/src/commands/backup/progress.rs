@@ -1,6 +1,8 @@
 //! Progress on a terminal, or as lines: files, bytes, rate and the time left. Signals end the work early.
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -8,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stele_backup::{BackupError, backup, prune, restore, verify};
 use stele_ground::Bytes;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::backup::Telling;
 use crate::failure::Failure;
@@ -15,6 +18,8 @@ use crate::failure::Failure;
 /// Between two pictures on a terminal, and between two lines elsewhere.
 const DRAWN_EVERY: Duration = Duration::from_millis(500);
 const TOLD_EVERY: Duration = Duration::from_secs(1);
+/// An earlier one is the first: a service manager signals a scheduler and its backups, and the scheduler does so too.
+const SECOND_SIGNAL_AFTER: Duration = Duration::from_secs(1);
 
 /// Files or segments and bytes that are done, and those that are expected. Zero: unknown.
 pub struct Done {
@@ -147,15 +152,10 @@ impl Watch {
         work: impl FnOnce() -> Result<T, BackupError>,
     ) -> Result<T, Failure> {
         // The runtime hears the signal; the work looks at the flag between two files.
-        let heard = tokio::runtime::Handle::current().spawn(async move {
-            if stopped().await {
-                stop();
-                eprintln!("\nstele: stopping; what is stored stays. A second signal ends the command at once.");
-                if stopped().await {
-                    std::process::exit(130);
-                }
-            }
-        });
+        let heard = tokio::runtime::Handle::current().spawn(Signals::listen().hear(move || {
+            stop();
+            eprintln!("\nstele: stopping; what is stored stays. A second signal ends the command at once.");
+        }));
         let (finished, ends) = channel::<()>();
         let outcome = std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -180,16 +180,44 @@ impl Watch {
     }
 }
 
-/// Returns at Ctrl-C or SIGTERM. False: signals cannot be heard.
-async fn stopped() -> bool {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return false;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => true,
-        _ = terminate.recv() => true,
+/// A flag that Ctrl-C or SIGTERM sets. A second signal ends the command at once.
+pub fn heard() -> Arc<AtomicBool> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&flag);
+    tokio::runtime::Handle::current().spawn(Signals::listen().hear(move || set.store(true, Relaxed)));
+    flag
+}
+
+/// Ctrl-C and SIGTERM, from the moment on when they are listened to. None: they cannot be heard.
+struct Signals(Option<(Signal, Signal)>);
+
+impl Signals {
+    fn listen() -> Signals {
+        let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        Signals(interrupt.ok().zip(terminate.ok()))
+    }
+
+    /// Calls `stop` at the first one. A second one ends the process.
+    async fn hear(mut self, stop: impl FnOnce()) {
+        if !self.next().await {
+            return;
+        }
+        stop();
+        let first = Instant::now();
+        while self.next().await {
+            if first.elapsed() >= SECOND_SIGNAL_AFTER {
+                std::process::exit(130);
+            }
+        }
+    }
+
+    /// Returns at the next one. False: there will be none.
+    async fn next(&mut self) -> bool {
+        let Some((interrupt, terminate)) = &mut self.0 else { return false };
+        tokio::select! {
+            heard = interrupt.recv() => heard.is_some(),
+            heard = terminate.recv() => heard.is_some(),
+        }
     }
 }
 

@@ -3,9 +3,12 @@
 use std::num::NonZeroUsize;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use stele_backup::BackupError;
 use stele_backup::backup::{self, Options, Source};
 use stele_backup::filter::Filter;
 use stele_backup::repository::Repository;
@@ -13,16 +16,16 @@ use stele_backup::restore;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 
-use super::progress::{Shows, Watch};
+use super::progress::{Shows, Watch, heard};
 use super::volume::Taken;
-use super::{cache, incomplete, index_for, issues_json, now, open, snapshot};
+use super::{cache, incomplete, index_for, issues_json, now, open, select};
 use crate::cli::backup::{KeepUntil, Restore, Run};
 use crate::commands::print_json;
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 
-/// Threads that store segments.
-const SESSIONS: usize = 2;
+/// How often the command of `--before` is looked at.
+const HOOK_LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Threads that read and chunk; each needs about 12 MB.
 const WORKERS_MAX: usize = 8;
 
@@ -31,9 +34,11 @@ pub fn workers() -> usize {
 }
 
 pub fn run(site: &Site, json: bool, command: Run) -> Outcome<()> {
+    // From here on no signal ends this process before `--after`.
+    let stop = heard();
     let mut after = After { command: command.after.as_deref(), done: Ok(()) };
-    let begun = command.before.as_ref().map_or(Ok(()), |before| hook("--before", before, None));
-    let done = begun.and_then(|()| save(site, json, &command, &mut after)).map_err(no_snapshot);
+    let begun = command.before.as_ref().map_or(Ok(()), |before| before_hook(before, &stop));
+    let done = begun.and_then(|()| save(site, json, &command, &mut after, &stop)).map_err(no_snapshot);
     let hooked = after.run(done.as_ref().map_or_else(|failure| failure.kind.exit_code(), |()| 0));
     // A failure of the backup is the one to report.
     done.and(hooked)
@@ -49,7 +54,7 @@ struct After<'a> {
 impl After<'_> {
     fn run(&mut self, code: u8) -> Outcome<()> {
         if let Some(command) = self.command.take() {
-            self.done = hook("--after", command, Some(code));
+            self.done = after_hook(command, code);
         }
         self.done.clone()
     }
@@ -61,16 +66,37 @@ fn no_snapshot(failure: Failure) -> Failure {
     Failure { kind, ..failure }
 }
 
-fn hook(option: &str, command: &str, code: Option<u8>) -> Outcome<()> {
-    let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", command]);
-    if let Some(code) = code {
-        shell.env("STELE_BACKUP_EXIT", code.to_string());
+/// Runs the command of `--before`. A signal ends it, and no backup begins.
+fn before_hook(command: &str, stop: &AtomicBool) -> Outcome<()> {
+    let cannot = |error: std::io::Error| Failure::failed(format!("the command of --before cannot start: {error}"));
+    let mut child = Command::new("/bin/sh").args(["-c", command]).spawn().map_err(cannot)?;
+    let mut asked = false;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(cannot)? {
+            break status;
+        }
+        if stop.load(Ordering::Relaxed) && !asked {
+            asked = true;
+            let process = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            // One that ended meanwhile needs no signal.
+            let _ = process.map(|process| kill_process(process, Signal::TERM));
+        }
+        std::thread::sleep(HOOK_LOOK_EVERY);
+    };
+    match status.success() {
+        _ if stop.load(Ordering::Relaxed) => Err(BackupError::Stopped.into()),
+        true => Ok(()),
+        false => Err(Failure::failed(format!("the command of --before failed: {status}"))),
     }
-    match shell.status() {
+}
+
+/// Runs the command of `--after`.
+fn after_hook(command: &str, code: u8) -> Outcome<()> {
+    let status = Command::new("/bin/sh").args(["-c", command]).env("STELE_BACKUP_EXIT", code.to_string()).status();
+    match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failure::failed(format!("the command of {option} failed: {status}"))),
-        Err(error) => Err(Failure::failed(format!("the command of {option} cannot start: {error}"))),
+        Ok(status) => Err(Failure::failed(format!("the command of --after failed: {status}"))),
+        Err(error) => Err(Failure::failed(format!("the command of --after cannot start: {error}"))),
     }
 }
 
@@ -90,7 +116,7 @@ pub fn host() -> String {
 }
 
 /// The end of the snapshot's lock, by the store's clock alone.
-fn locked_until(repository: &Repository, asked: Option<KeepUntil>) -> Outcome<Option<u64>> {
+pub fn locked_until(repository: &Repository, asked: Option<KeepUntil>) -> Outcome<Option<u64>> {
     let seconds = match asked {
         Some(KeepUntil::Never) => return Ok(None),
         Some(KeepUntil::Period(seconds)) => seconds,
@@ -112,7 +138,7 @@ fn locked_until(repository: &Repository, asked: Option<KeepUntil>) -> Outcome<Op
     Ok(Some(repository.store.now()?.saturating_add(seconds)))
 }
 
-fn save(site: &Site, json: bool, command: &Run, after: &mut After<'_>) -> Outcome<()> {
+fn save(site: &Site, json: bool, command: &Run, after: &mut After<'_>, stopped: &AtomicBool) -> Outcome<()> {
     let repository = open(&command.place)?;
     let locked_until = locked_until(&repository, command.keep_until)?;
     let options = Options {
@@ -124,7 +150,7 @@ fn save(site: &Site, json: bool, command: &Run, after: &mut After<'_>) -> Outcom
         read_all: command.read_all,
         level: command.compression,
         workers: workers(),
-        sessions: SESSIONS,
+        sessions: command.sessions,
         cache: cache(),
         host: command.host.clone().unwrap_or_else(host),
         user: std::env::var("USER").unwrap_or_default(),
@@ -160,20 +186,33 @@ fn save(site: &Site, json: bool, command: &Run, after: &mut After<'_>) -> Outcom
     let saved = Watch::begin(json, command.telling).during(
         move || shown.so_far(),
         move || stop.stop.store(true, Ordering::Relaxed),
-        || backup::run(&repository, source, &options, &progress),
+        || match stopped.load(Ordering::Relaxed) {
+            true => Err(BackupError::Stopped),
+            false => backup::run(&repository, source, &options, &progress),
+        },
     );
     if let (Err(_), Some(taken)) = (&saved, &taken) {
         // The base of the next backup is that of the last one that was made.
         taken.remove();
     }
     let saved = saved?;
-    let removed = taken.as_ref().map(Taken::keep_only).transpose()?;
+    // A snapshot with gaps is no base: the earlier one stays that.
+    let has_gaps = saved.description.problems > 0;
+    let removed = match &taken {
+        Some(taken) if has_gaps => {
+            taken.remove();
+            Vec::new()
+        }
+        Some(taken) => taken.keep_only()?,
+        None => Vec::new(),
+    };
     let is = &saved.description;
     let counts = &is.counts;
     if json {
         let volume = taken.as_ref().zip(saved.volume).map(|(taken, figures)| {
             json!({
-                "name": taken.volume(), "array_snapshot": taken.name(), "read_bytes": figures.read,
+                "name": taken.volume(), "array_snapshot": (!has_gaps).then(|| taken.name()),
+                "read_bytes": figures.read, "lost_bytes": figures.lost,
                 "unchanged_bytes": figures.unchanged, "hole_bytes": figures.holes, "removed_snapshots": removed,
             })
         });
@@ -194,7 +233,10 @@ fn save(site: &Site, json: bool, command: &Run, after: &mut After<'_>) -> Outcom
             Bytes(figures.holes),
             Bytes(counts.bytes_stored)
         );
-        println!("The array keeps '{}' for the next backup.", Shown(taken.name()));
+        match has_gaps {
+            true => println!("{} cannot be read. The next backup goes on from an earlier one.", Bytes(figures.lost)),
+            false => println!("The array keeps '{}' for the next backup.", Shown(taken.name())),
+        }
     } else {
         println!("Snapshot {} of {} files, {}.", saved.id.short(), counts.files, Bytes(counts.bytes));
         println!(
@@ -217,33 +259,35 @@ fn save(site: &Site, json: bool, command: &Run, after: &mut After<'_>) -> Outcom
 pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outcome<()> {
     let Restore { snapshot: name, include, exclude, verify, .. } = command;
     let Some(to) = &command.to else { return Err(Failure::usage("--to DIRECTORY or --to-volume NAME is needed")) };
-    let (id, chosen, within) = snapshot(repository, name)?;
+    let chosen = select::chosen(repository, name, &command.latest)?;
     let (mut included, mut excluded) = (Filter::default(), Filter::default());
     include.iter().try_for_each(|pattern| included.add(pattern, false))?;
     exclude.iter().try_for_each(|pattern| excluded.add(pattern, false))?;
     let options = restore::Options {
         target: to.to_owned(),
-        within,
+        within: chosen.within.clone(),
         exclude: excluded,
         include: included,
         verify: *verify,
-        workers: workers(),
+        workers: command.sessions.unwrap_or_else(workers),
     };
-    let indexed = index_for(repository, &chosen)?;
+    let indexed = index_for(repository, &chosen.snapshot)?;
     let progress = Arc::new(restore::Progress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let done = watch.during(
         move || shown.so_far(),
         move || stop.stop.store(true, Ordering::Relaxed),
-        || restore::run(&indexed, &chosen.description, &options, &progress),
+        || restore::run(&indexed, &chosen.snapshot.description, &options, &progress),
     )?;
     if watch.json {
         print_json(&json!({
-            "snapshot": id.to_string(), "files": done.files, "directories": done.directories, "others": done.others,
+            "snapshot": chosen.dated.id.to_string(), "host": chosen.host(), "stored": moment(chosen.dated.stored),
+            "files": done.files, "directories": done.directories, "others": done.others,
             "bytes": done.bytes, "files_kept": done.files_kept, "problems": done.problems,
             "issues": issues_json(&done.issues),
         }))?;
     } else {
+        println!("{}.", chosen.line());
         println!(
             "{} files, {}, restored to {}; {} were there already.",
             done.files,
@@ -257,8 +301,6 @@ pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outc
 
 #[cfg(test)]
 mod tests {
-    use stele_backup::BackupError;
-
     use super::*;
 
     #[test]

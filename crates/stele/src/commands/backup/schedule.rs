@@ -6,13 +6,16 @@
 //! What failed leaves no snapshot: the attempts of this machine are in a file beside the schedules, for the report and
 //! so that no schedule is repeated without end. An attempt is noted when it begins and when it ends.
 //!
-//! Schedules run one after another. One scheduler runs those of a file: it holds a lock beside it.
+//! Some schedules run beside one another, and each has a limit of time, so one that hangs does not hold up the others. One
+//! scheduler runs those of a file: it holds a lock beside it.
+
+mod runs;
+mod scheduler;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,11 +25,12 @@ use stele_backup::snapshot::{Description, NANOS, SnapshotId};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
-use super::{closed, open, policy::text};
-use crate::cli::backup::{Report, Schedule};
+use super::{open, policy::text};
+use crate::cli::backup::Report;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::output::{Align, Table};
+pub use scheduler::run;
 
 const DAY: u64 = 86_400;
 /// 5 January 1970, a Monday: slots of a week begin on that day.
@@ -35,8 +39,9 @@ const MONDAY: u64 = 4 * DAY;
 const ATTEMPTS_MAX: u32 = 3;
 /// The part of a slot between two attempts. So an hour without the store does not use all of them up.
 const ATTEMPTS_APART: u64 = 8;
-/// Seconds between two looks at the schedules.
-const LOOK_EVERY: u64 = 30;
+/// Seconds that a backup may take at least, unless its schedule says otherwise. A first one takes long, and a volume
+/// that was interrupted begins anew.
+const LONGEST_MIN: u64 = 2 * DAY;
 /// Slots that a report counts at most, and schedules of a file.
 const SLOTS_MAX: u64 = 1000;
 const SCHEDULES_MAX: usize = 1000;
@@ -64,6 +69,8 @@ struct Row {
     at: String,
     /// A backup that begins later in its slot is late: `2h`. Missing: a quarter of the slot.
     late_after: Option<String>,
+    /// A backup that takes longer is ended: `6h`. Missing: a slot, and at least two days.
+    longest: Option<String>,
     /// Days without a snapshot after which the client counts as silent; missing: three slots.
     silent_days: Option<u64>,
     /// Host of the snapshots; missing: this machine, which then runs the schedule.
@@ -83,6 +90,7 @@ struct Planned {
     offset: u64,
     late_after: u64,
     silent_seconds: u64,
+    longest: Duration,
     /// The series of its snapshots.
     host: String,
     series: Vec<Vec<u8>>,
@@ -124,6 +132,8 @@ impl Planned {
         let late_after = row.late_after.as_deref().map_or(Some(every / 4), span);
         let late_after = late_after.filter(|late| *late < every);
         let late_after = late_after.ok_or_else(|| wrong("`late_after` is a span below `every`, such as 2h"))?;
+        let longest = row.longest.as_deref().map_or(Some(every.max(LONGEST_MIN)), span);
+        let longest = longest.ok_or_else(|| wrong("`longest` is a span, such as 6h"))?;
         let silent_seconds = row.silent_days.map_or(3 * every, |days| days.saturating_mul(DAY));
         let series = match (&row.volume, row.paths.is_empty()) {
             (Some(volume), true) => vec![stele_backup::backup::volume::path(volume)?],
@@ -132,7 +142,8 @@ impl Planned {
         };
         let this = super::run::host();
         let host = row.host.clone().unwrap_or_else(|| this.clone());
-        let mut planned = Planned { every, offset, late_after, silent_seconds, own: host == this, host, series, row };
+        let (own, longest) = (host == this, Duration::from_secs(longest));
+        let mut planned = Planned { every, offset, late_after, silent_seconds, longest, own, host, series, row };
         if planned.own
             && planned.row.volume.is_none()
             && let Ok(resolved) = stele_backup::backup::tree_paths(&planned.row.paths)
@@ -426,100 +437,6 @@ pub fn report(json: bool, command: &Report) -> Outcome<()> {
         return Ok(());
     }
     Err(Failure::new(Kind::Incomplete, format!("{bad} of {} schedules are not as they should be", all.len())))
-}
-
-/// What a scheduler keeps between its looks: the keys of the repository, and what it knows of the snapshots.
-#[derive(Default)]
-struct Looks {
-    repository: Option<Repository>,
-    snapshots: Snapshots,
-}
-
-impl Looks {
-    /// Opens the repository. Stretching the password costs memory and time, so the keys are those of the look before if
-    /// the repository is the same. The store is a new one: the credentials of a bucket may have changed.
-    fn open(&mut self, command: &Schedule) -> Outcome<Repository> {
-        let closed = closed(&command.place)?;
-        if let Some(known) = self.repository.as_ref().filter(|known| known.header == closed.header) {
-            return Ok(Repository { closed, keys: Arc::clone(&known.keys) });
-        }
-        let opened = open(&command.place)?;
-        *self = Looks { repository: Some(opened.clone()), snapshots: Snapshots::default() };
-        Ok(opened)
-    }
-}
-
-/// Runs what is due, once or until a signal.
-pub fn run(json: bool, command: &Schedule) -> Outcome<()> {
-    let _alone = alone(&command.file)?;
-    let mut looks = Looks::default();
-    loop {
-        let done = run_due(json, command, &mut looks);
-        if command.once {
-            return done;
-        }
-        if let Err(failure) = done {
-            eprintln!("stele: {failure}");
-        }
-        std::thread::sleep(std::time::Duration::from_secs(LOOK_EVERY));
-    }
-}
-
-fn run_due(json: bool, command: &Schedule, looks: &mut Looks) -> Outcome<()> {
-    let all = read(&command.file)?;
-    let repository = looks.open(command)?;
-    let (mut ran, mut failed) = (0, 0);
-    let seen = looks.snapshots.seen(&repository, &all)?;
-    for (planned, seen) in all.iter().zip(seen).filter(|(planned, _)| planned.own) {
-        let (name, known) = (&planned.row.name, attempts(&command.file));
-        let now = repository.store.now()?;
-        let slot = planned.slot(now);
-        let before = known.get(name).copied().filter(|attempt| attempt.slot == slot).unwrap_or_default();
-        let is_done = seen.iter().any(|seen| planned.slot(seen.begun) == slot);
-        if is_done || !before.is_over(planned, now) {
-            continue;
-        }
-        // One that never ends, or is killed with the scheduler, is an attempt too.
-        let attempt = Attempt { slot, number: before.number + 1, ended: now, exit: None };
-        note(&command.file, name, attempt)?;
-        let exit = run_one(json, command, planned)?;
-        ran += 1;
-        failed += usize::from(exit != 0);
-        let ended = repository.store.now()?;
-        note(&command.file, name, Attempt { ended, exit: Some(exit), ..attempt })?;
-    }
-    match failed {
-        0 => Ok(()),
-        _ => Err(Failure::new(Kind::Incomplete, format!("{failed} of {ran} backups failed or are incomplete"))),
-    }
-}
-
-/// Runs the backup of a schedule as a process of its own, and gives its exit code.
-fn run_one(json: bool, command: &Schedule, planned: &Planned) -> Outcome<i32> {
-    let program = std::env::current_exe().map_err(|error| io_failure("find", Path::new("/proc/self/exe"), &error))?;
-    let mut child = Command::new(program);
-    child.args(["backup", "run"]).stdin(Stdio::null());
-    child.arg("--repository").arg(&command.place.repository);
-    if let Some(file) = &command.place.password_file {
-        child.arg("--password-file").arg(file);
-    }
-    if let Some(text) = &command.place.password_command {
-        child.arg("--password-command").arg(text);
-    }
-    if json {
-        child.arg("--json");
-    }
-    child.args(&planned.row.options).arg("--host").arg(&planned.host);
-    match &planned.row.volume {
-        Some(volume) => child.arg("--volume").arg(volume),
-        None => child.arg("--").args(&planned.row.paths),
-    };
-    let status = child.status().map_err(|error| Failure::failed(format!("the backup cannot start: {error}")))?;
-    let exit = status.code().unwrap_or(-1);
-    if exit != 0 {
-        eprintln!("stele: schedule '{}': exit code {exit}", Shown(&planned.row.name));
-    }
-    Ok(exit)
 }
 
 #[cfg(test)]

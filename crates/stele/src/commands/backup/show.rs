@@ -7,13 +7,15 @@ use stele_backup::diff::{self, Change};
 use stele_backup::filter::Filter;
 use stele_backup::repository::trees::{Found, Walk};
 use stele_backup::repository::{Indexed, Repository};
-use stele_backup::snapshot::{Description, SnapshotId};
+use stele_backup::snapshot::{Description, Snapshot, SnapshotId};
 use stele_backup::store::{Folder, Name};
 use stele_backup::tree::Content;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 
-use super::{index, index_for, shown_path, snapshot};
+use super::select::{self, Chosen};
+use super::{index, index_for, shown_path};
+use crate::cli::backup::Latest;
 use crate::commands::print_json;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
@@ -131,8 +133,8 @@ fn walk(
     Ok(count)
 }
 
-pub fn ls(json: bool, repository: &Repository, name: &str) -> Outcome<()> {
-    let (_, chosen, within) = snapshot(repository, name)?;
+pub fn ls(json: bool, repository: &Repository, name: &str, latest: &Latest) -> Outcome<()> {
+    let Chosen { snapshot: chosen, within, .. } = select::chosen(repository, name, latest)?;
     let count = walk(&index_for(repository, &chosen)?, &chosen.description, &within, &mut |found| match json {
         true => print_json(&entry_json(found)),
         false => {
@@ -146,18 +148,23 @@ pub fn ls(json: bool, repository: &Repository, name: &str) -> Outcome<()> {
     Ok(())
 }
 
-pub fn find(json: bool, repository: &Repository, pattern: &str, only: Option<&str>) -> Outcome<()> {
+pub fn find(json: bool, repository: &Repository, pattern: &str, only: Option<&str>, latest: &Latest) -> Outcome<()> {
     let mut filter = Filter::default();
     filter.add(pattern, false)?;
     let wanted: Vec<(SnapshotId, Description)> = match only {
         Some(name) => {
-            let (id, chosen, _) = snapshot(repository, name)?;
-            vec![(id, chosen.description)]
+            let Chosen { dated, snapshot, .. } = select::chosen(repository, name, latest)?;
+            vec![(dated.id, snapshot.description)]
         }
         None => {
-            let read =
-                |dated: stele_backup::repository::Dated| Ok((dated.id, repository.snapshot(&dated.id)?.description));
-            repository.snapshots()?.into_iter().map(read).collect::<Outcome<_>>()?
+            let mut all = Vec::new();
+            for dated in repository.snapshots()? {
+                let Snapshot { description, .. } = repository.snapshot(&dated.id)?;
+                if latest.admits(&dated, &description.host) {
+                    all.push((dated.id, description));
+                }
+            }
+            all
         }
     };
     let indexed = index(repository)?;
@@ -180,9 +187,13 @@ pub fn find(json: bool, repository: &Repository, pattern: &str, only: Option<&st
     Ok(())
 }
 
-pub fn diff(json: bool, repository: &Repository, first: &str, second: &str, path: Option<&Path>) -> Outcome<()> {
-    let (_, first, _) = snapshot(repository, first)?;
-    let (_, second, _) = snapshot(repository, second)?;
+pub fn diff(
+    json: bool,
+    repository: &Repository,
+    first: &Snapshot,
+    second: &Snapshot,
+    path: Option<&Path>,
+) -> Outcome<()> {
     let within = path.map(|path| path.to_string_lossy().trim_matches('/').as_bytes().to_vec()).unwrap_or_default();
     let mut failed = None;
     diff::run(&index(repository)?, &first.description, &second.description, &within, &mut |change, found| {

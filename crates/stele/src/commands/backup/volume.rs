@@ -11,11 +11,12 @@ use stele_backup::repository::Repository;
 use stele_backup::restore::volume::{self as volumes, Writer};
 use stele_backup::tree::Origin;
 use stele_backup::{BackupError, restore};
+use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 use tokio::runtime::Handle;
 
 use super::progress::{Shows, Watch};
-use super::{incomplete, index_for, issues_json, open, snapshot};
+use super::{incomplete, index_for, issues_json, open, select};
 use crate::api::blocks::{
     self, BEFORE, Base, Blocks, RANGE_MAX, Read, RestoreBegin, RestoreEnd, RestoreWrite, WRITE_MAX,
 };
@@ -268,10 +269,10 @@ fn beginning_failed(name: &str, overwrite: bool, failure: Failure) -> Failure {
 pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcome<()> {
     let watch = Watch::begin(json, command.telling);
     let repository = open(&command.place)?;
-    let (id, chosen, within) = snapshot(&repository, &command.snapshot)?;
-    let indexed = index_for(&repository, &chosen)?;
+    let chosen = select::chosen(&repository, &command.snapshot, &command.latest)?;
+    let indexed = index_for(&repository, &chosen.snapshot)?;
     // All that can be wrong with the backup is found before there is a volume.
-    let saved = volumes::select(&indexed, &chosen.description, &within)?;
+    let saved = volumes::select(&indexed, &chosen.snapshot.description, &chosen.within)?;
     let server = Server::find(site)?;
     let origin = &saved.origin;
     let create = calls::Create {
@@ -289,10 +290,11 @@ pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcom
     let target = Target { server: &server, name, token: begun.token };
     let progress = Arc::new(restore::Progress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
+    let workers = command.sessions.unwrap_or_else(super::run::workers);
     let done = watch.during(
         move || shown.so_far(),
         move || stop.stop.store(true, Ordering::Relaxed),
-        || volumes::run(&indexed, &saved, &target, super::run::workers(), command.verify, &progress),
+        || volumes::run(&indexed, &saved, &target, workers, command.verify, &progress),
     );
     let complete = done.as_ref().is_ok_and(|done| done.problems == 0);
     let ended = server.call(&RestoreEnd { token: begun.token, complete });
@@ -305,10 +307,12 @@ pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcom
     ended.map_err(unfinished)?;
     if json {
         print_json(&json!({
-            "snapshot": id.to_string(), "volume": name, "bytes": saved.size, "written_bytes": done.written,
+            "snapshot": chosen.dated.id.to_string(), "host": chosen.host(), "stored": moment(chosen.dated.stored),
+            "volume": name, "bytes": saved.size, "written_bytes": done.written,
             "before": begun.before, "problems": done.problems, "issues": issues_json(&done.issues),
         }))?;
     } else {
+        println!("{}.", chosen.line());
         let (size, written) = (Bytes(saved.size), Bytes(done.written));
         println!("Volume '{}' restored: {size}, of which {written} were written; the rest is holes.", Shown(name));
         if let Some(before) = &begun.before {

@@ -1,5 +1,6 @@
+use super::scheduler::Looks;
 use super::*;
-use crate::cli::backup::Place;
+use crate::cli::backup::{Place, Schedule};
 
 const HOUR: u64 = 3600;
 /// Monday, 5 January 2026, 00:00.
@@ -11,6 +12,7 @@ fn row(every: &str, at: &str) -> Row {
         every: every.to_owned(),
         at: at.to_owned(),
         late_after: Some("2h".to_owned()),
+        longest: None,
         silent_days: Some(4),
         host: None,
         paths: vec!["/home".into()],
@@ -124,6 +126,16 @@ fn links_above_a_path_are_resolved_as_in_its_snapshots() {
 }
 
 #[test]
+fn a_backup_may_take_a_slot_and_at_least_two_days() {
+    let longest = |every: &str, longest: Option<&str>| {
+        let row = Row { longest: longest.map(str::to_owned), ..row(every, "") };
+        Planned::new(row).unwrap().longest.as_secs()
+    };
+    assert_eq!((longest("6h", None), longest("1d", None), longest("1w", None)), (2 * DAY, 2 * DAY, 7 * DAY));
+    assert_eq!((longest("1w", Some("6h")), longest("6h", Some("30m"))), (6 * HOUR, 1800));
+}
+
+#[test]
 fn a_schedule_that_means_nothing_is_refused() {
     assert!(Planned::new(row("1d", "03:00")).is_ok());
     for (every, at) in [("", ""), ("5", ""), ("30m", ""), ("2x", ""), ("1d", "3:00"), ("1d", "24:00"), ("1d", "03:60")]
@@ -132,6 +144,7 @@ fn a_schedule_that_means_nothing_is_refused() {
     }
     assert!(Planned::new(Row { late_after: Some("1d".to_owned()), ..row("1d", "") }).is_err());
     assert!(Planned::new(Row { paths: Vec::new(), ..row("1d", "") }).is_err());
+    assert!(Planned::new(Row { longest: Some("long".to_owned()), ..row("1d", "") }).is_err());
     assert!(Planned::new(Row { volume: Some("vm".to_owned()), ..row("1d", "") }).is_err());
     assert!(Planned::new(Row { paths: vec!["home".into()], ..row("1d", "") }).is_err());
     let both = Row { paths: vec!["/srv/".into(), "/home".into(), "/srv/a".into()], ..row("1d", "") };
@@ -150,6 +163,7 @@ fn each_look_of_a_scheduler_opens_its_place_anew() {
             password_command: None,
         },
         file: folder.join("schedules.toml"),
+        at_once: 4,
         once: false,
     };
     let making = stele_backup::repository::Making { cost: stele_backup::keyring::Cost::LEAST, ..Default::default() };

@@ -1,0 +1,351 @@
+//! What scripts rely on in `stele backup`: which snapshot `latest` is, exit codes, schedules and reports, policies, locks.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use support::{Place, content, wait_for};
+
+struct Desk {
+    place: Place,
+    repository: String,
+    files: String,
+    keys: Option<(String, String)>,
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn code(output: &Output, expected: i32) -> Value {
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(expected), "{said}\n{errors}");
+    said.lines().next().map_or(Value::Null, |line| serde_json::from_str(line).unwrap_or(Value::Null))
+}
+
+impl Desk {
+    /// A place with a password and some files.
+    fn new(name: &str) -> Desk {
+        let place = Place::new(name);
+        std::fs::write(place.path("password"), "correct horse\n").unwrap();
+        for (number, length) in [10, 5000, 300_000].into_iter().enumerate() {
+            let path = place.path(&format!("files/{}/file {number}", number % 2));
+            std::fs::create_dir_all(std::path::Path::new(&path).parent().unwrap()).unwrap();
+            std::fs::write(path, content(number as u64, length)).unwrap();
+        }
+        let (repository, files) = (place.path("repository"), place.path("files"));
+        Desk { place, repository, files, keys: None }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.place.command(&[&["backup"], arguments].concat());
+        command.env("STELE_BACKUP_REPOSITORY", &self.repository);
+        command.env("STELE_BACKUP_PASSWORD_FILE", self.place.path("password"));
+        command.env("XDG_CACHE_HOME", self.place.path("cache")).stdin(Stdio::null());
+        if let Some((access, secret)) = &self.keys {
+            command.env("AWS_ACCESS_KEY_ID", access).env("AWS_SECRET_ACCESS_KEY", secret);
+        }
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, expected: i32, arguments: &[&str]) -> Value {
+        code(&self.command(arguments).output().unwrap(), expected)
+    }
+
+    /// The command says this on standard error.
+    #[track_caller]
+    fn says(&self, expected: i32, words: &[&str], arguments: &[&str]) {
+        let output = self.command(arguments).output().unwrap();
+        code(&output, expected);
+        let said = text(&output.stderr);
+        assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
+    }
+
+    /// The new snapshot, in a second of its own.
+    #[track_caller]
+    fn save(&self, more: &[&str]) -> String {
+        next_second();
+        let saved = self.run(0, &[&["run", &self.files, "--json"], more].concat());
+        saved["snapshot"].as_str().unwrap().to_owned()
+    }
+
+    fn snapshots(&self) -> Vec<Value> {
+        self.run(0, &["snapshots", "--json"]).as_array().unwrap().clone()
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.place.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+/// Stores date what they hold in whole seconds.
+fn next_second() {
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let before = now();
+    wait_for("the next second", || (now() > before).then_some(()));
+}
+
+fn signal(name: &str, child: &Child) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn latest_is_of_one_host_and_by_a_date() {
+    let desk = Desk::new("commands-latest");
+    desk.run(0, &["init"]);
+    let [first, other, third] = ["a", "b", "a"].map(|host| desk.save(&["--host", host]));
+    let restored = |selector: &[&str]| {
+        let to = desk.place.path("restored");
+        let done = desk.run(0, &[&["restore"], selector, &["--to", &to, "--json"]].concat());
+        (done["snapshot"].as_str().unwrap().to_owned(), done["host"].as_str().unwrap().to_owned())
+    };
+    let of = |id: &String, host: &str| (id.clone(), host.to_owned());
+    // Neither is this machine: the command does not guess.
+    desk.says(2, &["a, b", "--host"], &["restore", "latest", "--to", &desk.place.path("none")]);
+    assert!(!std::fs::exists(desk.place.path("none")).unwrap());
+    assert_eq!(restored(&["latest", "--host", "a"]), of(&third, "a"));
+    assert_eq!(restored(&["latest", "--host", "b"]), of(&other, "b"));
+    assert_eq!(restored(&[&first]), of(&first, "a"));
+    let stored = desk.snapshots().iter().map(|is| is["stored"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(restored(&["latest", "--host", "a", "--at", &stored[1]]), of(&first, "a"));
+    assert_eq!(restored(&["latest", "--at", &stored[0]]), of(&first, "a"));
+    desk.run(4, &["ls", "latest", "--host", "c"]);
+    desk.run(4, &["ls", "latest", "--host", "a", "--at", "2020-01-01"]);
+    desk.run(2, &["ls", "latest", "--at", "yesterday"]);
+    desk.run(2, &["ls", &first, "--host", "a"]);
+    desk.run(0, &["diff", &first, "latest", "--host", "b"]);
+    desk.run(2, &["diff", &first, &third, "--host", "b"]);
+    let found = desk.command(&["find", "file 1", "--host", "b"]).output().unwrap();
+    assert_eq!(text(&found.stdout).lines().count(), 1, "{}", text(&found.stdout));
+    // Nothing is removed by a guess, and a person reads whose files came back.
+    desk.says(2, &["a, b"], &["forget", "latest"]);
+    assert_eq!(desk.snapshots().len(), 3);
+    let told = desk.command(&["restore", "latest", "--host", "a", "--to", &desk.place.path("told")]).output().unwrap();
+    assert!(text(&told.stdout).starts_with(&format!("Snapshot {} of host 'a', stored ", &third[..8])));
+    // This machine's, although another one has a newer snapshot.
+    let own = desk.save(&[]);
+    desk.save(&["--host", "b"]);
+    assert_eq!(restored(&["latest"]).0, own);
+    desk.says(2, &["several hosts"], &["forget", "latest"]);
+    // How many requests are sent at once.
+    desk.save(&["--sessions", "16"]);
+    desk.run(2, &["run", &desk.files, "--sessions", "17"]);
+    desk.run(0, &["restore", &own, "--sessions", "1", "--to", &desk.place.path("one")]);
+    desk.run(2, &["restore", &own, "--sessions", "0", "--to", &desk.place.path("one")]);
+}
+
+#[test]
+fn exit_code_3_lists_what_is_missing() {
+    let desk = Desk::new("commands-incomplete");
+    desk.run(0, &["init"]);
+    // A directory is where a file should be.
+    let id = desk.save(&[]);
+    let to = desk.place.path("restored");
+    std::fs::create_dir_all(format!("{to}/0/file 0/full")).unwrap();
+    let from = format!("{id}:{}", desk.files);
+    let output = desk.command(&["restore", &from, "--to", &to, "--json"]).output().unwrap();
+    let done = code(&output, 3);
+    assert_eq!((&done["problems"], done["issues"].as_array().unwrap().len()), (&1.into(), 1), "{done}");
+    assert!(text(&output.stderr).contains("file 0"), "{}", text(&output.stderr));
+    assert_eq!(std::fs::read(format!("{to}/0/file 2")).unwrap(), content(2, 300_000), "all else is there");
+    // The kernel says that this file has 4096 bytes, and gives a few.
+    let changing = "/sys/kernel/uevent_seqnum";
+    if !std::fs::exists(changing).unwrap() {
+        println!("left out: there is no {changing}");
+        return;
+    }
+    let before = desk.snapshots().len();
+    let saved = desk.run(3, &["run", changing, &desk.files, "--json"]);
+    assert_eq!((&saved["problems"], &saved["issues"][0]["path"]), (&1.into(), &changing.into()), "{saved}");
+    assert_eq!(desk.snapshots().len(), before + 1, "exit code 3 says that there is a snapshot");
+    desk.run(0, &["restore", &format!("latest:{}", desk.files), "--to", &desk.place.path("all")]);
+}
+
+#[test]
+fn a_signal_ends_a_backup_with_130_and_without_a_snapshot() {
+    let desk = Desk::new("commands-signal");
+    desk.run(0, &["init"]);
+    let noted = desk.place.path("after");
+    let after = format!("echo $STELE_BACKUP_EXIT > {noted}");
+    // In the command before: it ends, and the command behind runs, which may start what the first one stopped.
+    let before = "kill -INT $PPID; exec sleep 1000";
+    let failed = desk.run(130, &["run", &desk.files, "--before", before, "--after", &after, "--json"]);
+    assert_eq!(failed["kind"], "interrupted");
+    assert_eq!(std::fs::read_to_string(&noted).unwrap(), "130\n");
+    // While a stream is saved that has no end.
+    let mut command = desk.command(&["run", "--stdin-name", "dump", "--progress", "--after", &after]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stream = child.stdin.take().unwrap();
+    let feeds = std::thread::spawn(move || {
+        let block = content(7, 1 << 16);
+        while stream.write_all(&block).is_ok() {}
+    });
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(said.next().unwrap().unwrap().contains("files"));
+    signal("-INT", &child);
+    // It must not wait for a reader.
+    let rest = std::thread::spawn(move || said.map_while(Result::ok).collect::<Vec<String>>());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    feeds.join().unwrap();
+    assert!(rest.join().unwrap().iter().any(|line| line.contains("stopping")));
+    assert_eq!(std::fs::read_to_string(&noted).unwrap(), "130\n");
+    assert!(desk.snapshots().is_empty());
+    desk.save(&[]);
+    desk.run(0, &["verify", "--data"]);
+}
+
+/// A schedule of one slot that no test outlives.
+fn schedule(name: &str, path: &str, more: &str) -> String {
+    format!("[[schedule]]\nname = \"{name}\"\nevery = \"52w\"\nlate_after = \"51w\"\npaths = [\"{path}\"]\n{more}\n")
+}
+
+#[test]
+fn schedules_run_once_a_slot_and_the_report_tells() {
+    let desk = Desk::new("commands-schedule");
+    desk.run(0, &["init"]);
+    let good = schedule("good", &desk.files, "");
+    let file = desk.write("schedules.toml", &good);
+    let state = |expected: i32| {
+        let report = desk.run(expected, &["report", &file, "--json"]);
+        let states = report.as_array().unwrap().iter().map(|is| is["state"].as_str().unwrap().to_owned());
+        (states.collect::<Vec<String>>().join(" "), report)
+    };
+    assert_eq!(state(3).0, "never");
+    let saved = desk.run(0, &["schedule", &file, "--once", "--json"]);
+    assert_eq!(desk.snapshots()[0]["snapshot"], saved["snapshot"]);
+    let (states, report) = state(0);
+    assert_eq!((states.as_str(), &report[0]["exit_code"]), ("good", &0.into()), "{report}");
+    // The slot has its backup.
+    assert_eq!(desk.run(0, &["schedule", &file, "--once", "--json"]), Value::Null);
+    assert_eq!(desk.snapshots().len(), 1);
+    // Another machine that never reports, and one here that fails.
+    let other = schedule("other", "/home", "host = \"elsewhere\"");
+    let failing = schedule("failing", &desk.place.path("files/1"), "options = [\"--before\", \"exit 9\"]");
+    desk.write("schedules.toml", &format!("{good}{other}{failing}"));
+    desk.run(3, &["schedule", &file, "--once"]);
+    let (states, report) = state(3);
+    assert_eq!((states.as_str(), &report[2]["exit_code"]), ("good never failed", &1.into()), "{report}");
+    desk.write("schedules.toml", "[[schedule]]\nname = \"x\"\n");
+    desk.run(2, &["schedule", &file, "--once"]);
+    desk.run(2, &["report", &file]);
+}
+
+#[test]
+fn a_schedule_that_hangs_holds_up_no_other_and_ends_with_the_scheduler() {
+    let desk = Desk::new("commands-hung");
+    desk.run(0, &["init"]);
+    let noted = desk.place.path("after");
+    // The hung one comes first.
+    let options =
+        format!("options = [\"--before\", \"sleep 1000; true\", \"--after\", \"echo $STELE_BACKUP_EXIT > {noted}\"]");
+    let hung = schedule("hung", &desk.place.path("files/0"), &options);
+    let file = desk.write("schedules.toml", &format!("{hung}{}", schedule("good", &desk.files, "")));
+    let mut scheduler = desk.command(&["schedule", &file]).stdout(Stdio::null()).spawn().unwrap();
+    let saved = wait_for("the good schedule", || desk.snapshots().first().cloned());
+    assert_eq!(saved["paths"][0], desk.files.as_str());
+    signal("-TERM", &scheduler);
+    assert_eq!(scheduler.wait().unwrap().code(), Some(0));
+    // It was ended, with the command that hung, and ran the other one.
+    assert_eq!(std::fs::read_to_string(&noted).unwrap(), "130\n");
+    let report = desk.run(3, &["report", &file, "--json"]);
+    assert_eq!((&report[0]["state"], &report[0]["exit_code"]), (&"failed".into(), &130.into()), "{report}");
+    assert_eq!((&report[1]["state"], &report[1]["exit_code"]), (&"good".into(), &0.into()), "{report}");
+    assert_eq!(desk.snapshots().len(), 1);
+}
+
+#[test]
+fn a_policy_is_shown_tried_and_applied() {
+    let desk = Desk::new("commands-policy");
+    desk.run(0, &["init"]);
+    let policy = "least_days = 0\n[[class]]\nname = \"records\"\ninclude = [\"file 0\"]\n\
+                  [[class]]\nname = \"all\"\nversions = 1\ndeleted_versions = 0\n";
+    let file = desk.write("policy.toml", policy);
+    let shown = desk.run(0, &["policy", &file, "--json"]);
+    let names: Vec<&str> =
+        shown["classes"].as_array().unwrap().iter().map(|class| class["class"].as_str().unwrap()).collect();
+    assert_eq!((&shown["least_days"], names), (&0.into(), vec!["records", "all"]));
+    let classes = desk.run(0, &["policy", &file, "/x/file 0", "/x/file 1", "--json"]);
+    assert_eq!((&classes[0]["class"], &classes[1]["class"]), (&"records".into(), &"all".into()));
+    // A file of the class `all` changes from one snapshot to the next; that of `records` never does.
+    let ids = [1, 2, 3].map(|round| {
+        desk.write("files/1/file 1", &format!("round {round}"));
+        desk.save(&[])
+    });
+    let removed = |more: &[&str]| {
+        let judged = desk.run(0, &[&["forget", "--policy", &file, "--json"], more].concat());
+        judged.as_array().unwrap().iter().filter(|is| is["removed"] == true).count()
+    };
+    assert_eq!(removed(&["--dry-run"]), 0);
+    assert_eq!(desk.snapshots().len(), 3);
+    let going = removed(&[]);
+    let left = desk.snapshots();
+    assert_eq!(left.len() + going, 3);
+    assert!(going > 0, "versions of a class with one version go");
+    assert!(left.iter().any(|is| is["snapshot"] == ids[2].as_str()), "the latest stays: {left:?}");
+    desk.write("policy.toml", "least = 1\n");
+    desk.run(2, &["policy", &file]);
+    desk.run(2, &["forget", "--policy", &file]);
+    assert_eq!(desk.snapshots().len(), left.len());
+}
+
+#[test]
+fn a_stored_snapshot_can_be_locked_and_its_lock_prolonged() {
+    let mut desk = Desk::new("commands-lock");
+    desk.run(0, &["init"]);
+    desk.save(&[]);
+    desk.says(2, &["Object Lock"], &["lock", "latest", "--until", "30d"]);
+    let server = desk.place.up();
+    code(&desk.place.stele(&["bucket", "create", "vault", "--lock"]), 0);
+    let key = |access: &str| {
+        let key = desk.place.json(&["key", "create", "--name", "agent", "--bucket", "vault", "--access", access]);
+        let text = |name: &str| key[name].as_str().unwrap().to_owned();
+        Some((text("access_key"), text("secret_key")))
+    };
+    let (agent, less, owner) = (key("read,write,list,retain"), key("read,write,list"), Some(server.keys()));
+    desk.repository = format!("s3+http://{}/vault/laptop", server.address);
+    desk.keys = agent.clone();
+    desk.run(0, &["init"]);
+    let id = desk.save(&[]);
+    desk.run(2, &["lock", &id, "--until", "none"]);
+    desk.run(2, &["lock", &id, "--until", "2020-01-01"]);
+    desk.run(2, &["lock", &format!("{id}:/etc"), "--until", "30d"]);
+    desk.run(4, &["lock", "ffff", "--until", "30d"]);
+    desk.keys = less;
+    desk.says(3, &["retain"], &["lock", &id, "--until", "30d"]);
+    assert_eq!(desk.snapshots()[0]["locked_until"], Value::Null);
+    desk.keys = agent;
+    let locked = desk.run(0, &["lock", "latest", "--until", "30d", "--json"]);
+    assert_eq!(
+        (&locked["snapshot"], &desk.snapshots()[0]["locked_until"]),
+        (&id.as_str().into(), &locked["locked_until"])
+    );
+    // A shorter one stays without effect, and the answer says so.
+    let shorter = desk.run(0, &["lock", &id, "--until", "1d", "--json"]);
+    assert_eq!(shorter["locked_until"], locked["locked_until"]);
+    let longer = desk.run(0, &["lock", &id, "--until", "60d", "--json"]);
+    assert!(longer["locked_until"].as_str() > locked["locked_until"].as_str(), "{longer}");
+    // Neither the agent nor the owner removes it, or what it needs.
+    desk.run(3, &["forget", &id]);
+    desk.keys = owner;
+    desk.run(3, &["forget", &id]);
+    let versions = server.get("/vault?prefix=laptop%2F&versions=").text();
+    let part =
+        |part: &str, name: &str| part.split(&format!("<{name}>")).nth(1).unwrap().split('<').next().unwrap().to_owned();
+    let mut kept = 0;
+    for version in versions.split("<Version>").skip(1) {
+        let (key, id) = (part(version, "Key"), part(version, "VersionId"));
+        let needed = ["/segments/", "/snapshots/", "/keys/", "/repository"].iter().any(|name| key.contains(name));
+        let status = server.delete(&format!("/vault/{key}?versionId={id}")).status;
+        assert!(!needed || status == 403, "{key} was removed: {status}");
+        kept += usize::from(needed);
+    }
+    assert!(kept >= 5, "{versions}");
+    desk.run(0, &["restore", &id, "--to", &desk.place.path("restored"), "--verify"]);
+    server.stop();
+}
