@@ -174,24 +174,24 @@ mod tests {
         fs::create_dir_all(&dir).unwrap();
         let acts = Unrecorded::of(&dir);
         let mut told = Vec::new();
-        let mut record = |removed| {
+        let mut record = |remove: &dyn Fn() -> std::io::Result<()>| {
             for left in acts.left().unwrap() {
                 told.push(left.detail.rsplit(": ").next().unwrap_or_default().to_owned());
                 acts.recorded.fetch_add(left.length, Ordering::Relaxed);
             }
-            acts.settle(removed);
+            acts.settle(remove());
         };
         let stuck = || Err(std::io::ErrorKind::ReadOnlyFilesystem.into());
         acts.keep(&Actor { uid: 1000 }, "first", None).unwrap();
-        record(stuck());
+        record(&stuck);
         acts.keep(&Actor { uid: 1000 }, "second", None).unwrap();
-        record(stuck());
-        record(stuck());
+        record(&stuck);
+        record(&stuck);
         // An operator removes it; what comes then is short.
         fs::remove_file(dir.join(NAME)).unwrap();
         acts.keep(&Actor { uid: 1000 }, "third", None).unwrap();
-        record(fs::remove_file(dir.join(NAME)));
-        record(stuck());
+        record(&|| fs::remove_file(dir.join(NAME)));
+        record(&stuck);
         assert_eq!(told, ["first", "second", "third"]);
         fs::remove_dir_all(&dir).unwrap();
     }

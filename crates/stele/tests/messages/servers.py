@@ -33,6 +33,12 @@ def check(server, session, envelope, mechanism, data):
     return AuthResult(success=good, handled=False, auth_data=user if good else None)
 
 
+class OnAnyPort(Controller):
+    def _trigger_server(self):
+        self.port = self.server.sockets[0].getsockname()[1]
+        super()._trigger_server()
+
+
 class Hook(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -46,13 +52,13 @@ class Hook(http.server.BaseHTTPRequestHandler):
 
 tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 tls.load_cert_chain(certificate, key)
-mail = Controller(
+mail = OnAnyPort(
     Mailbox(), hostname="127.0.0.1", port=0, tls_context=tls, require_starttls=True, auth_required=True,
     authenticator=check,
 )
 mail.start()
 hook = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
 threading.Thread(target=hook.serve_forever, daemon=True).start()
-print(mail.server.sockets[0].getsockname()[1], hook.server_address[1], flush=True)
+print(mail.port, hook.server_address[1], flush=True)
 sys.stdin.read()
 mail.stop()
