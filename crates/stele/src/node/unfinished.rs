@@ -49,13 +49,13 @@ impl Unfinished {
     /// Removes what was made. Nobody uses the drives any more. What cannot be removed now, the next creation removes.
     pub fn take_back(self) {
         let pool = self.pool.to_string();
-        let taken = self.drives.iter().map(|(path, is_made)| match is_made {
+        let take = |(path, is_made): &(PathBuf, bool)| match is_made {
             true => files::remove(path),
             false => wipe::unfinished(path, &pool),
-        });
+        };
         // Each of them, whatever becomes of the others.
-        let taken = taken.fold(Ok(()), |all: Outcome<()>, one| all.and(one));
-        if let Err(failure) = taken.and_then(|()| self.finish()) {
+        let taken: Vec<Outcome<()>> = self.drives.iter().map(take).collect();
+        if let Err(failure) = taken.into_iter().collect::<Outcome<()>>().and_then(|()| self.finish()) {
             tracing::warn!("a pool that was not completed could not be taken back: {}", failure.on_one_line());
         }
     }
