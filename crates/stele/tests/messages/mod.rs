@@ -101,11 +101,13 @@ fn alarms_reach_webhooks_and_mail_whatever_fails_on_the_way() {
     place.up().stop();
     let ((hook, hooked), (mail, mailed)) = (webhook(), mail_server());
     // A destination that accepts and never answers delays no other.
-    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (mute, given_up) = listening(|_, mut stream, heard| {
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        let _ = heard.send("given up".to_owned());
+    });
     place.edit_config(|text| {
-        let silent = mute.local_addr().unwrap();
         format!(
-            "{text}\n[messages]\nwebhooks = [\"http://{hook}/alarms?key=1\", \"http://{silent}/\"]\n\
+            "{text}\n[messages]\nwebhooks = [\"http://{hook}/alarms?key=1\", \"http://{mute}/\"]\n\
              mail_to = [\"storage@example.org\"]\nmail_from = \"stele@example.org\"\nmail_server = \"smtp://{mail}\"\n"
         )
     });
@@ -129,6 +131,7 @@ fn alarms_reach_webhooks_and_mail_whatever_fails_on_the_way() {
     ] {
         assert!(letter.contains(word), "{word}: {letter}");
     }
+    assert!(given_up.try_recv().is_err(), "both came while the other's answer was waited for");
     assert_eq!(place.json(&["pool", "status"])["state"], "degraded", "the pool answers meanwhile");
 
     std::fs::rename(&away, &drive).unwrap();
