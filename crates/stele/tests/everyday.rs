@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
 
-use support::{Place, Server};
+use support::{Place, Server, wait_for};
 
 fn bare_pool(place: &Place) {
     let drives: Vec<String> =
@@ -110,8 +110,10 @@ fn an_export_says_how_it_is_reached_and_by_whom() {
     let url = guarded["url"].as_str().unwrap().replacen("iscsi://", "iscsi://host%another-secret@", 1);
     let tried = place.stele(&["lab", "run", "--on", &url, "--time", "100ms", "--destroy"]);
     assert!(!tried.status.success(), "{tried:?}");
-    let log = place.log();
-    let line = log.lines().find(|line| line.contains("iSCSI login refused")).unwrap_or_else(|| panic!("{log}"));
+    // The server writes its log on a thread of its own, so the line may come after the refusal.
+    let line = wait_for("the refusal in the log", || {
+        place.log().lines().find(|line| line.contains("iSCSI login refused")).map(str::to_owned)
+    });
     for word in ["WARN", "user 'host'", "from 127.0.0.1:", "iqn.2026-01.local.stele:vm1", "did not prove who it is"] {
         assert!(line.contains(word), "{word}: {line}");
     }

@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs::OpenOptions;
+use std::process::Stdio;
 
 use serde_json::Value;
 use support::server::good;
@@ -120,6 +121,63 @@ fn a_replacement_during_which_stripes_are_lost_is_not_called_good() {
     assert!(named.contains(&"stripe-lost"), "{named:?}");
     place.refused(5, &["cannot be read"], &["affected"]);
     drop(server);
+}
+
+/// A drive leaves in good health while another is away. Its copies stay until the new one has them, whatever ends
+/// meanwhile; nor does it leave when the operator changes their mind.
+#[test]
+fn a_healthy_drive_is_replaced_beside_a_missing_one_and_after_a_kill() {
+    let place = Place::new("replace-beside");
+    place.pool(6);
+    // The server dies in the middle of it.
+    place.edit_config(|text| text.replacen("[pool]\n", "[pool]\nbackground_rate = \"1MiB\"\n", 1));
+    let server = place.serve();
+    let keys = server.keys();
+    store(&place, &server);
+    server.stop();
+    let (missing, new) = (place.path("d1.img"), place.path("new.img"));
+    std::fs::rename(&missing, place.path("away.img")).unwrap();
+    let server = place.serve().with_keys(keys.clone());
+    let replace = ["pool", "replace", "3", &new, "--size", "256MiB", "--wait"];
+    let mut replacing =
+        place.command(&replace).arg("--dir").arg(&place.0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let under_way = wait_for("the new drive to be filled in part", || {
+        let status = place.json(&["pool", "status"]);
+        (is_there(&status, "new.img") && !status["moving"].is_null()).then_some(status)
+    });
+    assert!(is_there(&under_way, "d3.img"), "{under_way}");
+    server.kill();
+    assert!(!replacing.wait().unwrap().success(), "it says that it does not know the end");
+
+    place.edit_config(|text| text.replacen("background_rate = \"1MiB\"\n", "", 1));
+    let server = place.serve().with_keys(keys.clone());
+    check(&server);
+    let replaced = wait_for("the old drive to leave", || {
+        let status = place.json(&["pool", "status"]);
+        assert_eq!((&status["unreadable_stripes"], &status["lost_stripes"]), (&0.into(), &0.into()), "{status}");
+        (!is_there(&status, "d3.img")).then_some(status)
+    });
+    assert_eq!(healths(&replaced)[1], "missing", "{replaced}");
+    check(&server);
+    server.stop();
+
+    std::fs::rename(place.path("away.img"), &missing).unwrap();
+    place.edit_config(|text| text.replacen("[pool]\n", "[pool]\nbackground_rate = \"1MiB\"\n", 1));
+    let server = place.serve().with_keys(keys);
+    wait_for("all to be whole", || is_whole(&place.json(&["pool", "status"])).then_some(()));
+    place.json(&["pool", "remove", "2"]);
+    let leaving = place.json(&["pool", "status"]);
+    assert_eq!(healths(&leaving)[2], "leaving", "{leaving}");
+    place.json(&["pool", "remove", "2", "--cancel"]);
+    wait_for("it to stay", || is_whole(&place.json(&["pool", "status"])).then_some(()));
+    assert!(is_there(&place.json(&["pool", "status"]), "d2.img"));
+    check(&server);
+    server.stop();
+}
+
+/// Whether the pool has a drive whose path ends so.
+fn is_there(status: &Value, name: &str) -> bool {
+    status["drives"].as_array().unwrap().iter().any(|drive| drive["path"].as_str().unwrap().ends_with(name))
 }
 
 /// The configuration cannot be written: a directory lies where its next text would be made.
