@@ -126,6 +126,7 @@ pub fn plan(quick: bool) -> Result<Plan, LabError> {
             "strokes of 15, 45, 60 and 75 %, and accesses of 4 and 16 KiB, in tables 2 and 6".to_owned(),
             "streams of other sizes than 64 KiB in charts 2, 3, 8 and 9".to_owned(),
             "Stele with its log on the hard drives".to_owned(),
+            "Stele with its processors modelled".to_owned(),
         ],
     };
     Ok(Plan { cells: questions.into_iter().map(|planned| (cell_of(&planned), planned)).collect(), left_out })
@@ -155,7 +156,7 @@ fn tables(quick: bool) -> Result<Vec<Planned>, LabError> {
             };
             questions.push(planned(array, spec.clone(), start * RESPONSE.as_secs_f64(), curve));
         }
-        if is_charged(cell, quick) {
+        if is_charged(cell) {
             let array = array_of(cell, Maker::SteleOn(PROCESSORS));
             questions.push(planned(array, spec.clone(), rate * RESPONSE.as_secs_f64(), false));
         }
@@ -165,8 +166,8 @@ fn tables(quick: bool) -> Result<Vec<Planned>, LabError> {
 
 /// Whether a printed cell is also measured with Stele's processors modelled: those of the charts' drives, where the
 /// published machine is bound by its controllers.
-pub fn is_charged(cell: &Printed, quick: bool) -> bool {
-    cell.drives == u64::from(curve_drives(quick))
+pub fn is_charged(cell: &Printed) -> bool {
+    cell.drives == u64::from(CURVE_DRIVES)
 }
 
 /// Whether a printed cell is also measured with Stele's log on the hard drives: small random writes into the cache,

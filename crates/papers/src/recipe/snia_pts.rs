@@ -18,9 +18,9 @@ pub mod paper;
 
 /// Number of rounds in the window.
 pub const ROUNDS: u32 = 5;
-/// Rounds after which a test ends without a steady state; below, in a quick run.
+/// Rounds after which a test ends without a steady state; below, in a quick run, which does not repeat them.
 pub const ROUNDS_MAX: u32 = 25;
-pub const QUICK_ROUNDS_MAX: u32 = 7;
+pub const QUICK_ROUNDS_MAX: u32 = 5;
 /// Outstanding accesses, except in the latency test.
 const OUTSTANDING: u32 = 32;
 /// Number of times that the target is written in order before a test.

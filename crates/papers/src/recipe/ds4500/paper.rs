@@ -334,7 +334,7 @@ fn limits(page: &mut Document) {
         "The network between hosts and array and the memory's bandwidth are not counted, and processor time only in its own section: rates \
          elsewhere, where the DS4500's controllers were the bound, say what Stele's code asks of drives, not what a given server reaches.",
         "The published machine's own cache algorithm, its loops of drives, and whatever makes its rates fall from 140 to 180 drives are \
-         not known and not in its model. Its model of streams reads eight segments ahead, as is stated of the DS4400, and its charge for a KiB \
+         not known and not in its model. Its model of streams reads eight segments ahead, as is stated of the machine before it, and its charge for a KiB \
          is solved from the streaming reads of RAID-5 at 64 KiB: the other three stated streams tell how far it is to be believed.",
         "Runs end before table pages are stored at the rate of the long run: by calculation up to 3 % of the drives' time.",
         "The published charts are lost; of them only the figures stated in the text are shown.",
