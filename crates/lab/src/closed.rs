@@ -29,6 +29,11 @@ pub trait Target {
     fn controllers_worked(&self) -> Option<f64> {
         None
     }
+
+    /// The same of the processors of a server, in the mean of all; none where they are not modelled.
+    fn processors_worked(&self) -> Option<f64> {
+        None
+    }
 }
 
 /// Shares of a span that parts of a target were at work.
@@ -38,6 +43,7 @@ pub struct Busy {
     pub drives: f64,
     pub busiest_drive: f64,
     pub controllers: Option<f64>,
+    pub processors: Option<f64>,
 }
 
 /// How long a probe warms up and measures, in accesses.
@@ -119,6 +125,7 @@ impl Round {
             drives: mean(self.busy.drives, next.busy.drives),
             busiest_drive: mean(self.busy.busiest_drive, next.busy.busiest_drive),
             controllers: self.busy.controllers.zip(next.busy.controllers).map(|(first, second)| mean(first, second)),
+            processors: self.busy.processors.zip(next.busy.processors).map(|(first, second)| mean(first, second)),
         };
         self.read.merge(&next.read);
         self.write.merge(&next.write);
@@ -220,7 +227,8 @@ impl<T: Target> Loop<T> {
     /// Until so many accesses are answered.
     fn run(&mut self, outstanding: u64, accesses: u64, goes_on: GoesOn<'_>) -> Result<Round, String> {
         let since = self.now;
-        let before = (self.target.drives_worked(), self.target.controllers_worked());
+        let target = &self.target;
+        let before = (target.drives_worked(), target.controllers_worked(), target.processors_worked());
         let mut round = Round::default();
         let mut finished = Vec::new();
         let mut watched = 0;
@@ -258,16 +266,18 @@ impl<T: Target> Loop<T> {
         Ok(round)
     }
 
-    fn busy(&self, before: (Vec<f64>, Option<f64>), span: f64) -> Busy {
+    fn busy(&self, before: (Vec<f64>, Option<f64>, Option<f64>), span: f64) -> Busy {
         // A command under way at a round's end was counted whole when it began.
         let share = |worked: f64| (worked / span).min(1.0);
         let worked = self.target.drives_worked();
         let shares: Vec<f64> = worked.iter().zip(&before.0).map(|(after, before)| share(after - before)).collect();
         let controllers = self.target.controllers_worked().zip(before.1);
+        let processors = self.target.processors_worked().zip(before.2);
         Busy {
             drives: shares.iter().sum::<f64>() / shares.len().max(1) as f64,
             busiest_drive: shares.into_iter().fold(0.0, f64::max),
             controllers: controllers.map(|(after, before)| share(after - before)),
+            processors: processors.map(|(after, before)| share(after - before)),
         }
     }
 }

@@ -20,6 +20,7 @@ pub mod hosts;
 pub mod job;
 pub mod live;
 pub mod medium;
+pub mod mix;
 pub mod modelled;
 pub mod objective;
 pub mod pool;

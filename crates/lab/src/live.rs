@@ -17,6 +17,7 @@ pub mod iscsi;
 pub(crate) mod local;
 pub mod nbd;
 pub mod nfs;
+pub mod purge;
 pub mod random;
 mod reach;
 pub mod read_back;

@@ -15,13 +15,17 @@ use stele_media::simulated::HardDriveSpec;
 
 use crate::closed::{GoesOn, Length, Loop, Probe, Round, Target};
 use crate::error::LabError;
-use crate::pool::{Filled, PoolSpec, PoolTarget};
+use crate::pool::{Filled, PoolSpec};
 use crate::raid::Level;
 use crate::search::{self, Goal, Highest};
 use crate::workload::{AccessSpec, Alignment, Generator};
 use parts::Parts;
+use processors::{Charged, Processors};
+use read_cache::ReadCache;
 
 mod parts;
+pub mod processors;
+pub mod read_cache;
 pub mod run;
 pub mod sweep;
 
@@ -36,9 +40,13 @@ const DRIVES_MAX: u32 = 500;
 
 /// Whose array it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(try_from = "String", into = "String")]
 pub enum Maker {
     Stele,
+    /// The same behind so many processors, whose time for an access was measured.
+    SteleOn(u32),
+    /// The same behind a file server's memory, which keeps what was read.
+    SteleBehindCache,
     /// The profile of the published machine.
     Ds4500,
 }
@@ -47,10 +55,43 @@ impl Maker {
     pub fn name(self) -> &'static str {
         match self {
             Maker::Stele => "stele",
+            Maker::SteleOn(_) => "stele-cpu",
+            Maker::SteleBehindCache => "stele-read-cache",
             Maker::Ds4500 => "ds4500",
         }
     }
+
+    /// Whether it is a pool of Stele, with processors or without.
+    pub fn is_stele(self) -> bool {
+        self != Maker::Ds4500
+    }
 }
+
+impl fmt::Display for Maker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Maker::SteleOn(count) => write!(f, "{}:{count}", self.name()),
+            _ => f.write_str(self.name()),
+        }
+    }
+}
+
+impl From<Maker> for String {
+    fn from(maker: Maker) -> String {
+        maker.to_string()
+    }
+}
+
+impl TryFrom<String> for Maker {
+    type Error = LabError;
+
+    fn try_from(text: String) -> Result<Maker, LabError> {
+        text.parse()
+    }
+}
+
+/// Processors of a modelled server at most.
+const PROCESSORS_MAX: u32 = 1024;
 
 impl FromStr for Maker {
     type Err = LabError;
@@ -59,8 +100,16 @@ impl FromStr for Maker {
         match text {
             "stele" => Ok(Maker::Stele),
             "ds4500" => Ok(Maker::Ds4500),
+            "stele-read-cache" => Ok(Maker::SteleBehindCache),
             _ => {
-                Err(LabError::Usage(format!("array={text}: stele, or ds4500 for the profile of the published machine")))
+                let count = text.strip_prefix("stele-cpu:").and_then(|count| count.parse().ok());
+                let count = count.filter(|count| (1..=PROCESSORS_MAX).contains(count));
+                count.map(Maker::SteleOn).ok_or_else(|| {
+                    LabError::Usage(format!(
+                        "array={text}: stele, or ds4500 for the profile of the published machine, or stele-cpu:2 for Stele \
+                         on two processors"
+                    ))
+                })
             }
         }
     }
@@ -83,7 +132,7 @@ impl Effort {
 
     pub fn of(maker: Maker) -> Effort {
         match maker {
-            Maker::Stele => Effort::POOL,
+            Maker::Stele | Maker::SteleOn(_) | Maker::SteleBehindCache => Effort::POOL,
             Maker::Ds4500 => Effort::FULL,
         }
     }
@@ -130,7 +179,7 @@ impl Array {
             Maker::Ds4500 if self.level == Level::Raid6 => {
                 return bad("raid=6: the published machine was measured with 5 and 10".to_owned());
             }
-            Maker::Stele if self.drives < 12 => {
+            maker if maker.is_stele() && self.drives < 12 => {
                 return bad(format!("drives={}: a pool of 9+1 with room to rebuild takes 12 at least", self.drives));
             }
             _ => {}
@@ -213,8 +262,8 @@ impl<T: Target> Running for Loop<T> {
 }
 
 /// A pool whose cache has to be as full as it stays before anything counts: at first, and where a lower load may have drained it.
-struct Warming {
-    running: Loop<Parts<PoolTarget>>,
+struct Warming<R> {
+    running: R,
     /// Accesses until it is.
     accesses: u64,
     before: u64,
@@ -223,7 +272,7 @@ struct Warming {
 /// A load that is so many times the one before finds the cache emptier than it leaves it.
 const DRAINED: u64 = 2;
 
-impl Running for Warming {
+impl<R: Running> Running for Warming<R> {
     fn measure(&mut self, outstanding: u64, mut length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String> {
         if outstanding > self.before * DRAINED {
             length.warm_up = length.warm_up.max(self.accesses);
@@ -251,7 +300,18 @@ pub fn stele(
         true => filled.dirty_limit() / spec.mean_length() * 2 * 100 / (100 - reads.min(80)),
         false => 0,
     };
-    Ok(Box::new(Warming { running: Loop::new(Parts::new(target, streams), generator, now), accesses, before: 0 }))
+    let parts = Parts::new(target, streams);
+    Ok(match array.maker {
+        Maker::SteleOn(count) => {
+            let charged = Charged::new(parts, Processors::measured(array.level, count));
+            Box::new(Warming { running: Loop::new(charged, generator, now), accesses, before: 0 })
+        }
+        Maker::SteleBehindCache => {
+            let cache = ReadCache::new(parts, Dice::new(array.seed(spec)));
+            Box::new(Warming { running: Loop::new(cache, generator, now), accesses, before: 0 })
+        }
+        _ => Box::new(Warming { running: Loop::new(parts, generator, now), accesses, before: 0 }),
+    })
 }
 
 /// What is asked of an array under a workload.

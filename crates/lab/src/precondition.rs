@@ -119,6 +119,8 @@ fn ordered(ready: &Ready, setup: &Setup, length: u64, times: u32) -> Setup {
 fn random(setup: &Setup) -> Setup {
     Setup {
         spec: AccessSpec { random: Some(100), read: Some(0), ..setup.spec.clone() },
+        // Streams would read, too.
+        of: if matches!(setup.of, Of::Streams(_)) { Of::Data } else { setup.of },
         load: Load::Outstanding(OUTSTANDING),
         profile: None,
         trace: None,

@@ -16,9 +16,11 @@ use document::{Document, Entry, Place, Table, Text};
 
 pub mod chart;
 pub mod charts;
+pub mod diagram;
 pub mod document;
 pub mod html;
 pub mod metrics;
+pub mod set_up;
 
 /// A rate that falls by more than this with more accesses outstanding is called an anomaly.
 const FALL: f64 = 0.05;
@@ -54,6 +56,7 @@ pub fn report(recorded: &Recorded, title: Option<&str>) -> Document {
     document.section("Results");
     document.table(results(recorded));
     anomalies(recorded, &mut document);
+    conclusion(recorded, &mut document);
     method(recorded, &mut document);
     document
 }
@@ -419,6 +422,40 @@ fn anomalies(recorded: &Recorded, document: &mut Document) {
     }
 }
 
+/// How far the figures are to be relied upon.
+fn conclusion(recorded: &Recorded, document: &mut Document) {
+    document.section("Conclusion");
+    let all = recorded.cells.len();
+    let sound = |cell: &&CellRecord| {
+        let void = chosen(cell).is_some_and(|run| sweep::void(run.lag_share).is_some());
+        cell.is_steady() && !void && cell.failed.is_none() && !cell.is_damaged()
+    };
+    let count = recorded.cells.iter().filter(sound).count();
+    let stands = match (count, all) {
+        (_, 0) => "Nothing was measured: there is nothing to conclude.".to_owned(),
+        (count, all) if count == all => {
+            format!("The figures of all {all} cells stand: each is of one steady state, and none is void or partial.")
+        }
+        (0, _) => {
+            "None of the figures stands by itself: no cell is steady, whole and free of the generator's own limits."
+                .to_owned()
+        }
+        (count, all) => format!(
+            "The figures of {count} of {all} cells stand. The others are not steady, void or partial (see What is odd), and are not to be quoted without that."
+        ),
+    };
+    let used = Bytes(recorded.head.target_bytes);
+    document.paragraph(format!(
+        "{stands} They hold for this target with these {used} in use and these loads. A larger working set, another mix of accesses or \
+         another state of the drives is another measurement."
+    ));
+    let kept = recorded.cells.iter().filter_map(|cell| cell.objective.as_ref());
+    let (kept, missed): (Vec<_>, Vec<_>) = kept.partition(|objective| objective.is_kept());
+    if !kept.is_empty() || !missed.is_empty() {
+        document.paragraph(format!("Objectives: {} kept, {} missed.", kept.len(), missed.len()));
+    }
+}
+
 fn method(recorded: &Recorded, document: &mut Document) {
     let head = &recorded.head;
     document.section("Method");
@@ -438,6 +475,9 @@ fn method(recorded: &Recorded, document: &mut Document) {
          there is measured with it, and a larger one (--size) is needed to measure the drives.",
     );
     document.section("Machine");
+    if head.target_bytes > 0 {
+        document.diagram(set_up::set_up(recorded, &[]));
+    }
     document.table(Table::of_pairs(
         "machine",
         head.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())),

@@ -5,6 +5,8 @@
 
 use stele_ground::{Bytes, Dice};
 
+use crate::mix::{Mix, Mixer};
+
 /// What an access specification asks for. Percentages are whole numbers; the shares of the sizes sum to 100.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessSpec {
@@ -97,6 +99,8 @@ pub struct Generator {
     file: Option<u64>,
     /// The share that reads, and that of random ones, is then of operations.
     operation: Option<(Operation, UnderWay)>,
+    /// Streams that accesses belong to, in place of the specification.
+    mixer: Option<Mixer>,
 }
 
 /// How far an operation has come.
@@ -113,7 +117,7 @@ struct UnderWay {
 
 impl Generator {
     pub fn new(spec: AccessSpec, alignment: Alignment, dice: Dice) -> Generator {
-        Generator { spec, alignment, dice, ends: Vec::new(), file: None, operation: None }
+        Generator { spec, alignment, dice, ends: Vec::new(), file: None, operation: None, mixer: None }
     }
 
     /// The first sequential access is there.
@@ -132,6 +136,11 @@ impl Generator {
         Generator { operation: operation.map(|operation| (operation, UnderWay::default())), ..self }
     }
 
+    /// Accesses are those of streams.
+    pub fn in_streams(self, mix: Option<Mix>) -> Generator {
+        Generator { mixer: mix.map(Mixer::new), ..self }
+    }
+
     /// Bytes of an access in the mean, 1 at least.
     pub fn mean_length(&self) -> u64 {
         self.spec.mean_length()
@@ -139,6 +148,9 @@ impl Generator {
 
     /// The next access of a target of so many bytes.
     pub fn draw(&mut self, target: usize, bytes: u64) -> Access {
+        if let Some(access) = self.mixer.as_mut().and_then(|mixer| mixer.draw(&mut self.dice, target, bytes)) {
+            return access;
+        }
         let length = self.size().min(bytes);
         if let Some((operation, way)) = self.operation {
             return self.draw_within(operation, way, Access { target, at: 0, length, write: false }, bytes);

@@ -6,6 +6,8 @@
 //! while that has room. The cache writes out first in, first out, each write by itself, as many at once as fill the
 //! drives' command windows. Each write is two commands at a time: data and parity, or two copies.
 //!
+//! Streams have a layer of their own: `streams`.
+//!
 //! Left out: the Fibre Channel loops, and the cause of the fall of the published rates from 140 to 180 drives.
 
 use std::cmp::Reverse;
@@ -21,6 +23,7 @@ use stele_lab::spindle::Spindle;
 use stele_lab::workload::Access;
 
 pub mod profile;
+pub mod streams;
 
 /// The parameters of the machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -231,11 +234,20 @@ impl Ds4500 {
         let writes: Vec<(Piece, bool)> = pieces().map(|piece| (*piece, true)).collect();
         match self.profile.level {
             Level::Raid10 => self.begin_job(now, access.target, writes, Vec::new(), purpose),
+            // Whole rows have no old data that parity would need.
+            Level::Raid5 | Level::Raid6 if self.is_of_rows(access) => {
+                self.begin_job(now, access.target, writes, Vec::new(), purpose);
+            }
             Level::Raid5 | Level::Raid6 => {
                 let reads = pieces().map(|piece| (*piece, false)).collect();
                 self.begin_job(now, access.target, reads, writes, purpose);
             }
         }
+    }
+
+    fn is_of_rows(&self, access: Access) -> bool {
+        let row = raid::capacity(self.profile.level, raid::SEGMENT);
+        access.at.is_multiple_of(row) && access.length.is_multiple_of(row)
     }
 
     fn blocks(access: Access) -> impl Iterator<Item = (usize, u64)> {

@@ -1,18 +1,23 @@
-//! A document as a PDF: A4 pages with numbers, charts as lines, tables that continue over pages with their head,
-//! figures in sentences that link to their place in a table, and an outline. It uses the standard fonts of every
-//! reader, so that a file is small and the same on every machine. Letters outside Western Europe are missing in those
-//! fonts, and become question marks.
+//! A document as a PDF: A4 pages with numbers, a list of contents, charts as lines, tables that continue over pages with
+//! their head, figures in sentences that link to their place in a table, and an outline. Its fonts are embedded, so that
+//! a file looks the same on every machine. They have the letters of Western Europe; others become question marks.
+//!
+//! A chart that does not fit on a page is drawn lower, or waits for the top of the next page while the text goes on, so
+//! that pages have no gaps. Two charts of lines that follow each other share the width.
 
 mod file;
+mod font;
 mod grid;
 mod sheet;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use file::{File, title};
 use sheet::{ACCENT, Colour, FAINT, GRID, HIGH, INK, Link, Sheet, WIDE};
 use stele_lab::error::LabError;
-use stele_lab::report::document::{Block, Document, Said, Sound, Text};
+use stele_lab::report::chart::drawing::{Drawing, Frame};
+use stele_lab::report::chart::{Chart, Plot};
+use stele_lab::report::document::{Block, Document, Said, Sound, Text, heading_id};
 use stele_lab::report::metrics::{Face, pieces, width, wrapped};
 
 const MARGIN: f64 = 54.0;
@@ -25,7 +30,14 @@ const PART: f64 = 11.0;
 const BODY: f64 = 10.0;
 const LEADING: f64 = 14.0;
 const CODE: f64 = 8.0;
+/// Lines of the list of contents.
+const LISTED: f64 = 9.0;
+const LISTED_LEADING: f64 = 12.5;
 const CODE_LEADING: f64 = 10.5;
+/// Between two charts beside each other, and above and below a figure.
+const BETWEEN: f64 = 12.0;
+const FIGURE_ABOVE: f64 = 4.0;
+const FIGURE_BELOW: f64 = 12.0;
 
 /// Writes the file; an error if the document contradicts itself.
 pub fn file(document: &Document) -> Result<Vec<u8>, LabError> {
@@ -34,25 +46,92 @@ pub fn file(document: &Document) -> Result<Vec<u8>, LabError> {
 
 fn laid_out(document: &Document) -> Result<Layout, LabError> {
     let sound = document.check()?;
-    let mut layout = Layout { sheets: vec![Sheet::default()], y: TOP, places: BTreeMap::new(), outline: Vec::new() };
+    let mut layout = Layout { sheets: vec![Sheet::default()], y: TOP, ..Layout::default() };
     layout.head(document);
-    for (number, block) in document.blocks.iter().enumerate() {
-        layout.block(&sound, block, &document.blocks[number + 1..]);
+    layout.contents(document);
+    let mut rest = document.blocks.as_slice();
+    while let Some((block, following)) = rest.split_first() {
+        rest = match (block, following) {
+            (Block::Chart(one), [Block::Chart(other), behind @ ..]) if are_lines(one, other) => {
+                layout.figure(Figure::Pair(one.clone(), other.clone()));
+                behind
+            }
+            _ => {
+                layout.block(&sound, block, following);
+                following
+            }
+        };
     }
+    layout.flush();
+    layout.number_contents();
     layout.foot(&document.title);
     Ok(layout)
+}
+
+/// Whether two charts can stand beside each other: groups of bars need the width.
+fn are_lines(one: &Chart, other: &Chart) -> bool {
+    [one, other].iter().all(|chart| matches!(chart.plot, Plot::Lines { .. }))
+}
+
+/// What is drawn, and has to be on one page.
+enum Figure {
+    Alone(Chart),
+    Pair(Chart, Chart),
+    Drawn(Drawing),
+}
+
+/// A drawing with its place across the page, and its scale.
+type Placed = (Drawing, f64, f64);
+
+impl Figure {
+    /// The drawings, from the highest to the lowest ones that are possible.
+    fn ways(&self) -> Vec<Vec<Placed>> {
+        let over_all = |drawing: Drawing| {
+            let scale = ROOM / drawing.wide;
+            vec![(drawing, MARGIN, scale)]
+        };
+        let alone = |chart: &Chart| {
+            let frames = [Frame::BROAD, Frame::LOW];
+            frames.into_iter().filter_map(|frame| chart.drawing_in(frame)).map(over_all).collect::<Vec<_>>()
+        };
+        match self {
+            Figure::Drawn(drawing) => vec![over_all(drawing.clone())],
+            Figure::Alone(chart) => alone(chart),
+            Figure::Pair(one, other) => match one.drawing_in(Frame::SLIM).zip(other.drawing_in(Frame::SLIM)) {
+                Some((left, right)) => {
+                    let wide = (ROOM - BETWEEN) / 2.0;
+                    let (first, second) = (wide / left.wide, wide / right.wide);
+                    vec![vec![(left, MARGIN, first), (right, MARGIN + wide + BETWEEN, second)]]
+                }
+                None => [one, other].into_iter().flat_map(alone).collect(),
+            },
+        }
+    }
+}
+
+fn high_of(drawings: &[Placed]) -> f64 {
+    drawings.iter().map(|(drawing, _, scale)| drawing.high * scale).fold(0.0, f64::max)
 }
 
 /// A place in the file: the number of its page, and the height on it.
 type Spot = (usize, f64);
 
+#[derive(Default)]
 struct Layout {
     sheets: Vec<Sheet>,
     /// The used height of the page.
     y: f64,
+    /// Where text begins on this page: below figures that waited for it.
+    begin: f64,
     places: BTreeMap<String, Spot>,
     /// Sections, and with `true` their parts.
     outline: Vec<(String, bool, Spot)>,
+    /// Figures that wait for the next page.
+    waiting: VecDeque<Figure>,
+    /// Lines of the list of contents that lack their page.
+    listed: Vec<Spot>,
+    /// How far each page but the last is used.
+    ends: Vec<f64>,
 }
 
 /// A word to set, with its link.
@@ -73,14 +152,67 @@ impl Layout {
         &mut self.sheets[last]
     }
 
+    /// A new page, at whose top stand the figures that wait, as far as there is room.
     fn turn(&mut self) {
+        self.go_on();
+        while let Some(figure) = self.waiting.pop_front() {
+            if let Some(figure) = self.placed(figure, 0.0) {
+                self.waiting.push_front(figure);
+                break;
+            }
+        }
+        self.begin = self.y;
+    }
+
+    /// A new page for what goes on there.
+    fn go_on(&mut self) {
+        self.ends.push(self.y);
         self.sheets.push(Sheet::default());
-        self.y = TOP;
+        (self.y, self.begin) = (TOP, TOP);
+    }
+
+    /// Draws a figure if one of its ways fits; hands it back if none does.
+    fn placed(&mut self, figure: Figure, above: f64) -> Option<Figure> {
+        let room = BOTTOM - self.y - above;
+        let is_empty = self.y <= TOP;
+        let mut ways = figure.ways();
+        let fitting =
+            ways.iter().position(|way| high_of(way) <= room).or(is_empty.then_some(ways.len().saturating_sub(1)));
+        let Some(way) = fitting.filter(|at| *at < ways.len()).map(|at| ways.swap_remove(at)) else {
+            // Nothing to draw is drawn.
+            return (!ways.is_empty()).then_some(figure);
+        };
+        let (top, high) = (self.y + above, high_of(&way));
+        for (drawing, left, scale) in way {
+            self.sheet().drawing(&drawing, (left, top), scale);
+        }
+        self.y = top + high + FIGURE_BELOW;
+        None
+    }
+
+    /// Draws a figure here, or lets it wait for the next page.
+    fn figure(&mut self, figure: Figure) {
+        let held = if self.waiting.is_empty() { self.placed(figure, FIGURE_ABOVE) } else { Some(figure) };
+        self.waiting.extend(held);
+    }
+
+    /// Draws all figures that wait.
+    fn flush(&mut self) {
+        while let Some(figure) = self.waiting.pop_front() {
+            match self.placed(figure, FIGURE_ABOVE) {
+                None => {}
+                Some(figure) => {
+                    self.waiting.push_front(figure);
+                    self.turn();
+                }
+            }
+        }
     }
 
     /// Starts a new page if this one has too little room.
     fn need(&mut self, high: f64) {
-        if self.y + high > BOTTOM && self.y > TOP {
+        // Figures that waited may leave too little of the next page, too.
+        while self.y + high > BOTTOM && self.y > TOP {
             self.turn();
         }
     }
@@ -105,7 +237,41 @@ impl Layout {
     fn head(&mut self, document: &Document) {
         self.lines(Face::Bold, 20.0, 25.0, INK, &document.title);
         self.lines(Face::Plain, 9.0, 13.0, FAINT, &document.about);
+        if let Some(byline) = &document.byline {
+            self.lines(Face::Plain, 10.0, 14.0, INK, byline);
+        }
         self.y += 8.0;
+    }
+
+    /// The list of contents, without its page numbers: they are known at the end.
+    fn contents(&mut self, document: &Document) {
+        let all = document.contents();
+        if all.is_empty() {
+            return;
+        }
+        self.lines(Face::Bold, PART, PART * 1.3, INK, "Contents");
+        for (number, (title, part)) in all.into_iter().enumerate() {
+            self.need(LISTED_LEADING);
+            let left = MARGIN + if part { 14.0 } else { 0.0 };
+            let title = stele_lab::report::metrics::cut(Face::Plain, LISTED, title, ROOM - 60.0);
+            self.line(Face::Plain, LISTED, INK, left, &title);
+            let (top, right, to) = (self.y, MARGIN + ROOM, heading_id(number));
+            self.sheet().links.push(Link { left, top, right, bottom: top + LISTED_LEADING, to });
+            self.listed.push(self.spot());
+            self.y += LISTED_LEADING;
+        }
+        self.y += 6.0;
+    }
+
+    fn number_contents(&mut self) {
+        let pages: Vec<usize> = self.outline.iter().map(|(.., (page, _))| *page).collect();
+        for ((sheet, y), page) in std::mem::take(&mut self.listed).into_iter().zip(pages) {
+            let said = (page + 1).to_string();
+            let left = MARGIN + ROOM - width(Face::Plain, LISTED, &said);
+            if let Some(sheet) = self.sheets.get_mut(sheet) {
+                sheet.text(Face::Plain, LISTED, INK, (left, y + LISTED), &said);
+            }
+        }
     }
 
     fn block(&mut self, sound: &Sound<'_>, block: &Block, following: &[Block]) {
@@ -127,24 +293,22 @@ impl Layout {
                 self.y += 4.0;
             }
             Block::Table(table) => self.table(sound, table),
-            Block::Chart(chart) => {
-                let Some(drawing) = chart.drawing() else { return };
-                let scale = ROOM / drawing.wide;
-                let high = drawing.high * scale;
-                self.need(high + 10.0);
-                let top = self.y + 4.0;
-                self.sheet().drawing(&drawing, (MARGIN, top), scale);
-                self.y += high + 16.0;
-            }
+            Block::Chart(chart) => self.figure(Figure::Alone(chart.clone())),
+            Block::Diagram(diagram) => self.figure(Figure::Drawn(diagram.drawing(Frame::BROAD))),
             Block::Code(text) => self.code(text),
         }
     }
 
     fn heading(&mut self, title: &str, size: f64, part: bool, following: &[Block]) {
+        // Figures stay in their section, and before those of the next part.
+        if !part || matches!(following.first(), Some(Block::Chart(_) | Block::Diagram(_))) {
+            self.flush();
+        }
         self.y += if part { 8.0 } else { 14.0 };
         // A heading must not be alone at the end of a page.
         self.need(size * 1.3 + 4.0 + begins(following));
         let spot = self.spot();
+        self.places.insert(heading_id(self.outline.len()), spot);
         self.outline.push((title.to_owned(), part, spot));
         self.lines(Face::Bold, size, size * 1.3, INK, title);
         self.y += 4.0;
@@ -153,7 +317,7 @@ impl Layout {
     fn note(&mut self, sound: &Sound<'_>, text: &Text) {
         let (pages, top) = (self.sheets.len(), self.y);
         self.text(sound, text, 12.0, INK);
-        let from = if self.sheets.len() == pages { top } else { TOP };
+        let from = if self.sheets.len() == pages { top } else { self.begin };
         let bar = [(MARGIN + 2.0, from + 2.0), (MARGIN + 2.0, self.y)];
         self.sheet().path(&bar, 2.0, ACCENT, "");
         self.y += 7.0;
@@ -229,14 +393,7 @@ impl Layout {
 
     fn finish(self, name: &str) -> Vec<u8> {
         let mut file = File::default();
-        let fonts: Vec<String> = ["Helvetica", "Helvetica-Bold", "Courier"]
-            .iter()
-            .enumerate()
-            .map(|(number, font)| {
-                let body = format!("<< /Type /Font /Subtype /Type1 /BaseFont /{font} /Encoding /WinAnsiEncoding >>");
-                format!("/F{} {} 0 R", number + 1, file.add(body))
-            })
-            .collect();
+        let fonts = font::add_all(&mut file);
         let tree = file.reserve();
         let pages: Vec<usize> = self.sheets.iter().map(|_| file.reserve()).collect();
         let goal = |(page, y): Spot| {
@@ -259,9 +416,8 @@ impl Layout {
                 links.push_str(&format!("{annotation} 0 R "));
             }
             let page = format!(
-                "<< /Type /Page /Parent {tree} 0 R /MediaBox [0 0 {WIDE} {HIGH}] /Resources << /Font << {} >> >> \
-                 /Contents {content} 0 R /Annots [{links}] >>",
-                fonts.join(" ")
+                "<< /Type /Page /Parent {tree} 0 R /MediaBox [0 0 {WIDE} {HIGH}] /Resources << /Font << {fonts} >> >> \
+                 /Contents {content} 0 R /Annots [{links}] >>"
             );
             file.set(*number, page);
         }
@@ -316,7 +472,16 @@ fn begins(following: &[Block]) -> f64 {
     match first {
         Block::Section(_) => SECTION * 1.3 + 18.0 + begins(rest),
         Block::Part(_) => PART * 1.3 + 12.0 + begins(rest),
-        Block::Chart(chart) => chart.drawing().map_or(0.0, |drawing| drawing.high * ROOM / drawing.wide + 10.0),
+        Block::Chart(chart) => {
+            let figure = match rest.first() {
+                Some(Block::Chart(other)) if are_lines(chart, other) => Figure::Pair(chart.clone(), other.clone()),
+                _ => Figure::Alone(chart.clone()),
+            };
+            figure.ways().iter().map(|way| high_of(way)).fold(f64::MAX, f64::min).min(BOTTOM - TOP) + FIGURE_ABOVE
+        }
+        Block::Diagram(diagram) => {
+            high_of(&[(diagram.drawing(Frame::BROAD), MARGIN, ROOM / Frame::BROAD.wide)]) + FIGURE_ABOVE
+        }
         Block::Table(table) => grid::begins(table),
         Block::Paragraph(_) | Block::Note(_) | Block::List(_) | Block::Code(_) => 3.0 * LEADING,
     }

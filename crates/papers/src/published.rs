@@ -123,6 +123,20 @@ pub fn strokes() -> Vec<Stroke> {
     strokes
 }
 
+/// The stated values of a property of a published system, in their order.
+pub fn facts(source: &str, system: &str, property: &str) -> Vec<String> {
+    let value = |row: Vec<&str>| {
+        let [of, part, name, value, ..] = row.as_slice() else { return None };
+        ((*of, *part, *name) == (source, system, property) && !value.is_empty()).then(|| (*value).to_owned())
+    };
+    rows(include_str!("../data/environment.csv")).filter_map(value).collect()
+}
+
+/// The same of a property that has one value.
+pub fn fact(source: &str, system: &str, property: &str) -> Option<String> {
+    facts(source, system, property).into_iter().next()
+}
+
 /// The reason to doubt a cell; `None` if there is none.
 pub fn suspicion(cell: &Printed) -> Option<&'static str> {
     let table: u8 = cell.table.strip_prefix("Table ")?.parse().ok()?;

@@ -20,7 +20,9 @@ pub mod fc8;
 pub mod gnr_tsm;
 pub mod live;
 pub mod page;
+pub mod set_up;
 pub mod snia_pts;
+pub mod spc1_like;
 
 /// An entry in the list of recipes.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +31,7 @@ pub struct Recipe {
     pub about: &'static str,
 }
 
-pub const RECIPES: [Recipe; 5] = [
+pub const RECIPES: [Recipe; 6] = [
     Recipe {
         name: "ds4500",
         about: "RAID-5 and RAID-10 over 20 to 180 drives at a mean response of 20 ms: tables 1 to 8, charts 1 to 12",
@@ -43,6 +45,10 @@ pub const RECIPES: [Recipe; 5] = [
     Recipe {
         name: "snia-pts",
         about: "solid state storage by the SNIA's rules: write saturation, IOPS, throughput and latency in rounds",
+    },
+    Recipe {
+        name: "spc1-like",
+        about: "a ramp of loads up to the highest rate at 30 ms, repeated, in the manner of SPC-1; no SPC result",
     },
 ];
 
@@ -62,6 +68,7 @@ pub fn plan(part: &RecipePart) -> Result<Plan, LabError> {
         "gnr-tsm" => gnr_tsm::plan(part.quick),
         "fc8" => Err(fc8::not_in_virtual_time()),
         "snia-pts" => Err(snia_pts::not_in_virtual_time()),
+        "spc1-like" => Err(spc1_like::not_in_virtual_time()),
         other => Err(unknown(other)),
     }
 }
@@ -91,6 +98,9 @@ fn cell_of(planned: &Planned) -> Cell {
     ];
     if array.log == LogPlace::Drives {
         axes.push(("log".into(), "drives".into()));
+    }
+    if let Maker::SteleOn(count) = array.maker {
+        axes.push(("processors".into(), count.to_string()));
     }
     axes.push(("workload".into(), planned.spec.name.clone()));
     let (goal, load) = match &planned.ask {
@@ -122,9 +132,9 @@ pub fn cost(planned: &Planned) -> f64 {
     };
     let round = planned.effort.round.max(2 * start) as f64;
     let each = match planned.array.maker {
-        Maker::Stele if planned.array.cached => 30.0,
-        Maker::Stele => 15.0,
         Maker::Ds4500 => 1.0,
+        _ if planned.array.cached => 30.0,
+        _ => 15.0,
     };
     round * 7.0 * probes * each
 }
@@ -138,6 +148,7 @@ pub fn paper(order: page::Order<'_>) -> Result<stele_lab::report::document::Docu
         "gnr-tsm" => gnr_tsm::paper::document(order),
         "fc8" => fc8::paper::document(order),
         "snia-pts" => snia_pts::paper::document(order),
+        "spc1-like" => spc1_like::paper::document(order),
         other => Err(unknown(other)),
     }
 }

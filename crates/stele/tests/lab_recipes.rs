@@ -38,7 +38,7 @@ fn dr550_measures_files_in_a_directory_and_leaves_none_behind() {
 }
 
 #[test]
-fn snia_pts_measures_five_rounds_of_each_test_and_draws_their_windows() {
+fn snia_pts_purges_measures_five_rounds_of_each_test_and_draws_their_windows() {
     let place = Place::new("lab-snia");
     let page = place.path("snia.html");
     let recipe = ["lab", "paper", "--recipe", "snia-pts", "--quick", "--on", &place.path("target"), "--size", "4MiB"];
@@ -46,7 +46,7 @@ fn snia_pts_measures_five_rounds_of_each_test_and_draws_their_windows() {
     assert!(output.status.success(), "{output:?}");
     let text = std::fs::read_to_string(&page).unwrap();
     for said in
-        ["IOPS: steady state window", "Write saturation: rate", "Latency: percentiles", "in order", "Nothing is purged"]
+        ["IOPS: steady state window", "Write saturation: rate", "Latency: percentiles", "in order", "was given back"]
     {
         assert!(text.contains(said), "{said}: {text}");
     }
@@ -61,6 +61,27 @@ fn snia_pts_measures_five_rounds_of_each_test_and_draws_their_windows() {
         2,
         &["modelled drives are none"],
         &["lab", "paper", "--recipe", "snia-pts", "--virtual", "-o", &place.path("y.html")],
+    );
+}
+
+#[test]
+fn spc1_like_finds_a_rate_ramps_below_it_and_checks_its_data() {
+    let place = Place::new("lab-spc1");
+    let page = place.path("spc1.html");
+    let recipe = ["lab", "paper", "--recipe", "spc1-like", "--quick", "--on", &place.path("target"), "--size", "8MiB"];
+    let short = ["--time", "60ms", "--round", "10ms", "--warm-up", "10ms", "-o", &page];
+    let output = place.stele(&[&recipe[..], &short].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&page).unwrap();
+    for said in ["This is no SPC-1 result", "Repeatability", "Data check", "were read back as they were written"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let cells = place.json(&["lab", "show", &place.path("spc1.lab")])["cells"].clone();
+    assert_eq!(cells.as_array().unwrap().len(), 13, "{cells}");
+    place.refused(
+        2,
+        &["modelled drives keep no content"],
+        &["lab", "paper", "--recipe", "spc1-like", "--virtual", "-o", &place.path("y.html")],
     );
 }
 

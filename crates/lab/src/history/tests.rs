@@ -52,9 +52,10 @@ fn a_result_that_does_not_count_keeps_its_place_and_changes_nothing() {
     assert_eq!((series.points.len(), series.usable().len()), (4, 3));
     assert_eq!(series.standing().unwrap().newest, 1000.0);
     assert_eq!(history.remark(series), "the last one does not count: it is partial; 1 do not count");
-    // It is drawn apart from the others.
+    // It is drawn apart from the others; the legend has a mark of each.
     let svg = trend(&history, series).svg().unwrap();
-    assert_eq!((svg.matches("<circle class=\"s0\"").count(), svg.matches("<circle class=\"s1\"").count()), (3, 1));
+    let marks = |start: &str| svg.matches(start).count();
+    assert_eq!((marks("<circle class=\"s0\""), marks("<path class=\"mark s1\"")), (3 + 1, 1 + 1), "{svg}");
 }
 
 #[test]
@@ -79,7 +80,8 @@ fn cells_of_other_targets_or_workloads_are_other_series() {
 fn a_page_has_a_chart_for_each_cell_and_agrees_with_itself() {
     let history = history(&[1000.0, 1010.0, 990.0, 800.0]);
     let page = html::page(&document(&history, "results", None)).unwrap();
-    assert_eq!(page.matches("<svg").count(), 2, "{page}");
+    // Each for a page and for a phone.
+    assert_eq!((page.matches("class=\"broad\"").count(), page.matches("<svg").count()), (2, 4), "{page}");
     assert!(page.contains("#cell-0-newest\">800/s</a>") && page.contains("0.800</a> times as good"), "{page}");
     assert!(page.contains("2026-09-21") && page.contains("What results says over time"), "{page}");
 }

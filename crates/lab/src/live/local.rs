@@ -68,6 +68,13 @@ impl Mark {
     }
 }
 
+/// Marks a file that the laboratory made as one that has to be filled anew.
+pub(super) fn forget_filling(file: &File) {
+    if Mark::of(file).is_some() {
+        Mark::NEW.set(file);
+    }
+}
+
 fn options(writes: bool, flags: i32) -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(writes).custom_flags(flags);

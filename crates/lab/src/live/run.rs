@@ -18,6 +18,7 @@ use super::wrong::Wrong;
 use crate::environment;
 use crate::error::LabError;
 use crate::histogram::Histogram;
+use crate::mix::Mix;
 use crate::profile::Profile;
 use crate::replay::Replay;
 use crate::workload::{AccessSpec, Alignment, Generator, Operation};
@@ -125,14 +126,20 @@ pub enum Of {
     Operations(Operation),
     /// Reads look at the name of a file; writes make one and remove it in turn.
     Names,
+    /// Read and write as streams of several kinds do.
+    Streams(Mix),
 }
 
 impl Of {
     fn operation(self) -> Option<Operation> {
         match self {
             Of::Operations(operation) => Some(operation),
-            Of::Data | Of::Names => None,
+            Of::Data | Of::Names | Of::Streams(_) => None,
         }
+    }
+
+    fn mix(self) -> Option<Mix> {
+        if let Of::Streams(mix) = self { Some(mix) } else { None }
     }
 }
 
@@ -469,7 +476,7 @@ fn generator_of(ready: &Ready, setup: &Setup, workers: u32, number: u32, dice: D
     // Where reads are checked each worker has a part of its own, and files begin at random.
     let at = if setup.content.verify { 0 } else { share as u64 / longest * longest };
     let generator = Generator::new(setup.spec.clone(), setup.alignment, dice).starting_at(at);
-    generator.within(ready.file).in_operations(setup.of.operation())
+    generator.within(ready.file).in_operations(setup.of.operation()).in_streams(setup.of.mix())
 }
 
 /// After how long the first access of an open loop starts: even gaps are those of all workers together, which take turns.

@@ -49,4 +49,8 @@ impl<T: Target> Target for Parts<T> {
     fn controllers_worked(&self) -> Option<f64> {
         self.target.controllers_worked()
     }
+
+    fn processors_worked(&self) -> Option<f64> {
+        self.target.processors_worked()
+    }
 }

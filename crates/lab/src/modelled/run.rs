@@ -81,7 +81,7 @@ pub fn run(
     each: &mut dyn FnMut(usize, Answer) -> Result<(), LabError>,
 ) -> Result<bool, LabError> {
     let mut pools: BTreeMap<Filling, Shared> = BTreeMap::new();
-    for planned in plan.iter().filter(|planned| planned.array.maker == Maker::Stele) {
+    for planned in plan.iter().filter(|planned| planned.array.maker.is_stele()) {
         planned.array.check()?;
         let shared = pools.entry(planned.array.filling());
         let shared = shared.or_insert(Shared { filled: Mutex::new(None), asked: AtomicUsize::new(0) });
@@ -91,7 +91,7 @@ pub fn run(
     let goes_on = || !stop.load(Ordering::Relaxed) && !ended.load(Ordering::Relaxed);
     let one = |planned: &Planned| -> Result<Answer, String> {
         let (array, spec) = (&planned.array, &planned.spec);
-        let mut running = match pools.get(&array.filling()).filter(|_| array.maker == Maker::Stele) {
+        let mut running = match pools.get(&array.filling()).filter(|_| array.maker.is_stele()) {
             Some(shared) => {
                 shared.with(array, |filled| stele(array, filled, spec, planned.alignment, planned.streams))?
             }

@@ -38,7 +38,7 @@ impl Switch {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct VirtualPart {
-    /// `stele`, or `ds4500`: the profile of the published machine.
+    /// `stele`; `stele-cpu:2`, the same on two processors; or `ds4500`, the profile of the published machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub array: Option<Given<Maker>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,7 @@ impl VirtualPart {
                     for cache in &caches {
                         for stroke in &strokes {
                             let mut axes = Axes::new();
-                            several(&mut axes, "array", makers.len(), &maker.name());
+                            several(&mut axes, "array", makers.len(), maker);
                             several(&mut axes, "drives", drives.len(), drive);
                             several(&mut axes, "raid", raids.len(), raid);
                             several(&mut axes, "cache", caches.len(), &cache.name());
@@ -219,10 +219,11 @@ fn busy_of(rounds: &[Round]) -> Vec<(String, f64)> {
         let shares: Vec<f64> = rounds.iter().filter_map(|round| part(&round.busy)).collect();
         (!shares.is_empty()).then(|| rounded(shares.iter().sum::<f64>() / shares.len() as f64, THOUSANDTHS))
     };
-    let parts: [(&str, Part); 3] = [
+    let parts: [(&str, Part); 4] = [
         ("drives", |busy| Some(busy.drives)),
         ("busiest drive", |busy| Some(busy.busiest_drive)),
         ("controllers", |busy| busy.controllers),
+        ("processors", |busy| busy.processors),
     ];
     parts.into_iter().filter_map(|(name, part)| Some((name.to_owned(), mean(part)?))).collect()
 }

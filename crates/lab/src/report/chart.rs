@@ -54,12 +54,22 @@ impl Axis {
         Axis { name: name.to_owned(), logarithmic: true, ..Axis::default() }
     }
 
+    /// Marks of another axis of the same kind, too.
+    fn add_marks(&mut self, marks: Vec<(f64, String)>) {
+        for (value, name) in marks {
+            if !self.marks.iter().any(|(known, _)| *known == value) {
+                self.marks.push((value, name));
+            }
+        }
+        self.marks.sort_by(|left, right| left.0.total_cmp(&right.0));
+    }
+
     pub fn marked(self, marks: impl IntoIterator<Item = (f64, String)>) -> Axis {
         Axis { marks: marks.into_iter().collect(), ..self }
     }
 }
 
-/// Colours of series; those beyond are dashed.
+/// Colours of series; those beyond have other dashes and marks.
 pub const COLOURS: usize = 8;
 /// Series that can be told apart.
 pub const SERIES_MAX: usize = 2 * COLOURS;
@@ -95,6 +105,57 @@ impl Chart {
             Plot::Lines { series, .. } => series.iter().map(|one| one.name.as_str()).collect(),
             Plot::Bars { bars, .. } => bars.iter().map(|one| one.name.as_str()).collect(),
         }
+    }
+}
+
+/// The same chart of several results in one: what each shows stands under its name.
+pub fn together(charts: Vec<(String, Chart)>) -> Option<Chart> {
+    let mut charts = charts.into_iter();
+    let (name, first) = charts.next()?;
+    let mut all = named(&name, first);
+    for (name, chart) in charts {
+        let other = named(&name, chart);
+        all.line = all.line.or(other.line);
+        all.up.add_marks(other.up.marks);
+        match (&mut all.plot, other.plot) {
+            (Plot::Lines { across, series }, Plot::Lines { across: their_axis, series: theirs }) => {
+                across.add_marks(their_axis.marks);
+                series.extend(theirs);
+            }
+            (Plot::Bars { groups, bars }, Plot::Bars { groups: their_groups, bars: theirs }) => {
+                add_bars(groups, bars, &their_groups, theirs);
+            }
+            // A chart of one name is of one kind.
+            _ => {}
+        }
+    }
+    Some(all)
+}
+
+fn named(name: &str, mut chart: Chart) -> Chart {
+    let names: Vec<&mut String> = match &mut chart.plot {
+        Plot::Lines { series, .. } => series.iter_mut().map(|one| &mut one.name).collect(),
+        Plot::Bars { bars, .. } => bars.iter_mut().map(|one| &mut one.name).collect(),
+    };
+    for own in names {
+        *own = if own.is_empty() { name.to_owned() } else { format!("{name}: {own}") };
+    }
+    chart
+}
+
+fn add_bars(groups: &mut Vec<String>, bars: &mut Vec<Bars>, their_groups: &[String], theirs: Vec<Bars>) {
+    for group in their_groups {
+        if !groups.contains(group) {
+            groups.push(group.clone());
+        }
+    }
+    for one in bars.iter_mut() {
+        one.values.resize(groups.len(), None);
+    }
+    for one in theirs {
+        let at = |group: &String| their_groups.iter().position(|own| own == group);
+        let value = |group: &String| at(group).and_then(|at| one.values.get(at).copied().flatten());
+        bars.push(Bars { values: groups.iter().map(value).collect(), name: one.name });
     }
 }
 

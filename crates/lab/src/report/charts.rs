@@ -20,6 +20,7 @@ pub enum Kind {
     LatencyTime,
     RateTime,
     Distribution,
+    Tail,
     Bars,
     Multipliers,
 }
@@ -34,6 +35,7 @@ pub const KINDS: &[(&str, Kind, &str)] = &[
     ("rate-time", Kind::RateTime, "accesses a second over time, round by round, with gaps and dips"),
     ("latency-time", Kind::LatencyTime, "mean response over time, round by round"),
     ("distribution", Kind::Distribution, "share of accesses answered within a time"),
+    ("tail", Kind::Tail, "share of accesses that took longer than a time, logarithmic: 10 %, 1 %, 0.1 %"),
     ("bars", Kind::Bars, "the cells' rates side by side"),
     ("multipliers", Kind::Multipliers, "each cell's rate over that of the first"),
 ];
@@ -54,6 +56,7 @@ impl Kind {
             Kind::RateTime => rate_over_time(recorded),
             Kind::LatencyTime => latency_over_time(recorded),
             Kind::Distribution => distribution(recorded),
+            Kind::Tail => tail(recorded),
             Kind::Bars => bars(recorded),
             Kind::Multipliers => multipliers(recorded),
         }
@@ -184,6 +187,34 @@ fn distribution(recorded: &Recorded) -> Chart {
     });
     let (across, up) = (Axis::logarithmic("ms"), Axis::linear("percent"));
     Chart::lines("Share of accesses answered within a time", across, up, series.collect())
+}
+
+/// The share that took longer, on a logarithmic scale: a straight distribution hides all behind 99 %.
+fn tail(recorded: &Recorded) -> Chart {
+    let mut least = 1.0f64;
+    let series = recorded.cells.iter().filter_map(|cell| {
+        let response = chosen(cell)?.total().response;
+        let longer = response.distribution().into_iter().map(|(span, share)| (millis(span), 1.0 - share));
+        // Less than one access is none: what is left of 1 is an error of rounding.
+        let whole = 0.5 / response.count().max(1) as f64;
+        // All took longer than anything below the shortest one.
+        let first = response.distribution().first().map(|(span, _)| (millis(*span), 1.0));
+        let points: Vec<(f64, f64)> = first.into_iter().chain(longer.filter(|(_, share)| *share > whole)).collect();
+        least = points.iter().fold(least, |least, (_, share)| least.min(*share));
+        Some(Series { name: cell.name.clone(), points, marked: false })
+    });
+    let series: Vec<Series> = series.collect();
+    let decades = least.log10().floor().clamp(-9.0, -1.0) as i32;
+    let name = |decade: i32| format!("{} %", figure_of_share(decade));
+    let marks = (decades..=0).map(|decade| (10f64.powi(decade), name(decade)));
+    let up = Axis::logarithmic("share that took longer").marked(marks);
+    Chart::lines("Share of accesses that took longer than a time", Axis::logarithmic("ms"), up, series)
+}
+
+/// A power of ten in percent: `100`, `1`, `0.01`.
+fn figure_of_share(decade: i32) -> String {
+    let digits = usize::try_from(-2 - decade).unwrap_or(0);
+    format!("{:.digits$}", 10f64.powi(decade + 2))
 }
 
 /// What is varied.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::chart::{Chart, figure};
+use super::diagram::Diagram;
 use crate::error::LabError;
 use stele_ground::Duration;
 
@@ -15,6 +16,8 @@ pub struct Document {
     pub title: String,
     /// Under the title: when, and by what.
     pub about: String,
+    /// Who answers for it, and its date.
+    pub byline: Option<String>,
     pub blocks: Vec<Block>,
 }
 
@@ -27,6 +30,7 @@ pub enum Block {
     List(Vec<Text>),
     Table(Table),
     Chart(Chart),
+    Diagram(Diagram),
     /// Commands and files, as they are.
     Code(String),
     /// Set apart: a limit, or what to beware of.
@@ -266,6 +270,14 @@ impl Table {
     }
 }
 
+/// A document of fewer sections has no list of them.
+const CONTENTS_LEAST: usize = 4;
+
+/// Where a heading stands, by its number among all headings. No place of a table has a full stop in its name.
+pub fn heading_id(number: usize) -> String {
+    format!("at.{number}")
+}
+
 /// A span as it is drawn.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Said {
@@ -283,7 +295,7 @@ pub struct Sound<'a> {
 
 impl Document {
     pub fn new(title: impl Into<String>, about: impl Into<String>) -> Document {
-        Document { title: title.into(), about: about.into(), blocks: Vec::new() }
+        Document { title: title.into(), about: about.into(), byline: None, blocks: Vec::new() }
     }
 
     pub fn section(&mut self, title: impl Into<String>) {
@@ -319,6 +331,25 @@ impl Document {
         if !chart.is_empty() {
             self.blocks.push(Block::Chart(chart));
         }
+    }
+
+    /// How what was measured is put together. One without boxes is left out.
+    pub fn diagram(&mut self, diagram: Diagram) {
+        if !diagram.is_empty() {
+            self.blocks.push(Block::Diagram(diagram));
+        }
+    }
+
+    /// Sections and their parts (`true`), in their order, as a list of contents has them; empty where they are few.
+    pub fn contents(&self) -> Vec<(&str, bool)> {
+        let heading = |block| match block {
+            &Block::Section(ref title) => Some((title.as_str(), false)),
+            &Block::Part(ref title) => Some((title.as_str(), true)),
+            _ => None,
+        };
+        let all: Vec<(&str, bool)> = self.blocks.iter().filter_map(heading).collect();
+        let sections = all.iter().filter(|(_, part)| !part).count();
+        if sections < CONTENTS_LEAST { Vec::new() } else { all }
     }
 
     /// What may be drawn; else an error that names all that is wrong.

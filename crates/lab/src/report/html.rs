@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::chart::drawing::Frame;
 use super::chart::svg::{STYLE as CHARTS, escaped};
-use super::document::{Align, Block, Document, Entry, Place, Said, Sound, Table, Text, Weight};
+use super::document::{Align, Block, Document, Entry, Place, Said, Sound, Table, Text, Weight, heading_id};
 use crate::error::LabError;
 
 const STYLE: &str = include_str!("style.css");
@@ -18,17 +19,38 @@ pub fn page(document: &Document) -> Result<String, LabError> {
          <style>{CHARTS}{STYLE}</style></head><body><main>\n<h1>{title}</h1>\n<p class=\"when\">{}</p>\n",
         escaped(&document.about)
     );
+    if let Some(byline) = &document.byline {
+        let _ = writeln!(page, "<p class=\"byline\">{}</p>", escaped(byline));
+    }
+    contents_of(document, &mut page);
+    let mut headings = 0;
     for block in &document.blocks {
-        block_of(&sound, block, &mut page);
+        block_of(&sound, block, headings, &mut page);
+        headings += usize::from(matches!(block, Block::Section(_) | Block::Part(_)));
     }
     page.push_str("</main></body></html>\n");
     Ok(page)
 }
 
-fn block_of(sound: &Sound<'_>, block: &Block, page: &mut String) {
+fn contents_of(document: &Document, page: &mut String) {
+    let all = document.contents();
+    if all.is_empty() {
+        return;
+    }
+    page.push_str("<nav aria-label=\"Contents\"><p>Contents</p>\n<ul>");
+    for (number, (title, part)) in all.iter().enumerate() {
+        let class = if *part { " class=\"part\"" } else { "" };
+        let _ = writeln!(page, "<li{class}><a href=\"#{}\">{}</a></li>", heading_id(number), escaped(title));
+    }
+    page.push_str("</ul></nav>\n");
+}
+
+/// `headings` is the number of headings before it.
+fn block_of(sound: &Sound<'_>, block: &Block, headings: usize, page: &mut String) {
+    let id = || heading_id(headings);
     let _ = match block {
-        Block::Section(title) => writeln!(page, "<h2>{}</h2>", escaped(title)),
-        Block::Part(title) => writeln!(page, "<h3>{}</h3>", escaped(title)),
+        Block::Section(title) => writeln!(page, "<h2 id=\"{}\">{}</h2>", id(), escaped(title)),
+        Block::Part(title) => writeln!(page, "<h3 id=\"{}\">{}</h3>", id(), escaped(title)),
         Block::Paragraph(text) => writeln!(page, "<p>{}</p>", text_of(sound, text)),
         Block::Note(text) => writeln!(page, "<aside><p>{}</p></aside>", text_of(sound, text)),
         Block::List(lines) => {
@@ -39,9 +61,18 @@ fn block_of(sound: &Sound<'_>, block: &Block, page: &mut String) {
             table_of(sound, table, page);
             Ok(())
         }
-        Block::Chart(chart) => chart.svg().map_or(Ok(()), |svg| writeln!(page, "<figure>{svg}</figure>")),
+        Block::Chart(chart) => match chart.svg().zip(chart.svg_slim()) {
+            Some(both) => figure_of(both, page),
+            None => Ok(()),
+        },
+        Block::Diagram(diagram) => figure_of((diagram.svg(Frame::BROAD), diagram.svg(Frame::SLIM)), page),
         Block::Code(text) => writeln!(page, "<pre><code>{}</code></pre>", escaped(text)),
     };
+}
+
+/// The same drawing for a page and for a phone, of which the style shows one.
+fn figure_of((broad, slim): (String, String), page: &mut String) -> std::fmt::Result {
+    writeln!(page, "<figure><div class=\"broad\">{broad}</div><div class=\"slim\">{slim}</div></figure>")
 }
 
 fn text_of(sound: &Sound<'_>, text: &Text) -> String {

@@ -1,5 +1,5 @@
-//! How wide text is in the fonts that every PDF reader has: Helvetica, its bold cut, and Courier. The widths are those of Adobe's
-//! metrics for the standard fonts, in thousandths of the size. The drawings of charts use them too, so that a name is cut where
+//! How wide text is in the fonts of a PDF: Arimo, its bold cut, and Cousine, which are as wide as Helvetica and Courier. The widths
+//! are in thousandths of the size. The drawings of charts use them too, so that a name is cut where
 //! it would run into the next one, whatever font a browser has.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +24,22 @@ const BOLD: [u16; 95] = [
     556, 333, 611, 611, 278, 278, 556, 278, 889, 611, 611, 611, 611, 389, 556, 333, 611, 556, 778, 556, 556, 500, 389,
     280, 389, 584,
 ];
-/// Of Courier's letters all.
+/// From the hard blank to the last letter of Latin-1.
+const PLAIN_LATIN: [u16; 96] = [
+    278, 333, 556, 556, 556, 556, 260, 556, 333, 737, 370, 556, 584, 333, 737, 552, 400, 549, 333, 333, 333, 576, 537,
+    333, 333, 333, 365, 556, 834, 834, 834, 611, 667, 667, 667, 667, 667, 667, 1000, 722, 667, 667, 667, 667, 278, 278,
+    278, 278, 722, 722, 778, 778, 778, 778, 778, 584, 778, 722, 722, 722, 722, 667, 667, 611, 556, 556, 556, 556, 556,
+    556, 889, 500, 556, 556, 556, 556, 278, 278, 278, 278, 556, 556, 556, 556, 556, 556, 556, 549, 611, 556, 556, 556,
+    556, 500, 556, 500,
+];
+const BOLD_LATIN: [u16; 96] = [
+    278, 333, 556, 556, 556, 556, 280, 556, 333, 737, 370, 556, 584, 333, 737, 552, 400, 549, 333, 333, 333, 576, 556,
+    333, 333, 333, 365, 556, 834, 834, 834, 611, 722, 722, 722, 722, 722, 722, 1000, 722, 667, 667, 667, 667, 278, 278,
+    278, 278, 722, 722, 778, 778, 778, 778, 778, 584, 778, 722, 722, 722, 722, 667, 667, 611, 556, 556, 556, 556, 556,
+    556, 889, 556, 556, 556, 556, 556, 278, 278, 278, 278, 611, 611, 611, 611, 611, 611, 611, 549, 611, 611, 611, 611,
+    611, 556, 611, 556,
+];
+/// Of Cousine's letters all.
 const CODE: u16 = 600;
 
 /// Bytes of Windows' Latin code page outside ASCII and Latin-1 that are used, with their letters and their widths plain and bold.
@@ -60,24 +75,19 @@ pub fn encoded(text: &str) -> Vec<u8> {
     bytes
 }
 
-fn width_of(face: Face, byte: u8) -> u16 {
-    if face == Face::Code {
-        return CODE;
-    }
-    let (ascii, bold) = if face == Face::Bold { (&BOLD, true) } else { (&PLAIN, false) };
-    if let Some(width) = byte.checked_sub(b' ').and_then(|at| ascii.get(usize::from(at))) {
-        return *width;
-    }
+/// Width of a letter of Windows' Latin code page, in thousandths of the size.
+pub fn width_of(face: Face, byte: u8) -> u16 {
+    let (ascii, latin, is_bold) = match face {
+        Face::Code => return CODE,
+        Face::Plain => (&PLAIN, &PLAIN_LATIN, false),
+        Face::Bold => (&BOLD, &BOLD_LATIN, true),
+    };
     if let Some(known) = BEYOND.iter().find(|known| known.1 == byte) {
-        return if bold { known.3 } else { known.2 };
+        return if is_bold { known.3 } else { known.2 };
     }
-    match byte {
-        0xa0 | 0xb7 => 278,
-        0xb0 => 400,
-        0xb1 | 0xd7 | 0xf7 => 584,
-        0xc0..=0xdf => 722,
-        _ => 556,
-    }
+    let of_ascii = byte.checked_sub(b' ').and_then(|at| ascii.get(usize::from(at)));
+    let of_latin = || byte.checked_sub(0xa0).and_then(|at| latin.get(usize::from(at)));
+    of_ascii.or_else(of_latin).copied().unwrap_or(0)
 }
 
 /// Width of a text in the units of its size.

@@ -6,6 +6,7 @@ use stele_lab::modelled::{Array, MEMORY, Measured, Running};
 use stele_lab::workload::{AccessSpec, Alignment, Generator};
 use stele_media::simulated::HardDriveSpec;
 
+use super::streams::Streams;
 use super::{Charge, Ds4500, Profile};
 
 /// The profile samples its cache more, so that it reaches its steady filling before a probe ends. With a larger cache,
@@ -61,7 +62,7 @@ pub fn published(array: &Array, spec: &AccessSpec, alignment: Alignment) -> Box<
 /// The published machine's profile, its cache full.
 pub fn profile(array: &Array, machine: Machine, spec: &AccessSpec, alignment: Alignment) -> Box<dyn Running> {
     let mut dice = Dice::new(array.seed(spec));
-    let target = Ds4500::new(Profile {
+    let profile = Profile {
         level: array.level,
         drives: array.drives as usize,
         cached: array.cached,
@@ -70,7 +71,15 @@ pub fn profile(array: &Array, machine: Machine, spec: &AccessSpec, alignment: Al
         charge: machine.charge,
         cache: MEMORY / PROFILE_SAMPLE,
         seed: dice.roll(),
-    });
+    };
+    if spec.random == Some(0) {
+        // The layer of streams has the cache.
+        let bare = Ds4500::new(Profile { cached: false, charge: Charge::STREAMS, ..profile });
+        let generator = Generator::new(spec.clone(), alignment, dice.fork());
+        let target = Streams::new(bare, array.level, MEMORY / PROFILE_SAMPLE);
+        return Box::new(Loop::new(target, generator, Default::default()));
+    }
+    let target = Ds4500::new(profile);
     let generator = Generator::new(spec.clone(), alignment, dice.fork());
     let filling = Generator::new(spec.clone(), alignment, dice.fork());
     Box::new(Full { running: Loop::new(target, generator, Default::default()), filling })

@@ -1,5 +1,5 @@
 //! A PDF file from its objects: numbered bodies, and the table of their offsets. The subset that a report needs (pages,
-//! the standard fonts, lines, links, an outline) is written here: a PDF library would be larger than this code.
+//! embedded fonts, lines, links, an outline) is written here: a PDF library would be larger than this code.
 
 /// Objects are numbered from 1 in the order in which they were reserved.
 #[derive(Default)]
@@ -25,8 +25,17 @@ impl File {
         number
     }
 
+    /// A font's file; its length is stated twice, since it is not compressed.
+    pub fn add_data(&mut self, data: &[u8]) -> usize {
+        self.add_with(data, &format!(" /Length1 {}", data.len()))
+    }
+
     pub fn add_stream(&mut self, data: &[u8]) -> usize {
-        let mut body = format!("<< /Length {} >>\nstream\n", data.len()).into_bytes();
+        self.add_with(data, "")
+    }
+
+    fn add_with(&mut self, data: &[u8], entries: &str) -> usize {
+        let mut body = format!("<< /Length {}{entries} >>\nstream\n", data.len()).into_bytes();
         body.extend_from_slice(data);
         body.extend_from_slice(b"\nendstream");
         self.add(body)

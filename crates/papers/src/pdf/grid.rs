@@ -17,8 +17,8 @@ const CAPTION: f64 = 9.0;
 const CAPTION_LEADING: f64 = 12.5;
 /// Space above a table.
 const APART: f64 = 4.0;
-/// Up to this height a table is kept on one page.
-const WHOLE: f64 = (BOTTOM - TOP) / 2.0;
+/// Up to this height a table is kept on one page. A higher one would leave a gap.
+const WHOLE: f64 = (BOTTOM - TOP) * 0.4;
 
 struct Grid {
     size: f64,
@@ -130,7 +130,7 @@ impl Layout {
         for (row, lines) in table.rows.iter().zip(&rows) {
             let high = grid.high_of(lines);
             if self.y + high > BOTTOM && self.y > TOP {
-                self.turn();
+                self.go_on();
                 self.head_of(table, &grid);
             }
             self.row(table, &grid, row, lines, high);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::file::string;
 use stele_lab::report::chart::COLOURS;
-use stele_lab::report::chart::drawing::{Anchor, Drawing, Ink, Shape};
+use stele_lab::report::chart::drawing::{Anchor, Drawing, Form, Ink, RADIUS, Shape, dash_of};
 use stele_lab::report::metrics::{Face, encoded, width};
 
 /// A4, in points.
@@ -22,6 +22,7 @@ pub const INK: Colour = rgb(0x1c, 0x1c, 0x1a);
 pub const FAINT: Colour = rgb(0x6b, 0x6b, 0x66);
 pub const GRID: Colour = rgb(0xdc, 0xdc, 0xd6);
 pub const ACCENT: Colour = rgb(0xa6, 0x7c, 0x00);
+const PAPER: Colour = (1.0, 1.0, 1.0);
 const LIMIT: Colour = rgb(0xb3, 0x26, 0x1e);
 const SERIES: [Colour; COLOURS] = [
     rgb(0x1f, 0x5f, 0xa8),
@@ -95,6 +96,16 @@ impl Sheet {
         self.put(&format!("{red:.3} {green:.3} {blue:.3} rg {x:.2} {:.2} {wide:.2} {high:.2} re f\n", HIGH - y - high));
     }
 
+    /// An area with these corners.
+    fn area(&mut self, corners: &[(f64, f64)], (red, green, blue): Colour) {
+        let mut path = format!("{red:.3} {green:.3} {blue:.3} rg ");
+        for (number, (x, y)) in corners.iter().enumerate() {
+            let _ = write!(path, "{x:.2} {:.2} {} ", HIGH - y, if number == 0 { 'm' } else { 'l' });
+        }
+        self.put(&path);
+        self.put("h f\n");
+    }
+
     /// A disc, from four curves.
     fn disc(&mut self, (x, y): (f64, f64), radius: f64, (red, green, blue): Colour) {
         let (y, bend) = (HIGH - y, radius * 0.5523);
@@ -117,15 +128,29 @@ impl Sheet {
             match shape {
                 Shape::Path { points, ink } => {
                     let points: Vec<(f64, f64)> = points.iter().copied().map(place).collect();
-                    let (thick, dash) = match ink {
-                        Ink::Grid => (0.5, ""),
-                        Ink::Limit => (1.0, "4 3"),
-                        Ink::Series(number) if *number >= COLOURS => (1.2, "5 3"),
-                        _ => (1.2, ""),
+                    let scaled = |lengths: &[f64]| {
+                        let lengths: Vec<String> =
+                            lengths.iter().map(|length| format!("{:.2}", length * scale)).collect();
+                        lengths.join(" ")
                     };
-                    self.path(&points, thick, colour_of(*ink), dash);
+                    let (thick, dash) = match ink {
+                        Ink::Grid => (0.5, String::new()),
+                        Ink::Axis => (0.8, String::new()),
+                        Ink::Limit => (1.0, "4 3".to_owned()),
+                        Ink::Series(number) => (1.2, scaled(dash_of(*number))),
+                        _ => (1.2, String::new()),
+                    };
+                    self.path(&points, thick, colour_of(*ink), &dash);
                 }
-                Shape::Mark { at, ink } => self.disc(place(*at), 3.2 * scale, colour_of(*ink)),
+                Shape::Mark { at, form: Form::Disc, ink } => self.disc(place(*at), RADIUS * scale, colour_of(*ink)),
+                Shape::Mark { at, form, ink } => {
+                    self.area(&form.corners(place(*at), RADIUS * scale), colour_of(*ink));
+                }
+                Shape::Hatch { lines } => {
+                    for line in lines {
+                        self.path(&line.map(place), 0.8, PAPER, "");
+                    }
+                }
                 Shape::Bar { at, wide, high, ink } => {
                     self.block(place(*at), wide * scale, high * scale, colour_of(*ink));
                 }

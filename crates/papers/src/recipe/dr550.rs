@@ -2,7 +2,7 @@
 //! over 100 files of 40 MB, with and without its cache. These are 240 cells; the text states eight peaks.
 //!
 //! The cache is the page cache of the measuring machine, if the target uses one. In virtual time it is the memory from
-//! which writes are answered. Reads with a cache have no peer in virtual time, and are left out.
+//! which writes are answered, and for reads a model of a file server's memory.
 
 use super::{Plan, cell_of, live};
 use stele_ground::Bytes;
@@ -108,13 +108,14 @@ pub fn live(job: &Job, quick: bool, has_cache: bool) -> Result<Vec<live::Asked>,
 /// The plan on modelled drives: a cell holds all numbers of threads of a size.
 pub fn plan(quick: bool) -> Result<Plan, LabError> {
     let mut cells = Vec::new();
-    for kind in kinds().filter(|kind| kind.direction == "write" || !kind.cached) {
+    for kind in kinds() {
+        let reads_from_cache = kind.cached && kind.direction == "read";
         for size in sizes(quick) {
             let array = Array {
-                maker: Maker::Stele,
+                maker: if reads_from_cache { Maker::SteleBehindCache } else { Maker::Stele },
                 level: Level::Raid5,
                 drives: DRIVES,
-                cached: kind.cached,
+                cached: kind.cached && !reads_from_cache,
                 stroke: STROKE,
                 log: LogPlace::Memory,
             };

@@ -12,8 +12,10 @@ use stele_media::system;
 use super::unknown;
 use stele_lab::error::LabError;
 use stele_lab::job::{Axes, Cell, Job, RecipePart};
+use stele_lab::live::content::Content;
 use stele_lab::live::run::{Load, Of, Setup};
 use stele_lab::live::target::{Opening, Target};
+use stele_lab::record::CellRecord;
 use stele_lab::search::Goal;
 use stele_lab::workload::{AccessSpec, Alignment};
 
@@ -42,8 +44,32 @@ pub fn plan(job: &Job, targets: &[Target]) -> Result<Vec<Asked>, LabError> {
         "gnr-tsm" => super::gnr_tsm::live(job, part.quick, targets.len()),
         "fc8" => super::fc8::live(job),
         "snia-pts" => super::snia_pts::live(job, part.quick),
+        "spc1-like" => super::spc1_like::live(job, part.quick),
         other => Err(unknown(other)),
     }
+}
+
+/// What becomes of a planned cell, now that those before it are measured.
+#[derive(Clone, Debug)]
+pub enum Next {
+    /// It runs like this.
+    Run(Box<Cell>),
+    /// It is not needed, or cannot follow.
+    Skip,
+}
+
+/// The next cell of a recipe, as it follows from the cells before it.
+pub fn next(job: &Job, cell: &Cell, before: &[CellRecord]) -> Result<Next, LabError> {
+    Ok(match part_of(job)?.name.as_str() {
+        "snia-pts" => super::snia_pts::next(cell, before),
+        "spc1-like" => super::spc1_like::next(cell, before),
+        _ => Next::Run(Box::new(cell.clone())),
+    })
+}
+
+/// Whether a recipe wants its target to be as new before it begins.
+pub fn purges(job: &Job) -> bool {
+    job.recipe.as_ref().is_some_and(|part| part.name == "snia-pts")
 }
 
 fn part_of(job: &Job) -> Result<&RecipePart, LabError> {
@@ -88,7 +114,7 @@ fn check(part: &RecipePart, targets: &[Target]) -> Result<(), LabError> {
                 matches!(kind, Kind::Blocks | Kind::Null) && !matches!(target, Target::Nfs(_)),
                 "blocks: give nbd://, iscsi://, a file or a block device",
             ),
-            "snia-pts" => (
+            "snia-pts" | "spc1-like" => (
                 matches!(kind, Kind::Blocks | Kind::Null),
                 "blocks that are written over: give a block device, a file, nbd:// or iscsi://",
             ),
@@ -117,7 +143,7 @@ pub fn opening(
     job: &Job,
     target: &Target,
     asked: &[Asked],
-    buffered: bool,
+    (buffered, verify): (bool, bool),
     destroy: bool,
 ) -> Result<Opening, LabError> {
     let part = part_of(job)?;
@@ -130,7 +156,8 @@ pub fn opening(
         }
         (size, _) => size,
     };
-    Ok(Opening { size, buffered, ..opening })
+    let content = Content { verify, ..opening.content };
+    Ok(Opening { size, buffered, content, ..opening })
 }
 
 /// A cell with one worker for each outstanding access: the threads and sessions of the papers.

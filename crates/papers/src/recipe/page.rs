@@ -8,6 +8,7 @@ use stele_lab::job::RecipePart;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
 use stele_lab::report::chart::{Axis, Bars, Chart, figure};
 use stele_lab::report::document::{Document, Entry, Place, Table, Text};
+use stele_lab::report::set_up::set_up;
 
 /// A rate that falls by more than this share, where it should rise, is reported as odd.
 const FALL: f64 = 0.05;
@@ -176,6 +177,7 @@ pub fn environment(page: &mut Document, recorded: &Recorded) {
         head.reached,
         Bytes(head.target_bytes)
     ));
+    page.diagram(set_up(recorded, &targets(recorded).split_off(1)));
     let pairs = head.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     page.table(Table::of_pairs("machine", pairs));
 }
@@ -192,6 +194,23 @@ pub fn clock(page: &mut Document) {
          What is written is incompressible and without duplicates. A run is steady when over its last five rounds the rates' range is \
          at most 20 % of their mean and their rise at most 10 %.",
     );
+}
+
+/// The end of every paper: what its figures say, and what they do not. Figures that are not steady, void or of a run
+/// that was stopped are counted here again, since a reader may begin with this section.
+pub fn conclusion(page: &mut Document, recorded: &Recorded, says: impl Into<Text>, says_not: &str) {
+    page.section("Conclusion");
+    page.paragraph(says);
+    page.paragraph(says_not);
+    let void = remarks(recorded).len();
+    let unsteady = recorded.cells.iter().filter(|cell| !cell.is_steady()).count();
+    let all = recorded.cells.len();
+    let whole = if recorded.digest.is_none() { "; the run did not come to its end" } else { "" };
+    let count = match (unsteady, void) {
+        (0, 0) => format!("All {all} cells are steady, and none is void"),
+        _ => format!("Of {all} cells {unsteady} are not steady and {void} void"),
+    };
+    page.paragraph(format!("{count}{whole}."));
 }
 
 /// The reason why ratios to figures in MB/s are uncertain by a twentieth.

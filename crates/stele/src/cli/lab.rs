@@ -95,28 +95,31 @@ Examples:
   stele lab paper sweep.lab --pdf                        writes sweep.pdf
   stele lab paper sweep.lab --title 'The new array' -o array.pdf
   stele lab paper --recipe ds4500 --virtual --against published -o ds4500.html      all tables, in minutes
-  stele lab paper --recipe ds4500 --virtual --quick -o quick.html                   a few tables
   stele lab paper ds4500.lab --against published -o again.html                      the same paper, from the kept results
   stele lab paper --recipe dr550 --on dir:/srv/share --against published            a file server's 240 cells
   stele lab paper --recipe fc8 --on nbd://host/vm1 --destroy --quick                accesses from cache
   stele lab paper --recipe gnr-tsm --on dir:/a --on dir:/b --against published      streams, one server and two
   stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    cells that would run, and how long
   stele lab paper --recipe snia-pts --on /dev/sdx --destroy -o sdx.pdf              a solid state drive by the SNIA's rules
+  stele lab paper --recipe spc1-like --on /dev/sdx --destroy -o sdx.html            a ramp of loads at 30 ms
 
 Recipes: ds4500 (RAID-5 and RAID-10 at 20 ms), dr550 (threads on 100 files), gnr-tsm (backup and restore streams),
-fc8 (accesses from cache), snia-pts (solid state drives: saturation, IOPS, throughput, latency). A recipe keeps its
+fc8 (accesses from cache), snia-pts (solid state drives: saturation, IOPS, throughput, latency; it purges the target
+first), spc1-like (a ramp of loads up to the highest rate at 30 ms; no SPC result). A recipe keeps its
 measurements in a .lab file beside the page. Stopped with Ctrl-C or SIGTERM, it writes a paper of the finished
 cells, and --resume continues.")]
     Paper(Paper),
-    /// Draw one chart of a .lab file in the terminal, or as SVG into a file
+    /// Draw one chart of a .lab file, or of several in one, in the terminal or as SVG into a file
     #[command(after_help = "\
 Examples:
   stele lab plot sweep.lab                               the first chart that the file has data for, in the terminal
-  stele lab plot sweep.lab --chart rate-size
-  stele lab plot sweep.lab --chart distribution -o distribution.svg
+  stele lab plot sweep.lab --chart tail -o tail.svg
+  stele lab plot before.lab after.lab --chart tail       both results in one chart
   stele lab plot sweep.lab --chart help                  lists the charts")]
     Plot {
-        file: PathBuf,
+        /// The .lab files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
         /// Name of the chart; `help` lists them
         #[arg(long, value_name = "NAME")]
         chart: Option<String>,
@@ -240,10 +243,13 @@ pub struct Paper {
     pub out: Option<PathBuf>,
     #[arg(long)]
     pub title: Option<String>,
+    /// Author and date to print under the title
+    #[arg(long, value_name = "TEXT")]
+    pub byline: Option<String>,
     /// Write a PDF, whatever the name of the file
     #[arg(long)]
     pub pdf: bool,
-    /// Measure as this paper did (ds4500, dr550, gnr-tsm or fc8), or by these rules (snia-pts)
+    /// Measure as this paper did (ds4500, dr550, gnr-tsm or fc8), or by these rules (snia-pts, spc1-like)
     #[arg(long, value_name = "NAME")]
     pub recipe: Option<String>,
     /// Measure modelled arrays in virtual time: Stele's own code, and the profile of the published machine

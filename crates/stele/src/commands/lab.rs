@@ -88,7 +88,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
         Lab::Export { file, format, out } => pages::export(&file, format, out.as_deref(), json),
         Lab::Show { file, rounds } => show::file(&record::read(&file)?, json, rounds),
         Lab::Paper(asked) => paper::run(json, asked).await,
-        Lab::Plot { file, chart, out } => pages::plot(&file, chart.as_deref(), out.as_deref(), json),
+        Lab::Plot { files, chart, out } => pages::plot(&files, chart.as_deref(), out.as_deref(), json),
         Lab::Check(asked) => check::run(json, &asked),
         Lab::History(asked) => history::run(json, &asked),
         Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
@@ -341,7 +341,7 @@ fn verdict(cells: &[CellRecord], steady: bool) -> Outcome<()> {
     Ok(())
 }
 
-/// Measures one cell; `None` if it was stopped before anything counted.
+/// Measures one cell; `None` if it was stopped before anything counted, or is left out.
 type One<'a> = &'a mut dyn FnMut(usize, &Cell, sweep::Watch<'_>) -> Outcome<Option<CellRecord>>;
 
 /// Runs the missing cells one after another, and records each when it ends. Returns whether all were measured.
@@ -353,7 +353,9 @@ fn in_turn(
     stop: &AtomicBool,
     one: One<'_>,
 ) -> Outcome<bool> {
-    for (number, cell) in cells.iter().enumerate().skip(done.len()) {
+    // Cells that were left out have no record, so the last one says how far the run came.
+    let first = done.last().map_or(0, |last| last.number + 1);
+    for (number, cell) in cells.iter().enumerate().skip(first) {
         let found = one(number, cell, &mut |step| {
             progress.round(&step);
             !stop.load(Ordering::Relaxed)

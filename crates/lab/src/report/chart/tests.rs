@@ -1,6 +1,9 @@
-use super::drawing::{LEFT, RIGHT, Shape, WIDE};
+use super::drawing::{Anchor, Frame, Ink, Shape, dash_of, form_of};
 use super::scale::Scale;
 use super::*;
+use crate::report::metrics::{Face, width};
+
+const BROAD: Frame = Frame::BROAD;
 
 fn chart(points: Vec<(f64, f64)>, logarithmic: bool) -> Chart {
     let across = Axis { logarithmic, ..Axis::linear("accesses a second") };
@@ -22,7 +25,7 @@ fn every_point_lies_within_the_drawing_and_text_is_escaped() {
         assert_eq!(svg.matches("<circle").count(), 3);
         for part in svg.split("cx=\"").skip(1) {
             let x: f64 = part.split('"').next().unwrap().parse().unwrap();
-            assert!((LEFT..=WIDE - RIGHT).contains(&x), "{x}");
+            assert!((BROAD.left..=BROAD.wide - BROAD.right).contains(&x), "{x}");
         }
         assert_eq!(svg.matches('<').count(), svg.matches('>').count());
     }
@@ -47,7 +50,7 @@ fn bars_stand_beside_each_other_within_the_plot_and_are_as_high_as_their_values(
         if let Shape::Bar { at, wide, high, .. } = shape
             && *high != 10.0
         {
-            assert!(at.0 >= LEFT && at.0 + wide <= WIDE - RIGHT, "{shape:?}");
+            assert!(at.0 >= BROAD.left && at.0 + wide <= BROAD.wide - BROAD.right, "{shape:?}");
             found.push((at.0, at.0 + wide, *high));
         }
     }
@@ -133,4 +136,100 @@ fn a_point_that_is_not_finite_ends_a_line_and_the_next_one_begins_another() {
     assert_eq!((svg.matches("path class=\"s0\"").count(), svg.matches("circle").count()), (2, 4), "{svg}");
     let drawn = chart.characters(60, 10).unwrap();
     assert!(drawn.contains("o....o") && !drawn.contains(".........."), "{drawn}");
+}
+
+#[test]
+fn series_are_told_apart_without_colours() {
+    let looks: Vec<_> = (0..SERIES_MAX).map(|number| (form_of(number), dash_of(number), number % COLOURS)).collect();
+    for (number, look) in looks.iter().enumerate() {
+        let same = |other: &&(_, &[f64], usize)| (other.0, other.1) == (look.0, look.1);
+        assert!(looks.iter().take(COLOURS).filter(same).count() == 1, "series {number} looks like another");
+        assert!(looks.iter().filter(|other| *other == look).count() == 1, "series {number}, in colour");
+    }
+    let hatched = bars(vec![vec![Some(10.0)]; 3]).drawing().unwrap();
+    let all: Vec<&Vec<[(f64, f64); 2]>> = hatched
+        .shapes
+        .iter()
+        .filter_map(|shape| if let Shape::Hatch { lines } = shape { Some(lines) } else { None })
+        .collect();
+    assert_eq!(all.len(), 4, "all bars but the first of each group, and those of the legend");
+    let slope = |line: &[(f64, f64); 2]| (line[1].1 - line[0].1) * (line[1].0 - line[0].0);
+    assert!(all[0].iter().all(|line| slope(line) < 0.0) && all[1].iter().all(|line| slope(line) > 0.0), "{all:?}");
+}
+
+#[test]
+fn hatchings_stay_within_their_bars() {
+    let values: Vec<_> = (1..=8).map(|kind| vec![Some(f64::from(kind)), Some(40.0)]).collect();
+    for frame in [Frame::BROAD, Frame::SLIM] {
+        let drawing = bars(Vec::clone(&values)).drawing_in(frame).unwrap();
+        let mut bar = None;
+        for shape in &drawing.shapes {
+            match shape {
+                Shape::Bar { at, wide, high, .. } => bar = Some((*at, *wide, *high)),
+                Shape::Hatch { lines } => {
+                    let ((x, y), wide, high) = bar.unwrap();
+                    for (a, b) in lines.iter().flatten() {
+                        let inside = *a >= x - 1e-6 && *a <= x + wide + 1e-6 && *b >= y - 1e-6 && *b <= y + high + 1e-6;
+                        assert!(inside, "({a}, {b}) beside {bar:?}");
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A page of a phone shows a drawing 368 pixels wide: a unit of the slim one is about a pixel.
+#[test]
+fn text_of_the_slim_drawing_is_as_large_and_fits() {
+    let marks = (0..9).map(|at| (f64::from(1 << at), format!("{} KiB", 1 << at)));
+    let series = |n: usize| Series {
+        name: format!("a series with a name that is far too long for a phone {n}"),
+        points: (0..9).map(|at| (f64::from(1 << at), 100.0 * n as f64)).collect(),
+        marked: true,
+    };
+    let title = "Chart 12. RAID-10, random reads of 8 KiB, 140 drives: mean response over the rate";
+    let across = Axis::logarithmic("bytes").marked(marks);
+    let lines = Chart::lines(title, across, Axis::linear("ms"), (1..6).map(series).collect());
+    let bars = bars(vec![vec![Some(12_345.0); 12], vec![Some(5.0); 12]]);
+    for chart in [lines, bars] {
+        let drawing = chart.drawing_in(Frame::SLIM).unwrap();
+        assert!(drawing.wide < 380.0);
+        let mut below: Vec<(f64, f64, f64)> = Vec::new();
+        for shape in &drawing.shapes {
+            let Shape::Text { at, text, anchor, upright: false, ink } = shape else { continue };
+            let (face, size) = if *ink == Ink::Title { (Face::Bold, 14.0) } else { (Face::Plain, 12.0) };
+            let wide = width(face, size, text);
+            let left = match anchor {
+                Anchor::Start => at.0,
+                Anchor::Middle => at.0 - wide / 2.0,
+                Anchor::End => at.0 - wide,
+            };
+            assert!(left >= 0.0 && left + wide <= drawing.wide, "'{text}' from {left} to {}", left + wide);
+            assert!(at.1 <= drawing.high, "'{text}' at {} of {}", at.1, drawing.high);
+            let apart = below.iter().all(|(y, from, to)| (y - at.1).abs() > 1.0 || left >= *to || left + wide <= *from);
+            assert!(apart, "'{text}' runs into another");
+            below.push((at.1, left, left + wide));
+        }
+    }
+}
+
+#[test]
+fn two_results_stand_in_one_chart_under_their_names() {
+    let both = together(vec![
+        ("before".into(), chart(vec![(1.0, 2.0)], false)),
+        ("after".into(), chart(vec![(1.0, 3.0), (2.0, 4.0)], false)),
+    ]);
+    let both = both.unwrap();
+    assert_eq!((both.names(), both.line.is_some()), (vec!["before: one", "after: one"], true));
+    let of = |groups: &[&str], value: f64| {
+        let bars = vec![Bars { name: String::new(), values: groups.iter().map(|_| Some(value)).collect() }];
+        Chart::bars("bars", Axis::linear("1/s"), groups.iter().map(|name| (*name).to_owned()).collect(), bars)
+    };
+    let both = together(vec![("a".into(), of(&["x", "y"], 1.0)), ("b".into(), of(&["z", "x"], 2.0))]).unwrap();
+    let Plot::Bars { groups, bars } = both.plot else { panic!("lines") };
+    assert_eq!(groups, ["x", "y", "z"]);
+    assert_eq!(bars[0], Bars { name: "a".into(), values: vec![Some(1.0), Some(1.0), None] });
+    assert_eq!(bars[1], Bars { name: "b".into(), values: vec![Some(2.0), None, Some(2.0)] });
+    assert_eq!(together(Vec::new()), None);
 }

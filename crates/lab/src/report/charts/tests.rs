@@ -52,3 +52,22 @@ fn bars_are_grouped_by_what_tells_more_cells_apart() {
     let Plot::Bars { bars, .. } = Kind::Multipliers.of(&sweep()).plot else { panic!("lines") };
     assert_eq!(bars[0].values[1], Some(2.0));
 }
+
+#[test]
+fn a_tail_has_the_share_that_took_longer_down_to_one_access() {
+    let mut slow = recorded(vec![cell(0, 4, 100.0, 100)]);
+    let run = &mut slow.cells[0].runs[0];
+    let mut histogram = crate::histogram::Histogram::default();
+    (0..989).for_each(|_| histogram.record(Duration::from_micros(100)));
+    (0..10).for_each(|_| histogram.record(Duration::from_millis(10)));
+    histogram.record(Duration::from_millis(500));
+    run.rounds.truncate(1);
+    run.rounds[0].read = crate::record::HistogramRecord::of(&histogram);
+    let Plot::Lines { series, .. } = Kind::Tail.of(&slow).plot else { panic!("bars") };
+    let shares: Vec<f64> = series[0].points.iter().map(|(_, share)| (share * 1000.0).round()).collect();
+    assert_eq!(shares, [1000.0, 11.0, 1.0]);
+    let svg = Kind::Tail.of(&slow).svg().unwrap();
+    for mark in [">100 %<", ">10 %<", ">1 %<", ">0.1 %<"] {
+        assert!(svg.contains(mark), "{mark}: {svg}");
+    }
+}

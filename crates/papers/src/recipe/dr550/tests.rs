@@ -60,12 +60,15 @@ fn a_target_without_a_page_cache_gets_one_half_and_a_quick_plan_is_part_of_the_w
 }
 
 #[test]
-fn in_virtual_time_all_but_reads_with_a_cache_are_asked() {
+fn in_virtual_time_all_kinds_are_asked_and_reads_with_a_cache_of_its_model() {
     let plan = plan(false).unwrap();
-    assert_eq!(plan.cells.len(), 30, "six kinds of five sizes");
+    assert_eq!(plan.cells.len(), 40, "eight kinds of five sizes");
     for (cell, planned) in &plan.cells {
         assert!(matches!(&planned.ask, Ask::Loads(loads) if loads == &[1, 2, 4, 8, 16, 32]), "{}", cell.name());
-        assert!(!(planned.array.cached && planned.spec.read == Some(100)));
+        let reads = planned.spec.read == Some(100);
+        let is_cached = cell.axes.contains(&("cache".to_owned(), "on".to_owned()));
+        assert_eq!(planned.array.maker == Maker::SteleBehindCache, reads && is_cached, "{}", cell.name());
+        assert_eq!(planned.array.cached, is_cached && !reads);
         assert_eq!((planned.array.drives, planned.array.level), (48, Level::Raid5));
     }
 }

@@ -5,6 +5,7 @@ use crate::oddities;
 use crate::published::{Printed, ds4500_tables};
 use crate::recipe::live::{Asked, cell};
 use crate::recipe::page::{self, Order};
+use crate::recipe::set_up;
 use stele_lab::error::LabError;
 use stele_lab::job::{Job, processors};
 use stele_lab::record::{CellRecord, Recorded};
@@ -86,6 +87,9 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     page::lacks(&mut page, recorded, &left_out(part.quick));
     method(&mut page);
     page::environment(&mut page, recorded);
+    if against {
+        page.diagram(set_up::ds4500());
+    }
     page.section("Results");
     for (number, tables) in TABLES.iter().enumerate() {
         if let Some(table) = table(recorded, number, *tables, against) {
@@ -96,6 +100,13 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     page.chart(Kind::ResponseRate.of(recorded));
     page::odd(&mut page, odd(recorded), if against { &["Table"] } else { &[] });
     limits(&mut page, page::unmeasured(recorded, asked(part.quick).len()));
+    page::conclusion(
+        &mut page,
+        recorded,
+        "Each figure is the highest rate that this target sustains at a mean response of 20 ms; with more accesses outstanding the \
+         responses grow, and the rate hardly does.",
+        "They are figures of this target as a whole: drives, RAID level and caches behind it are not known here.",
+    );
     page::again(&mut page, order, paper::SOURCE);
     Ok(page)
 }

@@ -5,10 +5,11 @@ use crate::ds4500::profile::{Machine, PROFILE_SAMPLE};
 use crate::oddities;
 use crate::published::{self, suspicion};
 use crate::recipe::page::{self, Order};
-use crate::recipe::{self, ds4500};
+use crate::recipe::{self, ds4500, set_up};
 use found::{Found, bound_by, busy, rate};
 use stele_lab::error::LabError;
 use stele_lab::job::RecipePart;
+use stele_lab::modelled::processors::Processors;
 use stele_lab::raid::Level;
 use stele_lab::report::document::{Document, Entry, Table, Text};
 use tables::{PUBLISHED, STELE};
@@ -39,6 +40,10 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     summary(&mut page, found, part, against);
     page::lacks(&mut page, recorded, &left_out);
     method(&mut page);
+    page.diagram(set_up::modelled("9+1 for RAID-5, mirror-2 for RAID-10", "20 to 180", ds4500::STROKE));
+    if against {
+        page.diagram(set_up::ds4500());
+    }
     for (level, first) in [(Level::Raid5, 1), (Level::Raid10, 5)] {
         results(&mut page, found, part, level, first, against);
     }
@@ -50,6 +55,11 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
         );
         page.table(table);
     }
+    if let Some(table) = tables::charged(found, against) {
+        page.section("With its processors modelled");
+        page.paragraph(processors());
+        page.table(table);
+    }
     if against {
         near(&mut page, found);
     }
@@ -57,8 +67,48 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     let odd = odd.into_iter().map(|odd| format!("{}: {}.", odd.place, odd.why)).collect();
     page::odd(&mut page, odd, if against { &["Table", "Chart"] } else { &[] });
     limits(&mut page);
+    conclusion(&mut page, found, against);
     page::again(&mut page, order, SOURCE);
     Ok(page)
+}
+
+fn conclusion(page: &mut Document, found: Found<'_>, against: bool) {
+    let models = tables::beside_model(found);
+    let bound: Vec<_> = models.iter().filter(|one| one.drive_bound).collect();
+    let above = bound.iter().filter(|one| one.ours >= one.model * 0.99).count();
+    let mut says = Text::from(match bound.is_empty() {
+        true => "No cell was measured with both arrays.".to_owned(),
+        false => format!(
+            "Where drives are the bound, Stele's array code reaches the model of the DS4500, to 1 %, in {above} of {} cells: it asks about \
+             the same of the same drives.",
+            bound.len()
+        ),
+    });
+    let beside = |printed: &published::Printed| {
+        Some((rate_or_bytes(printed, found.charged(printed)?), printed.rate.or(printed.throughput)?))
+    };
+    let charged: Vec<(f64, f64)> =
+        published::ds4500_tables().iter().filter(|printed| suspicion(printed).is_none()).filter_map(beside).collect();
+    if against && !charged.is_empty() {
+        let above = charged.iter().filter(|(ours, theirs)| ours >= theirs).count();
+        says = says.say(format!(
+            " With the measured time of its processors it is at or above the published figure in {above} of {} cells of the charts' \
+             drives.",
+            charged.len()
+        ));
+    }
+    page::conclusion(
+        page,
+        found.recorded,
+        says,
+        "These are figures of code on modelled drives in virtual time: they tell designs apart, and are no measurement of a machine that \
+         can be bought.",
+    );
+}
+
+/// In the unit of its table.
+fn rate_or_bytes(printed: &published::Printed, cell: &stele_lab::record::CellRecord) -> f64 {
+    if printed.size.is_none() { found::throughput(cell) } else { rate(cell) }
 }
 
 fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bool) {
@@ -96,6 +146,11 @@ fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bo
             if by_controllers {
                 text =
                     text.say(", where the DS4500's controllers set its rate and no controller is modelled for Stele");
+            }
+            if found.charged(printed).is_some() {
+                let charged = tables::charged_place(printed, tables::CHARGED);
+                text = text.say("; with the measured time of its processors it is ").cell(&charged).say(", so ");
+                text = text.ratio(&charged, &theirs).say(" times");
             }
             if let Some(why) = suspicion(printed) {
                 text = text.say(format!(" (the published figure is suspect: {why})"));
@@ -151,7 +206,8 @@ fn method(page: &mut Document) {
         "Stele: the array's own code, declustered, 9+1 in place of RAID-5 and two copies in place of RAID-10, with room to rebuild \
          one drive; writes are acknowledged when they are on the drives where the table says that the cache is off, and from the \
          log where it is on. The log lies in the same 2 GiB of memory that the published machine had as its cache, in four replicas. \
-         Reads are not cached, as those of the published machine were not. Its time on a processor is not counted.",
+         Reads are not cached, as those of the published machine were not. Its time on a processor is not counted, except in the section \
+         on processors.",
     );
     page.paragraph(format!(
         "The DS4500's model: arrays of ten drives in place, and two controllers that charge {:.2} us for each command to a drive \
@@ -171,6 +227,30 @@ fn method(page: &mut Document) {
         "Bound by: drives, where they were at work for 85 % of the time or more in the mean; controllers likewise; memory, where \
          neither was and hosts waited for room in the log; queues, where too few accesses were under way at 20 ms to keep all drives at work.",
     );
+}
+
+/// Where the costs of a processor come from.
+fn processors() -> String {
+    let micros = |nanos: u64| format!("{:.1} us", nanos as f64 / 1000.0);
+    let of = |level: Level| {
+        let Processors { read, write, .. } = Processors::measured(level, ds4500::PROCESSORS);
+        format!(
+            "{} and {} for each KiB of a read, {} and {} of a write",
+            micros(read.access),
+            micros(read.kib),
+            micros(write.access),
+            micros(write.kib)
+        )
+    };
+    format!(
+        "The same cells with a server before the array: an access first takes one of its processors, {} in number, since one thread \
+         serves a pool. It takes {} of 8+2, which stands for 9+1, and {} of mirror-2: all processor time of Stele's server over NBD, with \
+         protocol, digests, codes and destage, as docs/block.md has it from volumes on drives of memory. These are the figures to set \
+         beside a machine whose controllers are its bound.",
+        ds4500::PROCESSORS,
+        of(Level::Raid5),
+        of(Level::Raid10)
+    )
 }
 
 fn results(page: &mut Document, found: Found<'_>, part: &RecipePart, level: Level, first: u8, against: bool) {
@@ -243,7 +323,7 @@ fn near(page: &mut Document, found: Found<'_>) {
         let cache = if row.cell.cached { "on" } else { "off" };
         let error = row.error() * 100.0;
         let (table, drives) = (&row.cell.table, row.cell.drives);
-        format!("{table}, {}, {drives} drives, write cache {cache}: {error:+.1} %.", tables::workload(&row.cell))
+        format!("{table}, {}, {drives} drives, write cache {cache}: {error:+.1} %.", tables::workload_of(&row.cell))
     }));
 }
 
@@ -251,10 +331,11 @@ fn limits(page: &mut Document) {
     page.section("Limits");
     page.list([
         "The drives are modelled. What a drive does beyond arm, platter, settling and a window of commands is not there.",
-        "Stele's processor time, the network between hosts and array and the memory's bandwidth are not counted: its rates where the \
-         DS4500's controllers were the bound say what its code asks of drives, not what a given server reaches.",
+        "The network between hosts and array and the memory's bandwidth are not counted, and processor time only in its own section: rates \
+         elsewhere, where the DS4500's controllers were the bound, say what Stele's code asks of drives, not what a given server reaches.",
         "The published machine's own cache algorithm, its loops of drives, and whatever makes its rates fall from 140 to 180 drives are \
-         not known and not in its model; nor is its read-ahead, so that it has no streams here.",
+         not known and not in its model. Its model of streams reads eight segments ahead, as is stated of the machine before it, and its charge for a KiB \
+         is solved from the streaming reads of RAID-5 at 64 KiB: the other three stated streams tell how far it is to be believed.",
         "Runs end before table pages are stored at the rate of the long run: by calculation up to 3 % of the drives' time.",
         "The published charts are lost; of them only the figures stated in the text are shown.",
     ]);

@@ -3,6 +3,7 @@
 use super::{found, rows};
 use crate::published::{self, Cached, Duplex};
 use crate::recipe::page::{self, Order, rate};
+use crate::recipe::set_up;
 use stele_ground::Bytes;
 use stele_lab::error::LabError;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
@@ -33,6 +34,9 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     page::lacks(&mut page, recorded, &Vec::from_iter(shorter));
     method(&mut page, against);
     page::environment(&mut page, recorded);
+    if against {
+        page.diagram(set_up::fc8());
+    }
     page.section("Accesses a second");
     page.table(table_1(&small, against));
     page.chart(bars(&small, against));
@@ -41,6 +45,7 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     page.table(table_2(&streams, against));
     page::odd(&mut page, odd(recorded, &small), if against { &["Fibre Channel"] } else { &[] });
     limits(&mut page, recorded);
+    conclusion(&mut page, recorded, &small);
     page::again(&mut page, order, SOURCE);
     Ok(page)
 }
@@ -234,6 +239,18 @@ fn odd(recorded: &Recorded, small: &[Small<'_>]) -> Vec<String> {
         }
     }
     lines
+}
+
+fn conclusion(page: &mut Document, recorded: &Recorded, small: &[Small<'_>]) {
+    let best = small.iter().max_by(|left, right| rate(left.run).total_cmp(&rate(right.run)));
+    let says = match best {
+        Some(best) => Text::from(format!("Most accesses a second were those of {}: ", name_of(&best.printed)))
+            .cell_as(&Place::new(row_1(&best.printed), "rate"), " a second")
+            .say("."),
+        None => Text::from("Small accesses were not measured."),
+    };
+    let says_not = "The figures are those of one target with its caches: they are no figures of drives, and no comparison of parts.";
+    page::conclusion(page, recorded, says, says_not);
 }
 
 fn limits(page: &mut Document, recorded: &Recorded) {

@@ -1,8 +1,8 @@
 //! The report of the recipe: each test's steady state window, its tables and its charts.
 
-use super::{OUTSTANDING, ROUNDS, SATURATED, TESTS, Test, WRITTEN, found};
-use crate::recipe::page::{self, Order, rate};
-use stele_ground::{Bytes, Duration};
+use super::{OUTSTANDING, ROUNDS, ROUNDS_MAX, SATURATED, TESTS, Test, WRITTEN, counted, found, tracked};
+use crate::recipe::page::{self, Order};
+use stele_ground::Bytes;
 use stele_lab::error::LabError;
 use stele_lab::histogram::Histogram;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
@@ -30,6 +30,7 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     }
     page::odd(&mut page, page::remarks(recorded), &[]);
     limits(&mut page);
+    conclusion(&mut page, recorded);
     page::again(&mut page, order, "");
     Ok(page)
 }
@@ -39,24 +40,10 @@ fn left_out(quick: bool) -> Vec<String> {
         false => Vec::new(),
         true => vec![
             "most mixes of reads and writes, and most sizes".to_owned(),
+            "rounds beyond the fifth, where those do not keep the rule".to_owned(),
             "the minute of each cell: each ran for less than a second, and the write saturation for some seconds"
                 .to_owned(),
         ],
-    }
-}
-
-/// The tracked figure of a test, round by round: accesses a second, MB/s, or milliseconds.
-fn tracked(recorded: &Recorded, test: &Test) -> Vec<f64> {
-    let (read, size) = test.tracked;
-    let rounds = (1..=ROUNDS).filter_map(|round| found(recorded, test, round, read, size)?.runs.last());
-    rounds.map(|run| value(test, run)).collect()
-}
-
-fn value(test: &Test, run: &RunRecord) -> f64 {
-    match test.name {
-        "iops" => rate(run),
-        "throughput" => page::megabytes(run),
-        _ => run.total().response.mean().0 as f64 / 1e6,
     }
 }
 
@@ -73,11 +60,17 @@ fn mean(values: &[f64]) -> Option<f64> {
     (values.len() == ROUNDS as usize).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// The tracked figures of the rounds that count.
+fn window_of(recorded: &Recorded, test: &Test) -> Vec<f64> {
+    let all = tracked(&recorded.cells, test);
+    counted(&recorded.cells, test).filter_map(|round| all.get(round as usize - 1).copied()).collect()
+}
+
 fn summary(page: &mut Document, recorded: &Recorded, quick: bool) {
     page.section("Summary");
     let mut lines: Vec<Text> = Vec::new();
     for test in &TESTS {
-        let window = tracked(recorded, test);
+        let window = window_of(recorded, test);
         if mean(&window).is_none() {
             lines.push(Text::from(format!("{}: was not measured whole.", test.title)));
             continue;
@@ -103,13 +96,15 @@ fn method(page: &mut Document, recorded: &Recorded) {
          the range of what it tracks is at most 20 % of its mean, and its rise at most 10 %."
     ));
     page.list([
-        "Nothing is purged: erase the device before (nvme format, blkdiscard), where it is to be measured from new.".to_owned(),
+        format!("Purge: {}. An erasure by the drive itself (nvme format) has to be done before.", purged(recorded)),
         format!(
             "Before each test all that is used is written {WRITTEN} times in order, in accesses of 128 KiB, and before random tests then at random \
-             places, until the rates of five rounds keep the rule or 25 are over. The window is the {ROUNDS} rounds behind it: they are not \
-             repeated until they keep the rule, and where they do not, the page says so."
+             places, until the rates of five rounds keep the rule or 25 are over. Then come rounds of all its cells, until {ROUNDS} in a row \
+             keep the rule, {ROUNDS_MAX} at most; figures are of those {ROUNDS}, or of the last ones if none keep it."
         ),
-        "The write saturation is measured first, for as long as thirty cells, and not for six hours.".to_owned(),
+        "The write saturation is measured first. It lasts six hours at most, and half an hour at least; it ends between where the rates of \
+         all its rounds are of one state."
+            .to_owned(),
     ]);
     let done = recorded.cells.iter().filter_map(|cell| Some((cell, cell.precondition.as_ref()?)));
     let mut table = Table::new("Written before each test")
@@ -135,6 +130,12 @@ fn method(page: &mut Document, recorded: &Recorded) {
     }
     page.table(table);
     page::clock(page);
+}
+
+/// What became of the purge, from the record.
+fn purged(recorded: &Recorded) -> &str {
+    let known = recorded.head.environment.iter().find(|(name, _)| name == "purge");
+    known.map_or("nothing was purged", |(_, said)| said)
 }
 
 fn saturation(page: &mut Document, recorded: &Recorded) {
@@ -183,7 +184,14 @@ fn section(page: &mut Document, recorded: &Recorded, test: &Test, quick: bool) {
     }
     page.chart(over_sizes(recorded, test, quick));
     page.part("Steady state");
-    let window = tracked(recorded, test);
+    let rounds = tracked(&recorded.cells, test);
+    page.chart(all_rounds(test, &rounds));
+    let window = window_of(recorded, test);
+    let (first, last) = counted(&recorded.cells, test).into_inner();
+    page.paragraph(match steady::keeps_rule(&window) && window.len() == ROUNDS as usize {
+        true => format!("Of {} rounds, those from {first} to {last} keep the rule.", rounds.len()),
+        false => format!("Of {} rounds no {ROUNDS} in a row keep the rule: the last ones are shown.", rounds.len()),
+    });
     page.chart(window_chart(test, &window));
     page.chart(convergence(recorded, test, quick));
     page.table(rule(test, &window));
@@ -199,7 +207,17 @@ fn column_of(read: u8) -> String {
 
 /// The cells of the window, all rounds of one mix and size.
 fn rounds<'a>(recorded: &'a Recorded, test: &Test, read: u8, size: u64) -> Vec<&'a RunRecord> {
-    (1..=ROUNDS).filter_map(|round| found(recorded, test, round, read, size)?.runs.last()).collect()
+    let counted = counted(&recorded.cells, test);
+    counted.filter_map(|round| found(&recorded.cells, test, round, read, size)?.runs.last()).collect()
+}
+
+/// The tracked figure over all rounds of the test, where they are more than a window has.
+fn all_rounds(test: &Test, rounds: &[f64]) -> Chart {
+    let points = rounds.iter().enumerate().map(|(number, value)| (number as f64 + 1.0, *value));
+    let points = if rounds.len() > ROUNDS as usize { points.collect() } else { Vec::new() };
+    let series = vec![Series { name: "tracked".into(), points, marked: true }];
+    let title = format!("{}: the tracked figure over all rounds", test.title);
+    Chart::lines(title, Axis::linear("round"), Axis::linear(unit(test)), series)
 }
 
 fn means(recorded: &Recorded, test: &Test, quick: bool) -> Table {
@@ -212,7 +230,7 @@ fn means(recorded: &Recorded, test: &Test, quick: bool) -> Table {
         let mut row = vec![Entry::text(Bytes(*size).to_string())];
         for read in test.reads(quick) {
             let values: Vec<f64> =
-                rounds(recorded, test, *read, *size).into_iter().map(|run| value(test, run)).collect();
+                rounds(recorded, test, *read, *size).into_iter().map(|run| test.value(run)).collect();
             row.push(match mean(&values) {
                 Some(mean) => Entry::number(mean).if_steady(steady::keeps_rule(&values)),
                 None => Entry::absent(),
@@ -256,7 +274,7 @@ fn over_sizes(recorded: &Recorded, test: &Test, quick: bool) -> Chart {
     let series = test.reads(quick).iter().map(|read| {
         let point = |size: &u64| {
             let values: Vec<f64> =
-                rounds(recorded, test, *read, *size).into_iter().map(|run| value(test, run)).collect();
+                rounds(recorded, test, *read, *size).into_iter().map(|run| test.value(run)).collect();
             Some((*size as f64, mean(&values)?))
         };
         Series { name: format!("{read} % read"), points: sizes.iter().filter_map(point).collect(), marked: true }
@@ -309,7 +327,7 @@ fn slope(values: &[f64]) -> f64 {
 fn convergence(recorded: &Recorded, test: &Test, quick: bool) -> Chart {
     let (read, _) = test.tracked;
     let series = test.sizes(quick).iter().map(|size| {
-        let values: Vec<f64> = rounds(recorded, test, read, *size).into_iter().map(|run| value(test, run)).collect();
+        let values: Vec<f64> = rounds(recorded, test, read, *size).into_iter().map(|run| test.value(run)).collect();
         let first = values.first().copied().unwrap_or(1.0).max(1e-9);
         let points = values.iter().enumerate().map(|(number, value)| (number as f64 + 1.0, value / first));
         Series { name: Bytes(*size).to_string(), points: points.collect(), marked: true }
@@ -338,14 +356,33 @@ fn rule(test: &Test, window: &[f64]) -> Table {
 
 fn limits(page: &mut Document) {
     page.section("Limits");
-    let hour = Duration::from_secs(3600);
     page.list([
-        format!(
-            "Flash may take longer than this to come to its last state: the specification's own write saturation is {} at most.",
-            Duration(hour.0 * 6)
-        ),
+        "Flash may take longer than the write saturation to come to its last state; the specification also ends it after four times the \
+         capacity."
+            .to_owned(),
         "A drive that gets warm slows itself down: the environment has its temperature from before the tests, where the system knows it."
             .to_owned(),
         "A file shares its device with others, and its file system has costs of its own: the tests are meant for whole devices.".to_owned(),
     ]);
+}
+
+fn conclusion(page: &mut Document, recorded: &Recorded) {
+    let steady: Vec<&str> =
+        TESTS.iter().filter(|test| super::window(&recorded.cells, test).is_some()).map(|test| test.title).collect();
+    let says = match steady.len() {
+        0 => "No test came to a steady state: its figures are those of a device on its way to one.".to_owned(),
+        all if all == TESTS.len() => {
+            "All three tests came to a steady state: their figures are those of lasting use.".to_owned()
+        }
+        _ => format!(
+            "These tests came to a steady state, and their figures are those of lasting use: {}.",
+            steady.join(", ")
+        ),
+    };
+    page::conclusion(
+        page,
+        recorded,
+        says,
+        "Figures of the first rounds, and those of the write saturation's beginning, are of a device that is new or nearly empty.",
+    );
 }

@@ -14,9 +14,9 @@ fn cells(quick: bool) -> Vec<Cell> {
 }
 
 #[test]
-fn the_plan_has_five_rounds_of_each_test_behind_its_preconditioning() {
+fn the_plan_has_25_rounds_of_each_test_behind_its_preconditioning() {
     let all = cells(false);
-    assert_eq!(all.len(), 1 + 5 * (7 * 8 + 2 * 2 + 3 * 3));
+    assert_eq!(all.len(), 1 + 25 * (7 * 8 + 2 * 2 + 3 * 3));
     let written: Vec<String> = all.iter().filter(|cell| cell.precondition == Some(2)).map(Cell::name).collect();
     assert_eq!(written.len(), 3, "{written:?}");
     assert!(
@@ -24,7 +24,9 @@ fn the_plan_has_five_rounds_of_each_test_behind_its_preconditioning() {
         "{written:?}"
     );
     let minute = all[1].setup.timing.least;
-    assert_eq!((minute.0, all[0].setup.timing.most.0), (60_000_000_000, 30 * minute.0));
+    let saturation = all[0].setup.timing;
+    let hour = 60 * minute.0;
+    assert_eq!((minute.0, saturation.least.0, saturation.most.0), (60_000_000_000, hour / 2, 6 * hour));
     for cell in all.iter().filter(|cell| cell.name().starts_with("test latency")) {
         assert_eq!((cell.setup.load, cell.setup.workers), (Load::Outstanding(1), 1));
     }
@@ -42,7 +44,7 @@ fn the_page_has_each_tests_window_table_and_rule() {
         "Throughput: steady state window, 0 % read, 128 KiB",
         "Latency: percentiles over all rounds",
         "Write saturation: rate",
-        "Nothing is purged",
+        "nothing was purged",
         "the rule is",
         "--recipe snia-pts --on /dev/sdx --quick",
     ] {
@@ -61,4 +63,54 @@ fn there_is_nothing_published_and_no_virtual_time() {
     let error = paper::document(Order { recorded: &recorded, part, title: None, against: true }).unwrap_err();
     assert!(error.to_string().contains("leave out --against"));
     assert!(not_in_virtual_time().to_string().contains("--on /dev/sdx"));
+}
+
+#[test]
+fn rounds_end_with_the_first_window_that_keeps_the_rule() {
+    let all = cells(false);
+    let [iops, ..] = &TESTS;
+    let (read, size) = iops.tracked;
+    let mut recorded = made_up(&job(false), &all, Some("abc123"));
+    // Rates that fall by a third, six times, and stay.
+    for (number, cell) in recorded.cells.iter_mut().enumerate() {
+        let round = cell.axis("round").and_then(|round| round.parse::<u32>().ok()).unwrap_or(1);
+        let rate = 10_000.0 * 0.67f64.powi(round.min(7) as i32) + number as f64 * 1e-3;
+        cell.runs.iter_mut().flat_map(|run| &mut run.rounds).for_each(|one| one.rate = rate);
+    }
+    assert_eq!(window(&recorded.cells, iops), Some(11), "rounds 7 to 11");
+    assert_eq!(counted(&recorded.cells, iops), 7..=11);
+    let of = |round: u32| {
+        let found = found(&recorded.cells, iops, round, read, size).unwrap();
+        (all[found.number].clone(), recorded.cells[..found.number].to_vec())
+    };
+    let (eleventh, before) = of(11);
+    assert!(matches!(next(&eleventh, &before), Next::Run(_)));
+    let (twelfth, before) = of(12);
+    assert!(matches!(next(&twelfth, &before), Next::Skip));
+    let other = all.iter().find(|cell| cell.name().starts_with("test throughput, round 12")).unwrap();
+    assert!(matches!(next(other, &before), Next::Run(_)), "another test has rounds of its own");
+    recorded.cells.retain(|cell| cell.axis("test") != Some("iops") || cell.number <= eleventh_number(&all));
+    let page = page_of(&recorded, false);
+    assert!(page.contains("Of 11 rounds, those from 7 to 11 keep the rule"), "{page}");
+    assert!(page.contains("IOPS: the tracked figure over all rounds"), "{page}");
+}
+
+/// The last cell of round 11.
+fn eleventh_number(all: &[Cell]) -> usize {
+    all.iter().rposition(|cell| cell.name().starts_with("test iops, round 11,")).unwrap()
+}
+
+#[test]
+fn a_test_that_never_settles_shows_its_last_rounds() {
+    let all = cells(false);
+    let mut recorded = made_up(&job(false), &all, Some("abc123"));
+    for cell in &mut recorded.cells {
+        let round = cell.axis("round").and_then(|round| round.parse::<i32>().ok()).unwrap_or(1);
+        cell.runs.iter_mut().flat_map(|run| &mut run.rounds).for_each(|one| one.rate = 1000.0 * 1.5f64.powi(round));
+    }
+    let [iops, ..] = &TESTS;
+    assert_eq!((window(&recorded.cells, iops), counted(&recorded.cells, iops)), (None, 21..=25));
+    let page = page_of(&recorded, false);
+    assert!(page.contains("Of 25 rounds no 5 in a row keep the rule"), "{page}");
+    assert!(page.contains("without a steady state"), "{page}");
 }

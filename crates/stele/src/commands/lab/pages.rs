@@ -1,8 +1,10 @@
 //! Reports and charts of `.lab` files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use stele_lab::record;
+use stele_lab::error::LabError;
+use stele_lab::record::{self, Recorded};
+use stele_lab::report::chart;
 use stele_lab::report::charts::{KINDS, Kind as ChartKind};
 use stele_lab::report::document::Document;
 use stele_lab::report::html;
@@ -35,28 +37,37 @@ fn rendered(document: &Document, pdf: bool) -> Outcome<Vec<u8>> {
     })
 }
 
-pub fn plot(file: &Path, name: Option<&str>, out: Option<&Path>, json: bool) -> Outcome<()> {
+pub fn plot(files: &[PathBuf], name: Option<&str>, out: Option<&Path>, json: bool) -> Outcome<()> {
     if name == Some("help") {
         return charts(json);
     }
-    let recorded = record::read(file)?;
+    let all = files.iter().map(|file| record::read(file)).collect::<Result<Vec<Recorded>, LabError>>()?;
+    let shown = files.iter().map(|file| file.display().to_string()).collect::<Vec<String>>().join(", ");
+    let of = |kind: ChartKind| match all.as_slice() {
+        [one] => Some(kind.of(one)),
+        several => {
+            let named = |(file, one): (&PathBuf, &Recorded)| {
+                let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                (name, kind.of(one))
+            };
+            chart::together(files.iter().zip(several).map(named).collect())
+        }
+    };
     let chart = match name {
         Some(name) => {
             let kind = ChartKind::named(name).ok_or_else(|| {
                 Failure::usage(format!("--chart {name}: there is no such chart")).next("--chart help lists them")
             })?;
-            kind.of(&recorded)
+            of(kind)
         }
-        None => {
-            let all = KINDS.iter().map(|(_, kind, _)| kind.of(&recorded));
-            all.into_iter().find(|chart| !chart.is_empty()).ok_or_else(|| nothing_to_draw(file))?
-        }
+        None => KINDS.iter().filter_map(|(_, kind, _)| of(*kind)).find(|chart| !chart.is_empty()),
     };
+    let chart = chart.ok_or_else(|| nothing_to_draw(&shown))?;
     match out {
-        Some(out) => write_new(out, chart.svg_file().ok_or_else(|| nothing_to_draw(file))?, json),
+        Some(out) => write_new(out, chart.svg_file().ok_or_else(|| nothing_to_draw(&shown))?, json),
         None => {
             let wide = columns();
-            print!("{}", chart.characters(wide, rows(wide)).ok_or_else(|| nothing_to_draw(file))?);
+            print!("{}", chart.characters(wide, rows(wide)).ok_or_else(|| nothing_to_draw(&shown))?);
             Ok(())
         }
     }
@@ -88,8 +99,8 @@ pub fn export(file: &Path, format: ExportFormat, out: Option<&Path>, json: bool)
     write_new(&out.map_or_else(|| file.with_extension(ending), Path::to_owned), text, json)
 }
 
-fn nothing_to_draw(file: &Path) -> Failure {
-    Failure::new(Kind::Missing, format!("{}: has nothing for this chart", file.display()))
+fn nothing_to_draw(shown: &str) -> Failure {
+    Failure::new(Kind::Missing, format!("{shown}: has nothing for this chart"))
         .next("--chart help lists them; rate-size needs cells that differ in `access`, rate-threads in `workers`")
 }
 

@@ -23,7 +23,8 @@ pub async fn run(json: bool, asked: Paper) -> Outcome<()> {
         return of_recipe(json, asked, name, against).await;
     }
     let Some(file) = asked.file else { return Err(Failure::usage("a paper is made of a .lab file, or of a --recipe")) };
-    let document = document_of(&record::read(&file)?, asked.title.as_deref(), against)?;
+    let mut document = document_of(&record::read(&file)?, asked.title.as_deref(), against)?;
+    document.byline = asked.byline.clone();
     let pdf = is_pdf(asked.pdf, asked.out.as_deref());
     let ending = if pdf { "pdf" } else { "html" };
     pages::write(&document, &asked.out.unwrap_or_else(|| file.with_extension(ending)), pdf, json)
@@ -113,7 +114,8 @@ async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Out
         }
     })
     .await?;
-    let document = document_of(&Recorded::from(&came), asked.title.as_deref(), against)?;
+    let mut document = document_of(&Recorded::from(&came), asked.title.as_deref(), against)?;
+    document.byline = asked.byline.clone();
     match asked.resume {
         true => pages::write_over(&document, &page, pdf, json)?,
         false => pages::write(&document, &page, pdf, json)?,

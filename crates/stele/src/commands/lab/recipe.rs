@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stele_lab::hosts::of_targets;
 use stele_lab::job::{Cell, Job};
+use stele_lab::live::purge::purge;
 use stele_lab::live::target::{Ready, Target};
 use stele_lab::record::CellRecord;
 use stele_lab::sweep::Step;
 use stele_lab::{environment, sweep};
-use stele_papers::recipe::live::{Asked, opening};
+use stele_papers::recipe::live::{Asked, Next, next, opening, purges};
 
 use super::modelled::Came;
 use super::progress::Progress;
@@ -27,8 +28,21 @@ pub struct Measured<'a> {
 
 /// The targets as they are open now.
 struct Open {
-    buffered: bool,
+    way: Way,
     readies: Vec<Ready>,
+}
+
+/// How targets are opened: through the page cache, and with a memory of what is written.
+#[derive(Clone, Copy, PartialEq)]
+struct Way {
+    buffered: bool,
+    verify: bool,
+}
+
+impl Way {
+    fn of(asked: &Asked) -> Way {
+        Way { buffered: asked.buffered, verify: asked.cell.setup.content.verify }
+    }
 }
 
 impl Measured<'_> {
@@ -60,7 +74,7 @@ impl Measured<'_> {
             if of_half.is_empty() {
                 continue;
             }
-            let readies = self.opened(buffered, &filling, stop, open)?;
+            let readies = self.opened(Way { buffered, verify: false }, &filling, stop, open)?;
             reached.extend(readies.iter().map(|ready| ready.description.clone()));
             let fits = |asked: &&Asked| {
                 let whole = |ready: &Ready| {
@@ -74,19 +88,33 @@ impl Measured<'_> {
             return Err(Failure::usage("the target takes none of the recipe's accesses: its blocks are larger"));
         };
         let bytes = open.iter().flat_map(|open| &open.readies).map(|ready| ready.size.0).sum();
-        let of_target = (reached.join("; "), bytes, environment::capture(first.path()));
-        let head = super::head_of(self.job, first, of_target);
+        let mut known = environment::capture(first.path());
+        // A file that exists is gone on with, or refused below: neither purges.
+        let is_new = !out.exists();
+        if purges(self.job) && is_new {
+            let readies = open.iter().flat_map(|open| &open.readies);
+            known.extend(readies.map(|ready| ("purge".to_owned(), purge(ready).said().to_owned())));
+        }
+        let head = super::head_of(self.job, first, (reached.join("; "), bytes, known));
         let (recorder, mut cells) = super::recorder(Some(out), resume, &head)?;
         let mut recorder = recorder;
+        let mut before = cells.clone();
         let in_order: Vec<Cell> = fitting.iter().map(|asked| asked.cell.clone()).collect();
         let progress = Progress::new(json, &in_order);
         progress.begin(&head, cells.len());
         let ended =
             super::in_turn(&in_order, &mut cells, &mut recorder, &progress, stop, &mut |number, cell, watch| {
                 let Some(asked) = fitting.get(number) else { return Ok(None) };
-                let readies = self.opened(asked.buffered, &filling, stop, open)?;
+                let Next::Run(cell) = next(self.job, cell, &before)? else { return Ok(None) };
+                let readies = self.opened(Way::of(asked), &filling, stop, open)?;
                 let readies = readies.get(..asked.targets).unwrap_or(readies);
-                together(readies, self.targets, number, cell, stop, watch)
+                let found = together(readies, self.targets, number, &cell, stop, watch)?;
+                let found = match (found, readies) {
+                    (Some(found), [ready]) => Some(super::read_back(ready, &cell, found, true, &progress, stop)?),
+                    (found, _) => found,
+                };
+                before.extend(found.clone());
+                Ok(found)
             })?;
         let digest = match recorder.filter(|_| ended) {
             Some(recorder) => Some(recorder.finish()?),
@@ -98,16 +126,16 @@ impl Measured<'_> {
     /// The targets, opened in this way. It first closes targets opened in another way, so that they are not locked.
     fn opened<'o>(
         &self,
-        buffered: bool,
+        way: Way,
         progress: &Progress<'_>,
         stop: &AtomicBool,
         open: &'o mut Option<Open>,
     ) -> Outcome<&'o [Ready]> {
-        if open.as_ref().is_none_or(|open| open.buffered != buffered) {
+        if open.as_ref().is_none_or(|open| open.way != way) {
             *open = None;
-            let open = open.insert(Open { buffered, readies: Vec::new() });
+            let open = open.insert(Open { way, readies: Vec::new() });
             for target in self.targets {
-                let opening = opening(self.job, target, self.asked, buffered, self.destroy)?;
+                let opening = opening(self.job, target, self.asked, (way.buffered, way.verify), self.destroy)?;
                 let ready = target.open(opening, &mut |done, all| {
                     progress.filling(done, all);
                     !stop.load(Ordering::Relaxed)

@@ -3,6 +3,7 @@
 use super::found::{Found, Key, rate, throughput};
 use crate::published::{Printed, ds4500_tables};
 use crate::recipe::ds4500::{STREAM_DRIVES, STREAMS, STROKE};
+use stele_ground::Bytes;
 use stele_lab::raid::Level;
 use stele_lab::record::CellRecord;
 use stele_lab::report::chart::{Axis, Bars, Chart, Series};
@@ -67,12 +68,12 @@ fn curve(cell: &CellRecord, is_mixed: bool) -> Vec<(f64, f64)> {
     runs.into_iter().map(|(_, across, response)| (across, response)).collect()
 }
 
-/// Measured streams, by the size of their accesses.
-pub fn of_streams<'a>(found: Found<'a>, workload: &str, level: Level) -> Vec<(u64, &'a CellRecord)> {
+/// Measured streams of an array, by the size of their accesses.
+pub fn of_streams<'a>(found: Found<'a>, array: &str, workload: &str, level: Level) -> Vec<(u64, &'a CellRecord)> {
     let of_size = |(size, bytes): &(&str, u64)| {
         let name = format!("{workload}_{size}");
         let key = Key {
-            array: "stele",
+            array,
             level,
             drives: STREAM_DRIVES,
             cached: workload == "streaming_write",
@@ -87,12 +88,13 @@ pub fn of_streams<'a>(found: Found<'a>, workload: &str, level: Level) -> Vec<(u6
 
 /// Throughput of streams over the size of their accesses.
 pub fn streams(found: Found<'_>, number: u8, workload: &str, level: Level, against: bool) -> Chart {
-    let cells = of_streams(found, workload, level).into_iter();
-    let points = cells.map(|(bytes, cell)| (bytes as f64, throughput(cell)));
-    let mut series = vec![Series { name: "Stele".into(), points: points.collect(), marked: true }];
-    if series.iter().all(|one| one.points.is_empty()) {
-        series.clear();
-    }
+    let points = |array: &str| {
+        let cells = of_streams(found, array, workload, level).into_iter();
+        cells.map(|(bytes, cell)| (bytes as f64, throughput(cell))).collect::<Vec<(f64, f64)>>()
+    };
+    let arrays = [("Stele", "stele"), ("DS4500's model", "ds4500")];
+    let series = arrays.map(|(name, array)| Series { name: name.into(), points: points(array), marked: true });
+    let mut series: Vec<Series> = series.into_iter().filter(|one| !one.points.is_empty()).collect();
     if let Some(stated) = stated(number).filter(|_| against && !series.is_empty()) {
         for (name, value) in [("DS4500 as published", stated.ds4500), ("DS4400 as published", stated.ds4400)] {
             series.extend(value.map(|value| Series {
@@ -103,7 +105,7 @@ pub fn streams(found: Found<'_>, number: u8, workload: &str, level: Level, again
         }
     }
     let title = format!("Chart {number}. {}, {}, {STREAM_DRIVES} drives", level.name(), workload.replace('_', " "));
-    let marks = STREAMS.iter().map(|(_, bytes)| (*bytes as f64, format!("{} KiB", bytes >> 10)));
+    let marks = STREAMS.iter().map(|(_, bytes)| (*bytes as f64, Bytes(*bytes).to_string()));
     Chart::lines(title, Axis::logarithmic("bytes of an access").marked(marks), Axis::linear("MiB/s"), series)
 }
 

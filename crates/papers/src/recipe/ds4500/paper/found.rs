@@ -60,6 +60,11 @@ impl<'a> Found<'a> {
         self.cell(Key { log_on_drives: true, ..Key::of("stele", printed, &printed.workload_name()) })
     }
 
+    /// Stele's result for the table's cell, with its processors modelled.
+    pub fn charged(&self, printed: &Printed) -> Option<&'a CellRecord> {
+        self.printed("stele-cpu", printed)
+    }
+
     /// The result for the table's cell.
     pub fn printed(&self, array: &str, printed: &Printed) -> Option<&'a CellRecord> {
         self.cell(Key::of(array, printed, &printed.workload_name()))
@@ -88,6 +93,8 @@ pub fn bound_by(cell: &CellRecord) -> &'static str {
     let above = |part: &str, least: f64| busy(cell, part).is_some_and(|share| share >= least);
     if above("controllers", BOUND) {
         "controllers"
+    } else if above("processors", BOUND) {
+        "processors"
     } else if above("drives", BOUND) {
         "drives"
     } else if cell.axis("cache") == Some("on") && cell.axis("array") == Some("stele") {

@@ -5,11 +5,14 @@ use super::found::{self, Found, Key, bound_by, rate, throughput};
 use crate::published;
 use crate::published::{Printed, ds4500_tables};
 use crate::recipe::ds4500::nearness::is_fitted;
-use crate::recipe::ds4500::{STREAM_DRIVES, STROKE, STROKE_DRIVES, STROKES, asks_for_log_on_drives};
+use crate::recipe::ds4500::{
+    PROCESSORS, STREAM_DRIVES, STROKE, STROKE_DRIVES, STROKE_WORKLOADS, STROKES, asks_for_log_on_drives,
+};
 use stele_ground::Bytes;
 use stele_lab::raid::Level;
 use stele_lab::record::CellRecord;
 use stele_lab::report::document::{Entry, Place, Table, Text};
+use stele_lab::workload;
 
 /// The columns' names, for sentences.
 pub const STELE: &str = "stele";
@@ -42,7 +45,7 @@ fn percent(share: f64) -> Entry {
     Entry::said(share, format!("{share:+.1} %"))
 }
 
-pub fn workload(printed: &Printed) -> String {
+pub fn workload_of(printed: &Printed) -> String {
     let name = printed.workload.replace('_', " ");
     printed.size.map_or(name.clone(), |size| format!("{name} {} KiB", size >> 10))
 }
@@ -58,10 +61,17 @@ pub fn rates(found: Found<'_>, name: &str, title: &str, against: bool) -> Option
         .left("cache", "cache")
         .left("access", "workload")
         .right(STELE, "Stele")
-        .right("margin", "±")
-        .left("bound", "bound by");
+        .right("margin", "±");
+    if !is_mixed {
+        table = table.right("bytes", "Stele, MiB/s");
+    }
+    table = table.left("bound", "bound by");
     if against {
-        table = table.right(PUBLISHED, "DS4500").right("ratio", "Stele / DS4500");
+        table = table.right(PUBLISHED, "DS4500");
+        if !is_mixed {
+            table = table.right("published-bytes", "DS4500, MiB/s");
+        }
+        table = table.right("ratio", "Stele / DS4500");
     }
     table = table.right("model", "its model").right("of-model", "Stele / model");
     if against {
@@ -76,14 +86,21 @@ pub fn rates(found: Found<'_>, name: &str, title: &str, against: bool) -> Option
         let mut row = vec![
             Entry::said(printed.drives as f64, printed.drives.to_string()),
             Entry::text(if printed.cached { "on" } else { "off" }),
-            Entry::text(workload(printed)),
+            Entry::text(workload_of(printed)),
             thousand(ours).if_steady(cell.is_steady()).strong(),
             margin.map_or(Entry::absent(), |margin| Entry::said(margin, format!("{margin:.1} %")).faint()),
-            Entry::text(bound_by(cell)),
         ];
+        if !is_mixed {
+            row.push(Entry::number(throughput(cell)));
+        }
+        row.push(Entry::text(bound_by(cell)));
         let theirs = if is_mixed { printed.throughput } else { printed.rate };
         if against {
             row.push(theirs.map_or(Entry::absent(), thousand));
+            if !is_mixed {
+                // As printed: rounded by no one rule, so that ratios are of accesses.
+                row.push(printed.throughput.map_or(Entry::absent(), |bytes| Entry::said(bytes, bytes.to_string())));
+            }
             row.push(
                 theirs.map_or(Entry::absent(), |theirs| Entry::said(ours / theirs, format!("{:.2}", ours / theirs))),
             );
@@ -106,7 +123,7 @@ pub fn remarks(found: Found<'_>, name: &str, against: bool) -> Vec<String> {
     let said = |(printed, cell): (Printed, &CellRecord)| {
         let remark = remark(&printed, cell, found.printed("ds4500", &printed), against);
         let cache = if printed.cached { "with the write cache" } else { "without the cache" };
-        (!remark.is_empty()).then(|| format!("{} drives {cache}, {}: {remark}", printed.drives, workload(&printed)))
+        (!remark.is_empty()).then(|| format!("{} drives {cache}, {}: {remark}", printed.drives, workload_of(&printed)))
     };
     measured(found, name).into_iter().filter_map(said).collect()
 }
@@ -131,27 +148,28 @@ fn remark(printed: &Printed, cell: &CellRecord, model: Option<&CellRecord>, agai
     remarks.join("; ")
 }
 
-/// Table 2 or 6: the share of the rate that remains with a wider stroke.
+/// Table 2 or 6: the share of the rate that remains with a wider stroke, for each size that its rows stand for.
 pub fn strokes(found: Found<'_>, name: &str, level: Level, against: bool) -> Option<Table> {
-    let key = |array, stroke| Key {
+    let key = |array, workload, stroke| Key {
         array,
         level,
         drives: STROKE_DRIVES,
         cached: false,
         stroke,
-        workload: "oltp_8k",
+        workload,
         log_on_drives: false,
     };
-    let factor = |array, stroke| {
-        let (wide, base) = (found.cell(key(array, stroke))?, found.cell(key(array, STROKE))?);
+    let factor = |array, workload, stroke| {
+        let (wide, base) = (found.cell(key(array, workload, stroke))?, found.cell(key(array, workload, STROKE))?);
         Some(rate(wide) / rate(base))
     };
     let mut table = Table::new(format!(
-        "{name}. {}: multipliers for wider strokes. OLTP 8 KiB, {STROKE_DRIVES} drives, no cache; 1 is the rate at {STROKE} %",
+        "{name}. {}: multipliers for wider strokes. {STROKE_DRIVES} drives, no cache; 1 is the rate at {STROKE} %",
         level.name()
     ))
-    .right("stroke", "of each drive")
+    .left("stroke", "OLTP, of each drive")
     .right("rate", "Stele, accesses/s")
+    .right("bytes", "Stele, MiB/s")
     .right(STELE, "multiplier");
     if against {
         table = table.right(PUBLISHED, "DS4500's multiplier");
@@ -159,23 +177,29 @@ pub fn strokes(found: Found<'_>, name: &str, level: Level, against: bool) -> Opt
     table = table.right("model", "its model's");
     let printed = published::strokes();
     let mut any = false;
-    for stroke in std::iter::once(STROKE).chain(STROKES) {
-        let Some(cell) = found.cell(key("stele", stroke)) else { continue };
-        any |= stroke != STROKE;
-        let said =
-            |factor: Option<f64>| factor.map_or(Entry::absent(), |factor| Entry::said(factor, format!("{factor:.2}")));
-        let mut row = vec![
-            Entry::text(format!("{stroke} %")),
-            thousand(rate(cell)).if_steady(cell.is_steady()),
-            said(factor("stele", stroke)).strong(),
-        ];
-        if against {
-            let same = |one: &&published::Stroke| (one.level, one.percent) == (level, u32::from(stroke));
-            let one = (stroke == STROKE).then_some(1.0);
-            row.push(said(printed.iter().find(same).map(|one| one.multiplier).or(one)));
+    for workload in STROKE_WORKLOADS {
+        let size = workload::named(workload).map_or(0, |spec| spec.length_max());
+        for stroke in std::iter::once(STROKE).chain(STROKES) {
+            let Some(cell) = found.cell(key("stele", workload, stroke)) else { continue };
+            any |= stroke != STROKE;
+            let said = |factor: Option<f64>| {
+                factor.map_or(Entry::absent(), |factor| Entry::said(factor, format!("{factor:.2}")))
+            };
+            let mut row = vec![
+                Entry::text(format!("OLTP {} KiB, {stroke} %", size >> 10)),
+                thousand(rate(cell)).if_steady(cell.is_steady()),
+                Entry::number(throughput(cell)),
+                said(factor("stele", workload, stroke)).strong(),
+            ];
+            if against {
+                let same =
+                    |one: &&published::Stroke| (one.level, one.percent, one.size) == (level, u32::from(stroke), size);
+                let one = (stroke == STROKE).then_some(1.0);
+                row.push(said(printed.iter().find(same).map(|one| one.multiplier).or(one)));
+            }
+            row.push(said(factor("ds4500", workload, stroke)));
+            table.row(format!("{}-{size}-{stroke}", name.replace(' ', "-")), row);
         }
-        row.push(said(factor("ds4500", stroke)));
-        table.row(format!("{}-{stroke}", name.replace(' ', "-")), row);
     }
     any.then_some(table)
 }
@@ -197,10 +221,15 @@ pub fn streams(found: Found<'_>, level: Level, first: u8, against: bool) -> Opti
     if against {
         table = table.right(PUBLISHED, "DS4500").right("ratio", "Stele / DS4500");
     }
+    table = table.right("model", "its model");
+    if against {
+        table = table.right("error", "model's error");
+    }
     let mut any = false;
     for (workload, words, behind) in STREAMING {
         let stated = charts::stated(first + behind).and_then(|stated| stated.ds4500);
-        for (size, cell) in charts::of_streams(found, workload, level) {
+        let models = charts::of_streams(found, "ds4500", workload, level);
+        for (size, cell) in charts::of_streams(found, "stele", workload, level) {
             any = true;
             let ours = throughput(cell);
             let mut row = vec![
@@ -214,6 +243,13 @@ pub fn streams(found: Found<'_>, level: Level, first: u8, against: bool) -> Opti
                 let times = theirs.map(|theirs| Entry::said(ours / theirs, format!("{:.2}", ours / theirs)));
                 row.push(times.unwrap_or(Entry::absent()));
             }
+            let model = models.iter().find(|(of, _)| *of == size).map(|(_, cell)| *cell);
+            row.push(model.map_or(Entry::absent(), |model| thousand(throughput(model)).if_steady(model.is_steady())));
+            if against {
+                let theirs = stated.filter(|_| size == STREAM_STATED);
+                let error = model.zip(theirs).map(|(model, theirs)| (throughput(model) / theirs - 1.0) * 100.0);
+                row.push(error.map_or(Entry::absent(), percent));
+            }
             table.row(stream_row(level, workload, size), row);
         }
     }
@@ -225,7 +261,7 @@ pub fn streams_said(found: Found<'_>) -> Vec<Text> {
     let mut said = Vec::new();
     for (level, first) in [(Level::Raid5, 2), (Level::Raid10, 8)] {
         for (workload, words, behind) in STREAMING {
-            let cells = charts::of_streams(found, workload, level);
+            let cells = charts::of_streams(found, "stele", workload, level);
             let place = |size: u64, column: &str| Place::new(stream_row(level, workload, size), column);
             let stated = charts::stated(first + behind).and_then(|stated| stated.ds4500);
             if stated.is_none() || !cells.iter().any(|(size, _)| *size == STREAM_STATED) {
@@ -271,12 +307,63 @@ pub fn logs(found: Found<'_>) -> Option<Table> {
         let row = vec![
             Entry::text(printed.level().name()),
             Entry::said(printed.drives as f64, printed.drives.to_string()),
-            Entry::text(workload(&printed)),
+            Entry::text(workload_of(&printed)),
             thousand(rate(memory)).if_steady(memory.is_steady()),
             thousand(rate(drives)).if_steady(drives.is_steady()),
             Entry::said(ratio, format!("{ratio:.2}")),
         ];
         table.row(format!("log-{}", row_of(&printed)), row);
+    }
+    any.then_some(table)
+}
+
+/// The column of rates with processors.
+pub const CHARGED: &str = "charged";
+
+/// The row of a cell in the table of processors.
+pub fn charged_place(printed: &Printed, column: &str) -> Place {
+    Place::new(format!("charged-{}", row_of(printed)), column)
+}
+
+/// Stele without and with its processors modelled. `None` if that was not measured.
+pub fn charged(found: Found<'_>, against: bool) -> Option<Table> {
+    let of = if PROCESSORS == 1 { "one processor".to_owned() } else { format!("{PROCESSORS} processors") };
+    let mut table = Table::new(format!("Stele without a model of its processors, and on {of}, accesses/s or MiB/s"))
+        .left("table", "table")
+        .right("drives", "drives")
+        .left("cache", "cache")
+        .left("access", "workload")
+        .right("free", "without")
+        .right(CHARGED, &format!("on {of}"))
+        .right("share", "with / without")
+        .left("bound", "bound by");
+    if against {
+        table = table.right(PUBLISHED, "DS4500").right("ratio", "with / DS4500");
+    }
+    let mut any = false;
+    for printed in ds4500_tables() {
+        let (Some(free), Some(with)) = (found.printed("stele", &printed), found.charged(&printed)) else { continue };
+        any = true;
+        let is_mixed = printed.size.is_none();
+        let value = |cell: &CellRecord| if is_mixed { throughput(cell) } else { rate(cell) };
+        let share = value(with) / value(free);
+        let mut row = vec![
+            Entry::text(printed.table.as_str()),
+            Entry::said(printed.drives as f64, printed.drives.to_string()),
+            Entry::text(if printed.cached { "on" } else { "off" }),
+            Entry::text(workload_of(&printed)),
+            thousand(value(free)).if_steady(free.is_steady()),
+            thousand(value(with)).if_steady(with.is_steady()).strong(),
+            Entry::said(share, format!("{share:.2}")),
+            Entry::text(bound_by(with)),
+        ];
+        if against {
+            let theirs = if is_mixed { printed.throughput } else { printed.rate };
+            row.push(theirs.map_or(Entry::absent(), thousand));
+            let times = theirs.map(|theirs| value(with) / theirs);
+            row.push(times.map_or(Entry::absent(), |times| Entry::said(times, format!("{times:.2}"))));
+        }
+        table.row(charged_place(&printed, "").row, row);
     }
     any.then_some(table)
 }
