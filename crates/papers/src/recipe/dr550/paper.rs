@@ -30,7 +30,7 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     let mut page = order.begin(own, ", beside the DR550");
     summary(&mut page, found, against);
     page::lacks(&mut page, recorded, &left_out(part.quick));
-    method(&mut page, recorded, against);
+    method(&mut page, recorded, part, against);
     if !is_virtual(recorded) {
         page::environment(&mut page, recorded);
     }
@@ -99,7 +99,7 @@ fn beyond_link(rate: f64, recorded: &Recorded) -> Option<String> {
     })
 }
 
-fn method(page: &mut Document, recorded: &Recorded, against: bool) {
+fn method(page: &mut Document, recorded: &Recorded, part: &RecipePart, against: bool) {
     page.section("Tool, workloads and method");
     page.paragraph(
         "The published tool is FFSB: threads that each read or write one block after another in 100 files of 40 MB, for about five \
@@ -116,6 +116,13 @@ fn method(page: &mut Document, recorded: &Recorded, against: bool) {
              host, sequential ones all on one stream. With cache, writes are answered from a log in 2 GiB of memory; reads are \
              never cached here, so that reads with cache were not measured."
         ));
+    } else if let Some(with) = part.beside.first() {
+        page.paragraph(format!(
+            "The published cache is that of the file server, and so it is here: {} is the file server without its cache, {with} with it. \
+             Both are accessed past the page cache of the machine that measures (O_DIRECT), which may be the machine of the file server.",
+            recorded.head.target
+        ));
+        page::clock(page);
     } else {
         page.paragraph(
             "The published cache is that of the file server. Here it is the page cache of the machine that measures: with cache, files are \
@@ -311,6 +318,12 @@ fn limits(page: &mut Document, found: Found<'_>, part: &RecipePart) {
             lines.push(
                 "This target has no cache that can be switched by who measures it: all runs are as it is, under “without cache”, \
                  and the half with cache was not measured."
+                    .into(),
+            );
+        } else if !part.beside.is_empty() {
+            lines.push(
+                "The file server without its cache still has the memory of its storage: what a drive or an array keeps in memory is not \
+                 passed by."
                     .into(),
             );
         } else {

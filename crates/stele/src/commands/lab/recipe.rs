@@ -1,5 +1,5 @@
 //! A recipe on real storage. It opens its targets again for each half of its cells, with and without the page cache. A
-//! cell may run on two targets at once.
+//! cell may run on two targets at once, or on the second one alone.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,7 +85,7 @@ impl Measured<'_> {
             super::in_turn(&in_order, &mut cells, &mut recorder, &progress, stop, &mut |number, cell, watch| {
                 let Some(asked) = fitting.get(number) else { return Ok(None) };
                 let readies = self.opened(asked.buffered, &filling, stop, open)?;
-                let readies = readies.get(..asked.targets).unwrap_or(readies);
+                let readies = readies.get(asked.targets.clone()).unwrap_or(readies);
                 together(readies, self.targets, number, cell, stop, watch)
             })?;
         let digest = match recorder.filter(|_| ended) {
