@@ -25,6 +25,7 @@ mod restoring;
 mod retention;
 mod saving;
 mod slots;
+mod state;
 mod stuck;
 #[cfg(test)]
 mod tests;
@@ -48,6 +49,7 @@ pub use archiving::{ARCHIVE_AFTER, Worked};
 pub use clearing::RemovedVersions;
 pub use objects::ObjectView;
 pub use retention::RetentionRules;
+pub use state::FileState;
 pub use stuck::Stuck;
 
 use self::around::Around;
@@ -306,6 +308,11 @@ impl Share {
         &self.name
     }
 
+    /// Its part of the catalog's tables, and of the table of locks.
+    pub fn number(&self) -> u32 {
+        self.locked().view.share
+    }
+
     pub fn settings(&self) -> Settings {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -548,28 +555,6 @@ impl Share {
 pub struct Root {
     pub owner: (u32, u32),
     pub mode: u32,
-}
-
-/// How far a file is on its way.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileState {
-    /// In the archive.
-    pub key: String,
-    /// The version that holds the content; none while the file is open.
-    pub version: Option<String>,
-    /// The end of its retention.
-    pub committed: Option<Timestamp>,
-}
-
-impl FileState {
-    /// The word for it, at this compliance time.
-    pub fn word(&self, now: Timestamp) -> &'static str {
-        match (&self.version, self.committed) {
-            (_, Some(until)) if until > now => "locked",
-            (Some(_), _) => "archived",
-            (None, _) => "open",
-        }
-    }
 }
 
 /// Every record of a range.
