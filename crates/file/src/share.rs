@@ -11,6 +11,7 @@ mod active;
 mod archiving;
 mod around;
 mod autocommit;
+mod bypass;
 mod calls;
 mod clearing;
 mod core;
@@ -46,6 +47,7 @@ use stele_media::Handle;
 use tokio::sync::{Mutex as Turn, Notify};
 
 pub use archiving::{ARCHIVE_AFTER, Worked};
+pub use bypass::Caching;
 pub use clearing::RemovedVersions;
 pub use objects::ObjectView;
 pub use retention::RetentionRules;
@@ -79,12 +81,17 @@ pub struct Settings {
     pub archive_after: Duration,
     pub retention: RetentionRules,
     pub removed_versions: RemovedVersions,
+    pub caching: Caching,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        let (retention, removed_versions) = (RetentionRules::default(), RemovedVersions::default());
-        Settings { archive_after: ARCHIVE_AFTER, retention, removed_versions }
+        Settings {
+            archive_after: ARCHIVE_AFTER,
+            retention: RetentionRules::default(),
+            removed_versions: RemovedVersions::default(),
+            caching: Caching::default(),
+        }
     }
 }
 
@@ -104,6 +111,8 @@ pub struct Share {
     cache: Handle,
     surroundings: Arc<dyn Surroundings>,
     settings: Mutex<Settings>,
+    /// Of the settings: every write and every read asks for it.
+    bypasses: AtomicBool,
     core: Mutex<Core>,
     /// For the one who finds out what became of abandoned transactions.
     refreshing: Turn<()>,
@@ -213,6 +222,7 @@ impl Share {
             archive,
             cache,
             surroundings,
+            bypasses: AtomicBool::new(settings.caching == Caching::Off),
             settings: Mutex::new(settings),
             core: Mutex::new(Core::new(view, Numbers::new(None), Slots::new(slots), steps)),
             refreshing: Turn::default(),
@@ -319,6 +329,7 @@ impl Share {
 
     pub fn set_settings(&self, settings: Settings) {
         let after = settings.removed_versions;
+        self.bypasses.store(settings.caching == Caching::Off, Ordering::Relaxed);
         let before = std::mem::replace(&mut *self.settings.lock().unwrap_or_else(PoisonError::into_inner), settings);
         if after != before.removed_versions {
             // The next pass begins at once.

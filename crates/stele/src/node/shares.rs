@@ -384,6 +384,7 @@ pub fn settings(row: &ShareRow) -> Settings {
             commit_after: row.commit_after.map(|seconds| Duration::from_secs(u64::from(seconds))),
         },
         removed_versions: row.removed.unwrap_or_default(),
+        caching: row.caching.unwrap_or_default(),
     }
 }
 

@@ -38,16 +38,32 @@ impl Surroundings for Clock {
 
 /// A volume of memory that answers at once, unless it has lost power.
 #[derive(Clone)]
-pub struct Volume(Arc<Mutex<(MemoryDrive, Option<u64>)>>, Arc<Mutex<Option<MediaFault>>>);
+pub struct Volume(Arc<Mutex<(MemoryDrive, Option<u64>)>>, Arc<Mutex<Refused>>);
+
+/// How writes and reads fail.
+#[derive(Default)]
+struct Refused {
+    writes: Option<MediaFault>,
+    reads: Option<MediaFault>,
+}
 
 impl Volume {
     fn new(size: u64) -> Volume {
-        Volume(Arc::new(Mutex::new((MemoryDrive::volatile(Size(size)), None))), Arc::default())
+        Volume::of(MemoryDrive::volatile(Size(size)))
+    }
+
+    fn of(drive: MemoryDrive) -> Volume {
+        Volume(Arc::new(Mutex::new((drive, None))), Arc::default())
     }
 
     /// Writes fail like this from here on, or take place again.
     pub fn refuse_writes(&self, fault: Option<MediaFault>) {
-        *self.1.lock().expect("no test panics with the volume") = fault;
+        self.1.lock().expect("no test panics with the volume").writes = fault;
+    }
+
+    /// The same for reads.
+    pub fn refuse_reads(&self, fault: Option<MediaFault>) {
+        self.1.lock().expect("no test panics with the volume").reads = fault;
     }
 
     /// Power fails before the operation that comes after this many others.
@@ -68,8 +84,15 @@ impl Port for Volume {
     }
 
     fn submit(&self, op: Op, priority: Priority, done: Done) {
-        let refused = *self.1.lock().expect("no test panics with the volume");
-        if let (Op::Write { .. }, Some(fault)) = (&op, refused) {
+        let refused = {
+            let refused = self.1.lock().expect("no test panics with the volume");
+            match &op {
+                Op::Write { .. } => refused.writes,
+                Op::Read { .. } => refused.reads,
+                _ => None,
+            }
+        };
+        if let Some(fault) = refused {
             return done(op, Err(MediaError::new(fault, "the test says so")));
         }
         let mut state = self.0.lock().expect("no test panics with the volume");
@@ -263,6 +286,11 @@ impl Stage {
                 archive
             })
             .await
+    }
+
+    /// Free segments of the archive.
+    pub async fn data_free(&self) -> u32 {
+        self.archive().await.space().free
     }
 
     fn foundation(&self) -> Foundation {
