@@ -11,6 +11,7 @@ mod held;
 mod holds;
 mod keeping;
 mod leftovers;
+mod many;
 mod mounted;
 mod nameless;
 mod nfs4;

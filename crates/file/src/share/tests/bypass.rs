@@ -135,6 +135,27 @@ async fn slots_that_a_crash_left_come_free_after_a_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn content_stays_while_its_version_cannot_be_read_back() {
+    let stage = off(6);
+    let share = stage.share().await;
+    let data = content(1, 300_000);
+    let inode = file(&share, "a", &data).await;
+    share.archive_now(inode).await.expect("it is archived");
+    stage.data.refuse_reads(Some(MediaFault::Damaged));
+    share.room_round().await.expect("a round");
+    let status = share.status().expect("status");
+    assert!(status.cache_used >= 300_000, "the only readable copy is gone");
+    assert_eq!(status.refused_path.as_deref(), Some("a"));
+    assert_eq!(status.open, 1, "it is archived anew");
+    assert!(read(&share, inode).await == data);
+    stage.data.refuse_reads(None);
+    stage.pass(60);
+    settle(&stage, &share).await;
+    assert_eq!((used(&share), share.status().expect("status").open), (0, 0));
+    assert!(read(&share, inode).await == data);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_committed_file_whose_version_cannot_be_read_back_is_tried_again() {
     let mut stage = off(7).committing();
     stage.settings.caching = Caching::Off;

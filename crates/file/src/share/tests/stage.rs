@@ -9,6 +9,7 @@ use stele_archive::{
     Archive, BucketChange, DefaultRetention, Foundation, MasterKey, NewBucket, NoGuard, Options, Period, Reading,
     Surroundings, Timestamp,
 };
+use stele_catalog::embedded::{self, Format, InlineCatalog};
 use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 use stele_ground::{Bytes as Size, Dice, Instant};
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request};
@@ -230,6 +231,8 @@ pub struct Stage {
     master: Arc<std::sync::OnceLock<MasterKey>>,
     catalog: Arc<MemoryCatalog>,
     late: bool,
+    /// In place of the catalog in memory, which copies all of its records for each transaction.
+    embedded: Option<Arc<InlineCatalog>>,
     pub held: Held,
     archive: Arc<tokio::sync::OnceCell<Archive>>,
     pub settings: Settings,
@@ -248,6 +251,7 @@ impl Stage {
             held: Held { catalog: Arc::clone(&catalog), state: Arc::default() },
             catalog,
             late: false,
+            embedded: None,
             archive: Arc::default(),
             settings: Settings::default(),
             bucket: NewBucket::default(),
@@ -265,6 +269,16 @@ impl Stage {
     /// The catalog answers each commit after a moment, in which other tasks run.
     pub fn late(mut self) -> Stage {
         self.late = true;
+        self
+    }
+
+    /// The catalog of servers, in so many bytes of memory.
+    pub fn embedded(mut self, size: u64) -> Stage {
+        let volume = Volume::of(MemoryDrive::new(Size(size)));
+        let handle = Handle::new(volume);
+        embedded::format(&handle, &Format { id: [7; 16], journal: None }).expect("a new catalog");
+        let catalog = InlineCatalog::open(&handle, embedded::Options::default()).expect("the catalog opens");
+        self.embedded = Some(Arc::new(catalog));
         self
     }
 
@@ -295,9 +309,10 @@ impl Stage {
 
     fn foundation(&self) -> Foundation {
         Foundation {
-            catalog: match self.late {
-                true => Arc::new(Late { catalog: Arc::clone(&self.catalog), queue: Arc::default() }),
-                false => Arc::new(self.held.clone()),
+            catalog: match (&self.embedded, self.late) {
+                (Some(embedded), _) => Arc::clone(embedded) as Arc<dyn Catalog>,
+                (None, true) => Arc::new(Late { catalog: Arc::clone(&self.catalog), queue: Arc::default() }),
+                (None, false) => Arc::new(self.held.clone()),
             },
             data: Handle::new(self.data.clone()),
             surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
