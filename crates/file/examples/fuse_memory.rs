@@ -35,7 +35,7 @@ fn main() -> Result<()> {
         Moment::from_nanoseconds(since.as_nanos() as i128)
     };
     let files = Arc::new(MemoryFiles::new(now).with_capacity(CAPACITY));
-    let mut mounted = mount(files, Path::new(&directory), &options, runtime.handle().clone())?;
+    let mut mounted = mount(files, Path::new(&directory), &options, None, runtime.handle().clone())?;
     println!("mounted at {}; Enter unmounts", mounted.directory().display());
     std::io::stdin().read_line(&mut String::new())?;
     mounted.unmount()

@@ -14,6 +14,8 @@ mod adapter;
 mod caller;
 mod convert;
 mod dos;
+mod listing;
+mod locking;
 mod mounts;
 mod opened;
 mod share;
@@ -33,11 +35,13 @@ use tokio::runtime::Handle;
 
 use self::adapter::Adapter;
 use self::convert::Numbers;
+use self::locking::Locking;
 use self::opened::Opened;
 use self::share::Share;
 use self::work::Work;
 use crate::Files;
 
+pub use self::locking::LockTable;
 pub use self::work::UNDER_WAY_MAX;
 
 /// The most bytes of one read or write.
@@ -88,11 +92,12 @@ pub struct Mounted {
 }
 
 /// Mounts the tree at an existing directory, which needs root. What a dead process left mounted there is unmounted
-/// first.
+/// first. `locks`: the table that other protocols lock in too; without one, the kernel keeps the locks of this mount.
 pub fn mount<F: Files>(
     files: Arc<F>,
     directory: &Path,
     options: &MountOptions,
+    locks: Option<LockTable>,
     runtime: Handle,
 ) -> io::Result<Mounted> {
     let directory = mounts::clear(directory)?;
@@ -112,7 +117,8 @@ pub fn mount<F: Files>(
     config.clone_fd = options.threads > 1;
     let numbers = Numbers { root: files.root() };
     let MountOptions { cache, dos_attributes, .. } = *options;
-    let share = Share { files, numbers, opened: Opened::default(), cache, dos_attributes };
+    let locking = locks.map(Locking::new);
+    let share = Share { files, numbers, opened: Opened::default(), locking, cache, dos_attributes };
     let work = Work::new(runtime);
     let adapter = Adapter::new(share, work.clone());
     // The kernel checks who may use the mount.

@@ -11,6 +11,7 @@ mod active;
 mod archiving;
 mod around;
 mod autocommit;
+mod bypass;
 mod calls;
 mod clearing;
 mod core;
@@ -25,6 +26,7 @@ mod restoring;
 mod retention;
 mod saving;
 mod slots;
+mod state;
 mod stuck;
 #[cfg(test)]
 mod tests;
@@ -45,9 +47,11 @@ use stele_media::Handle;
 use tokio::sync::{Mutex as Turn, Notify};
 
 pub use archiving::{ARCHIVE_AFTER, Worked};
+pub use bypass::Caching;
 pub use clearing::RemovedVersions;
 pub use objects::ObjectView;
 pub use retention::RetentionRules;
+pub use state::FileState;
 pub use stuck::Stuck;
 
 use self::around::Around;
@@ -77,12 +81,17 @@ pub struct Settings {
     pub archive_after: Duration,
     pub retention: RetentionRules,
     pub removed_versions: RemovedVersions,
+    pub caching: Caching,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        let (retention, removed_versions) = (RetentionRules::default(), RemovedVersions::default());
-        Settings { archive_after: ARCHIVE_AFTER, retention, removed_versions }
+        Settings {
+            archive_after: ARCHIVE_AFTER,
+            retention: RetentionRules::default(),
+            removed_versions: RemovedVersions::default(),
+            caching: Caching::default(),
+        }
     }
 }
 
@@ -102,6 +111,8 @@ pub struct Share {
     cache: Handle,
     surroundings: Arc<dyn Surroundings>,
     settings: Mutex<Settings>,
+    /// Of the settings: every write and every read asks for it.
+    bypasses: AtomicBool,
     core: Mutex<Core>,
     /// For the one who finds out what became of abandoned transactions.
     refreshing: Turn<()>,
@@ -211,6 +222,7 @@ impl Share {
             archive,
             cache,
             surroundings,
+            bypasses: AtomicBool::new(settings.caching == Caching::Off),
             settings: Mutex::new(settings),
             core: Mutex::new(Core::new(view, Numbers::new(None), Slots::new(slots), steps)),
             refreshing: Turn::default(),
@@ -306,12 +318,18 @@ impl Share {
         &self.name
     }
 
+    /// Its part of the catalog's tables, and of the table of locks.
+    pub fn number(&self) -> u32 {
+        self.locked().view.share
+    }
+
     pub fn settings(&self) -> Settings {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn set_settings(&self, settings: Settings) {
         let after = settings.removed_versions;
+        self.bypasses.store(settings.caching == Caching::Off, Ordering::Relaxed);
         let before = std::mem::replace(&mut *self.settings.lock().unwrap_or_else(PoisonError::into_inner), settings);
         if after != before.removed_versions {
             // The next pass begins at once.
@@ -548,28 +566,6 @@ impl Share {
 pub struct Root {
     pub owner: (u32, u32),
     pub mode: u32,
-}
-
-/// How far a file is on its way.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileState {
-    /// In the archive.
-    pub key: String,
-    /// The version that holds the content; none while the file is open.
-    pub version: Option<String>,
-    /// The end of its retention.
-    pub committed: Option<Timestamp>,
-}
-
-impl FileState {
-    /// The word for it, at this compliance time.
-    pub fn word(&self, now: Timestamp) -> &'static str {
-        match (&self.version, self.committed) {
-            (_, Some(until)) if until > now => "locked",
-            (Some(_), _) => "archived",
-            (None, _) => "open",
-        }
-    }
 }
 
 /// Every record of a range.

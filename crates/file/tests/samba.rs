@@ -137,7 +137,7 @@ fn smbclient_uses_a_share() {
     };
     let files = Arc::new(MemoryFiles::new(now));
     let options = MountOptions { dos_attributes: true, ..MountOptions::default() };
-    let mut mounted = mount(files, &tree, &options, runtime.handle().clone()).expect("it is mounted");
+    let mut mounted = mount(files, &tree, &options, None, runtime.handle().clone()).expect("it is mounted");
     let server = Server::start(&samba, &tree);
 
     // Content, in pieces larger than one request.

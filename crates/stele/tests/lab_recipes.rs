@@ -38,6 +38,18 @@ fn dr550_measures_files_in_a_directory_and_leaves_none_behind() {
 }
 
 #[test]
+fn dr550_measures_two_shares_without_and_with_a_cache() {
+    let place = Place::new("lab-dr550-two");
+    let [off, on] = ["off", "on"].map(|name| format!("dir:{}", place.path(name)));
+    let (page, cells) = measured(&place, "dr550", &["--on", &off, "--on", &on, "--size", "1MiB", "--files", "4"]);
+    for said in ["is the file server without its cache", "Chart 14. ", "sequential reads with cache"] {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+    assert_eq!(cells.as_array().unwrap().len(), 48);
+    assert!(!Path::new(&place.path("off")).exists() && !Path::new(&place.path("on")).exists());
+}
+
+#[test]
 fn snia_pts_purges_measures_five_rounds_of_each_test_and_draws_their_windows() {
     let place = Place::new("lab-snia");
     let page = place.path("snia.html");

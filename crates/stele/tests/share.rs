@@ -76,6 +76,7 @@ fn stock_clients_store_files_that_are_archived_and_survive_a_kill() {
     for line in [
         "archives                   after 1 s without a change".to_owned(),
         "versions of removed files  keep".to_owned(),
+        "caching                    on".to_owned(),
         format!("  mount -t nfs -o vers=4.1,port={port} 127.0.0.1:/home /mnt"),
         format!("  mount -t nfs -o vers=3,nolock,proto=tcp,port={port},mountport={port} 127.0.0.1:/home /mnt"),
     ] {

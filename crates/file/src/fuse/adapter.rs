@@ -5,18 +5,20 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::caller::caller;
-use super::convert::{BLOCK, errno, file_type, kind, name, set_time};
+use super::convert::{BLOCK, errno, kind, name, set_time};
+use super::listing::Listed;
+use super::locking::Wanted;
 use super::share::{Opening, Share, patiently};
 use super::work::Work;
 use super::{BACKGROUND_MAX, WRITE_MAX};
@@ -25,26 +27,27 @@ use crate::{Attributes, Changes, Files, Inode, Node, Removal, Result};
 
 /// Inode numbers are never used again.
 const GENERATION: Generation = Generation(0);
-/// Entries that one call asks for; the kernel's buffer holds about as many short names.
-const LISTED: usize = 128;
-/// The places of `.` and `..`, before the cookies of entries.
-const DOT: u64 = 1;
-const DOT_DOT: u64 = 2;
 /// Open files carry no number: the kernel names the inode with every request.
 const HANDLE: FileHandle = FileHandle(0);
 
 pub(super) struct Adapter<F> {
     share: Arc<Share<F>>,
     work: Work,
+    /// Files opened so far: each has a handle of its own, for its locks.
+    handles: AtomicU64,
 }
 
 impl<F: Files> Adapter<F> {
     pub(super) fn new(share: Share<F>, work: Work) -> Adapter<F> {
-        Adapter { share: Arc::new(share), work }
+        Adapter { share: Arc::new(share), work, handles: AtomicU64::new(HANDLE.0 + 1) }
     }
 
     fn inode(&self, number: INodeNo) -> Inode {
         self.share.inode(number)
+    }
+
+    fn new_handle(&self) -> FileHandle {
+        FileHandle(self.handles.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Answers an entry of `directory`.
@@ -123,38 +126,6 @@ impl<F: Files> Adapter<F> {
     }
 }
 
-/// An entry on its way into a listing: number, place, name, and attributes unless it is `.` or `..`.
-type Listed = (Inode, u64, FileType, Bytes, Option<Attributes>);
-
-impl<F: Files> Share<F> {
-    /// Entries behind `place`, as long as `add` has room. `add` answers whether it is full.
-    async fn fill(&self, directory: Inode, place: u64, mut add: impl FnMut(Listed) -> bool) -> Result<()> {
-        if place < DOT && add((directory, DOT, FileType::Directory, Bytes::from_static(b"."), None)) {
-            return Ok(());
-        }
-        if place < DOT_DOT {
-            let above = self.parent(directory).await;
-            if add((above, DOT_DOT, FileType::Directory, Bytes::from_static(b".."), None)) {
-                return Ok(());
-            }
-        }
-        let mut cookie = if place <= DOT_DOT { 0 } else { place };
-        loop {
-            let (entries, end) = self.list(directory, cookie, LISTED).await?;
-            for entry in entries {
-                cookie = entry.cookie;
-                let file = entry.attributes;
-                if add((file.inode, cookie, file_type(file.kind), entry.name, Some(file))) {
-                    return Ok(());
-                }
-            }
-            if end {
-                return Ok(());
-            }
-        }
-    }
-}
-
 impl<F: Files> Filesystem for Adapter<F> {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let mut wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
@@ -168,6 +139,9 @@ impl<F: Files> Filesystem for Adapter<F> {
                 InitFlags::FUSE_AUTO_INVAL_DATA | InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO
             }
         };
+        if self.share.locking.is_some() {
+            wanted |= InitFlags::FUSE_POSIX_LOCKS;
+        }
         // An older kernel does without; nothing depends on any of them for correctness of content.
         let able = config.capabilities();
         config.add_capabilities(wanted & able).map_err(|_| io::ErrorKind::Unsupported)?;
@@ -315,10 +289,10 @@ impl<F: Files> Filesystem for Adapter<F> {
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (caller, inode, share) = (caller(request), self.inode(inode), self.share.clone());
-        let open_flags = self.open_flags();
+        let (handle, open_flags) = (self.new_handle(), self.open_flags());
         self.work.start(async move {
             match share.open(&caller, inode, Opening::of(flags.0)).await {
-                Ok(()) => reply.opened(HANDLE, open_flags),
+                Ok(()) => reply.opened(handle, open_flags),
                 Err(error) => reply.error(errno(&error)),
             }
         });
@@ -335,12 +309,12 @@ impl<F: Files> Filesystem for Adapter<F> {
         reply: ReplyCreate,
     ) {
         let (caller, parent, entry) = (caller(request), self.inode(parent), name(entry));
-        let (share, open_flags) = (self.share.clone(), self.open_flags());
+        let (share, handle, open_flags) = (self.share.clone(), self.new_handle(), self.open_flags());
         self.work.start(async move {
             match share.create(&caller, parent, &entry, mode, Opening::of(flags)).await {
                 Ok(file) => {
                     let keep = share.keeps_entries(parent).await;
-                    reply.created(&keep, &share.numbers.attributes(&file), GENERATION, HANDLE, open_flags);
+                    reply.created(&keep, &share.numbers.attributes(&file), GENERATION, handle, open_flags);
                 }
                 Err(error) => reply.error(errno(&error)),
             }
@@ -396,7 +370,10 @@ impl<F: Files> Filesystem for Adapter<F> {
         });
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _: &Request, inode: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        if let Some(locking) = &self.share.locking {
+            locking.closed_by(self.inode(inode), owner.0);
+        }
         // Every write has reached the gateway already; close(2) promises no durability.
         reply.ok();
     }
@@ -410,13 +387,16 @@ impl<F: Files> Filesystem for Adapter<F> {
         &self,
         _: &Request,
         inode: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         flags: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
         let (inode, writes) = (self.inode(inode), Opening::of(flags.0).writes);
+        if let Some(locking) = &self.share.locking {
+            locking.released(inode, handle.0);
+        }
         self.empty(reply, |share| async move {
             share.close(inode, writes).await;
             Ok(())
@@ -540,8 +520,53 @@ impl<F: Files> Filesystem for Adapter<F> {
         self.empty(reply, |share| async move { share.access(&caller, inode, mask.bits()).await });
     }
 
+    fn getlk(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        kind: i32,
+        _: u32,
+        reply: ReplyLock,
+    ) {
+        let Some(locking) = &self.share.locking else { return reply.error(Errno::ENOSYS) };
+        match locking.test(Wanted { inode: self.inode(inode), owner: owner.0, first, last, kind }) {
+            // The processes of other machines have no number here.
+            Ok(Some((first, last, kind))) => reply.locked(first, last, kind, 0),
+            Ok(None) => reply.locked(first, last, libc::F_UNLCK, 0),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn setlk(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        first: u64,
+        last: u64,
+        kind: i32,
+        _: u32,
+        waits: bool,
+        reply: ReplyEmpty,
+    ) {
+        let (wanted, share) =
+            (Wanted { inode: self.inode(inode), owner: owner.0, first, last, kind }, self.share.clone());
+        self.work.start(async move {
+            let Some(locking) = &share.locking else { return reply.error(Errno::ENOSYS) };
+            match locking.set(handle.0, wanted, waits).await {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
     // Not supported. ENOSYS makes the kernel answer for us and ask no more: fallocate(2) gets EOPNOTSUPP, SEEK_DATA
-    // sees one piece of data, copy_file_range(2) copies through memory, and locks are kept within this mount.
+    // sees one piece of data, copy_file_range(2) copies through memory.
 
     fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);

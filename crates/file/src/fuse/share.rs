@@ -10,6 +10,7 @@ use fuser::INodeNo;
 
 use super::convert::Numbers;
 use super::dos;
+use super::locking::Locking;
 use super::opened::Opened;
 use crate::permission::{may_execute, may_read, may_write, owns};
 use crate::{
@@ -49,6 +50,8 @@ pub(super) struct Share<F> {
     pub(super) files: std::sync::Arc<F>,
     pub(super) numbers: Numbers,
     pub(super) opened: Opened,
+    /// None: the kernel keeps locks.
+    pub(super) locking: Option<Locking>,
     /// How long the kernel keeps attributes and entries; zero keeps nothing.
     pub(super) cache: Duration,
     pub(super) dos_attributes: bool,
@@ -173,6 +176,9 @@ impl<F: Files> Share<F> {
 
     /// Closes what is open: the mount is gone.
     pub(super) async fn close_all(&self) {
+        if let Some(locking) = &self.locking {
+            locking.release_all();
+        }
         for (inode, writes) in self.opened.take_all() {
             self.files.closed(inode, writes).await;
         }

@@ -154,6 +154,11 @@ impl<F> Server<F> {
         self.exports.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The table of all protocols.
+    pub fn locks(&self) -> &Arc<Locks> {
+        &self.locks
+    }
+
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -152,7 +152,13 @@ impl Share {
         worked.more = first.len() == STORED_AT_ONCE;
         let mut begun: BTreeSet<u64> = first.iter().map(|(inode, _)| *inode).collect();
         let mut storing = begun.clone();
-        let store = |inode| async move { (inode, self.store_file(inode, Storing::Beside).await) };
+        let store = |inode| async move {
+            let stored = self.store_file(inode, Storing::Beside).await;
+            if matches!(stored, Ok(Stored::Done(_))) && self.bypasses() {
+                self.give_back_noting(inode).await;
+            }
+            (inode, stored)
+        };
         let mut under_way: FuturesUnordered<_> = first.into_iter().map(|(inode, _)| store(inode)).collect();
         while !begun.is_empty() {
             let ended = tokio::select! {
@@ -187,7 +193,7 @@ impl Share {
     /// more than there are places.
     fn due(&self, storing: &BTreeSet<u64>) -> Result<Vec<(u64, bool)>> {
         let now = self.surroundings.now().monotonic;
-        let patience = self.settings().archive_after;
+        let patience = self.patience();
         let places = STORED_AT_ONCE - storing.len();
         let long = |core: &mut Core, inode: u64| core.attributes(inode).is_ok_and(|about| about.size > self.body_max);
         self.step(|core| {
@@ -392,6 +398,9 @@ impl Share {
             self.step(|core| Ok(core.slots.used() * 100 > core.slots.count() * percent)).unwrap_or(false)
         };
         let wanted = self.wanted();
+        if self.bypasses() {
+            return self.give_back_all(worked).await;
+        }
         if !above(HIGH) && !wanted {
             return Ok(());
         }
@@ -410,6 +419,11 @@ impl Share {
 
     /// Whether slots came free.
     pub(super) async fn evict_file(&self, inode: u64) -> Result<bool> {
+        self.evict_version(inode, None).await
+    }
+
+    /// As `evict_file`. `epoch`: only while the file is this version.
+    pub(super) async fn evict_version(&self, inode: u64, epoch: Option<u64>) -> Result<bool> {
         let Ok((gate, saving)) = self.step(|core| {
             let content = core.content(inode)?.1;
             Ok((Arc::clone(&content.gate), Arc::clone(&content.saving)))
@@ -421,7 +435,8 @@ impl Share {
         let groups = self.step(|core| {
             let (row, content) = core.content(inode)?;
             // Nothing that the archive does not have leaves the cache.
-            if row.open || content.grown.is_some() || row.links == 0 {
+            let another = epoch.is_some_and(|epoch| epoch != content.epoch);
+            if row.open || content.grown.is_some() || row.links == 0 || another {
                 return Ok(Vec::new());
             }
             let mut groups = core.first_groups(inode, GROUPS_MAX + 1)?;

@@ -47,6 +47,8 @@ pub struct Core {
     pub leftovers: Leftovers,
     /// Files whose content stays in the cache.
     pub pinned: BTreeSet<u64>,
+    /// Archived files whose version could not be read back before their slots come free, and when it was tried.
+    pub unread: BTreeMap<u64, Instant>,
     /// The pass over all files that looks for those to commit.
     pub pass: Pass,
     /// Steps of the system clock, which that pass heeds.
@@ -296,6 +298,7 @@ impl Core {
             kept: BTreeMap::new(),
             leftovers: Leftovers::default(),
             pinned: BTreeSet::new(),
+            unread: BTreeMap::new(),
             pass: Pass::default(),
             steps,
             clock: Clock::default(),

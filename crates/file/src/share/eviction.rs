@@ -49,6 +49,15 @@ impl Core {
     /// The next file to take slots from. One that was used since the last look gets another round. None: there is none, or
     /// those that could go come later in the order.
     pub fn next_victim(&mut self) -> Option<u64> {
+        self.next_file(true)
+    }
+
+    /// The next file that has slots and is archived, also one that is used or pinned.
+    pub fn next_archived(&mut self) -> Option<u64> {
+        self.next_file(false)
+    }
+
+    fn next_file(&mut self, spares: bool) -> Option<u64> {
         for _ in 0..LOOKS_MAX.min(2 * self.clock.hand.len()) {
             #[cfg(test)]
             {
@@ -62,12 +71,17 @@ impl Core {
                 continue;
             }
             self.clock.hand.push_back((inode, ticket));
-            if std::mem::take(&mut content.touched) || self.pinned.contains(&inode) {
+            if spares && (std::mem::take(&mut content.touched) || self.pinned.contains(&inode)) {
                 continue;
             }
             return Some(inode);
         }
         None
+    }
+
+    /// Entries of files, also of such as are here no longer.
+    pub fn queued(&self) -> usize {
+        self.clock.hand.len()
     }
 
     /// Eviction has taken all slots of the file.

@@ -4,6 +4,7 @@ use minicbor::{Decode, Encode};
 use stele_archive::Records;
 use stele_catalog::{Direction, KeyRange, Table, Transaction};
 
+use super::bypass::Caching;
 use super::clearing::RemovedVersions;
 use super::reading::inode_of;
 use super::records::{ACTIVE, BLOCKS, COOKIES, ENTRIES, INODES, NUMBERS, ORPHANS, PINS, decode, encode, share_key};
@@ -53,6 +54,9 @@ pub struct ShareRow {
     /// What becomes of the versions of removed files; none, in rows of earlier versions: they are kept.
     #[n(11)]
     pub removed: Option<RemovedVersions>,
+    /// None, in rows of earlier versions: the cache is on.
+    #[n(12)]
+    pub caching: Option<Caching>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Encode, Decode)]

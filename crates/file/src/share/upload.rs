@@ -120,6 +120,11 @@ impl Share {
         if part > PART_SIZE_MAX {
             return Err(FileError::TooLarge);
         }
+        // Most of it may be holes, which are stored as zeros: the attempt would fill the archive before it fails.
+        let space = self.archive.space();
+        if size > u64::from(space.segments) * space.segment_bytes {
+            return Err(FileError::NoSpace);
+        }
         // One begins at a time, so that none takes another's for one that was left behind.
         let _turn = self.beginning.lock().await;
         let request = NewUpload { bucket, key: key.clone(), metadata, tags, retention, ..NewUpload::default() };

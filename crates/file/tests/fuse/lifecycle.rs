@@ -97,7 +97,7 @@ fn a_share_is_mounted_once() {
         return;
     }
     let share = Share::new("once", &Way { slow: false, options: MountOptions::default() });
-    let again = mount(empty_tree(), &share.directory, &MountOptions::default(), share.runtime.handle().clone());
+    let again = mount(empty_tree(), &share.directory, &MountOptions::default(), None, share.runtime.handle().clone());
     let error = again.err().expect("one is there");
     assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
     fs::write(share.path("f"), b"").expect("the first one serves");
@@ -108,7 +108,7 @@ fn a_share_is_mounted_once() {
 fn child_that_mounts_and_dies() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
     let runtime = Runtime::new().expect("a runtime starts");
-    let mounted = mount(empty_tree(), Path::new(&directory), &MountOptions::default(), runtime.handle().clone());
+    let mounted = mount(empty_tree(), Path::new(&directory), &MountOptions::default(), None, runtime.handle().clone());
     let _mounted = mounted.expect("it is mounted");
     fs::write(Path::new(&directory).join("f"), b"").expect("it serves");
     std::process::abort();
@@ -127,7 +127,7 @@ fn a_dead_mount_is_cleaned_up() {
     let dead = fs::metadata(&directory).expect_err("its server died");
     assert_eq!(dead.kind(), ErrorKind::NotConnected, "{dead}");
     let runtime = Runtime::new().expect("a runtime starts");
-    let mounted = mount(empty_tree(), &directory, &MountOptions::default(), runtime.handle().clone());
+    let mounted = mount(empty_tree(), &directory, &MountOptions::default(), None, runtime.handle().clone());
     let mounted = Some(mounted.expect("it is mounted"));
     let mut share = Share { files: empty_tree(), mounted, directory, runtime };
     fs::write(share.path("f"), b"").expect("it serves");

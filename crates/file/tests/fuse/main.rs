@@ -76,8 +76,8 @@ impl Share {
         let runtime = Runtime::new().expect("a runtime starts");
         let (files, directory, handle) = (empty_tree(), new_directory(name), runtime.handle().clone());
         let mounted = match way.slow {
-            true => mount(Arc::new(Slow::new(files.clone())), &directory, &way.options, handle),
-            false => mount(files.clone(), &directory, &way.options, handle),
+            true => mount(Arc::new(Slow::new(files.clone())), &directory, &way.options, None, handle),
+            false => mount(files.clone(), &directory, &way.options, None, handle),
         };
         Share { files, mounted: Some(mounted.expect("it is mounted")), directory, runtime }
     }

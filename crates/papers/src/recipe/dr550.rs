@@ -1,9 +1,11 @@
 //! The DR550 paper: a file server's random and sequential reads and writes of 512 bytes to 8 KiB by 1 to 32 threads,
 //! over 100 files of 40 MB, with and without its cache. These are 240 cells; the text states eight peaks.
 //!
-//! The cache is the page cache of the measuring machine, if the target uses one. In virtual time it is the memory from
-//! which writes are answered, and for reads a model of a file server's memory.
+//! The cache is the page cache of the measuring machine, if the target uses one. Of two targets the first one is a file
+//! server's without its cache, and the second one with it. In virtual time it is the memory from which writes are
+//! answered, and for reads a model of a file server's memory.
 
+use super::live::Halves;
 use super::{Plan, cell_of, live};
 use stele_ground::Bytes;
 use stele_lab::error::LabError;
@@ -87,17 +89,21 @@ pub fn left_out(quick: bool) -> Vec<String> {
     }
 }
 
-/// The cells on real storage. Those without the cache come first: the target is opened once for each half.
-pub fn live(job: &Job, quick: bool, has_cache: bool) -> Result<Vec<live::Asked>, LabError> {
+/// The cells on real storage. Those without the cache come first: a target is opened once for each half.
+pub fn live(job: &Job, quick: bool, halves: Halves) -> Result<Vec<live::Asked>, LabError> {
     let mut asked = Vec::new();
-    for half in [false, true].into_iter().filter(|cached| has_cache || !cached) {
+    for half in [false, true].into_iter().filter(|cached| halves != Halves::One || !cached) {
+        let (buffered, targets) = match halves {
+            Halves::Targets => (false, usize::from(half)..usize::from(half) + 1),
+            Halves::One | Halves::PageCache => (half, 0..1),
+        };
         for kind in kinds().filter(|kind| kind.cached == half) {
             for size in sizes(quick) {
                 for count in loads(quick) {
                     let mut axes = kind.axes(*size);
                     axes.push(("workers".into(), count.to_string()));
                     let cell = live::threads(job, kind.spec(*size)?, *count, axes)?;
-                    asked.push(live::Asked { cell, buffered: half, targets: 1 });
+                    asked.push(live::Asked { cell, buffered, targets: targets.clone() });
                 }
             }
         }

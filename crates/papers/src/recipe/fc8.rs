@@ -50,7 +50,7 @@ pub fn live(job: &Job) -> Result<Vec<Asked>, LabError> {
     let cell = |(name, depth): (String, u32)| {
         let axes = vec![("workload".to_owned(), name.clone()), ("outstanding".to_owned(), depth.to_string())];
         let cell = live::cell(job, spec(&name)?, (depth, processors()), None, axes)?;
-        Ok(Asked { cell, buffered: false, targets: 1 })
+        Ok(Asked { cell, buffered: false, targets: 0..1 })
     };
     rows().into_iter().map(cell).collect()
 }

@@ -60,7 +60,7 @@ pub fn live(job: &Job, quick: bool, targets: usize) -> Result<Vec<live::Asked>, 
                 let mut axes = axes(direction, Some(servers));
                 axes.push(("workers".into(), count.to_string()));
                 let cell = live::threads(job, spec(direction, read), *count, axes)?;
-                asked.push(live::Asked { cell, buffered: false, targets: servers });
+                asked.push(live::Asked { cell, buffered: false, targets: 0..servers });
             }
         }
     }

@@ -4,6 +4,7 @@
 //! a target cannot carry out is refused before any target is opened.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
 use stele_ground::Bytes;
@@ -25,8 +26,8 @@ pub struct Asked {
     pub cell: Cell,
     /// Whether the page cache is used.
     pub buffered: bool,
-    /// Number of targets that carry it out at once.
-    pub targets: usize,
+    /// The targets that carry it out at once, of those that the command names.
+    pub targets: Range<usize>,
 }
 
 /// The files of a quick run are smaller, so that making them takes less time than the measurement.
@@ -40,7 +41,14 @@ pub fn plan(job: &Job, targets: &[Target]) -> Result<Vec<Asked>, LabError> {
     check(part, targets)?;
     match part.name.as_str() {
         "ds4500" => super::ds4500::live::plan(job, part.quick),
-        "dr550" => super::dr550::live(job, part.quick, targets.iter().all(has_page_cache)),
+        "dr550" => {
+            let halves = match targets.iter().all(has_page_cache) {
+                _ if targets.len() == 2 => Halves::Targets,
+                true => Halves::PageCache,
+                false => Halves::One,
+            };
+            super::dr550::live(job, part.quick, halves)
+        }
         "gnr-tsm" => super::gnr_tsm::live(job, part.quick, targets.len()),
         "fc8" => super::fc8::live(job),
         "snia-pts" => super::snia_pts::live(job, part.quick),
@@ -76,6 +84,17 @@ fn part_of(job: &Job) -> Result<&RecipePart, LabError> {
     job.recipe.as_ref().ok_or_else(|| LabError::Usage("the job names no recipe".into()))
 }
 
+/// What a recipe that measures with and without a cache does for its two halves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Halves {
+    /// The target has no cache that can be passed by: all is measured as it is.
+    One,
+    /// With the page cache of this machine, and past it.
+    PageCache,
+    /// Two targets: the first one is without its cache, the second one with it. Both are accessed past the page cache.
+    Targets,
+}
+
 /// The property of a target that matters to a recipe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -99,8 +118,9 @@ fn kind_of(target: &Target) -> Kind {
 
 fn check(part: &RecipePart, targets: &[Target]) -> Result<(), LabError> {
     let name = part.name.as_str();
-    if targets.len() > 2 || (targets.len() > 1 && name != "gnr-tsm") {
-        let most = if name == "gnr-tsm" { "two targets" } else { "one target" };
+    let most = if matches!(name, "gnr-tsm" | "dr550") { 2 } else { 1 };
+    if targets.len() > most {
+        let most = if most == 2 { "two targets" } else { "one target" };
         return Err(LabError::Usage(format!("recipe '{name}': is for {most}; leave out an --on")));
     }
     for target in targets {

@@ -138,7 +138,7 @@ pub fn live(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
             cell.precondition = Some(WRITTEN);
         }
     }
-    Ok(all.into_iter().map(|cell| Asked { buffered: false, targets: 1, cell }).collect())
+    Ok(all.into_iter().map(|cell| Asked { buffered: false, targets: 0..1, cell }).collect())
 }
 
 fn cell(job: &Job, test: &Test, round: u32, read: u8, size: u64) -> Result<Cell, LabError> {

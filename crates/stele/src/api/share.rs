@@ -8,7 +8,7 @@ use stele_archive::{BucketChange, BucketInfo, NewBucket};
 use stele_array::Command;
 use stele_file::nfs::Network;
 use stele_file::share::registry::{ShareRow, SquashRow};
-use stele_file::share::{RemovedVersions, Share};
+use stele_file::share::{Caching, RemovedVersions, Share};
 use stele_ground::Bytes;
 
 pub use files::{ArchiveFile, FileView, Ls, Pin, Why, why};
@@ -50,6 +50,9 @@ pub struct View {
     /// `keep` or `delete`: what becomes of the versions of removed files, where the bucket keeps versions.
     #[serde(default)]
     pub removed_versions: String,
+    /// `on` or `off`: whether archived content stays in the cache volume.
+    #[serde(default)]
+    pub caching: String,
     /// None where the share is not open.
     pub status: Option<StatusView>,
 }
@@ -106,6 +109,8 @@ pub struct Offer {
     pub squash: Option<String>,
     #[serde(default)]
     pub removed_versions: Option<String>,
+    #[serde(default)]
+    pub caching: Option<String>,
 }
 
 impl Offer {
@@ -145,6 +150,12 @@ impl Offer {
             Some("delete") => Some(RemovedVersions::Delete),
             Some(other) => return Err(Failure::usage(format!("'{other}' is neither keep nor delete"))),
         };
+        row.caching = match self.caching.as_deref() {
+            None => row.caching,
+            Some("on") => Some(Caching::On),
+            Some("off") => Some(Caching::Off),
+            Some(other) => return Err(Failure::usage(format!("'{other}' is neither on nor off"))),
+        };
         rules(row).map(drop)
     }
 }
@@ -172,6 +183,13 @@ fn removed_word(row: &ShareRow) -> &'static str {
     match row.removed.unwrap_or_default() {
         RemovedVersions::Keep => "keep",
         RemovedVersions::Delete => "delete",
+    }
+}
+
+fn caching_word(row: &ShareRow) -> &'static str {
+    match row.caching.unwrap_or_default() {
+        Caching::On => "on",
+        Caching::Off => "off",
     }
 }
 
@@ -214,6 +232,7 @@ async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<View> {
         read_only: row.read_only,
         squash: squash_word(row.squash).to_owned(),
         removed_versions: removed_word(row).to_owned(),
+        caching: caching_word(row).to_owned(),
         status,
     })
 }
@@ -285,6 +304,7 @@ impl Call for Create {
             squash: SquashRow::Root,
             commit_after: None,
             removed: None,
+            caching: None,
         };
         self.options.apply(&mut row)?;
         if self.mode > 0o7777 {
@@ -397,14 +417,15 @@ fn described(row: &ShareRow) -> String {
     let days = |days: Option<u64>| days.map_or_else(|| "none".to_owned(), |days| format!("{days} days"));
     let networks = if row.networks.is_empty() { "this machine".to_owned() } else { row.networks.join(", ") };
     format!(
-        "archive after {} s, commit {}, shortest retention {}, longest {}, for {networks}, {}, squash {}, versions of removed files: {}",
+        "archive after {} s, commit {}, shortest retention {}, longest {}, for {networks}, {}, squash {}, versions of removed files: {}, caching {}",
         row.archive_after,
         row.commit_after.map_or_else(|| "by mode".to_owned(), |seconds| format!("after {seconds} s")),
         days(row.retention_min),
         days(row.retention_max),
         if row.read_only { "read-only" } else { "read-write" },
         squash_word(row.squash),
-        removed_word(row)
+        removed_word(row),
+        caching_word(row)
     )
 }
 

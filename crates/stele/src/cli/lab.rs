@@ -97,6 +97,7 @@ Examples:
   stele lab paper --recipe ds4500 --virtual --against published -o ds4500.html      all tables, in minutes
   stele lab paper ds4500.lab --against published -o again.html                      the same paper, from the kept results
   stele lab paper --recipe dr550 --on dir:/srv/share --against published            a file server's 240 cells
+  stele lab paper --recipe dr550 --on dir:/mnt/off --on dir:/mnt/on                 the same, of a share without a cache and one with
   stele lab paper --recipe fc8 --on nbd://host/vm1 --destroy --quick                accesses from cache
   stele lab paper --recipe gnr-tsm --on dir:/a --on dir:/b --against published      streams, one server and two
   stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    cells that would run, and how long
@@ -255,7 +256,8 @@ pub struct Paper {
     /// Measure modelled arrays in virtual time: Stele's own code, and the profile of the published machine
     #[arg(long = "virtual", requires = "recipe", conflicts_with = "on")]
     pub modelled: bool,
-    /// Measure this target; gnr-tsm takes a second target, which stands for a second server
+    /// Measure this target; gnr-tsm takes a second target, which stands for a second server, and dr550 one that stands
+    /// for the first one with its cache
     #[arg(long, value_name = "TARGET", requires = "recipe")]
     pub on: Vec<String>,
     #[command(flatten)]

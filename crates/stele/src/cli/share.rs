@@ -97,6 +97,7 @@ Pinned files take at most half of the cache. Reads of a pinned file do not wait 
 Examples:
   stele share create home --cache 10GiB
   stele share create records --lock --retention compliance:7y --allow 10.1.0.0/16
+  stele share create scans --cache 4GiB --caching off
   mount -t nfs -o vers=3,nolock,proto=tcp,port=2049,mountport=2049 HOST:/records /mnt
 
 A bucket of this name is made, or an empty one is taken. It stays a share for good: its files are reached through the
@@ -135,7 +136,8 @@ pub struct Create {
 Examples:
   stele share set records --archive-after 60
   stele share set records --allow 10.1.0.0/16 --allow 10.2.0.0/16 --read-only
-  stele share set records --removed-versions delete --yes")]
+  stele share set records --removed-versions delete --yes
+  stele share set scans --caching off")]
 pub struct Set {
     pub name: String,
     #[command(flatten)]
@@ -176,6 +178,17 @@ pub struct Offer {
     /// leaves what retention or a hold keeps [default of a new share with Object Lock: delete; else keep]
     #[arg(long)]
     pub removed_versions: Option<RemovedVersions>,
+    /// Whether the cache volume keeps archived content, for reads [default of a new share: on]
+    #[arg(long)]
+    pub caching: Option<Caching>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum Caching {
+    /// It does, while there is room
+    On,
+    /// It holds only what is not archived yet: writes are durable when they are answered, files are archived after a second
+    Off,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use stele_ground::{Bytes, Shown};
 
 use crate::api::share::{self as calls, FileView, Offer, View};
-use crate::cli::share::{self as cli, RemovedVersions, Share, Squash};
+use crate::cli::share::{self as cli, Caching, RemovedVersions, Share, Squash};
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
 use crate::connection::Connection;
@@ -163,6 +163,13 @@ fn offer(offer: cli::Offer, read_only: Option<bool>) -> Offer {
             }
             .to_owned()
         }),
+        caching: offer.caching.map(|caching| {
+            match caching {
+                Caching::On => "on",
+                Caching::Off => "off",
+            }
+            .to_owned()
+        }),
     }
 }
 
@@ -203,6 +210,7 @@ fn whole_view(view: &View) -> String {
         ("squash", view.squash.clone()),
         ("smb", view.smb.clone().or(view.smb_refusal.clone()).unwrap_or_else(|| "not served".to_owned())),
         ("cache volume", view.cache_volume.clone()),
+        ("caching", view.caching.clone()),
         ("archives", seconds(view.archive_after_seconds)),
         ("commits by mode", if view.commits { "yes" } else { "no" }.to_owned()),
         ("commits idle files", or(view.commit_after_seconds.map(seconds), "never")),

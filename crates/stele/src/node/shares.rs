@@ -13,7 +13,7 @@ use stele_archive::{Archive, ShareObjects};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use stele_codes::Code;
 use stele_file::FileError;
-use stele_file::fuse::{MountOptions, Mounted, mount};
+use stele_file::fuse::{LockTable, MountOptions, Mounted, mount};
 use stele_file::locks::Locks;
 use stele_file::nfs::server::Tls;
 use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
@@ -112,6 +112,12 @@ impl Shares {
         self.server.get()
     }
 
+    /// The table in which NFS clients lock, for a mount of a share.
+    pub fn lock_table(&self, share: &Share) -> Option<LockTable> {
+        let server = self.running()?;
+        Some(LockTable { locks: Arc::clone(server.locks()), share: share.number() })
+    }
+
     /// Before the shares are opened.
     pub fn set_tls(&self, tls: Tls) {
         let _ = self.tls.set(tls);
@@ -124,10 +130,10 @@ impl Shares {
         if mounts.contains_key(directory) {
             return Err(Failure::new(Kind::Exists, format!("a share is mounted at {} already", directory.display())));
         }
-        let mounted =
-            mount(Arc::clone(share), directory, &options, tokio::runtime::Handle::current()).map_err(|error| {
-                Failure::failed(error.to_string()).next("only a server that runs as root mounts shares")
-            })?;
+        let (locks, runtime) = (self.lock_table(share), tokio::runtime::Handle::current());
+        let mounted = mount(Arc::clone(share), directory, &options, locks, runtime).map_err(|error| {
+            Failure::failed(error.to_string()).next("only a server that runs as root mounts shares")
+        })?;
         mounts.insert(directory.to_owned(), (share.name().to_owned(), mounted));
         Ok(())
     }
@@ -378,6 +384,7 @@ pub fn settings(row: &ShareRow) -> Settings {
             commit_after: row.commit_after.map(|seconds| Duration::from_secs(u64::from(seconds))),
         },
         removed_versions: row.removed.unwrap_or_default(),
+        caching: row.caching.unwrap_or_default(),
     }
 }
 

@@ -257,7 +257,8 @@ impl Samba {
             dos_attributes: true,
             ..MountOptions::default()
         };
-        mount(Arc::clone(&offer.share), &directory, &options, tokio::runtime::Handle::current())
+        let locks = self.node.shares.lock_table(&offer.share);
+        mount(Arc::clone(&offer.share), &directory, &options, locks, tokio::runtime::Handle::current())
             .map_err(|error| Failure::failed(error.to_string()))
     }
 

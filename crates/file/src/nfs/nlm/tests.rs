@@ -1,3 +1,5 @@
+mod mounted;
+
 use std::time::Duration;
 
 use super::*;

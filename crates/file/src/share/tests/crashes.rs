@@ -9,13 +9,17 @@ use stele_ground::Dice;
 
 use super::stage::{Stage, content, file, read, settle};
 use crate::files::Files;
+use crate::share::Caching;
 use crate::{Caller, Changes, Creation, Inode, Stability};
 
 #[tokio::test(start_paused = true)]
 async fn what_was_committed_survives_a_power_cut_anywhere() {
-    for seed in 0..300 {
+    for seed in 0..400 {
         let mut dice = Dice::new(seed);
-        let stage = Stage::new(seed).with_cache(16 << 20);
+        let mut stage = Stage::new(seed).with_cache(16 << 20);
+        if seed >= 300 {
+            stage.settings.caching = Caching::Off;
+        }
         let share = stage.share().await;
         let mut files: BTreeMap<u64, History> = BTreeMap::new();
         stage.cache.cut_after(dice.below(120));
@@ -38,10 +42,10 @@ async fn what_was_committed_survives_a_power_cut_anywhere() {
 }
 
 /// Content as it was committed last, and after each write since.
-type History = Vec<Vec<u8>>;
+pub type History = Vec<Vec<u8>>;
 
 /// Each byte is one that the file had there since the last commit. A byte that it never had since is one too many.
-fn check(seed: u64, inode: u64, found: &[u8], history: &History) {
+pub fn check(seed: u64, inode: u64, found: &[u8], history: &History) {
     assert!(history.iter().any(|content| content.len() == found.len()), "seed {seed}: inode {inode} has another size");
     for (at, byte) in found.iter().enumerate() {
         let had = history.iter().any(|content| content.get(at) == Some(byte));
@@ -71,14 +75,16 @@ async fn drive(
             let length = 1 + dice.below(60_000);
             let length = if dice.one_in(2) { length.next_multiple_of(4096) } else { length };
             let data = content(dice.roll(), length as usize);
-            let stable = dice.one_in(4);
+            // Where the cache is off, every write is.
+            let asked = dice.one_in(4);
+            let stable = asked || stage.settings.caching == Caching::Off;
             let known = files.get_mut(inode).expect("the inode was picked from them");
             let end = (offset + length) as usize;
             let mut content = known.last().expect("a file has content").clone();
             content.resize(content.len().max(end), 0);
             content[offset as usize..end].copy_from_slice(&data);
             known.push(content);
-            let stability = if stable { Stability::File } else { Stability::Unstable };
+            let stability = if asked { Stability::File } else { Stability::Unstable };
             share.write(&Caller::ROOT, Inode(*inode), offset, vec![data.clone()], stability).await?;
             if stable {
                 // Of earlier unstable writes it says nothing.

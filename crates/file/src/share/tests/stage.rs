@@ -9,6 +9,7 @@ use stele_archive::{
     Archive, BucketChange, DefaultRetention, Foundation, MasterKey, NewBucket, NoGuard, Options, Period, Reading,
     Surroundings, Timestamp,
 };
+use stele_catalog::embedded::{self, Format, InlineCatalog};
 use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 use stele_ground::{Bytes as Size, Dice, Instant};
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request};
@@ -38,16 +39,32 @@ impl Surroundings for Clock {
 
 /// A volume of memory that answers at once, unless it has lost power.
 #[derive(Clone)]
-pub struct Volume(Arc<Mutex<(MemoryDrive, Option<u64>)>>, Arc<Mutex<Option<MediaFault>>>);
+pub struct Volume(Arc<Mutex<(MemoryDrive, Option<u64>)>>, Arc<Mutex<Refused>>);
+
+/// How writes and reads fail.
+#[derive(Default)]
+struct Refused {
+    writes: Option<MediaFault>,
+    reads: Option<MediaFault>,
+}
 
 impl Volume {
     fn new(size: u64) -> Volume {
-        Volume(Arc::new(Mutex::new((MemoryDrive::volatile(Size(size)), None))), Arc::default())
+        Volume::of(MemoryDrive::volatile(Size(size)))
+    }
+
+    fn of(drive: MemoryDrive) -> Volume {
+        Volume(Arc::new(Mutex::new((drive, None))), Arc::default())
     }
 
     /// Writes fail like this from here on, or take place again.
     pub fn refuse_writes(&self, fault: Option<MediaFault>) {
-        *self.1.lock().expect("no test panics with the volume") = fault;
+        self.1.lock().expect("no test panics with the volume").writes = fault;
+    }
+
+    /// The same for reads.
+    pub fn refuse_reads(&self, fault: Option<MediaFault>) {
+        self.1.lock().expect("no test panics with the volume").reads = fault;
     }
 
     /// Power fails before the operation that comes after this many others.
@@ -68,8 +85,15 @@ impl Port for Volume {
     }
 
     fn submit(&self, op: Op, priority: Priority, done: Done) {
-        let refused = *self.1.lock().expect("no test panics with the volume");
-        if let (Op::Write { .. }, Some(fault)) = (&op, refused) {
+        let refused = {
+            let refused = self.1.lock().expect("no test panics with the volume");
+            match &op {
+                Op::Write { .. } => refused.writes,
+                Op::Read { .. } => refused.reads,
+                _ => None,
+            }
+        };
+        if let Some(fault) = refused {
             return done(op, Err(MediaError::new(fault, "the test says so")));
         }
         let mut state = self.0.lock().expect("no test panics with the volume");
@@ -207,6 +231,8 @@ pub struct Stage {
     master: Arc<std::sync::OnceLock<MasterKey>>,
     catalog: Arc<MemoryCatalog>,
     late: bool,
+    /// In place of the catalog in memory, which copies all of its records for each transaction.
+    embedded: Option<Arc<InlineCatalog>>,
     pub held: Held,
     archive: Arc<tokio::sync::OnceCell<Archive>>,
     pub settings: Settings,
@@ -225,6 +251,7 @@ impl Stage {
             held: Held { catalog: Arc::clone(&catalog), state: Arc::default() },
             catalog,
             late: false,
+            embedded: None,
             archive: Arc::default(),
             settings: Settings::default(),
             bucket: NewBucket::default(),
@@ -242,6 +269,16 @@ impl Stage {
     /// The catalog answers each commit after a moment, in which other tasks run.
     pub fn late(mut self) -> Stage {
         self.late = true;
+        self
+    }
+
+    /// The catalog of servers, in so many bytes of memory.
+    pub fn embedded(mut self, size: u64) -> Stage {
+        let volume = Volume::of(MemoryDrive::new(Size(size)));
+        let handle = Handle::new(volume);
+        embedded::format(&handle, &Format { id: [7; 16], journal: None }).expect("a new catalog");
+        let catalog = InlineCatalog::open(&handle, embedded::Options::default()).expect("the catalog opens");
+        self.embedded = Some(Arc::new(catalog));
         self
     }
 
@@ -265,11 +302,17 @@ impl Stage {
             .await
     }
 
+    /// Free segments of the archive.
+    pub async fn data_free(&self) -> u32 {
+        self.archive().await.space().free
+    }
+
     fn foundation(&self) -> Foundation {
         Foundation {
-            catalog: match self.late {
-                true => Arc::new(Late { catalog: Arc::clone(&self.catalog), queue: Arc::default() }),
-                false => Arc::new(self.held.clone()),
+            catalog: match (&self.embedded, self.late) {
+                (Some(embedded), _) => Arc::clone(embedded) as Arc<dyn Catalog>,
+                (None, true) => Arc::new(Late { catalog: Arc::clone(&self.catalog), queue: Arc::default() }),
+                (None, false) => Arc::new(self.held.clone()),
             },
             data: Handle::new(self.data.clone()),
             surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,

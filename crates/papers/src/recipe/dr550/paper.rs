@@ -31,7 +31,7 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     let mut page = order.begin(own, ", beside the DR550");
     summary(&mut page, found, against);
     page::lacks(&mut page, recorded, &left_out(part.quick));
-    method(&mut page, recorded, against);
+    method(&mut page, recorded, part, against);
     match is_virtual(recorded) {
         true => page.diagram(set_up::modelled("9+1", &DRIVES.to_string(), STROKE)),
         false => page::environment(&mut page, recorded),
@@ -105,7 +105,7 @@ fn beyond_link(rate: f64, recorded: &Recorded) -> Option<String> {
     })
 }
 
-fn method(page: &mut Document, recorded: &Recorded, against: bool) {
+fn method(page: &mut Document, recorded: &Recorded, part: &RecipePart, against: bool) {
     page.section("Tool, workloads and method");
     page.paragraph(
         "The published tool is FFSB: threads that each read or write one block after another in 100 files of 40 MB, for about five \
@@ -123,6 +123,13 @@ fn method(page: &mut Document, recorded: &Recorded, against: bool) {
              reads pass a model of the gateway's memory: it holds half of what is in use, as 2 GB of memory hold half of 4 GB of files, answers \
              what it holds within 50 us, and reads 128 KiB ahead of whoever reads in order."
         ));
+    } else if let Some(with) = part.beside.first() {
+        page.paragraph(format!(
+            "The published cache is that of the file server, and so it is here: {} is the file server without its cache, {with} with it. \
+             Both are accessed past the page cache of the machine that measures (O_DIRECT), which may be the machine of the file server.",
+            recorded.head.target
+        ));
+        page::clock(page);
     } else {
         page.paragraph(
             "The published cache is that of the file server. Here it is the page cache of the machine that measures: with cache, files are \
@@ -341,6 +348,12 @@ fn limits(page: &mut Document, found: Found<'_>, part: &RecipePart) {
             lines.push(
                 "This target has no cache that can be switched by who measures it: all runs are as it is, under “without cache”, \
                  and the half with cache was not measured."
+                    .into(),
+            );
+        } else if !part.beside.is_empty() {
+            lines.push(
+                "The file server without its cache still has the memory of its storage: what a drive or an array keeps in memory is not \
+                 passed by."
                     .into(),
             );
         } else {

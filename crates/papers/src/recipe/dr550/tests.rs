@@ -11,7 +11,7 @@ fn job(quick: bool) -> Job {
 
 #[test]
 fn the_whole_plan_is_the_papers_240_cells() {
-    let asked = live(&job(false), false, true).unwrap();
+    let asked = live(&job(false), false, Halves::PageCache).unwrap();
     assert_eq!(asked.len(), 240);
     let values = |name: &str| {
         let mut seen: Vec<String> = Vec::new();
@@ -48,15 +48,33 @@ fn the_whole_plan_is_the_papers_240_cells() {
 
 #[test]
 fn a_target_without_a_page_cache_gets_one_half_and_a_quick_plan_is_part_of_the_whole() {
-    let half = live(&job(false), false, false).unwrap();
+    let half = live(&job(false), false, Halves::One).unwrap();
     assert!(half.len() == 120 && half.iter().all(|one| !one.buffered));
-    let whole = live(&job(false), false, true).unwrap();
-    let quick = live(&job(true), true, true).unwrap();
+    let whole = live(&job(false), false, Halves::PageCache).unwrap();
+    let quick = live(&job(true), true, Halves::PageCache).unwrap();
     assert_eq!(quick.len(), 48);
     assert!(!left_out(true).is_empty() && left_out(false).is_empty());
     for one in &quick {
         assert!(whole.iter().any(|other| other.cell.name() == one.cell.name()), "{}", one.cell.name());
     }
+}
+
+#[test]
+fn two_targets_are_the_two_halves() {
+    let asked = live(&job(false), false, Halves::Targets).unwrap();
+    assert_eq!(asked.len(), 240);
+    for one in &asked {
+        let cached = one.cell.axes.iter().any(|axis| *axis == ("cache".to_owned(), "on".to_owned()));
+        assert_eq!((one.buffered, one.targets.clone()), (false, if cached { 1..2 } else { 0..1 }));
+    }
+    let recipe = RecipePart { name: "dr550".into(), quick: true, beside: vec!["dir:/on".into()] };
+    let job = Job { on: Some("dir:/off".into()), recipe: Some(recipe), ..Job::default() };
+    let cells: Vec<_> = live(&job, true, Halves::Targets).unwrap().into_iter().map(|one| one.cell).collect();
+    let page = page_of(&made_up(&job, &cells, Some("abc123")), true);
+    for said in ["dir:/off is the file server without its cache, dir:/on with it", "--on dir:/off --on dir:/on"] {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+    assert!(!page.contains("is the page cache of the machine"), "{page}");
 }
 
 #[test]
@@ -76,7 +94,7 @@ fn in_virtual_time_all_kinds_are_asked_and_reads_with_a_cache_of_its_model() {
 #[test]
 fn the_paper_has_the_published_peaks_beside_its_own_and_sixteen_charts() {
     let job = job(false);
-    let cells: Vec<_> = live(&job, false, true).unwrap().into_iter().map(|one| one.cell).collect();
+    let cells: Vec<_> = live(&job, false, Halves::PageCache).unwrap().into_iter().map(|one| one.cell).collect();
     let recorded = made_up(&job, &cells, Some("abc123"));
     let beside = page_of(&recorded, true);
     for number in 1..=16 {
@@ -105,7 +123,7 @@ fn the_paper_has_the_published_peaks_beside_its_own_and_sixteen_charts() {
 #[test]
 fn a_figure_of_an_unsteady_run_stands_in_parentheses_and_the_summary_says_how_many_there_are() {
     let job = job(true);
-    let cells: Vec<_> = live(&job, true, false).unwrap().into_iter().map(|one| one.cell).collect();
+    let cells: Vec<_> = live(&job, true, Halves::One).unwrap().into_iter().map(|one| one.cell).collect();
     let mut recorded = made_up(&job, &cells, Some("abc123"));
     let sure = page_of(&recorded, false);
     assert!(!sure.contains("did not become steady") && !sure.contains(">("), "{sure}");

@@ -63,7 +63,7 @@ pub fn plan(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
     let one = |name: String| {
         let axes = vec![("workload".to_owned(), name.clone())];
         let cell = cell(job, named(&name)?, (START as u32, processors()), Some(goal), axes)?;
-        Ok(Asked { cell, buffered: false, targets: 1 })
+        Ok(Asked { cell, buffered: false, targets: 0..1 })
     };
     asked(quick).into_iter().map(one).collect()
 }

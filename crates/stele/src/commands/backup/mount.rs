@@ -55,7 +55,7 @@ pub fn run(json: bool, repository: &Repository, directory: &Path, which: &Latest
     let runtime = Handle::current();
     let failed = |error: std::io::Error| Failure::failed(error.to_string());
     let files = Arc::new(Snapshots(Arc::new(browser)));
-    let mut mounted = mount(files, directory, &options, runtime.clone())
+    let mut mounted = mount(files, directory, &options, None, runtime.clone())
         .map_err(|error| failed(error).next("mounting needs root, an empty directory and the kernel's module fuse"))?;
     let place = mounted.directory().to_owned();
     if json {

@@ -1,5 +1,5 @@
 //! A recipe on real storage. It opens its targets again for each half of its cells, with and without the page cache. A
-//! cell may run on two targets at once.
+//! cell may run on two targets at once, or on the second one alone.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,7 +107,7 @@ impl Measured<'_> {
                 let Some(asked) = fitting.get(number) else { return Ok(None) };
                 let Next::Run(cell) = next(self.job, cell, &before)? else { return Ok(None) };
                 let readies = self.opened(Way::of(asked), &filling, stop, open)?;
-                let readies = readies.get(..asked.targets).unwrap_or(readies);
+                let readies = readies.get(asked.targets.clone()).unwrap_or(readies);
                 let found = together(readies, self.targets, number, &cell, stop, watch)?;
                 let found = match (found, readies) {
                     (Some(found), [ready]) => Some(super::read_back(ready, &cell, found, true, &progress, stop)?),

@@ -26,6 +26,7 @@ async fn a_share_that_did_not_open_is_tried_again() {
         squash: SquashRow::Root,
         commit_after: None,
         removed: None,
+        caching: None,
     };
     node.registry().unwrap().add("files", &row).await.unwrap();
     let start = Instant::now();

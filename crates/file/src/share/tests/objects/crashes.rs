@@ -1,6 +1,14 @@
 //! A crash during a PUT leaves the former file or the new one, and no row names a version that does not exist.
 
+use std::collections::BTreeMap;
+
+use stele_archive::VersionId;
+use stele_ground::Dice;
+
+use super::super::crashes::{History, check};
 use super::*;
+use crate::Stability;
+use crate::share::Caching;
 
 /// Stops a put after so many steps of its task, as a crash does, and opens the share anew.
 async fn cut(stage: &Stage, former: Option<&Bytes>, data: &Bytes, polls: usize) -> bool {
@@ -127,6 +135,112 @@ async fn a_put_survives_a_power_cut_after_every_operation() {
                 assert!(operations < 1000, "no put came to its end");
             }
             assert!(operations > 2, "a put took {operations} operations of the data volume");
+        }
+    }
+}
+
+/// What the file of a key may be, and the versions that puts were told of.
+#[derive(Default)]
+struct Known {
+    history: History,
+    versions: Vec<(VersionId, Bytes)>,
+}
+
+const KEYS: [&str; 3] = ["a", "b", "d/c"];
+
+/// One step over S3, over files or of background work.
+async fn step(view: &View, dice: &mut Dice, known: &mut BTreeMap<&str, Known>) -> Result<(), String> {
+    let key = *dice.pick(&KEYS).expect("there are keys");
+    let about = known.entry(key).or_default();
+    let now = about.history.last().cloned();
+    match (dice.below(8), now) {
+        (0..=2, _) | (_, None) => {
+            let data = content(dice.roll(), dice.below(150_000) as usize);
+            if about.history.is_empty() {
+                // Nothing was there before.
+                about.history.push(Vec::new());
+            }
+            about.history.push(data.to_vec());
+            let info = view.put(key, &data).await.map_err(|error| error.to_string())?;
+            about.history.drain(..about.history.len() - 1);
+            about.versions.push((info.version, data));
+        }
+        (3..=5, Some(mut after)) => {
+            let data = content(dice.roll(), 1 + dice.below(60_000) as usize);
+            let offset = dice.below(150_000);
+            let end = offset as usize + data.len();
+            after.resize(after.len().max(end), 0);
+            after[offset as usize..end].copy_from_slice(&data);
+            about.history.push(after);
+            let inode = view.find(key).map_err(|error| error.to_string())?;
+            let written = view.share.write(&Caller::ROOT, inode, offset, vec![data], Stability::Unstable).await;
+            written.map_err(|error| error.to_string())?;
+        }
+        (6, Some(_)) => {
+            let inode = view.find(key).map_err(|error| error.to_string())?;
+            view.share.commit(inode).await.map_err(|error| error.to_string())?;
+            about.history.drain(..about.history.len() - 1);
+        }
+        (_, Some(_)) => {
+            view.stage.pass(dice.below(20));
+            view.share.work().await.map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn puts_and_writes_side_by_side_survive_a_power_cut() {
+    for seed in 0..200 {
+        let mut dice = Dice::new(seed);
+        let mut stage = Stage::new(seed).with_cache(16 << 20);
+        stage.bucket.versioning = dice.one_in(2);
+        stage.settings.caching = if dice.one_in(4) { Caching::Off } else { Caching::On };
+        let view = View::new(stage.clone()).await;
+        let mut known: BTreeMap<&str, Known> = BTreeMap::new();
+        // The two volumes lose power at the same time: the operation that fails first ends the story.
+        match dice.one_in(2) {
+            true => stage.data.cut_after(dice.below(200)),
+            false => stage.cache.cut_after(dice.below(150)),
+        }
+        for _ in 0..60 {
+            if step(&view, &mut dice, &mut known).await.is_err() {
+                break;
+            }
+        }
+        drop(view);
+        stage.data.power_on();
+        stage.cache.power_on();
+        stage.reopen().await;
+        let view = View::new(stage.clone()).await;
+        for settled in [false, true] {
+            for (key, about) in &known {
+                let Ok(inode) = view.find(key) else {
+                    assert!(about.versions.is_empty(), "seed {seed}: {key} was put, and is gone");
+                    continue;
+                };
+                let found = read(&view.share, inode).await;
+                check(seed, inode.0, &found, &about.history);
+                assert!(!settled || view.get(key).await.expect("its version") == found, "seed {seed}: {key}");
+                let versions = about.versions.iter().filter(|_| stage.bucket.versioning);
+                for (version, data) in versions {
+                    let request = GetRequest {
+                        bucket: NAME.into(),
+                        key: key_of(inode.0),
+                        version: Some(version.clone()),
+                        ..GetRequest::default()
+                    };
+                    let archive = stage.archive().await;
+                    let mut reader =
+                        archive.get(&Client::gateway("testing"), request).await.expect("an acknowledged version");
+                    let mut all = Vec::new();
+                    while let Some(piece) = reader.next().await {
+                        all.extend_from_slice(&piece.expect("its content"));
+                    }
+                    assert!(all == *data, "seed {seed}: a version of {key} has other content");
+                }
+            }
+            settle(&stage, &view.share).await;
         }
     }
 }
