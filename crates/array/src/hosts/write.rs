@@ -18,7 +18,7 @@ use crate::formats::map::{self, Home};
 use crate::formats::shape::Shape;
 use crate::hosts::ordered::{Part, parts};
 use crate::model::mutation::Mutation;
-use crate::model::place::{Lsn, SlotId, StripeKey};
+use crate::model::place::{BlockKey, Lsn, SlotId, StripeKey};
 use crate::model::{ArrayError, WriteMode};
 use crate::runtime::io::Io;
 use crate::runtime::sync::join_all;
@@ -157,6 +157,10 @@ impl Engine {
         for from in (0..length).step_by(WRITE_MAX) {
             let piece = copy.slice(from..length.min(from + WRITE_MAX));
             newest = self.append_write(volume, at + from as u64, piece, urgency).await?;
+        }
+        if length == BLOCK {
+            let key = BlockKey { volume: volume.id, block: at / block };
+            self.step(|core| core.cache.note_lean(key, newest));
         }
         Ok(newest)
     }
