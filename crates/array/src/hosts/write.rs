@@ -98,7 +98,7 @@ impl Engine {
     }
 
     async fn write_part(self: &Rc<Self>, volume: &Rc<Volume>, part: Part) -> Result<(), ArrayError> {
-        let stripe = part.at / volume.shape.data();
+        let (at, length) = (part.at, part.length as u64);
         let Some(newest) = self.place_part(volume, part, FlushUrgency::Now).await? else { return Ok(()) };
         match volume.mode() {
             WriteMode::Volatile => Ok(()),
@@ -107,7 +107,7 @@ impl Engine {
             WriteMode::WriteThrough => {
                 self.log.durable(newest).await?;
                 // Destage answers after the strips' own flushes.
-                self.destage(volume, stripe).await
+                self.destage_range(volume, at, length).await
             }
         }
     }
