@@ -1,8 +1,9 @@
 //! The block cache: what hosts wrote and is not destaged yet, and what was read or destaged lately.
 //!
 //! Dirty blocks are shared slices of the host's data and carry the LSN of the record that holds them; they leave
-//! only when a destage (or a whole-stripe write) up to that LSN is recorded. Clean blocks are copies in pages of
+//! only when a destage (or a whole-stripe write) up to that LSN is recorded. Clean blocks lie in pages of
 //! this cache's own, so its memory is bounded by its limit and what hosts are being sent, and are verified before they enter.
+//! They are copied to there, except a dirty block that had a page to itself from the start: that page is kept.
 //! Clean blocks are replaced by small-queue, main-queue and ghost (S3-FIFO): one long scan passes through the
 //! small queue and leaves the rest alone. Lost with the process; the log refills the dirty part.
 
@@ -35,6 +36,8 @@ pub struct DirtyBlock {
     pub data: Shared,
     /// Of the bytes as they came.
     pub fingerprint: u64,
+    /// Its memory is its own alone, a page: it may stay as a clean block without being copied.
+    pub is_lean: bool,
 }
 
 /// What the cache has of a block.
@@ -183,7 +186,16 @@ impl Cache {
         let (stripe, block) = self.stripe_of(key);
         let held = self.stripes.get_mut(&stripe).and_then(|stripe| stripe.blocks.get_mut(&block));
         if let Some(held) = held.filter(|held| held.lsn == lsn) {
-            *held = DirtyBlock { lsn, fingerprint: fingerprint(&data), data };
+            *held = DirtyBlock { lsn, fingerprint: fingerprint(&data), data, is_lean: false };
+        }
+    }
+
+    /// The block's memory is a page that nothing else lies in.
+    pub fn note_lean(&mut self, key: BlockKey, lsn: Lsn) {
+        let (stripe, block) = self.stripe_of(key);
+        let held = self.stripes.get_mut(&stripe).and_then(|stripe| stripe.blocks.get_mut(&block));
+        if let Some(held) = held.filter(|held| held.lsn == lsn) {
+            held.is_lean = true;
         }
     }
 
@@ -241,9 +253,13 @@ impl Cache {
         for (block, written) in self.take_dirty(stripe, lsn) {
             let key = self.block_key(stripe, block);
             self.places.remove(&key);
-            // The copy is compared, while it is at hand, instead of what it was made of.
-            let copy = self.clean.insert(key, &written.data, &mut self.places);
-            if !self.credulous && copy.is_some_and(|index| fingerprint(self.clean.page(index)) != written.fingerprint) {
+            // The clean block is compared, while it is at hand, instead of what it was made of.
+            let clean = match written.is_lean {
+                true => self.clean.adopt(key, written.data, &mut self.places),
+                false => self.clean.insert(key, &written.data, &mut self.places),
+            };
+            if !self.credulous && clean.is_some_and(|index| fingerprint(self.clean.page(index)) != written.fingerprint)
+            {
                 self.drop_clean(key);
             }
         }

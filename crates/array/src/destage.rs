@@ -32,9 +32,12 @@ use crate::stripe::{Columns, Stripe, runs};
 use crate::volumes::Volume;
 
 pub mod checkpoint;
+mod dirty;
 pub mod flush;
 pub mod relog;
 mod salvage;
+
+pub use dirty::Dirty;
 
 /// Block columns changed in place at a time, so that a redo record stays below its limit.
 const COLUMNS_MAX: usize = 128;
@@ -53,9 +56,6 @@ impl Pace {
     /// The flow's own: where there is no room it lets others go first, and is tried again.
     const FLOW: Pace = Pace { patience: Duration::from_millis(1000), urgency: FlushUrgency::Linger };
 }
-
-/// Dirty blocks by number within the stripe.
-pub type Dirty = BTreeMap<u32, DirtyBlock>;
 
 /// What an in-place destage will put where: computed before anything is logged.
 struct Plan {
@@ -77,20 +77,40 @@ enum Move {
 impl Engine {
     /// Destages what is dirty of the stripe now. Answers when its strips are durable.
     pub async fn destage(self: &Rc<Self>, volume: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
-        self.destage_at(volume, stripe, Pace::ASKED).await
+        let _guard = self.locks.exclusive(volume.id, stripe).await;
+        self.destage_locked(volume, stripe, Pace::ASKED).await
     }
 
-    async fn destage_at(self: &Rc<Self>, volume: &Rc<Volume>, stripe: u64, pace: Pace) -> Result<(), ArrayError> {
-        let key = StripeKey { volume: volume.id, stripe };
+    /// Destages the stripe if any block of this range, which lies within it, is dirty. Answers when the range's strips are
+    /// durable. A destage that held the lock before may have taken the blocks along: then nothing is left to do, and writers
+    /// that wait for one stripe share the destage of the first of them.
+    ///
+    /// The blocks decide and not their records' numbers: where another writer has overwritten a block meanwhile, nothing
+    /// says that any version of it reached the strips.
+    pub async fn destage_range(self: &Rc<Self>, volume: &Rc<Volume>, at: u64, length: u64) -> Result<(), ArrayError> {
+        let stripe = at / volume.shape.data();
+        let passes = self.io.is_disabled(Mutation::TakenAlong) && self.locks.is_held(volume.id, stripe);
         let _guard = self.locks.exclusive(volume.id, stripe).await;
+        let mut blocks = at / BLOCK as u64..(at + length).div_ceil(BLOCK as u64);
+        let is_dirty =
+            self.look(|core| blocks.any(|block| core.cache.dirty(BlockKey { volume: volume.id, block }).is_some()));
+        if !is_dirty || passes {
+            return Ok(());
+        }
+        self.destage_locked(volume, stripe, Pace::ASKED).await
+    }
+
+    /// The stripe's lock is held.
+    async fn destage_locked(self: &Rc<Self>, volume: &Rc<Volume>, stripe: u64, pace: Pace) -> Result<(), ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
         if volume.was_deleted() || self.standing.is_read_only() {
             return Ok(());
         }
         // What an earlier destage left undone comes first.
         self.place_redo(volume, stripe).await?;
         self.restore_memory(key).await?;
-        let dirty: Dirty = self.look(|core| core.cache.dirty_of(key)).into_iter().collect();
-        let Some(covers) = dirty.values().map(|block| block.lsn).max() else { return Ok(()) };
+        let dirty = Dirty::from(self.look(|core| core.cache.dirty_of(key)));
+        let Some(covers) = dirty.blocks().map(|block| block.lsn).max() else { return Ok(()) };
         let held = self.step(|core| core.destage_reservations.remove(&key));
         let reservation = match held {
             Some(reservation) => reservation,
@@ -110,7 +130,7 @@ impl Engine {
             }
         };
         // Redo records refer to the writes' own records, also to those that are overwritten meanwhile.
-        let _pin = LogPin::new(self, dirty.values().map(|block| block.lsn).min().unwrap_or(covers));
+        let _pin = LogPin::new(self, dirty.blocks().map(|block| block.lsn).min().unwrap_or(covers));
         // Only what is durable in the log is destaged: a strip never shows what the log might lose.
         self.log.durable(covers).await?;
         self.count.destages.add(1);
@@ -169,7 +189,8 @@ impl Engine {
         let binding = self.binding(allocation.slot, allocation.generation);
         // Where one digest covers a strip, strips are written whole from the start.
         let whole = shape.unit == DigestUnit::Strip;
-        let units: BTreeSet<usize> = dirty.keys().map(|block| shape.strip_of(*block).1 / shape.unit_blocks()).collect();
+        let units: BTreeSet<usize> =
+            dirty.numbers().map(|block| shape.strip_of(block).1 / shape.unit_blocks()).collect();
         let mut digests = vec![ZERO; shape.digests()];
         let mut writes = Vec::new();
         for run in runs(units) {
@@ -240,12 +261,10 @@ impl Engine {
     /// Without what an earlier attempt, or replay, has put in place already: that is not logged again, for the log may have
     /// no room for it.
     fn unplaced(&self, volume: &Volume, key: StripeKey, dirty: &Dirty) -> Dirty {
-        let left = |block: u32, lsn: Lsn| {
+        dirty.filtered(|block, data| {
             let (strip, at) = volume.shape.strip_of(block);
-            !self.look(|core| core.redo.holds(key, strip, at, lsn))
-        };
-        let dirty = dirty.iter().filter(|(block, data)| left(**block, data.lsn));
-        dirty.map(|(block, data)| (*block, data.clone())).collect()
+            !self.look(|core| core.redo.holds(key, strip, at, data.lsn))
+        })
     }
 
     async fn destage_in_place(
@@ -266,7 +285,7 @@ impl Engine {
             // Once a redo record is in the log its strips must be written.
             self.check_strips(volume, &of)?;
             let plan = self.plan_in_place(volume, &of, &part).await?;
-            let oldest = part.values().map(|block| block.lsn).min().unwrap_or(covers);
+            let oldest = part.blocks().map(|block| block.lsn).min().unwrap_or(covers);
             let redo = Record::Redo {
                 volume: volume.id,
                 stripe,
@@ -306,7 +325,8 @@ impl Engine {
     /// Reads what is needed, verified, and computes new parity and digests.
     async fn plan_in_place(&self, volume: &Volume, of: &Stripe, dirty: &Dirty) -> Result<Plan, ArrayError> {
         let shape = &of.shape;
-        let units: BTreeSet<usize> = dirty.keys().map(|block| shape.strip_of(*block).1 / shape.unit_blocks()).collect();
+        let units: BTreeSet<usize> =
+            dirty.numbers().map(|block| shape.strip_of(block).1 / shape.unit_blocks()).collect();
         let mut plan = Plan { digests: Vec::new(), images: Vec::new(), writes: Vec::new() };
         for run in runs(units) {
             self.plan_run(volume, of, dirty, run, &mut plan).await?;
@@ -351,8 +371,10 @@ impl Engine {
                 of.stripe * shape.data()
             )));
         }
+        // A reconstruct-write fills what it did not read; of the other strips a read-modify-write needs nothing.
+        let missing = if reconstruct { bytes.len() } else { 0 };
         let mut read: Vec<Buffer> =
-            columns.strips.into_iter().map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(bytes.len()))).collect();
+            columns.strips.into_iter().map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(missing))).collect();
         if reconstruct {
             overlay(shape, dirty, &run, &mut read);
             encode(shape, &mut read);
@@ -361,8 +383,8 @@ impl Engine {
         }
         // A unit of which no block is written keeps its digest: one that was never written stays unwritten zeros.
         let changed: BTreeSet<(usize, usize)> = dirty
-            .keys()
-            .map(|block| shape.strip_of(*block))
+            .numbers()
+            .map(|block| shape.strip_of(block))
             .map(|(strip, at)| (strip, at / shape.unit_blocks()))
             .collect();
         for strip in touched.iter().chain(parity.iter()) {
@@ -411,7 +433,9 @@ impl Engine {
                 let bytes = (self.look(|core| core.cache.dirty_count(key)) * BLOCK) as u64;
                 self.destaging.begin(bytes);
                 self.io.spawn(async move {
-                    let result = engine.destage_at(&volume, key.stripe, Pace::FLOW).await;
+                    let guard = engine.locks.exclusive(volume.id, key.stripe).await;
+                    let result = engine.destage_locked(&volume, key.stripe, Pace::FLOW).await;
+                    drop(guard);
                     if let Err(error) = result {
                         engine.destage_failed(key, &error);
                     }
@@ -445,16 +469,20 @@ impl Drop for LogPin<'_> {
     }
 }
 
+/// Block columns whose redo record the log can take.
+fn columns_max(shape: &Shape, record_max: usize) -> usize {
+    // A column takes an image for each parity strip, and a line for each of its digests.
+    (record_max / 2 / (shape.m * (BLOCK + 32) + shape.width() * 32)).clamp(1, COLUMNS_MAX)
+}
+
 /// The dirty blocks in groups of block columns whose redo record the log can take.
 fn column_groups(shape: &Shape, dirty: &Dirty, record_max: usize) -> Vec<Dirty> {
-    // A column takes an image for each parity strip, and a line for each of its digests.
-    let limit = (record_max / 2 / (shape.m * (BLOCK + 32) + shape.width() * 32)).clamp(1, COLUMNS_MAX);
-    let columns: BTreeSet<usize> = dirty.keys().map(|block| shape.strip_of(*block).1).collect();
+    let limit = columns_max(shape, record_max);
+    let columns: BTreeSet<usize> = dirty.numbers().map(|block| shape.strip_of(block).1).collect();
     let columns: Vec<usize> = columns.into_iter().collect();
     let group = |columns: &[usize]| {
         let (first, last) = (columns.first().copied().unwrap_or(0), columns.last().copied().unwrap_or(0));
-        let inside = |block: u32| (first..=last).contains(&shape.strip_of(block).1);
-        dirty.iter().filter(|(block, _)| inside(**block)).map(|(block, data)| (*block, data.clone())).collect()
+        dirty.filtered(|block, _| (first..=last).contains(&shape.strip_of(block).1))
     };
     columns.chunks(limit).map(group).collect()
 }
@@ -486,12 +514,7 @@ fn modify_parity(io: &Io, shape: &Shape, dirty: &Dirty, run: &Range<usize>, touc
     for strip in touched.iter() {
         let mut old = io.buffer(strips[strip].len());
         old.copy_from_slice(&strips[strip]);
-        let own: Dirty = dirty
-            .iter()
-            .filter(|(block, _)| shape.strip_of(**block).0 == strip)
-            .map(|(block, data)| (*block, data.clone()))
-            .collect();
-        overlay(shape, &own, run, strips);
+        overlay(shape, &dirty.filtered(|block, _| shape.strip_of(block).0 == strip), run, strips);
         let (data, parity) = strips.split_at_mut(shape.k);
         let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
         shape.coder.update(strip, &old, &data[strip], &mut outputs);
@@ -501,8 +524,8 @@ fn modify_parity(io: &Io, shape: &Shape, dirty: &Dirty, run: &Range<usize>, touc
 /// Which data strips have dirty blocks in the range of blocks, and which are dirty all through it.
 fn coverage(shape: &Shape, dirty: &Dirty, blocks: &Range<usize>) -> (Strips, Strips) {
     let mut counts = vec![0; shape.k];
-    for block in dirty.keys() {
-        let (strip, at) = shape.strip_of(*block);
+    for block in dirty.numbers() {
+        let (strip, at) = shape.strip_of(block);
         if blocks.contains(&at) {
             counts[strip] += 1;
         }
@@ -514,7 +537,7 @@ fn coverage(shape: &Shape, dirty: &Dirty, blocks: &Range<usize>) -> (Strips, Str
 /// A mirror's copies are the dirty blocks themselves: nothing is read, copied or encoded for them. A unit is a block. Its digest is
 /// made of the fingerprint that the block came with: should its memory change after it was compared, the copies do not verify.
 fn plan_copies(of: &Stripe, dirty: &Dirty, run: Range<usize>, plan: &mut Plan) {
-    let blocks: Vec<&DirtyBlock> = run.clone().filter_map(|block| dirty.get(&(block as u32))).collect();
+    let blocks: Vec<&DirtyBlock> = run.clone().filter_map(|block| dirty.get(block as u32)).collect();
     assert!(blocks.len() == run.len(), "a run of dirty blocks has {} of {}", blocks.len(), run.len());
     for strip in 0..of.shape.width() {
         for (unit, block) in run.clone().zip(&blocks) {
@@ -534,8 +557,8 @@ fn plan_copies(of: &Stripe, dirty: &Dirty, run: Range<usize>, plan: &mut Plan) {
 fn plan_writes(shape: &Shape, dirty: &Dirty, blocks: &Range<usize>, read: Vec<Buffer>, plan: &mut Plan) {
     let mut columns: BTreeSet<usize> = BTreeSet::new();
     let mut by_strip: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-    for block in dirty.keys() {
-        let (strip, at) = shape.strip_of(*block);
+    for block in dirty.numbers() {
+        let (strip, at) = shape.strip_of(block);
         if blocks.contains(&at) {
             columns.insert(at);
             by_strip.entry(strip).or_default().insert(at);

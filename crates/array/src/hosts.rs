@@ -265,8 +265,11 @@ impl Engine {
         self.log.durable(newest).await?;
         if volume.mode() == WriteMode::WriteThrough {
             // Of whole stripes the mapping is all there is; parts are on their strips after the destage's flushes.
-            let parts = [first, last.saturating_sub(1)].map(|at| at / volume.shape.data());
-            for result in join_all(parts.map(|stripe| self.destage(volume, stripe))).await {
+            let stripe_bytes = volume.shape.data();
+            let ends = [first, last.saturating_sub(1)].map(|at| at / stripe_bytes * stripe_bytes);
+            let ends = ends.map(|from| (from.max(first), (from + stripe_bytes).min(last)));
+            let destages = ends.map(|(from, to)| self.destage_range(volume, from, to.saturating_sub(from)));
+            for result in join_all(destages).await {
                 result?;
             }
         }

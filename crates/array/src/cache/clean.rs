@@ -111,11 +111,26 @@ impl Clean {
 
     /// Where the block went, if there was a page for it.
     pub fn insert(&mut self, key: BlockKey, data: &[u8], places: &mut Places) -> Option<u32> {
+        let index = self.enter(key, places)?;
+        self.slots[index as usize].fill(data);
+        Some(index)
+    }
+
+    /// As `insert`, with the block's own page instead of a copy. Nothing else may lie in its memory, or the cache would keep
+    /// more of it than its limit says.
+    pub fn adopt(&mut self, key: BlockKey, page: Shared, places: &mut Places) -> Option<u32> {
+        assert_eq!(page.len(), BLOCK, "a page holds one block");
+        let index = self.enter(key, places)?;
+        self.slots[index as usize].page = page;
+        Some(index)
+    }
+
+    /// Finds a place for the block, whose bytes follow.
+    fn enter(&mut self, key: BlockKey, places: &mut Places) -> Option<u32> {
         let index = self.take_page(places)?;
         let hash = FixedState.hash_one(key);
         let slot = &mut self.slots[index as usize];
         (slot.key, slot.reads, slot.ahead) = (Some(key), 0, None);
-        slot.fill(data);
         if self.ghosts.remove(&hash) {
             self.main.push_back(index)
         } else {

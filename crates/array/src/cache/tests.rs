@@ -17,7 +17,7 @@ fn content(byte: u64) -> Shared {
 
 fn written(lsn: u64, byte: u64) -> DirtyBlock {
     let data = content(byte);
-    DirtyBlock { lsn: Lsn(lsn), fingerprint: fingerprint(&data), data }
+    DirtyBlock { lsn: Lsn(lsn), fingerprint: fingerprint(&data), data, is_lean: false }
 }
 
 fn key(block: u64) -> BlockKey {
@@ -161,4 +161,33 @@ fn what_a_host_is_being_shown_stays_as_it_was_and_else_pages_are_written_again()
     cache.drop_clean(key(1));
     (10..60).for_each(|block| cache.put_clean(key(block), &content(block)));
     assert!(shown == content(2)[512..], "what is shown changed");
+}
+
+#[test]
+fn a_dirty_block_with_a_page_to_itself_stays_without_a_copy() {
+    let mut cache = Cache::new(Bytes(8 * BLOCK as u64));
+    cache.add_volume(VolumeId(1), PER_STRIPE);
+    let place = |cache: &mut Cache, block| match cache.get(key(block)) {
+        Some(Held::Good(data, _)) => data.as_ptr(),
+        other => panic!("{other:?}"),
+    };
+    for block in [3, 4] {
+        cache.put_dirty(key(block), written(5 + block, block));
+    }
+    cache.note_lean(key(3), Lsn(8));
+    cache.note_lean(key(4), Lsn(8));
+    let (lean, other) = (place(&mut cache, 3), place(&mut cache, 4));
+    cache.settle(stripe(0), Lsn(9));
+    assert_eq!(place(&mut cache, 3), lean, "its page is kept");
+    assert_ne!(place(&mut cache, 4), other, "of another record, or part of something larger");
+    assert_eq!(cache.get(key(3)), Some(Held::Good(&content(3), Lsn(0))));
+    // The page counts like every other.
+    (10..60).for_each(|block| cache.put_clean(key(block), &content(block)));
+    assert!(cache.clean_bytes() <= 8 * BLOCK as u64);
+    // What changed while it was destaged does not stay.
+    cache.put_dirty(key(5), written(20, 5));
+    cache.note_lean(key(5), Lsn(20));
+    assert!(cache.spoil(0, 9));
+    cache.settle(stripe(0), Lsn(20));
+    assert_eq!(cache.get(key(5)), None);
 }

@@ -50,7 +50,7 @@ impl Engine {
         }
         let written = |strip: usize, unit: usize| {
             let mut blocks = unit * shape.unit_blocks()..(unit + 1) * shape.unit_blocks();
-            blocks.all(|block| dirty.contains_key(&((strip * shape.strip_blocks() + block) as u32)))
+            blocks.all(|block| dirty.contains((strip * shape.strip_blocks() + block) as u32))
         };
         let lost: BTreeSet<(usize, usize)> =
             columns.lost.iter().copied().filter(|(strip, unit)| !written(*strip, *unit)).collect();

@@ -400,7 +400,7 @@ impl Surroundings {
                         let key = BlockKey { volume: *volume, block };
                         let data = piece.slice(at..at + stele_ground::BLOCK);
                         let fingerprint = fingerprint(&data);
-                        cache.put_dirty(key, DirtyBlock { lsn, data, fingerprint });
+                        cache.put_dirty(key, DirtyBlock { lsn, data, fingerprint, is_lean: false });
                         block += 1;
                     }
                 }
@@ -409,7 +409,7 @@ impl Surroundings {
             Record::Zero { volume, at, length, .. } => {
                 let zeros = crate::cache::zero_block();
                 let blocks = at / stele_ground::BLOCK as u64..(at + length) / stele_ground::BLOCK as u64;
-                let zeros = DirtyBlock { lsn, fingerprint: fingerprint(&zeros), data: zeros };
+                let zeros = DirtyBlock { lsn, fingerprint: fingerprint(&zeros), data: zeros, is_lean: false };
                 for block in blocks {
                     cache.put_dirty(BlockKey { volume: *volume, block }, zeros.clone());
                 }

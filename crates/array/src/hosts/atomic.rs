@@ -30,6 +30,16 @@ struct Piece {
     cost: u64,
 }
 
+impl Piece {
+    /// Offset and length of what it writes.
+    fn range(&self) -> Option<(u64, u64)> {
+        match &self.record {
+            Record::Write { at, data, .. } => Some((*at, data.iter().map(|piece| piece.len() as u64).sum())),
+            _ => None,
+        }
+    }
+}
+
 impl Engine {
     /// Answers when durable as the volume's mode says; the range was checked against the volume's size.
     pub async fn write_atomic(
@@ -66,9 +76,9 @@ impl Engine {
             WriteMode::WriteBack => self.log.durable(newest).await,
             WriteMode::WriteThrough => {
                 self.log.durable(newest).await?;
-                for piece in &pieces {
+                for (at, length) in pieces.iter().filter_map(Piece::range) {
                     // Destage answers after the strips' own flushes.
-                    self.destage(volume, piece.key.stripe).await?;
+                    self.destage_range(volume, at, length).await?;
                 }
                 Ok(())
             }

@@ -18,7 +18,7 @@ use crate::formats::map::{self, Home};
 use crate::formats::shape::Shape;
 use crate::hosts::ordered::{Part, parts};
 use crate::model::mutation::Mutation;
-use crate::model::place::{Lsn, SlotId, StripeKey};
+use crate::model::place::{BlockKey, Lsn, SlotId, StripeKey};
 use crate::model::{ArrayError, WriteMode};
 use crate::runtime::io::Io;
 use crate::runtime::sync::join_all;
@@ -98,7 +98,7 @@ impl Engine {
     }
 
     async fn write_part(self: &Rc<Self>, volume: &Rc<Volume>, part: Part) -> Result<(), ArrayError> {
-        let stripe = part.at / volume.shape.data();
+        let (at, length) = (part.at, part.length as u64);
         let Some(newest) = self.place_part(volume, part, FlushUrgency::Now).await? else { return Ok(()) };
         match volume.mode() {
             WriteMode::Volatile => Ok(()),
@@ -107,7 +107,7 @@ impl Engine {
             WriteMode::WriteThrough => {
                 self.log.durable(newest).await?;
                 // Destage answers after the strips' own flushes.
-                self.destage(volume, stripe).await
+                self.destage_range(volume, at, length).await
             }
         }
     }
@@ -157,6 +157,10 @@ impl Engine {
         for from in (0..length).step_by(WRITE_MAX) {
             let piece = copy.slice(from..length.min(from + WRITE_MAX));
             newest = self.append_write(volume, at + from as u64, piece, urgency).await?;
+        }
+        if length == BLOCK {
+            let key = BlockKey { volume: volume.id, block: at / block };
+            self.step(|core| core.cache.note_lean(key, newest));
         }
         Ok(newest)
     }

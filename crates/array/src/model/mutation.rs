@@ -99,11 +99,13 @@ pub enum Mutation {
     LogTag,
     /// A drive that is put in keeps the log groups that are on it.
     OldGroups,
+    /// A write-through write is answered after any destage of its stripe, whether that took its blocks along or not.
+    TakenAlong,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 47] = [
+    pub const ALL: [Mutation; 48] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -151,6 +153,7 @@ impl Mutation {
         Mutation::GrownEnd,
         Mutation::LogTag,
         Mutation::OldGroups,
+        Mutation::TakenAlong,
     ];
 
     /// The one of that name.
@@ -203,6 +206,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::OldGroups as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::TakenAlong as usize + 1);
     }
 }

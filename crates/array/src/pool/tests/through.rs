@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use stele_ground::Bytes;
-use stele_media::{Buffer, Op};
+use stele_ground::{BLOCK, Bytes};
+use stele_media::{Buffer, Op, Priority, Request};
 
 use super::KIB;
 use crate::model::place::BlockKey;
-use crate::model::{ArrayError, Command, DigestUnit, VolumeSpec, WriteMode};
+use crate::model::{Action, ArrayError, Command, DigestUnit, Event, VolumeSpec, WriteMode};
 use crate::testing::{Fixture, Trouble, pattern, spec};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -65,6 +65,50 @@ fn an_answered_operation_of_a_write_through_volume_is_on_its_strips() {
                 "{case}: the strips do not hold it"
             );
         }
+    }
+}
+
+/// Eight writers, each of which writes its next block of the same stripe when its last one is answered. They begin one after
+/// another, so that each comes while the destage for another is under way.
+#[test]
+fn writers_of_one_stripe_share_its_destages() {
+    const WRITERS: u64 = 8;
+    const WRITES: u64 = 120;
+    for code in ["4+2", "mirror-2"] {
+        let mut fixture = Fixture::new(8, 8, 53);
+        let shape = VolumeSpec { mode: WriteMode::WriteThrough, strip: Bytes(64 << 10), ..spec("a", code, 1 << 20) };
+        let volume = fixture.create_volume(shape).id;
+        fixture.write(volume, 0, &pattern(1, 1 << 20)).expect("written");
+        let engine = Rc::clone(&fixture.pool.serving().expect("open").engine);
+        let before = engine.count.destages.get();
+        let block = |number: u64| number % 16;
+        let (mut begun, mut answered) = (0, 0);
+        let mut answers = Vec::new();
+        while answered < WRITES {
+            if begun < WRITES && begun - answered < WRITERS {
+                let data = vec![Buffer::copy_of(&pattern(begun, BLOCK)).freeze()];
+                let op = Op::Write { at: block(begun) * BLOCK as u64, data, fua: false };
+                let request = Request { tag: begun, op, priority: Priority::Host, deadline: None };
+                fixture.pool.event(Event::Submit { volume, request });
+                begun += 1;
+            }
+            let mut left = 3;
+            fixture.test_drives.run_pool(&mut fixture.pool, &mut answers, |_, _| {
+                left -= 1;
+                left < 0
+            });
+            for answer in answers.drain(..) {
+                let Action::Finished { completion, .. } = answer else { continue };
+                assert_eq!(completion.result, Ok(()), "{code}");
+                answered += 1;
+                // No other write to the block is under way.
+                let key = BlockKey { volume, block: block(completion.tag) };
+                let waits = engine.look(|core| core.cache.dirty(key).is_some());
+                assert!(!waits, "{code}: write {} is answered and waits in the log", completion.tag);
+            }
+        }
+        let destages = engine.count.destages.get() - before;
+        assert!(destages * 3 <= WRITES, "{code}: {destages} destages for {WRITES} writes");
     }
 }
 
