@@ -218,6 +218,11 @@ impl Cache {
         }
     }
 
+    /// Bytes that were read ahead for all volumes, and not asked for yet.
+    pub fn ahead_waiting(&self) -> u64 {
+        self.clean.waiting() * BLOCK as u64
+    }
+
     /// Of the bytes read ahead for the volume: those read since, and those that left unread.
     pub fn ahead_of(&self, face: VolumeId) -> (u64, u64) {
         self.clean.ahead_of(face)

@@ -10,6 +10,7 @@ pub mod lost_list;
 pub mod membership;
 pub mod moving;
 pub mod pins;
+pub mod reading;
 pub mod rebuilding;
 pub mod reclaiming;
 pub mod redo;

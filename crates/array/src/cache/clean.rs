@@ -1,6 +1,9 @@
 //! Clean blocks in pages of their own, which readers may hold on to, replaced by S3-FIFO (Yang et al., SOSP 2023): new blocks queue in a small
 //! FIFO of a tenth of the space; those read again before they reach its end move to the main FIFO, the others
 //! leave, remembered as ghosts, and enter the main FIFO if they come back soon.
+//!
+//! Blocks that were read ahead queue in the small FIFO too. It is longer while they wait there for their readers: by twice what
+//! waits, up to a quarter of the space. So what comes for other readers pushes none of them out before its own has come.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher;
@@ -49,6 +52,8 @@ pub struct Clean {
     ghost_order: VecDeque<u64>,
     /// Of what was read ahead for each volume, bytes read since, and bytes that left unread.
     ahead: BTreeMap<VolumeId, (u64, u64)>,
+    /// Blocks that were read ahead and not asked for yet.
+    waiting: u64,
 }
 
 type Places = HashMap<BlockKey, BlockPlace, FixedState>;
@@ -72,7 +77,10 @@ impl Clean {
     pub fn touch(&mut self, index: u32, counts: bool) -> &Shared {
         let slot = &mut self.slots[index as usize];
         match slot.ahead.take() {
-            Some(face) => self.ahead.entry(face).or_default().0 += BLOCK as u64,
+            Some(face) => {
+                self.waiting -= 1;
+                self.ahead.entry(face).or_default().0 += BLOCK as u64;
+            }
             None if counts => slot.reads = (slot.reads + 1).min(READS_MAX),
             None => {}
         }
@@ -94,8 +102,14 @@ impl Clean {
         let unread = slot.reads == 0 && slot.ahead.is_none();
         if unread {
             slot.ahead = Some(face);
+            self.waiting += 1;
         }
         unread
+    }
+
+    /// Blocks that were read ahead and not asked for yet.
+    pub fn waiting(&self) -> u64 {
+        self.waiting
     }
 
     pub fn ahead_of(&self, face: VolumeId) -> (u64, u64) {
@@ -105,6 +119,7 @@ impl Clean {
     /// The block leaves: what was read ahead and never asked for was in vain.
     fn waste(&mut self, index: u32) {
         if let Some(face) = self.slots[index as usize].ahead.take() {
+            self.waiting -= 1;
             self.ahead.entry(face).or_default().1 += BLOCK as u64;
         }
     }
@@ -160,7 +175,8 @@ impl Clean {
     fn evict(&mut self, places: &mut Places) -> Option<u32> {
         // Each turn frees a page, moves one from small to main, or lowers a read count: it ends.
         loop {
-            let from_small = self.small.len() as u64 > self.limit / 10 || self.main.is_empty();
+            let most = self.limit / 10 + (2 * self.waiting).min(self.limit / 4);
+            let from_small = self.small.len() as u64 > most || self.main.is_empty();
             let queue = if from_small { &mut self.small } else { &mut self.main };
             let index = queue.pop_front()?;
             let slot = &mut self.slots[index as usize];

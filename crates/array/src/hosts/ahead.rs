@@ -1,11 +1,15 @@
 //! Reading ahead of sequential readers.
 //!
-//! Each volume remembers where a few streams of reads would go on. A read that goes on where one of them was is the stream's
-//! next; from the third on, whole stripes ahead of it are read into the cache, up to the volume's multiplier in stripes, in
+//! Each volume remembers where hundreds of streams of reads would go on. A read that goes on where one of them was is the
+//! stream's next; from the third on, what lies ahead of it is read into the cache, up to the volume's multiplier in stripes, in
 //! batches of half of that. Random reads make no three in a row and fetch nothing. A reader that catches up waits for what is
 //! on its way instead of asking the drives again. What was fetched queues like any block read once: what nobody reads leaves
 //! the cache first, and is counted as wasted. All of it is lost with the process, but the multiplier.
+//!
+//! An eighth of the cache holds what waits for all streams of the pool, on its way included. It is divided evenly among the
+//! streams of a volume; where not even one stripe of each fits, parts of stripes are fetched, and in the end nothing.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use stele_ground::{BLOCK, Bytes};
@@ -16,51 +20,59 @@ use crate::model::AheadCounts;
 use crate::model::place::BlockKey;
 use crate::stripe::runs;
 use crate::volumes::Volume;
-use crate::volumes::ahead::{Ahead, Measure};
+use crate::volumes::ahead::Measure;
 use crate::volumes::face::Face;
 
-/// A stripe on its way.
-struct Coming<'a> {
-    ahead: &'a Ahead,
-    stripe: u64,
+/// Of the cache so many parts hold what waits for streams: one.
+const ROOM: u64 = 8;
+
+/// A range on its way, of one stripe.
+struct Coming {
+    engine: Rc<Engine>,
+    face: Rc<Face>,
+    range: Range<u64>,
 }
 
-impl Drop for Coming<'_> {
+impl Drop for Coming {
     fn drop(&mut self) {
-        self.ahead.arrived(self.stripe);
+        self.engine.reading.end(self.range.end - self.range.start);
+        self.face.ahead.arrived(&self.range);
     }
 }
 
 impl Engine {
     /// A host reads: starts reading ahead where that is part of a stream. Answers whether it is.
     pub fn note_read(self: &Rc<Self>, volume: &Rc<Volume>, face: &Rc<Face>, at: u64, length: usize) -> bool {
-        // New blocks queue in a tenth of the cache; the other half of that is for those read without a stream.
-        let of = Measure { size: volume.size(), stripe: volume.shape.data(), room: self.options.block_cache.0 / 20 };
+        let room = self.options.block_cache.0 / ROOM;
+        let taken = self.reading.coming() + self.look(|core| core.cache.ahead_waiting());
+        let stripe = volume.shape.data();
+        let of = Measure { size: volume.size(), stripe, room, left: room.saturating_sub(taken) };
         let (stream, fetch) = face.ahead.note(at, length as u64, of);
-        for stripe in fetch.map_or(0..0, |bytes| bytes.start / of.stripe..bytes.end.div_ceil(of.stripe)) {
-            if face.ahead.expect(stripe) {
-                let (engine, volume, face) = (Rc::clone(self), Rc::clone(volume), Rc::clone(face));
-                self.io.spawn(async move {
-                    let coming = Coming { ahead: &face.ahead, stripe };
-                    engine.fetch_ahead(&volume, &face, stripe).await;
-                    drop(coming);
-                });
+        let mut rest = fetch.unwrap_or(0..0);
+        while !rest.is_empty() {
+            let range = rest.start..rest.end.min((rest.start / stripe + 1) * stripe);
+            rest.start = range.end;
+            if face.ahead.expect(&range) {
+                self.reading.begin(range.end - range.start);
+                let coming = Coming { engine: Rc::clone(self), face: Rc::clone(face), range };
+                let volume = Rc::clone(volume);
+                self.io.spawn(async move { coming.engine.fetch_ahead(&volume, &coming.face, &coming.range).await });
             }
         }
         stream
     }
 
-    /// Reads what the cache lacks of a stripe. A failure is the host's to meet when it comes there.
-    async fn fetch_ahead(&self, volume: &Rc<Volume>, face: &Face, stripe: u64) {
+    /// Reads what the cache lacks of a part of a stripe. A failure is the host's to meet when it comes there.
+    async fn fetch_ahead(&self, volume: &Rc<Volume>, face: &Face, range: &Range<u64>) {
+        let stripe = range.start / volume.shape.data();
         if !matches!(self.found(volume, stripe).await, Ok(found) if found.slot().is_some()) {
             return;
         }
-        let blocks = u64::from(volume.shape.blocks());
-        let first = stripe * blocks;
-        let last = (first + blocks).min(volume.size().div_ceil(BLOCK as u64));
-        let absent = (first..last).filter(|block| self.cached_layer(volume, *block).is_none());
+        let first = stripe * u64::from(volume.shape.blocks());
+        let blocks = range.start / BLOCK as u64..range.end.min(volume.size()).div_ceil(BLOCK as u64);
+        let absent = blocks.filter(|block| self.cached_layer(volume, *block).is_none());
         for run in runs(absent.map(|block| (block - first) as usize)) {
-            let mut data = Buffer::zeroed(run.len() * BLOCK);
+            let mut data = Buffer::stale(run.len() * BLOCK);
             if self.read_piece(volume, stripe, run.start as u32, &mut data).await.is_err() {
                 return;
             }

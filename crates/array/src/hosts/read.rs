@@ -101,9 +101,8 @@ impl Engine {
     pub async fn read_here_or_there(&self, volume: &Rc<Volume>, at: u64, out: &mut [u8]) -> Result<(), ArrayError> {
         let face = volume.face();
         if let Some(face) = face {
-            let stripe = volume.shape.data();
-            let stripes = at / stripe..(at + out.len() as u64).div_ceil(stripe);
-            if face.ahead.catch_up(stripes).await && self.read_cached(volume, at, out, true) {
+            let range = at..at + out.len() as u64;
+            if face.ahead.catch_up(range, volume.shape.data()).await && self.read_cached(volume, at, out, true) {
                 face.note_hit();
                 return Ok(());
             }

@@ -342,12 +342,12 @@ impl Document {
 
     /// Sections and their parts (`true`), in their order, as a list of contents has them; empty where they are few.
     pub fn contents(&self) -> Vec<(&str, bool)> {
-        let heading = |block| match block {
-            &Block::Section(ref title) => Some((title.as_str(), false)),
-            &Block::Part(ref title) => Some((title.as_str(), true)),
+        let headings = self.blocks.iter().filter_map(|block| match block {
+            Block::Section(title) => Some((title.as_str(), false)),
+            Block::Part(title) => Some((title.as_str(), true)),
             _ => None,
-        };
-        let all: Vec<(&str, bool)> = self.blocks.iter().filter_map(heading).collect();
+        });
+        let all: Vec<(&str, bool)> = headings.collect();
         let sections = all.iter().filter(|(_, part)| !part).count();
         if sections < CONTENTS_LEAST { Vec::new() } else { all }
     }
