@@ -42,7 +42,9 @@ pub use access::sessions::{
 pub use audit::{AuditRecord, AuditVerdict, HeadVerdict};
 pub use buckets::inventory::InventoryReport;
 pub use buckets::settings::PolicyRequest;
-pub use evidence::bundle::{BundleFiles, Manifest, ProofVerdict, ProvenVersion, public_key, verify_bundle};
+pub use evidence::bundle::{
+    BundleFiles, Manifest, ProofVerdict, ProvenVersion, public_key, verify_bundle, verify_bundle_with,
+};
 pub use evidence::disposal::{DisposalCertificate, PastApproval, PastHold, PastSegment, Removal};
 pub use evidence::disposals::{DisposalQuery, Disposed};
 pub use evidence::export::{ProofExport, ProofPiece, ProofSelection};

@@ -424,3 +424,67 @@ fn two_witnesses_share_no_directory_and_a_server_needs_the_key_of_its_own() {
     place.serve().stop();
     assert!(place.log().contains("another witness signed it"), "{}", place.log());
 }
+
+#[test]
+fn a_receipt_and_a_proof_lead_to_a_head_that_the_witness_signed() {
+    let place = Place::new("heads-witness-receipt");
+    let server = place.up();
+    let [store, receipt, proof, later, key] =
+        ["stele.pub", "receipt", "proof", "later", "witness/witness.pub"].map(|name| place.path(name));
+    assert!(place.stele(&["audit", "key", "--to", &store]).status.success());
+    server.stop();
+    let witness = Witness::start(&place, "127.0.0.1:0");
+    let url = format!("http://{}/witness", witness.listen);
+    with_archive(&place, &format!("heads_witness = \"{url}\"\nheads_witness_key = \"witness/witness.pub\""));
+    place.serve().stop();
+    let newest = |name: &str| {
+        let files = std::fs::read_dir(place.0.join("heads")).unwrap().map(|file| file.unwrap().path());
+        let newest = files.filter(|path| path.extension().is_some_and(|is| is == "witness")).max().unwrap();
+        std::fs::copy(newest, place.0.join(name)).unwrap();
+        place.path(name)
+    };
+    let before = newest("before.witness");
+    let server = place.serve();
+    assert!(place.stele(&["bucket", "create", "records", "--lock"]).status.success());
+    server.put("/records/ledger", b"the ledger");
+    assert!(place.stele(&["receipt", "get", "records/ledger", "--to", &receipt]).status.success());
+    assert!(place.stele(&["proof", "export", "--bucket", "records", "--to", &proof]).status.success());
+    server.stop();
+    // The head of the next start counts all of this.
+    place.serve().stop();
+    let after = newest("after.witness");
+    witness.stop();
+
+    let manifest = format!("{proof}/manifest.json");
+    let cases = [(&receipt, ["receipt", "verify", receipt.as_str()]), (&manifest, ["proof", "verify", proof.as_str()])];
+    for (number, (from, verify)) in cases.into_iter().enumerate() {
+        let later = format!("{later}-{number}");
+        let proved = place.stele(&["audit", "prove", from, "--until", &after, "--to", &later]);
+        assert!(proved.status.success(), "{proved:?}");
+        let with = |more: &[&str]| {
+            let own = [verify[0], verify[1], verify[2], "--key", &store];
+            own.iter().chain(more).map(|word| (*word).to_owned()).collect::<Vec<String>>()
+        };
+        let whole = with(&["--later", &later, "--anchor", &after, "--witness", &key]);
+        let output = place.stele(&whole.iter().map(String::as_str).collect::<Vec<_>>());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("The witness countersigned the head of"), "{output:?}");
+        let json = place.json(&whole.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(json["countersigned"].is_string() && json["later_records"].is_u64(), "{json}");
+        let refused = |code: i32, word: &str, more: &[&str]| {
+            let arguments = with(more);
+            place.refused(code, &[word], &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        };
+        refused(2, "later.proof", &["--anchor", &after, "--witness", &key]);
+        refused(2, "take a later head", &["--anchor", &before, "--witness", &key]);
+        refused(5, "another witness", &["--later", &later, "--anchor", &after, "--witness", &store]);
+        refused(2, "--witness", &["--later", &later, "--anchor", &after]);
+    }
+    // A proof leads from its own head alone, and never to a head behind the log's end.
+    place.refused(
+        5,
+        &["begins at record"],
+        &["receipt", "verify", &receipt, "--key", &store, "--later", &format!("{later}-1")],
+    );
+    place.refused(2, &["not from"], &["audit", "prove", &receipt, "--until", &before]);
+}

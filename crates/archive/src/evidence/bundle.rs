@@ -82,7 +82,7 @@ pub struct ProvenVersion {
 }
 
 /// What a sound bundle proves.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ProofVerdict {
     pub store: String,
     pub public_key: String,
@@ -95,6 +95,8 @@ pub struct ProofVerdict {
     pub records: u64,
     pub head_records: u64,
     pub head_time: String,
+    #[serde(skip)]
+    pub head: SignedHead,
 }
 
 /// The files of a bundle, wherever they are.
@@ -126,6 +128,16 @@ struct History {
 
 /// Checks a bundle against this public key, or, without one, against the key in the bundle.
 pub fn verify_bundle(files: &dyn BundleFiles, public: Option<&[u8]>) -> Result<ProofVerdict, Finding> {
+    verify_bundle_with(files, public, &mut |_| Ok(()))
+}
+
+/// As [`verify_bundle`]. `each` is called with every version that holds, in the order of the bundle: by key, the newest
+/// version of a key first. Its finding refutes the bundle.
+pub fn verify_bundle_with(
+    files: &dyn BundleFiles,
+    public: Option<&[u8]>,
+    each: &mut dyn FnMut(&ProvenVersion) -> Result<(), Finding>,
+) -> Result<ProofVerdict, Finding> {
     let names: BTreeSet<String> = files.names()?.into_iter().collect();
     let known: BTreeSet<String> = LISTED.iter().chain(&[MANIFEST, SIGNATURE]).map(ToString::to_string).collect();
     if let Some(missing) = known.difference(&names).next() {
@@ -150,7 +162,7 @@ pub fn verify_bundle(files: &dyn BundleFiles, public: Option<&[u8]>) -> Result<P
         check_file(files, file)?;
     }
     let histories = read_records(files, &manifest)?;
-    read_versions(files, &manifest, &histories)?;
+    read_versions(files, &manifest, &histories, each)?;
     Ok(ProofVerdict {
         store: manifest.store,
         public_key: to_hex(&key),
@@ -161,7 +173,8 @@ pub fn verify_bundle(files: &dyn BundleFiles, public: Option<&[u8]>) -> Result<P
         versions: manifest.versions,
         records: manifest.records,
         head_records: manifest.head.records,
-        head_time: manifest.head.time,
+        head_time: manifest.head.time.clone(),
+        head: manifest.head,
     })
 }
 
@@ -312,6 +325,7 @@ fn read_versions(
     files: &dyn BundleFiles,
     manifest: &Manifest,
     histories: &BTreeMap<(String, String), History>,
+    each: &mut dyn FnMut(&ProvenVersion) -> Result<(), Finding>,
 ) -> Result<(), Finding> {
     let count = lines(files, VERSIONS, |version: ProvenVersion| {
         if !version.key.starts_with(&manifest.prefix) || version.as_of > manifest.head.records {
@@ -356,7 +370,7 @@ fn read_versions(
             Some(_) => history.under.iter().rev().find(|(record, _)| before(record)).is_some_and(|(_, under)| *under),
         };
         match under {
-            true => Ok(()),
+            true => each(&version),
             false => Err(format!("by the records `{}` was not under the matter of the proof", version.key)),
         }
     })?;

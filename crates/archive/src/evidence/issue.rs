@@ -8,7 +8,7 @@ use stele_catalog::{Direction, KeyRange, Snapshot};
 use crate::audit::Event;
 use crate::audit::chain::number_of;
 use crate::evidence::log::log_length;
-use crate::evidence::receipt::{ConsistencyProof, RECEIPT, Receipt, content_in};
+use crate::evidence::receipt::{ConsistencyProof, RECEIPT, Receipt, check_head, content_in};
 use crate::model::action::Action;
 use crate::model::bucket::check_key;
 use crate::model::checksum::{Algorithm, to_hex};
@@ -85,12 +85,33 @@ impl Archive {
         store.receipt(&bucket, key, record, row, None).await
     }
 
-    /// The proof that the log, as it is now, begins with the records under an earlier head of this store.
-    pub async fn consistency(&self, caller: &Caller, from: &SignedHead) -> Result<ConsistencyProof> {
+    /// The proof that the log begins with the records under an earlier head of this store: the log as it is now, or as
+    /// it was under a later head that this store signed.
+    pub async fn consistency(
+        &self,
+        caller: &Caller,
+        from: &SignedHead,
+        until: Option<&SignedHead>,
+    ) -> Result<ConsistencyProof> {
         let store = &self.store();
         let allowed = caller.require_role(&[Role::Auditor, Role::RetentionOfficer], Action::Audit);
         store.audited(allowed, || Event::new(caller, Action::Audit)).await?;
-        let head = self.audit_head_to_send().await?;
+        let head = match until {
+            None => self.audit_head_to_send().await?,
+            Some(until) => {
+                check_head(until, store.signing().public())
+                    .map_err(|finding| ArchiveError::InvalidArgument(format!("the later head: {finding}")))?;
+                let length = log_length(&*store.snapshot()?)?;
+                if until.records > length {
+                    return Err(ArchiveError::InvalidState(format!(
+                        "the later head counts {} records, and the log has {length}: the log was set back; \
+                         `stele audit verify --anchor` with that head says more",
+                        until.records
+                    )));
+                }
+                until.clone()
+            }
+        };
         store.consistency(from.records, head).await
     }
 }

@@ -1,8 +1,9 @@
 //! The store's side of proofs: the tree over the audit log, heads signed for receipts, paths and consistency.
 //!
 //! The tree stays in memory and grows with the log when a receipt is asked for; a store that gives no receipts has
-//! none. A head for a receipt counts no record behind the one that the receipt is for, and that one was acknowledged,
-//! so that no head leaves that counts records which a crash could take back.
+//! none. A head for a receipt counts every record that the catalog shows just then. The catalog shows a record only
+//! once it is durable, so that no head leaves that counts records which a crash could take back. The records of one
+//! group commit become visible together: their receipts share one head, and one signature over it.
 
 use stele_catalog::{Direction, Head, KeyRange, Snapshot, link};
 
@@ -80,32 +81,42 @@ impl Store {
 
     /// Runs something on the tree, which has at least `up_to` records.
     async fn with_tree<T>(&self, up_to: u64, work: impl FnOnce(&LogTree, &dyn Snapshot) -> Result<T>) -> Result<T> {
+        let mut kept = self.receipts().tree().await;
+        let snapshot = self.snapshot()?;
+        let tree = self.tree_of(&mut kept, &*snapshot, up_to)?;
+        work(tree, &*snapshot)
+    }
+
+    /// The tree that is kept, with at least `up_to` records.
+    fn tree_of<'a>(
+        &self,
+        kept: &'a mut Option<LogTree>,
+        snapshot: &dyn Snapshot,
+        up_to: u64,
+    ) -> Result<&'a mut LogTree> {
         if let Some(finding) = self.audit_end().finding() {
             return Err(damaged(finding));
         }
-        let mut kept = self.receipts().tree().await;
-        let snapshot = self.snapshot()?;
-        let length = log_length(&*snapshot)?;
+        let length = log_length(snapshot)?;
         if let Some(tree) = kept.as_ref().filter(|tree| tree.records() > length) {
             return Err(damaged(format!("receipts were given up to record {}, it ends at {length}", tree.records())));
         }
         if up_to > length {
             return Err(damaged(format!("record {up_to} is missing")));
         }
-        let tree = match &mut *kept {
-            Some(tree) if up_to.saturating_sub(tree.records()) <= GROW_MAX => tree,
-            Some(tree) => {
-                let newer = self.first_tree(&*snapshot)?;
-                if !newer.begins_with(tree) {
-                    return Err(damaged(format!("its first {} records are others now", tree.records())));
-                }
-                *tree = newer;
-                tree
+        if let Some(tree) = kept.as_mut().filter(|tree| up_to.saturating_sub(tree.records()) > GROW_MAX) {
+            let newer = self.first_tree(snapshot)?;
+            if !newer.begins_with(tree) {
+                return Err(damaged(format!("its first {} records are others now", tree.records())));
             }
-            none => none.insert(self.first_tree(&*snapshot)?),
+            *tree = newer;
+        }
+        let tree = match kept {
+            Some(tree) => tree,
+            none => none.insert(self.first_tree(snapshot)?),
         };
-        self.grow(tree, &*snapshot, up_to)?;
-        work(tree, &*snapshot)
+        self.grow(tree, snapshot, up_to)?;
+        Ok(tree)
     }
 
     /// A run of a log of `records`, read from the catalog.
@@ -160,13 +171,19 @@ impl Store {
         {
             return Ok(head);
         }
-        let (records, root, link) = self
-            .with_tree(record, |tree, snapshot| {
-                let records = tree.records();
-                let (root, link) = self.root_over(tree, snapshot, records)?;
-                Ok((records, root, link))
-            })
-            .await?;
+        let mut kept = self.receipts().tree().await;
+        let snapshot = self.snapshot()?;
+        let tree = self.tree_of(&mut kept, &*snapshot, record)?;
+        // Another receipt may have signed one while this waited.
+        if let Some(head) = self.receipts().head_over(record) {
+            return Ok(head);
+        }
+        let length = log_length(&*snapshot)?;
+        if length - tree.records() <= GROW_MAX {
+            self.grow(tree, &*snapshot, length)?;
+        }
+        let records = tree.records();
+        let (root, link) = self.root_over(tree, &*snapshot, records)?;
         let mut head = SignedHead {
             store: to_hex(self.id()),
             records,
@@ -176,6 +193,7 @@ impl Store {
             public_key: to_hex(self.signing().public()),
             signature: String::new(),
         };
+        // Under the tree's lock, so that no other receipt signs the same head.
         head.signature = to_hex(&self.signing().sign(&head.message()));
         self.receipts().note_head(head.clone());
         Ok(head)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use stele_catalog::link;
 
 use crate::model::action::Action;
-use crate::model::checksum::{from_base64, from_hex, to_hex};
+use crate::model::checksum::{from_base64, hex_into, to_hex};
 use crate::model::head::SignedHead;
 use crate::model::merkle::{Hash, climb, has_grown, root_of};
 use crate::record::audit::AuditRow;
@@ -96,13 +96,16 @@ pub type Finding = String;
 
 /// Reads hexadecimal digits as Stele writes them: lower case, so that one value has one spelling.
 pub(crate) fn exact_hex(text: &str) -> Option<Vec<u8>> {
-    from_hex(text).filter(|bytes| to_hex(bytes) == text)
+    let mut bytes = vec![0; text.len() / 2];
+    hex_into(text, &mut bytes, false).then_some(bytes)
 }
 
 fn hash_of(text: &str, what: &str) -> Result<Hash, Finding> {
-    exact_hex(text)
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(|| format!("{what} is not 64 lower-case hexadecimal digits"))
+    let mut hash = Hash::default();
+    match hex_into(text, &mut hash, false) {
+        true => Ok(hash),
+        false => Err(format!("{what} is not 64 lower-case hexadecimal digits")),
+    }
 }
 
 fn hashes_of(texts: &[String], what: &str) -> Result<Vec<Hash>, Finding> {

@@ -317,11 +317,27 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
 }
 
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> =
-        text.chars().map(|digit| digit.to_digit(16).and_then(|value| u8::try_from(value).ok())).collect();
-    let digits = digits?;
-    let pairs = digits.chunks_exact(2);
-    pairs.remainder().is_empty().then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
+    let mut bytes = vec![0; text.len() / 2];
+    hex_into(text, &mut bytes, true).then_some(bytes)
+}
+
+/// Reads hexadecimal digits for exactly these bytes. `any_case`: capitals count too.
+pub(crate) fn hex_into(text: &str, bytes: &mut [u8], any_case: bool) -> bool {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' if any_case => Some(byte - b'A' + 10),
+        _ => None,
+    };
+    let pairs = text.as_bytes().chunks_exact(2);
+    if !pairs.remainder().is_empty() || pairs.len() != bytes.len() {
+        return false;
+    }
+    for (pair, byte) in pairs.zip(bytes) {
+        let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else { return false };
+        *byte = high << 4 | low;
+    }
+    true
 }
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -244,7 +244,7 @@ async fn a_later_head_is_proven_to_follow_from_an_earlier_one() {
     }
     let public = key_of(&heads[0]);
     for head in &heads {
-        let proof = archive.consistency(&admin(), head).await.unwrap();
+        let proof = archive.consistency(&admin(), head, None).await.unwrap();
         assert_eq!(proof.verify(head, &public), Ok(()), "from {}", head.records);
         let json = serde_json::to_value(&proof).unwrap();
         for change in altered(&json) {
@@ -263,7 +263,7 @@ async fn a_later_head_is_proven_to_follow_from_an_earlier_one() {
     for n in 0..40 {
         put(&forked, "records", &format!("key {n}"), b"data").await.unwrap();
     }
-    let proof = forked.consistency(&admin(), &heads[0]).await.unwrap();
+    let proof = forked.consistency(&admin(), &heads[0], None).await.unwrap();
     assert_eq!(proof.head.public_key, heads[0].public_key);
     assert!(proof.verify(&heads[0], &public).is_err());
 }
@@ -303,6 +303,30 @@ async fn a_store_that_gives_no_receipts_keeps_no_tree() {
     assert!(archive.store().receipts().tree().await.is_none());
     receipt(&archive, "ledger", stored.logged).await;
     assert!(archive.store().receipts().tree().await.is_some());
+}
+
+/// Receipts for what is in the log already share one head, and one signature over it.
+#[tokio::test]
+async fn receipts_of_acts_that_are_durable_together_share_a_head() {
+    let world = World::new(8);
+    let archive = locked(&world).await;
+    let mut acts = Vec::new();
+    for n in 0..2100 {
+        let key = format!("key {n}");
+        let logged = put(&archive, "records", &key, b"data").await.unwrap().logged;
+        acts.push((key, logged));
+    }
+    let first = receipt(&archive, &acts[0].0, acts[0].1).await;
+    assert!(first.head.records > acts[2099].1.unwrap(), "it counts all that is durable");
+    for (key, logged) in [&acts[1], &acts[1023], &acts[1030], &acts[2099]] {
+        let next = receipt(&archive, key, *logged).await;
+        assert_eq!(next.head, first.head, "{key}");
+        assert_eq!(next.verify(&key_of(&next.head)), Ok(()), "{key}");
+    }
+    let logged = put(&archive, "records", "later", b"data").await.unwrap().logged;
+    let later = receipt(&archive, "later", logged).await;
+    assert_eq!(later.head.records, first.head.records + 1);
+    assert_eq!(later.verify(&key_of(&later.head)), Ok(()));
 }
 
 #[tokio::test]

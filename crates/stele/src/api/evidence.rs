@@ -30,6 +30,9 @@ impl Call for ReceiptGet {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AuditProve {
     pub from: SignedHead,
+    /// The later head to which the proof leads. None: the log as it is now.
+    #[serde(default)]
+    pub until: Option<SignedHead>,
 }
 
 impl Call for AuditProve {
@@ -37,7 +40,7 @@ impl Call for AuditProve {
     const READS: bool = true;
     type Answer = ConsistencyProof;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ConsistencyProof> {
-        Ok(node.archive()?.consistency(&actor.caller(), &self.from).await?)
+        Ok(node.archive()?.consistency(&actor.caller(), &self.from, self.until.as_ref()).await?)
     }
 }
 

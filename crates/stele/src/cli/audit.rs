@@ -35,11 +35,16 @@ pub enum Audit {
 Examples:
   stele audit prove ledger.receipt --to later.proof
   stele audit prove heads/00000000000000001234.head --to later.proof
+  stele audit prove ledger.receipt --until heads/00000000000000001300-20270115T080000Z.witness --to later.proof
+  stele audit prove proof-2026/manifest.json --until heads/00000000000000001300-20270115T080000Z.witness --to later.proof
 
-`stele receipt verify --later` checks the proof without a server.")]
+`stele receipt verify --later` and `stele proof verify --later` check the proof without a server.")]
     Prove {
-        /// A signed head, a receipt or a certificate of disposal
+        /// A signed head, a receipt, a certificate of disposal, or the manifest of a retention proof
         from: PathBuf,
+        /// Lead to this later head of the store, as one that a witness countersigned [default: the newest]
+        #[arg(long, value_name = "HEAD")]
+        until: Option<PathBuf>,
         /// New file; `-` is standard output
         #[arg(long, default_value = "-")]
         to: String,

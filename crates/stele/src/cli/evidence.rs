@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 #[derive(Subcommand, Debug)]
 pub enum Receipt {
@@ -31,6 +31,7 @@ Examples:
   stele receipt verify ledger.receipt --key stele.pub
   stele receipt verify ledger.receipt --key stele.pub --content ledger.pdf
   stele receipt verify ledger.receipt --key stele.pub --later later.proof
+  stele receipt verify ledger.receipt --key stele.pub --later later.proof --anchor 1300.witness --witness witness.pub
 
 FILE is a receipt as `stele receipt get` writes it, the value of the header x-stele-receipt, or a certificate by
 `stele disposal certificate`. The public key comes from `stele audit key`, on a way that you trust. Exit code 5 if
@@ -43,10 +44,23 @@ anything does not hold.")]
         /// A copy of the object: compare size, BLAKE3 and SHA-256 with those of the receipt
         #[arg(long, value_name = "FILE")]
         content: Option<PathBuf>,
-        /// A proof by `stele audit prove`: the log under a later head still begins with the receipt's
-        #[arg(long, value_name = "FILE")]
-        later: Option<PathBuf>,
+        #[command(flatten)]
+        beyond: Beyond,
     },
+}
+
+/// What leads beyond the head of a receipt or a proof.
+#[derive(Args, Debug)]
+pub struct Beyond {
+    /// A proof by `stele audit prove`: the log under a later head still begins with this one's
+    #[arg(long, value_name = "FILE")]
+    pub later: Option<PathBuf>,
+    /// A head that a witness countersigned, the one to which --later leads: its file ends in .witness
+    #[arg(long, value_name = "HEAD", requires = "witness")]
+    pub anchor: Option<PathBuf>,
+    /// File with the public key of that witness
+    #[arg(long, value_name = "PUB", requires = "anchor")]
+    pub witness: Option<PathBuf>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -78,13 +92,21 @@ hold their content. The export reads the whole audit log once, and is recorded i
 Examples:
   stele proof verify proof-2026 --key stele.pub
   stele proof verify proof-2026
+  stele proof verify proof-2026 --key stele.pub --content copies
+  stele proof verify proof-2026 --key stele.pub --later later.proof --anchor 1300.witness --witness witness.pub
 
 Without --key the check uses the key in the directory: it then shows only that nothing was altered since the holder of
-that key signed it. Exit code 5 if anything does not hold.")]
+that key signed it. --content compares copies of the objects: the newest version of a key with the file of that name
+below DIR, an older one with the file KEY@VERSION if it is there. Exit code 5 if anything does not hold.")]
     Verify {
         dir: PathBuf,
         /// File with the store's public key, as `stele audit key` prints it
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
+        /// Directory with copies of the objects: compare size, BLAKE3 and SHA-256 with those of the proof
+        #[arg(long, value_name = "DIR")]
+        content: Option<PathBuf>,
+        #[command(flatten)]
+        beyond: Beyond,
     },
 }

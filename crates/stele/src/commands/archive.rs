@@ -1,6 +1,6 @@
 //! Runs `stele bucket`, `key`, `why` and `audit`, and shows their results.
 
-mod anchor;
+pub(super) mod anchor;
 
 use std::io::Write;
 use std::path::Path;
@@ -406,7 +406,7 @@ pub async fn audit(site: &Site, json: bool, command: Audit) -> Outcome<()> {
         Audit::Show { from, limit } => show(site, json, from, limit).await,
         Audit::Verify(given) => anchor::verify(site, json, given).await,
         Audit::Key { to } => evidence::key(site, json, &to).await,
-        Audit::Prove { from, to } => evidence::prove(site, &from, &to).await,
+        Audit::Prove { from, until, to } => evidence::prove(site, &from, until.as_deref(), &to).await,
         Audit::Export { to } => export(site, &to).await,
     }
 }

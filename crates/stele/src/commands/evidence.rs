@@ -1,19 +1,22 @@
 //! Runs `stele receipt` and `stele proof`. What verifies reads files only: no server, no pool, no configuration.
 
+mod beyond;
+mod content;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use stele_archive::{
-    BundleFiles, ConsistencyProof, ContentHasher, DisposalCertificate, Finding, ProofSelection, Receipt, SignedHead,
-    verify_bundle,
+    BundleFiles, ContentHasher, DisposalCertificate, Finding, Manifest, ProofSelection, Receipt, SignedHead,
+    verify_bundle_with,
 };
 use stele_ground::Shown;
 
 use crate::api::evidence as calls;
-use crate::cli::evidence::{Proof, Receipt as ReceiptCommand};
-use crate::commands::archive::object_named;
+use crate::cli::evidence::{Beyond, Proof, Receipt as ReceiptCommand};
+use crate::commands::archive::{anchor, object_named};
 use crate::commands::print_json;
 use crate::config::Site;
 use crate::connection::Connection;
@@ -31,7 +34,7 @@ pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcom
             let receipt = exact(site, calls::ReceiptGet { bucket, key, version, record }).await?;
             write_new(&to, &line(&receipt)?)
         }
-        ReceiptCommand::Verify { file, key, content, later } => {
+        ReceiptCommand::Verify { file, key, content, beyond } => {
             let public = public_key(&key)?;
             let statement = read_statement(&file)?;
             let holds = |checked: Result<(), Finding>, path: &Path| checked.map_err(|finding| wrong(path, &finding));
@@ -39,19 +42,16 @@ pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcom
             if let Some(path) = &content {
                 holds(statement.check_content(path)?, path)?;
             }
-            let later = later.map(|path| read_json::<ConsistencyProof>(&path, "a proof").map(|proof| (path, proof)));
-            let later = later.transpose()?;
             let (record, head) = statement.place();
-            if let Some((path, proof)) = &later {
-                holds(proof.verify(head, &public), path)?;
-            }
+            let reached = beyond::check(&beyond, &file, head, &public)?;
             if json {
                 return print_json(&serde_json::json!({
                     "store": head.store,
                     "record": record,
                     "head_records": head.records,
                     "content_compared": content.is_some(),
-                    "later_records": later.map(|(_, proof)| proof.head.records),
+                    "later_records": reached.later.map(|head| head.records),
+                    "countersigned": reached.countersigned,
                 }));
             }
             match &statement {
@@ -61,10 +61,7 @@ pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcom
             if let Some(path) = content {
                 println!("{} is its content.", path.display());
             }
-            if let Some((_, proof)) = later {
-                let head = &proof.head;
-                println!("The log of {} records, signed {}, still begins with it.", head.records, Shown(&head.time));
-            }
+            reached.show();
             Ok(())
         }
     }
@@ -136,9 +133,9 @@ pub async fn proof(site: &Site, json: bool, command: Proof) -> Outcome<()> {
                 let next = format!("{} is not complete; remove it. {}", to.display(), failure.next);
                 failure.next(next.trim_end().to_owned())
             })?;
-            verify(json, &to, None)
+            verify(json, &to, None, None, &Beyond { later: None, anchor: None, witness: None })
         }
-        Proof::Verify { dir, key } => verify(json, &dir, key.as_deref()),
+        Proof::Verify { dir, key, content, beyond } => verify(json, &dir, key.as_deref(), content.as_deref(), &beyond),
     }
 }
 
@@ -168,12 +165,25 @@ async fn export(connection: &Connection, selection: ProofSelection, to: &Path) -
     Ok(())
 }
 
-fn verify(json: bool, dir: &Path, key: Option<&Path>) -> Outcome<()> {
+fn verify(json: bool, dir: &Path, key: Option<&Path>, content: Option<&Path>, beyond: &Beyond) -> Outcome<()> {
     let public = key.map(public_key).transpose()?;
-    let verdict = verify_bundle(&Directory(dir), public.as_ref().map(|key| key.as_slice()))
+    let mut copies = content.map(content::Copies::new);
+    let each = &mut |version: &stele_archive::ProvenVersion| match &mut copies {
+        Some(copies) => copies.compare(version),
+        None => Ok(()),
+    };
+    let verdict = verify_bundle_with(&Directory(dir), public.as_ref().map(|key| key.as_slice()), each)
         .map_err(|finding| wrong(dir, &finding))?;
+    let signer = hex(&verdict.public_key).unwrap_or_default();
+    let reached = beyond::check(beyond, dir, &verdict.head, &signer)?;
     if json {
-        return print_json(&verdict);
+        return print_json(&ProofView {
+            verdict: &verdict,
+            content_compared: copies.as_ref().map(content::Copies::compared),
+            content_left: copies.as_ref().map(content::Copies::left),
+            later_records: reached.later.map(|head| head.records),
+            countersigned: reached.countersigned,
+        });
     }
     let matter = verdict.matter.as_deref().map(|matter| format!(" under the matter {matter}")).unwrap_or_default();
     println!(
@@ -189,7 +199,25 @@ fn verify(json: bool, dir: &Path, key: Option<&Path>) -> Outcome<()> {
     if !verdict.key_given {
         println!("Compare the key with one that came on another way: {}", verdict.public_key);
     }
+    if let (Some(copies), Some(dir)) = (&copies, content) {
+        println!("{} has the content of {} of them.", dir.display(), copies.compared());
+        if copies.left() > 0 {
+            println!("{} have keys that are no names of files, and were not compared.", copies.left());
+        }
+    }
+    reached.show();
     Ok(())
+}
+
+/// The verdict as JSON.
+#[derive(serde::Serialize)]
+struct ProofView<'a> {
+    #[serde(flatten)]
+    verdict: &'a stele_archive::ProofVerdict,
+    content_compared: Option<u64>,
+    content_left: Option<u64>,
+    later_records: Option<u64>,
+    countersigned: Option<String>,
 }
 
 /// The files of a bundle in a directory. Everything in it counts; only plain files are read.
@@ -224,13 +252,15 @@ pub async fn key(site: &Site, json: bool, to: &str) -> Outcome<()> {
 }
 
 /// `stele audit prove`.
-pub async fn prove(site: &Site, from: &Path, to: &str) -> Outcome<()> {
+pub async fn prove(site: &Site, from: &Path, until: Option<&Path>, to: &str) -> Outcome<()> {
     let text = read_text(from)?;
-    let head = match serde_json::from_str::<SignedHead>(text.trim()) {
+    let manifest = || serde_json::from_str::<Manifest>(text.trim()).map(|manifest| manifest.head);
+    let head = match serde_json::from_str::<SignedHead>(text.trim()).or_else(|_| manifest()) {
         Ok(head) => head,
         Err(_) => read_statement(from)?.place().1.clone(),
     };
-    let proof = exact(site, calls::AuditProve { from: head }).await?;
+    let until = until.map(anchor::read_head).transpose()?;
+    let proof = exact(site, calls::AuditProve { from: head, until }).await?;
     write_new(to, &line(&proof)?)
 }
 

@@ -58,3 +58,20 @@ fn a_wrong_digest_is_named() {
     let late = Expected { checksums: vec![of(Algorithm::Sha1, b"content")], ..Expected::default() };
     assert!(matches!(digests.verify(&late), Err(ArchiveError::InvalidRequest(_))));
 }
+
+#[test]
+fn hexadecimal_digits_are_read_exactly() {
+    let all: Vec<u8> = (0..=255).collect();
+    assert_eq!(from_hex(&to_hex(&all)), Some(all.clone()));
+    assert_eq!(from_hex(&to_hex(&all).to_uppercase()), Some(all));
+    for wrong in ["0", "0g", "g0", "0 ", " 0", "é", "é0", "+1", "00 00", "0x"] {
+        assert_eq!(from_hex(wrong), None, "{wrong}");
+    }
+    let mut two = [0; 2];
+    for (text, holds) in
+        [("0a1f", true), ("0A1f", false), ("0a1F", false), ("0a1", false), ("0a", false), ("0a1f00", false)]
+    {
+        assert_eq!(hex_into(text, &mut two, false), holds, "{text}");
+    }
+    assert_eq!(from_hex(""), Some(Vec::new()));
+}

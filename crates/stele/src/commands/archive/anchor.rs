@@ -98,7 +98,7 @@ fn check_stamp(given: &Anchor, trusted: &Path, anchor: &Path, head: &SignedHead)
 }
 
 /// Reads a head that the witness countersigned, and checks both signatures.
-fn check_witness(key: &Path, anchor: &Path) -> Outcome<Countersigned> {
+pub(in crate::commands) fn check_witness(key: &Path, anchor: &Path) -> Outcome<Countersigned> {
     let key = public_key(key)?;
     let text = read_file("read the head", anchor)?;
     let made: Countersigned = serde_json::from_slice(&text).map_err(|error| {
@@ -122,7 +122,7 @@ fn read_file(what: &str, path: &Path) -> Outcome<Vec<u8>> {
     }
 }
 
-fn read_head(path: &Path) -> Outcome<SignedHead> {
+pub(in crate::commands) fn read_head(path: &Path) -> Outcome<SignedHead> {
     let text = read_file("read the head", path)?;
     head_in(&String::from_utf8_lossy(&text)).ok_or_else(|| {
         Failure::usage(format!("{} is not a signed head", path.display()))

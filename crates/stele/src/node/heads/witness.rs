@@ -112,7 +112,7 @@ impl Witness {
             None => (head, None),
             Some(last) => {
                 let caller = Actor { uid: crate::node::own_uid() }.caller();
-                let proof = archive.consistency(&caller, &last.head).await;
+                let proof = archive.consistency(&caller, &last.head, None).await;
                 let proof = proof.map_err(|error| silent(error.to_string()))?;
                 (proof.head.clone(), Some(proof))
             }
