@@ -35,7 +35,7 @@ mod testing;
 mod tests;
 mod upkeep;
 
-pub use access::expiry::KeyLife;
+pub use access::expiry::{KeyChange, KeyLife};
 pub use access::sessions::{
     NewSession, SESSION_POLICY_BYTES_MAX, SESSION_SECONDS, SESSION_SECONDS_DEFAULT, SessionRequest,
 };
@@ -75,7 +75,7 @@ pub use model::notification::{
 pub use model::pairing::Paired;
 pub use model::policy::{Facts, Policy};
 pub use model::principal::{
-    Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role, Session,
+    Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Owned, Rights, Role, Session,
 };
 pub use model::secrets::{CustomerKey, MasterKey};
 pub use model::time::{Reading, Surroundings, Timestamp};

@@ -106,6 +106,7 @@ impl Archive {
         let former = identity.pairing.replace(next);
         (identity.next, identity.replaces) = (None, None);
         store.count_parts(&mut identity).await?;
+        store.count_owned(&mut identity).await?;
         store.record_opening(identity, former, next, clean).await?;
         match store.find_unsettled(unsettled).await {
             // Damage that reads and scrubs report too. It does not keep the store closed.

@@ -91,6 +91,8 @@ pub(crate) const EVENT_ENDS: Table = Table(29);
 pub(crate) const INVENTORY_RUNS: Table = Table(30);
 /// As [`RETAINED`]: a version that expiration judges again, though its pass has gone by.
 pub(crate) const EXPIRE_AGAIN: Table = Table(34);
+/// Access key id, a zero, kind: a counter of what the key owns. See [`crate::state::owned`].
+pub(crate) const OWNED: Table = Table(37);
 /// Bucket, kind, value, and a version's key without its bucket: empty. The version has this [`properties::Property`].
 pub(crate) const PROPERTIES: Table = Table(36);
 

@@ -31,6 +31,7 @@ use crate::retention::rules::Cause;
 use crate::retention::rules::{judge, retained};
 use crate::state::buckets::Bucket;
 use crate::state::key_locks::KeyLock;
+use crate::state::owned::{OwnedChange, count_owned};
 use crate::store::Store;
 use crate::store::committing::{Committing, Proof};
 use crate::store::lookup::Found;
@@ -96,6 +97,8 @@ impl Store {
             .equals(VERSIONS, record_key.clone(), found.raw.clone())
             .delete_version(record_key.clone(), row)
             .put(DISPOSALS, keys::number(row.slot), encode(&disposal));
+        let gone = OwnedChange { versions: -1, bytes: -(row.size as i64) };
+        transaction = count_owned(transaction, &row.owner, gone);
         if row.content != Content::None {
             transaction = transaction.delete(OBJECTS, keys::number(row.object));
         }

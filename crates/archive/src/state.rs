@@ -13,6 +13,7 @@ pub(crate) mod holding;
 pub(crate) mod inventories;
 pub(crate) mod key_locks;
 pub(crate) mod log_tree;
+pub(crate) mod owned;
 pub(crate) mod refusals;
 pub(crate) mod sessions;
 pub(crate) mod shared;

@@ -14,6 +14,7 @@ pub mod gateway;
 pub(crate) mod lease;
 pub(crate) mod lookup;
 pub(crate) mod notes;
+pub(crate) mod owning;
 pub(crate) mod protection;
 pub(crate) mod scan;
 pub(crate) mod signing;

@@ -444,6 +444,49 @@ pub(crate) fn check_counts(archive: &crate::Archive) {
         (counts.held, counts.gateway) = (counts.bytes + parts.clients, parts.gateway);
         assert_eq!(bucket.counts(&*snapshot).expect("the counters"), counts, "bucket `{}`", bucket.name());
     }
+    check_owned(archive);
+}
+
+/// Checks the counters of what access keys own, against all rows.
+fn check_owned(archive: &crate::Archive) {
+    use crate::Actor;
+    use crate::record::{OWNED, UPLOADS, VERSIONS, decode, upload::UploadRow, version::VersionRow};
+    use crate::store::scan::Scan;
+    let store = archive.store();
+    let snapshot = store.snapshot().expect("a snapshot");
+    let mut sums = std::collections::BTreeMap::<String, (i64, i64)>::new();
+    let mut add = |owner: Actor, versions: i64, bytes: i64| {
+        if let Actor::Key(id) = owner {
+            let sum = sums.entry(id).or_default();
+            *sum = (sum.0 + versions, sum.1 + bytes);
+        }
+    };
+    let all = stele_catalog::KeyRange::all();
+    let mut rows = Scan::new(&*snapshot, VERSIONS, all.clone());
+    while let Some((key, value)) = rows.next().expect("the versions") {
+        let row: VersionRow = decode(VERSIONS, &key, &value).expect("a version");
+        add(row.owner, 1, row.size as i64);
+    }
+    let mut rows = Scan::new(&*snapshot, UPLOADS, all.clone());
+    while let Some((key, value)) = rows.next().expect("the uploads") {
+        let row: UploadRow = decode(UPLOADS, &key, &value).expect("an upload");
+        let parts = crate::store::uploads::part_rows(&*snapshot, row.object).expect("the parts");
+        add(row.owner, 0, crate::store::uploads::size_of(parts.values()));
+    }
+    let mut counted = std::collections::BTreeMap::<String, (i64, i64)>::new();
+    let mut rows = Scan::new(&*snapshot, OWNED, all);
+    while let Some((key, value)) = rows.next().expect("the counters") {
+        let (id, letter) = key.split_at(key.len() - 2);
+        let count = stele_catalog::transaction::counter(Some(&value)).expect("a counter");
+        let sum = counted.entry(String::from_utf8_lossy(id).into_owned()).or_default();
+        match letter {
+            [0, b'v'] => sum.0 = count,
+            _ => sum.1 = count,
+        }
+    }
+    sums.retain(|_, sum| *sum != (0, 0));
+    counted.retain(|_, sum| *sum != (0, 0));
+    assert_eq!(counted, sums, "what access keys own");
 }
 
 pub(crate) fn admin() -> crate::Caller {

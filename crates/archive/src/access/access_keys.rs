@@ -9,9 +9,10 @@ use bytes::Bytes;
 use stele_catalog::{Direction, KeyRange, Transaction};
 use zeroize::Zeroizing;
 
-use crate::access::expiry::KeyLife;
+use crate::access::expiry::{KeyLife, quota_in_words};
 use crate::audit::Event;
 use crate::model::action::Action;
+use crate::model::bucket::Quota;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{AccessKeyInfo, Actor, Caller, Credentials, NewAccessKey, Rights, Role};
 use crate::record::access_key::AccessKeyRow;
@@ -21,6 +22,7 @@ use crate::record::{ACCESS_KEYS, REVOKED, SETTINGS, decode, encode};
 use crate::seal::{Secret, derive, open_note, seal_note, wrong_key};
 use crate::state::caches::KnownKey;
 use crate::state::key_locks::KeyLock;
+use crate::state::owned::owned;
 use crate::store::scan::scan;
 use crate::store::{Archive, Store};
 
@@ -41,7 +43,8 @@ impl Store {
             range = KeyRange::all().after(last.clone());
             for (key, value) in &page {
                 let row: AccessKeyRow = decode(ACCESS_KEYS, key, value)?;
-                keys.push(row.info(&String::from_utf8_lossy(key), now));
+                let id = String::from_utf8_lossy(key);
+                keys.push(row.info(&id, now, owned(&*snapshot, &id)?));
             }
         }
     }
@@ -124,7 +127,7 @@ impl Archive {
     /// Creates an access key. Once there have been two officers, a further officer's key is void until another
     /// officer approves it.
     pub async fn create_access_key(&self, caller: &Caller, description: &str, rights: Rights) -> Result<NewAccessKey> {
-        self.make_access_key(caller, description, rights, None, false).await
+        self.make_access_key(caller, description, rights, None, Quota::default(), false).await
     }
 
     /// As [`Archive::create_access_key`], for a key that ends by itself.
@@ -135,13 +138,25 @@ impl Archive {
         rights: Rights,
         life: KeyLife,
     ) -> Result<NewAccessKey> {
-        self.make_access_key(caller, description, rights, Some(life), false).await
+        self.make_access_key(caller, description, rights, Some(life), Quota::default(), false).await
+    }
+
+    /// As [`Archive::create_expiring_access_key`], for a key that may own only so much.
+    pub async fn create_limited_access_key(
+        &self,
+        caller: &Caller,
+        description: &str,
+        rights: Rights,
+        life: KeyLife,
+        quota: Quota,
+    ) -> Result<NewAccessKey> {
+        self.make_access_key(caller, description, rights, Some(life), quota, false).await
     }
 
     /// Creates a new officer's key after all officers were lost. It becomes valid after a month unless an officer
     /// refuses it. An alarm stands through that month.
     pub async fn create_officer_after_loss(&self, caller: &Caller, description: &str) -> Result<NewAccessKey> {
-        self.make_access_key(caller, description, Rights::officer(), None, true).await
+        self.make_access_key(caller, description, Rights::officer(), None, Quota::default(), true).await
     }
 
     /// As `create_access_key`. `lost`: no officer is left to approve, so the key takes a waiting time instead.
@@ -151,6 +166,7 @@ impl Archive {
         description: &str,
         rights: Rights,
         life: Option<KeyLife>,
+        quota: Quota,
         lost: bool,
     ) -> Result<NewAccessKey> {
         self.store().writable()?;
@@ -198,11 +214,15 @@ impl Archive {
             pending: pending.then_some(true),
             officer,
             expires,
+            quota: (quota != Quota::default()).then_some(quota),
         };
         let mut detail = format!("{id} ({description}): {said}");
         if let Some(expires) = expires {
             detail = format!("{detail}; expires {expires}");
             self.store().raise_for_expiry().await?;
+        }
+        if row.quota.is_some() {
+            detail = format!("{detail}; {}", quota_in_words(quota));
         }
         let mut awaits = None;
         if pending {
@@ -300,7 +320,7 @@ impl Archive {
         // It stays known that the key was an officer's: a catalog that is rebuilt has only the keys' notes.
         row.officer = row.was_officer().then_some(true);
         row.rights = rights;
-        let info = row.info(id, store.key_now());
+        let info = row.info(id, store.key_now(), owned(&*store.snapshot()?, id)?);
         let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw);
         let event = Event::new(caller, Action::NarrowAccessKey).detail(format!("{id}: {said}"));
         self.write_access_key(id, row, unchanged, event, lock).await?;

@@ -110,9 +110,9 @@ pub enum ArchiveError {
     CustomerKey(String),
     /// The data volume or catalog is full; nothing was stored. Reads and deletes still work.
     NoSpace(String),
-    /// `limit`: the one that has no room, in words: `1000 versions` or `1048576 bytes`.
+    /// `of`: a bucket or an access key, in words. `limit`: the one that has no room: `1000 versions` or `1048576 bytes`.
     QuotaExceeded {
-        bucket: String,
+        of: String,
         limit: String,
     },
     /// A queue is at its limit; try again later.
@@ -220,8 +220,8 @@ impl fmt::Display for ArchiveError {
             }
             InvalidPart { number, message } => write!(f, "part {number}: {message}"),
             InvalidPartOrder => f.write_str("the parts are not listed in rising order of their numbers"),
-            QuotaExceeded { bucket, limit } => {
-                write!(f, "bucket `{bucket}` would exceed its quota of {limit}; nothing was stored")
+            QuotaExceeded { of, limit } => {
+                write!(f, "{of} would exceed its quota of {limit}; nothing was stored")
             }
             Damaged { place, message } => write!(f, "{place} is damaged: {message}"),
         }

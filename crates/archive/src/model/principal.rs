@@ -11,6 +11,7 @@ use minicbor::{Decode, Encode};
 use zeroize::Zeroizing;
 
 use crate::model::action::Action;
+use crate::model::bucket::Quota;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::policy::Policy;
 use crate::model::time::Timestamp;
@@ -311,6 +312,15 @@ pub struct Session {
     pub(crate) policy: Option<Policy>,
 }
 
+/// What an access key owns, over all buckets.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Owned {
+    /// Versions that it stored, delete markers included.
+    pub versions: u64,
+    /// Bytes of these, and of the parts of unfinished uploads that it began.
+    pub bytes: u64,
+}
+
 /// An access key without its secret, for administrators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessKeyInfo {
@@ -325,6 +335,9 @@ pub struct AccessKeyInfo {
     pub expires: Option<Timestamp>,
     /// That moment has come.
     pub expired: bool,
+    /// Of what the key owns.
+    pub quota: Quota,
+    pub owned: Owned,
 }
 
 /// A created key. Its secret is shown only here.

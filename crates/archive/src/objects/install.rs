@@ -28,6 +28,7 @@ use crate::space::header::{Kind, RecordHeader};
 use crate::space::places::{place_extents, places};
 use crate::state::buckets::Bucket;
 use crate::state::key_locks::KeyLock;
+use crate::state::owned::{OwnedChange, count_owned};
 use crate::state::usage::Counter;
 use crate::store::alongside::Alongside;
 use crate::store::committing::{Committing, Proof};
@@ -242,6 +243,9 @@ impl Install<'_> {
         let bucket = self.bucket;
         let record_key = keys::version(bucket.number, self.key, number);
         let (mut versions, mut bytes) = (1, row.size as i64);
+        let added = OwnedChange { versions, bytes };
+        // What the quota of the owner has to have room for.
+        let mut judged = added;
         let mut removed: Option<Removed> = None;
         if row.null
             && let Some(replaced) = lookup::null_version(&*store.snapshot()?, bucket, self.key)?
@@ -251,6 +255,9 @@ impl Install<'_> {
             transaction = with_removal;
             versions -= 1;
             bytes -= replaced.row.size as i64;
+            if replaced.row.owner == row.owner {
+                judged = OwnedChange { versions, bytes };
+            }
             removed = Some(disposal);
         }
         let mut cleared = Cleared::default();
@@ -278,6 +285,13 @@ impl Install<'_> {
             false => bucket.count_against(self.compared, transaction, versions, bytes),
         };
         let counted = transaction.preconditions.len();
+        // A client's parts found room before, as in the bucket's quota.
+        if self.compared == Counter::Bytes {
+            judged.bytes = 0;
+        }
+        let judged = if row.marker { OwnedChange::default() } else { judged };
+        let mut limited = store.limit_owned(transaction, &row.owner, judged)?;
+        let transaction = count_owned(limited.take(), &row.owner, added);
         // `count_against` compares the versions before the bytes.
         let versions_at = (versions > 0 && bucket.row.quota.versions.is_some()).then_some(before);
         let transaction = store.with_record(transaction, self.event(number, &row));
@@ -301,6 +315,10 @@ impl Install<'_> {
                 let exceeded =
                     if versions_at == Some(failure.precondition) { Counter::Versions } else { self.compared };
                 return Err(bucket.over_quota(exceeded));
+            }
+            Err(CatalogError::Failed(failure)) => {
+                let refused = limited.refusal(&row.owner, failure.precondition);
+                return Err(refused.unwrap_or_else(|| CatalogError::Failed(failure).into()));
             }
             // The key of a replaced version is destroyed soon. The request does not wait for that.
             answer => answer?.0.numbers().last(),

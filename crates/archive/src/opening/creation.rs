@@ -98,6 +98,7 @@ fn first_rows(foundation: &Foundation, id: [u8; 16], now: Reading) -> Result<Tra
         expiration: None,
         cuts: None,
         parts_counted: Some(true),
+        owned_counted: Some(true),
     };
     let clock = ComplianceClock::start(now).row();
     let signing = Signing::open(foundation, &id, &identity.signing)?;

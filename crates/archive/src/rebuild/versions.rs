@@ -7,6 +7,7 @@ use stele_catalog::Transaction;
 use super::survey::exists;
 use super::write::Filling;
 use crate::model::error::Result;
+use crate::model::principal::Actor;
 use crate::record::content::{Content, Extent, Layout, Place, Stream};
 use crate::record::part::PartRow;
 use crate::record::properties::version_with_index;
@@ -137,6 +138,10 @@ impl Filling<'_> {
         self.latest = self.latest.max(row.modified);
         let counted = self.usage.entry(at.bucket).or_insert((0, 0));
         (counted.0, counted.1) = (counted.0 + 1, counted.1 + row.size as i64);
+        if matches!(row.owner, Actor::Key(_)) {
+            let owned = self.owned.entry(row.owner.clone()).or_default();
+            (owned.versions, owned.bytes) = (owned.versions + 1, owned.bytes + row.size as i64);
+        }
         match row.marker {
             true => self.report.delete_markers += 1,
             false => self.report.versions += 1,

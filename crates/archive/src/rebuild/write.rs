@@ -10,6 +10,7 @@ use super::{Filled, RebuildReport};
 use crate::audit::sealing::sign_rebuilt;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::mutation::Mutation;
+use crate::model::principal::Actor;
 use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::bucket::BucketRow;
@@ -22,6 +23,7 @@ use crate::record::settings::{
 use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, MATTERS, REVOKED, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
 use crate::space::superblock::Superblock;
 use crate::state::buckets::Bucket;
+use crate::state::owned::{OwnedChange, count_owned};
 use crate::store::foundation::Foundation;
 use crate::store::signing::Signing;
 
@@ -80,6 +82,8 @@ pub(super) struct Filling<'a> {
     pub slots_end: u64,
     /// Versions and bytes of each bucket.
     pub usage: BTreeMap<u32, (i64, i64)>,
+    /// What each access key owns.
+    pub owned: BTreeMap<Actor, OwnedChange>,
 }
 
 pub(super) async fn write(
@@ -117,6 +121,7 @@ impl<'a> Filling<'a> {
             claimed: BTreeSet::new(),
             slots_end,
             usage: BTreeMap::new(),
+            owned: BTreeMap::new(),
         }
     }
 
@@ -181,6 +186,10 @@ impl<'a> Filling<'a> {
                 self.out.transaction.preconditions.clear();
                 self.out.flush(false).await?;
             }
+        }
+        for (owner, change) in std::mem::take(&mut self.owned) {
+            self.out.transaction = count_owned(std::mem::take(&mut self.out.transaction), &owner, change);
+            self.out.flush(false).await?;
         }
         Ok(())
     }
@@ -283,6 +292,7 @@ impl<'a> Filling<'a> {
             replaces: Some(witness.pairing()),
             doubt: None,
             parts_counted: Some(true),
+            owned_counted: Some(true),
             ..found
         };
         let first = self.report.audit_records + 1;

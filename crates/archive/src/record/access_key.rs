@@ -2,7 +2,8 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::model::principal::{AccessKeyInfo, Rights};
+use crate::model::bucket::Quota;
+use crate::model::principal::{AccessKeyInfo, Owned, Rights};
 use crate::model::time::Timestamp;
 use crate::record::content::Place;
 
@@ -32,6 +33,9 @@ pub(crate) struct AccessKeyRow {
     /// The key is void from this moment on. None: it has no end.
     #[n(9)]
     pub expires: Option<Timestamp>,
+    /// Of what the key owns, over all buckets. None: no limit.
+    #[n(10)]
+    pub quota: Option<Quota>,
 }
 
 /// The note of an access key in a segment.
@@ -57,6 +61,7 @@ impl AccessKeyRow {
             pending: Some(true),
             officer: None,
             expires: None,
+            quota: None,
         }
     }
 
@@ -79,7 +84,8 @@ impl AccessKeyRow {
     }
 
     /// `now`: see [`crate::store::Store::key_now`].
-    pub fn info(&self, id: &str, now: Timestamp) -> AccessKeyInfo {
+    /// `owned`: what it owns.
+    pub fn info(&self, id: &str, now: Timestamp, owned: Owned) -> AccessKeyInfo {
         AccessKeyInfo {
             id: id.into(),
             description: self.description.clone(),
@@ -89,6 +95,8 @@ impl AccessKeyRow {
             pending: self.is_pending(),
             expires: self.expires,
             expired: self.is_expired(now),
+            quota: self.quota.unwrap_or_default(),
+            owned,
         }
     }
 }

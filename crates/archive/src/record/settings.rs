@@ -87,6 +87,9 @@ pub(crate) struct IdentityRow {
     /// without the field, so the next opening counts anew.
     #[n(14)]
     pub parts_counted: Option<bool>,
+    /// What access keys own is counted. As for the field above, an earlier binary leaves it out.
+    #[n(15)]
+    pub owned_counted: Option<bool>,
 }
 
 /// A rebuild accepted that something cannot be read, and the audit log went on from what it found.

@@ -144,7 +144,7 @@ impl Bucket {
             Counter::Versions => format!("{} versions", quota.versions.unwrap_or_default()),
             Counter::Bytes | Counter::Held | Counter::Gateway => format!("{} bytes", quota.bytes.unwrap_or_default()),
         };
-        ArchiveError::QuotaExceeded { bucket: self.name().into(), limit }
+        ArchiveError::QuotaExceeded { of: format!("bucket `{}`", self.name()), limit }
     }
 
     /// The gateway itself stores this upload, of a file that it archives. S3 clients of a share have other keys.

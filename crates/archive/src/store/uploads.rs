@@ -17,6 +17,7 @@ use crate::record::part::PartRow;
 use crate::record::upload::UploadRow;
 use crate::record::{LAYOUTS, PARTS, UPLOADS, decode, encode, fetch, keys};
 use crate::state::buckets::Bucket;
+use crate::state::owned::{Limited, OwnedChange, count_owned};
 use crate::state::usage::{Counter, PartCharge};
 use crate::store::committing::Proof;
 use crate::store::scan::Scan;
@@ -40,6 +41,8 @@ pub(crate) struct Placed {
     pub transaction: Transaction,
     /// The preconditions that fail where the quota has no room.
     pub quota: Range<usize>,
+    /// The limits of the key that began the upload.
+    pub limited: Limited,
     pub replaced: Option<PartRow>,
     pub proof: Proof,
 }
@@ -166,7 +169,11 @@ impl Store {
         let before = transaction.preconditions.len();
         let transaction = bucket.count_part(transaction.put(PARTS, part_key.clone(), raw.clone()), charge);
         let quota = before..transaction.preconditions.len();
-        Ok(Placed { transaction, quota, replaced, proof: Proof { table: PARTS, key: part_key, value: Some(raw) } })
+        let (owner, change) = (&upload.row.owner, OwnedChange::bytes(charge.added));
+        let mut limited = self.limit_owned(transaction, owner, change)?;
+        let transaction = count_owned(limited.take(), owner, change);
+        let proof = Proof { table: PARTS, key: part_key, value: Some(raw) };
+        Ok(Placed { transaction, quota, limited, replaced, proof })
     }
 
     /// Takes an upload out of the catalog, and its parts out of the bucket's count. `rows`: all its parts. Under the
@@ -182,7 +189,9 @@ impl Store {
         let record_key = keys::upload(bucket.number, key, upload.number);
         let transaction =
             transaction.equals(UPLOADS, record_key.clone(), upload.raw.clone()).delete(UPLOADS, record_key);
-        bucket.count_parts_out(transaction, bucket.counter_of_parts(key), size_of(rows.values()))
+        let bytes = size_of(rows.values());
+        let transaction = count_owned(transaction, &upload.row.owner, OwnedChange::bytes(-bytes));
+        bucket.count_parts_out(transaction, bucket.counter_of_parts(key), bytes)
     }
 
     /// The layout of a multipart object.

@@ -317,7 +317,7 @@ async fn receipts_of_acts_that_are_durable_together_share_a_head() {
         acts.push((key, logged));
     }
     let first = receipt(&archive, &acts[0].0, acts[0].1).await;
-    assert!(first.head.records > acts[2099].1.unwrap(), "it counts all that is durable");
+    assert!(first.head.records >= acts[2099].1.unwrap(), "it counts all that is durable");
     for (key, logged) in [&acts[1], &acts[1023], &acts[1030], &acts[2099]] {
         let next = receipt(&archive, key, *logged).await;
         assert_eq!(next.head, first.head, "{key}");

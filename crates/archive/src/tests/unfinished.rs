@@ -90,8 +90,8 @@ async fn used(archive: &Archive) -> (u64, u64) {
 }
 
 fn beyond<T: std::fmt::Debug>(result: Result<T>, mib: u64) {
-    let Err(ArchiveError::QuotaExceeded { bucket, limit }) = &result else { panic!("{result:?}") };
-    assert_eq!((bucket.as_str(), limit.as_str()), ("bucket", format!("{} bytes", mib * MIB).as_str()));
+    let Err(ArchiveError::QuotaExceeded { of, limit }) = &result else { panic!("{result:?}") };
+    assert_eq!((of.as_str(), limit.as_str()), ("bucket `bucket`", format!("{} bytes", mib * MIB).as_str()));
 }
 
 #[tokio::test]

@@ -103,7 +103,7 @@ pub struct Set {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota(pub Option<stele_ground::Bytes>);
 
-fn quota(text: &str) -> Result<Quota, String> {
+pub(super) fn quota(text: &str) -> Result<Quota, String> {
     if text == "none" { Ok(Quota(None)) } else { super::show::size(text).map(|size| Quota(Some(size))) }
 }
 
@@ -111,7 +111,7 @@ fn quota(text: &str) -> Result<Quota, String> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VersionsQuota(pub Option<u64>);
 
-fn quota_versions(text: &str) -> Result<VersionsQuota, String> {
+pub(super) fn quota_versions(text: &str) -> Result<VersionsQuota, String> {
     match text {
         "none" => Ok(VersionsQuota(None)),
         count => count.parse().map(|count| VersionsQuota(Some(count))).map_err(|_| "write a count, or none".to_owned()),

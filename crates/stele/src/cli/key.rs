@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::bucket::{Quota, VersionsQuota, quota, quota_versions};
 use super::words::{Access, Role};
 
 #[derive(Subcommand, Debug)]
@@ -15,7 +16,7 @@ pub enum Key {
     List,
     /// Take rights from an access key, with immediate effect. It never adds a right
     Narrow(Narrow),
-    /// Change when an access key expires
+    /// Change when an access key expires, and what it may own
     Set(Set),
     /// Revoke an access key, with immediate effect
     #[command(after_help = "Example:\n  stele key revoke STELEK7Q2M4XJ9TB3HWD")]
@@ -51,6 +52,7 @@ Examples:
   stele key create --name anna --role retention-officer --json > anna.json
   stele key create --name bert --role storage-administrator,auditor
   stele key create --name contractor --bucket records --read-only --expires 90d
+  stele key create --name scanner --bucket records --access write --quota 100GiB --quota-versions 1000000
 
 A key has only the rights that --role and --access give; at least one of the two is required. `stele key narrow`
 takes rights away later. The first two retention officers need no approval. From then on, the key of a new officer
@@ -81,6 +83,13 @@ pub struct Create {
     /// The key is void from then on: a date or moment in UTC, or a duration from now on (30m, 12h, 90d, 8w, 1y)
     #[arg(long, value_name = "WHEN", conflicts_with = "officers_lost")]
     pub expires: Option<String>,
+    /// Refuse writes of the key beyond this size of what it owns, over all buckets: versions, and parts of unfinished
+    /// uploads
+    #[arg(long, value_name = "SIZE", value_parser = super::show::size, conflicts_with = "officers_lost")]
+    pub quota: Option<stele_ground::Bytes>,
+    /// The same for the number of its versions, delete markers included
+    #[arg(long, value_name = "COUNT", conflicts_with = "officers_lost")]
+    pub quota_versions: Option<u64>,
     /// Make a retention officer when no officer is left to approve one. The key becomes valid after 30 days. During
     /// these days an alarm stands, and any officer can refuse the key
     #[arg(long, conflicts_with_all = ["bucket", "prefix", "access", "read_only", "bypass_governance"])]
@@ -117,18 +126,29 @@ pub struct Narrow {
 }
 
 #[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("key").required(true).multiple(true).args(["expires", "quota", "quota_versions"]))]
 #[command(after_help = "\
 Examples:
   stele key set STELEK7Q2M4XJ9TB3HWD --expires 2027-04-02
   stele key set STELEK7Q2M4XJ9TB3HWD --expires 12h
+  stele key set STELEK7Q2M4XJ9TB3HWD --quota 200GiB --quota-versions none
 
 A key that has expired stays so: make another key. A retention officer's key gets no later end, since a new officer
 takes another officer's approval. Ends count by the later of the system clock and the compliance clock: a
-system clock that is set back behind a moment at which the store was open revives no key.")]
+system clock that is set back behind a moment at which the store was open revives no key.
+
+A quota counts the versions that the key stored, in every bucket, and the parts of its unfinished uploads. It removes
+nothing, and delete markers are written beyond it. `stele key list` shows what each key owns.")]
 pub struct Set {
     pub id: String,
     /// The key is void from then on: a date or moment in UTC, a duration from now on (30m, 12h, 90d, 8w, 1y), or
     /// `never`
     #[arg(long, value_name = "WHEN")]
-    pub expires: String,
+    pub expires: Option<String>,
+    /// Refuse writes of the key beyond this size of what it owns; `none` removes the limit
+    #[arg(long, value_name = "SIZE", value_parser = quota)]
+    pub quota: Option<Quota>,
+    /// The same for the number of its versions
+    #[arg(long, value_name = "COUNT", value_parser = quota_versions)]
+    pub quota_versions: Option<VersionsQuota>,
 }

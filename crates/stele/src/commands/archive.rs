@@ -156,6 +156,8 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
                 every_role: false,
                 officers_lost: create.officers_lost,
                 expires: create.expires,
+                quota: create.quota.map(|quota| quota.0),
+                quota_versions: create.quota_versions,
             };
             let new = ask(site, call).await?;
             if json {
@@ -198,7 +200,13 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
             Ok(())
         }
         Key::Set(set) => {
-            let key = ask(site, calls::KeySet { id: set.id, expires: set.expires }).await?;
+            let call = calls::KeySet {
+                id: set.id,
+                expires: set.expires,
+                quota: set.quota.map(|quota| quota.0.map(|bytes| bytes.0)),
+                quota_versions: set.quota_versions.map(|quota| quota.0),
+            };
+            let key = ask(site, call).await?;
             if json {
                 return print_json(&key);
             }
@@ -228,6 +236,8 @@ fn keys_table(keys: Vec<calls::KeyView>) -> String {
         ("name", Align::Left),
         ("roles", Align::Left),
         ("may", Align::Left),
+        ("owns", Align::Left),
+        ("quota", Align::Right),
         ("created", Align::Whole),
         ("expires", Align::Whole),
         ("revoked", Align::Whole),
@@ -239,6 +249,8 @@ fn keys_table(keys: Vec<calls::KeyView>) -> String {
             key.name,
             key.roles.join(", "),
             key.grants.iter().map(ToString::to_string).chain(bypass).collect::<Vec<_>>().join("; "),
+            format!("{} versions, {}", key.owned_versions, Bytes(key.owned_bytes)),
+            quota_of(key.quota_bytes, key.quota_versions),
             key.created,
             match (key.expires, key.expired) {
                 (None, _) => "never".to_owned(),

@@ -26,6 +26,7 @@ use crate::space::order::Durable;
 use crate::space::places::{place_extents, places};
 use crate::space::segments::Writing;
 use crate::state::buckets::Bucket;
+use crate::state::owned::Limited;
 use crate::state::usage::Counter;
 use crate::store::committing::{Committing, Proof};
 use crate::store::uploads::{Placed, Upload};
@@ -52,6 +53,7 @@ struct PartChange {
     transaction: Transaction,
     /// The preconditions that fail where the quota has no room.
     quota: Range<usize>,
+    limited: Limited,
     proof: Proof,
     /// The content of the earlier part of the same number.
     cleared: Cleared,
@@ -84,6 +86,7 @@ impl Archive {
             let replaced: Option<PartRow> = fetch(&*snapshot, PARTS, &keys::pair(object, request.number))?;
             let charge = store.charge(&*snapshot, &bucket, (&request.key, object), length, replaced.as_ref())?;
             bucket.has_room_for(&*snapshot, charge)?;
+            store.has_owned_room(&*snapshot, &upload.row.owner, charge.added)?;
         }
         drop(snapshot);
         match (&upload.row.customer, &request.customer_key) {
@@ -160,7 +163,10 @@ impl Archive {
             Err(CatalogError::Failed(failure)) if change.quota.contains(&failure.precondition) => {
                 return Err(bucket.over_quota(Counter::Held));
             }
-            Err(CatalogError::Failed(_)) => return Err(ArchiveError::NoSuchUpload(upload.id())),
+            Err(CatalogError::Failed(failure)) => {
+                let refused = change.limited.refusal(&upload.row.owner, failure.precondition);
+                return Err(refused.unwrap_or_else(|| ArchiveError::NoSuchUpload(upload.id())));
+            }
             answer => answer.map(drop)?,
         }
         for durable in part.stored.durable {
@@ -210,13 +216,13 @@ impl WrittenPart {
         number: u32,
     ) -> Result<PartChange> {
         let transaction = place_extents(Transaction::new(), upload.row.object, &mut self.row.stream, &self.extents);
-        let Placed { mut transaction, quota, replaced, proof } =
+        let Placed { mut transaction, quota, limited, replaced, proof } =
             store.with_part(transaction, bucket, (key, upload, number), &self.row)?;
         let mut cleared = Cleared::default();
         if let Some(replaced) = replaced {
             transaction = store.clear_within(transaction, replaced.stream, replaced.note, &mut cleared)?;
         }
-        Ok(PartChange { transaction, quota, proof, cleared })
+        Ok(PartChange { transaction, quota, limited, proof, cleared })
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use stele_archive::{Access, AccessKeyInfo, Grant, KeyLife, Rights, Role};
+use stele_archive::{Access, AccessKeyInfo, Grant, KeyChange, KeyLife, Quota, Rights, Role};
 
-use super::{ACCESSES, name_of, named};
+use super::{ACCESSES, name_of, named, nested};
 use crate::api::matters::date;
 use crate::api::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
@@ -46,6 +46,16 @@ pub struct KeyView {
     pub expires: Option<String>,
     #[serde(default)]
     pub expired: bool,
+    /// What the key may own, over all buckets.
+    #[serde(default)]
+    pub quota_bytes: Option<u64>,
+    #[serde(default)]
+    pub quota_versions: Option<u64>,
+    /// What it owns: versions, and parts of unfinished uploads.
+    #[serde(default)]
+    pub owned_bytes: u64,
+    #[serde(default)]
+    pub owned_versions: u64,
 }
 
 impl From<AccessKeyInfo> for KeyView {
@@ -70,6 +80,10 @@ impl From<AccessKeyInfo> for KeyView {
             pending: info.pending,
             expires: info.expires.map(|at| at.to_string()),
             expired: info.expired,
+            quota_bytes: info.quota.bytes,
+            quota_versions: info.quota.versions,
+            owned_bytes: info.owned.bytes,
+            owned_versions: info.owned.versions,
         }
     }
 }
@@ -99,6 +113,11 @@ pub struct KeyCreate {
     /// A date, a moment or a duration; None: without an end.
     #[serde(default)]
     pub expires: Option<String>,
+    /// What the key may own, over all buckets. None: no limit.
+    #[serde(default)]
+    pub quota: Option<u64>,
+    #[serde(default)]
+    pub quota_versions: Option<u64>,
 }
 
 /// A new key. This is the only time that its secret is shown.
@@ -157,7 +176,10 @@ impl Call for KeyCreate {
                     .next("give --role retention-officer and no other, or leave it out"));
             }
             true => archive.create_officer_after_loss(&caller, &self.name).await?,
-            false => archive.create_expiring_access_key(&caller, &self.name, self.rights()?, life).await?,
+            false => {
+                let quota = Quota { bytes: self.quota, versions: self.quota_versions };
+                archive.create_limited_access_key(&caller, &self.name, self.rights()?, life, quota).await?
+            }
         };
         Ok(NewKeyView { access_key: key.id, secret_key: key.secret.to_string(), awaits: key.awaits })
     }
@@ -261,20 +283,28 @@ fn life(text: &str) -> Outcome<KeyLife> {
     Ok(KeyLife::Until(until))
 }
 
-/// The new end of a key.
+/// The new end or quota of a key; a field that is `None` changes nothing.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KeySet {
     pub id: String,
     /// A date, a moment, a duration from now on, or `never`.
-    pub expires: String,
+    #[serde(default)]
+    pub expires: Option<String>,
+    /// The inner None takes the limit away.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "nested")]
+    pub quota: Option<Option<u64>>,
+    /// As `quota`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "nested")]
+    pub quota_versions: Option<Option<u64>>,
 }
 
 impl Call for KeySet {
     const NAME: &'static str = "key/set";
     type Answer = KeyView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<KeyView> {
-        let life = life(&self.expires)?;
-        Ok(node.archive()?.set_key_life(&actor.caller(), &self.id, life).await?.into())
+        let life = self.expires.as_deref().map(life).transpose()?;
+        let change = KeyChange { life, quota_bytes: self.quota, quota_versions: self.quota_versions };
+        Ok(node.archive()?.change_key(&actor.caller(), &self.id, change).await?.into())
     }
 }
 
