@@ -118,7 +118,7 @@ pub fn live(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
     let mut checked = cell(job, axes(CHECK, CHECKED, None), None)?;
     checked.setup.content = Content { verify: true, ..checked.setup.content };
     cells.push(checked);
-    Ok(cells.into_iter().map(|cell| Asked { cell, buffered: false, targets: 1 }).collect())
+    Ok(cells.into_iter().map(|cell| Asked { cell, buffered: false, targets: 0..1 }).collect())
 }
 
 fn cell(job: &Job, axes: Axes, goal: Option<Goal>) -> Result<Cell, LabError> {
