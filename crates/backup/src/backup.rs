@@ -12,6 +12,7 @@
 mod collect;
 mod read;
 mod scan;
+pub mod streams;
 pub mod volume;
 
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::compress::{Compressor, Decompressor};
@@ -42,6 +42,9 @@ struct Shared {
     /// takes it while another one waits, with the open segments locked, for a thread that stores.
     pending: Mutex<BTreeSet<ChunkId>>,
     failure: Mutex<Option<BackupError>>,
+    /// Segments that a storing thread has, or that wait for one.
+    under_way: Mutex<usize>,
+    arrived: Condvar,
     trusted: Mutex<Trusted>,
     /// Segments that this packer stored, each with its number of chunks.
     stored: Mutex<Vec<(SegmentId, usize)>>,
@@ -217,9 +220,27 @@ impl Packer {
         Ok(None)
     }
 
+    /// Stores what is open, and waits until everything that was added is durable.
+    pub fn flush(&self) -> Result<()> {
+        let (content, tree) = {
+            let mut open = lock(&self.shared.open);
+            (open.content.take(), open.tree.take())
+        };
+        [content, tree].into_iter().flatten().try_for_each(|writer| self.send(writer))?;
+        let mut under_way = lock(&self.shared.under_way);
+        while *under_way > 0 {
+            under_way = self.shared.arrived.wait(under_way).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(under_way);
+        self.check()
+    }
+
     fn send(&self, writer: Writer) -> Result<()> {
-        let ended = |_| BackupError::Failed("the threads that store segments ended".to_owned());
-        self.sender.send(writer.finish()).map_err(ended)
+        *lock(&self.shared.under_way) += 1;
+        self.sender.send(writer.finish()).map_err(|_| {
+            *lock(&self.shared.under_way) -= 1;
+            BackupError::Failed("the threads that store segments ended".to_owned())
+        })
     }
 
     /// The failure of a storing thread.
@@ -255,11 +276,26 @@ impl Packer {
     }
 }
 
+/// A segment that is no longer under way when this is dropped, however that came.
+struct Arrival<'a>(&'a Shared);
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let ended = || BackupError::Failed("a thread that stores segments ended".to_owned());
+            lock(&self.0.failure).get_or_insert_with(ended);
+        }
+        *lock(&self.0.under_way) -= 1;
+        self.0.arrived.notify_all();
+    }
+}
+
 /// Stores segments until no more come. After a failure it only takes them, so that no sender waits for ever.
 fn store_all(indexed: &Indexed, shared: &Shared, receiver: &Mutex<Receiver<Full>>, session: Option<&Session>) {
     loop {
         let next = lock(receiver).recv();
         let Ok((footer, bytes)) = next else { return };
+        let _arrival = Arrival(shared);
         if lock(&shared.failure).is_some() {
             continue;
         }

@@ -10,6 +10,7 @@
 //! links, whatever the target contains.
 
 mod fetch;
+pub mod memory;
 mod place;
 pub mod volume;
 

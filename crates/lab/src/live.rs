@@ -7,6 +7,7 @@
 //!
 //! Workers keep no shared state: each hands its histograms over at the end of every round, and those are merged exactly.
 
+pub mod backup;
 pub mod clock;
 pub mod content;
 pub mod directory;

@@ -53,7 +53,7 @@ pub fn carry_out(
     end: &AtomicBool,
     watch: Watch<'_>,
 ) -> Result<Option<PreconditionRecord>, LabError> {
-    if ready.file.is_some() || matches!(ready.way, Way::S3(_)) {
+    if ready.file.is_some() || matches!(ready.way, Way::S3(_) | Way::Backup(_)) {
         return Err(LabError::Usage(
             "precondition: files of a directory and objects are written whole when they are made; leave it out, or give one file or a \
              device"

@@ -537,3 +537,38 @@ fn so_many_segments_are_stored_at_once_as_was_asked() {
         assert_eq!(store.met(), sessions);
     }
 }
+
+/// A directory with so many files.
+const MANY: usize = 100_000;
+
+#[test]
+fn a_directory_of_many_files_is_saved_listed_and_restored_in_part() {
+    let (repository, _) = repository(31);
+    let place = Temporary::new();
+    let many = place.join("many");
+    std::fs::create_dir(&many).unwrap();
+    for number in 0..MANY {
+        std::fs::File::create(many.join(format!("file-{number:06}"))).unwrap();
+    }
+    std::fs::write(many.join("file-050000"), random(3, 5000)).unwrap();
+    let first = save(&repository, &many).unwrap();
+    assert_eq!((first.description.counts.files, first.description.problems), (MANY as u64, 0));
+    assert!(
+        first.description.tree.len() > 4,
+        "one directory is many chunks of the tree: {}",
+        first.description.tree.len()
+    );
+    // One change of a hundred thousand reads one file, and stores the chunk of the tree that has it.
+    std::fs::write(many.join("file-050001"), random(4, 3000)).unwrap();
+    let second = save(&repository, &many).unwrap();
+    assert_eq!(second.description.counts.files_read, 1);
+    let differ = second.description.tree.iter().filter(|chunk| !first.description.tree.contains(chunk)).count();
+    assert!(differ <= 3, "{differ} chunks of the tree differ");
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let mut walk = Walk::new(&indexed, &second.description, b"");
+    let mut names = 0;
+    while let Some(found) = walk.step().unwrap() {
+        names += usize::from(found.path.ends_with(format!("file-{names:06}").as_bytes()));
+    }
+    assert_eq!(names, MANY, "every name is listed, in its order");
+}

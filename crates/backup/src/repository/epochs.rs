@@ -294,6 +294,12 @@ impl Session {
         let ended = SessionState { ended: true, ..self.state };
         self.closed.store.replace(&self.name(), &ended.encode())
     }
+
+    /// Ends the session and removes its object, as the next prune would do.
+    pub fn remove(&self) -> Result<()> {
+        self.end()?;
+        self.closed.store.remove(&self.name())
+    }
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Content {
     /// A maker of data; each worker has its own dice.
     pub fn source(self, mut dice: Dice, versions: Option<Arc<Versions>>) -> Source {
         let stream = context(of_this_run(), dice.roll());
-        Source { content: self, stream, zeros: self.zeros(), versions }
+        Source { content: self, stream, zeros: self.zeros(), alike: 1, versions }
     }
 
     /// Bytes of zeros at the beginning of a block.
@@ -85,6 +85,8 @@ pub struct Source {
     stream: u64,
     /// Zeros at the beginning of a block.
     zeros: f64,
+    /// Blocks that are duplicates together, or none of them.
+    alike: u64,
     /// Where reads are checked.
     versions: Option<Arc<Versions>>,
 }
@@ -101,6 +103,11 @@ fn of_this_run() -> u64 {
 }
 
 impl Source {
+    /// Duplicates are of so many bytes each, instead of a block: what finds them by content finds no single blocks.
+    pub fn alike_in(self, bytes: u64) -> Source {
+        Source { alike: (bytes / BLOCK as u64).max(1), ..self }
+    }
+
     /// Makes the bytes that are written at a place.
     pub fn make(&mut self, buffer: &mut [u8], at: u64) {
         let mut done = 0;
@@ -145,8 +152,9 @@ impl Source {
         if each <= 100 {
             return None;
         }
-        let drawn = context(self.content.seed ^ 0xD0B1, block);
-        (drawn % each >= 100).then(|| context(self.content.seed, drawn / each % DUPLICATES))
+        let drawn = context(self.content.seed ^ 0xD0B1, block / self.alike);
+        let copy = (drawn % each >= 100).then(|| context(self.content.seed, drawn / each % DUPLICATES))?;
+        Some(if self.alike == 1 { copy } else { context(copy, block % self.alike) })
     }
 
     fn stamp(&mut self, buffer: &mut [u8], at: u64) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::backup;
 use super::directory::Files;
 use super::engine::{Engine, Null};
 use super::inline::Inline;
@@ -47,6 +48,7 @@ pub fn reach<U: Use>(ready: &Ready, spec: ConnectionSpec, user: U) -> Result<U::
             let objects = Objects::new(bucket, names, number);
             user.with(Inline::new(objects, length_max))
         }
+        Way::Backup(vault) => user.with(Inline::new(backup::Objects::new(vault)?, length_max)),
         Way::Volume(volume) => user.with(Blocks::new(volume, slots, length_max)),
         Way::Null => user.with(Null::new(slots, length_max)),
     }

@@ -32,7 +32,7 @@ pub fn read_back(ready: &Ready, content: Content, progress: Filling<'_>) -> Resu
     // An object is read as a whole. One that was never put is not there.
     let (length, grain, known) = match &ready.way {
         Way::Null => return Ok(None),
-        Way::S3(_) => (ready.block.0, ready.block.0, ready.versions.clone()),
+        Way::S3(_) | Way::Backup(_) => (ready.block.0, ready.block.0, ready.versions.clone()),
         // As far as it was filled.
         Way::Ring(_) | Way::Inline(_) => (LENGTH.next_multiple_of(ready.block.0), 4096, None),
         _ => (LENGTH.next_multiple_of(ready.block.0), ready.block.0.max(512), None),

@@ -294,6 +294,9 @@ pub fn run_beside(
     if let (Way::S3(bucket), Of::Data | Of::Operations(_)) = (&ready.way, setup.of) {
         bucket.prepare(&setup.spec, end)?;
     }
+    if let Way::Backup(vault) = &ready.way {
+        vault.prepare(&setup.spec, end)?;
+    }
     // Parts of workers begin where a file does.
     let grain = ready.file.map_or(ready.block.0.max(4096), |file| file.0);
     let own = ready.size.0 / u64::from(workers) / grain * grain;
@@ -320,6 +323,7 @@ pub fn run_beside(
             number,
             generator: generator_of(ready, setup, workers, number, dice.fork()),
             content: setup.content,
+            alike: if matches!(ready.way, Way::Backup(_)) { setup.spec.length_max() } else { 0 },
             versions: ready.versions.clone(),
             names: setup.of == Of::Names,
             dice: dice.fork(),
@@ -366,8 +370,13 @@ pub fn run_beside(
     let parted = part(&reports, threads, ready.patience, end, given_up);
     let mut wrong = gathered.wrong;
     wrong.add(parted.wrong);
+    let settled = match &ready.way {
+        // Behind a failure too: what the sessions saved is a part of no snapshot yet.
+        Way::Backup(vault) if !parted.left_behind => vault.settle().err().map(|error| error.to_string()),
+        _ => None,
+    };
     // The first reason is the cause; that something was never answered follows from many.
-    let failed = failed.or(gathered.failed).or(parted.failed).map(LabError::Failed);
+    let failed = failed.or(gathered.failed).or(parted.failed).or(settled).map(LabError::Failed);
     // Wrong data is worse than a target that failed.
     let failed = if wrong.is_none() { failed } else { Some(LabError::Damaged(wrong.to_string())) };
     let found = Found {
@@ -379,7 +388,10 @@ pub fn run_beside(
         wrong,
         left_behind: parted.left_behind,
         unanswered: parted.unanswered,
-        is_apart: !matches!(ready.way, Way::Null | Way::Volume(_) | Way::Inline(_) | Way::Directory(_)),
+        is_apart: !matches!(
+            ready.way,
+            Way::Null | Way::Volume(_) | Way::Inline(_) | Way::Directory(_) | Way::Backup(_)
+        ),
     };
     Ok((found, failed))
 }

@@ -13,7 +13,7 @@ use stele_ground::{Bytes, Duration};
 use super::content::Content;
 use super::directory::{self, Directory};
 use super::versions::Versions;
-use super::{iscsi, local, nbd, nfs, s3, volume};
+use super::{backup, iscsi, local, nbd, nfs, s3, volume};
 use crate::error::LabError;
 
 /// As it is given on a command line.
@@ -35,6 +35,8 @@ pub enum Target {
     S3(s3::Address),
     /// A volume of Stele in this process.
     Volume(volume::Address),
+    /// Sessions of backups and restores in a repository.
+    Backup(backup::Address),
 }
 
 /// How it is opened.
@@ -139,12 +141,14 @@ pub enum Way {
     S3(Arc<s3::Bucket>),
     /// A volume in this process, which all workers share.
     Volume(Arc<volume::Volume>),
+    /// A session for each worker.
+    Backup(Arc<backup::Vault>),
 }
 
 impl Way {
     /// Each worker has one access under way.
     pub fn is_one_each(&self) -> bool {
-        matches!(self, Way::Inline(_) | Way::Directory(_) | Way::S3(_))
+        matches!(self, Way::Inline(_) | Way::Directory(_) | Way::S3(_) | Way::Backup(_))
     }
 
     /// Several connections would not see each other's writes.
@@ -176,6 +180,7 @@ impl Ready {
             Way::Nfs(remote) => remote.remove(),
             Way::S3(bucket) => bucket.remove(),
             Way::Volume(volume) => volume.remove(),
+            Way::Backup(vault) => vault.remove(),
             Way::Null | Way::Inline(_) | Way::Ring(_) | Way::Nbd { .. } | Way::Iscsi(_) => Ok(()),
         }
     }
@@ -184,8 +189,8 @@ impl Ready {
 /// Size of the null target where none is given.
 const NULL_SIZE: Bytes = Bytes(1 << 30);
 
-const KINDS: &str =
-    "null, a file, a block device, a directory (dir:PATH), volume:CODE, or a URL of nbd://, iscsi://, nfs:// or s3://";
+const KINDS: &str = "null, a file, a block device, a directory (dir:PATH), volume:CODE, or a URL of nbd://, iscsi://, nfs://, s3:// or \
+     backup://";
 
 impl std::str::FromStr for Target {
     type Err = LabError;
@@ -207,6 +212,9 @@ impl std::str::FromStr for Target {
         }
         if text.starts_with("nfs:") {
             return text.parse().map(Target::Nfs);
+        }
+        if text.starts_with("backup:") || text.starts_with("backup+") {
+            return text.parse().map(Target::Backup);
         }
         let (path, is_directory) = match text.strip_prefix("dir:") {
             Some(path) => (path, true),
@@ -232,6 +240,7 @@ impl std::fmt::Display for Target {
             Target::Nfs(address) => write!(f, "{address}"),
             Target::S3(address) => write!(f, "{address}"),
             Target::Volume(address) => write!(f, "{address}"),
+            Target::Backup(address) => write!(f, "{address}"),
             Target::Path(path) => write!(f, "{}", path.display()),
             Target::Directory(path) => write!(f, "dir:{}", path.display()),
         }
@@ -253,6 +262,7 @@ impl Target {
         match self {
             Target::Path(path) | Target::Directory(path) => Some(path),
             Target::Volume(address) => address.directory.as_deref(),
+            Target::Backup(address) => address.path(),
             Target::Null | Target::Nbd(_) | Target::Iscsi(_) | Target::Nfs(_) | Target::S3(_) => None,
         }
     }
@@ -274,6 +284,7 @@ impl Target {
             Target::Nfs(address) => nfs::open(address, opening, progress),
             Target::S3(address) => s3::open(address, opening),
             Target::Volume(address) => volume::open(address, opening, progress),
+            Target::Backup(address) => backup::open(address, opening),
             Target::Directory(path) => directory::open(path, opening, progress),
             Target::Path(path) => {
                 let kind = std::fs::metadata(path).map(|found| found.file_type());

@@ -76,6 +76,8 @@ pub struct Task {
     pub number: u32,
     pub generator: Generator,
     pub content: Content,
+    /// Bytes that are a duplicate together; 0: a block.
+    pub alike: u64,
     /// Where reads are checked.
     pub versions: Option<Arc<Versions>>,
     /// Accesses are of names.
@@ -173,7 +175,7 @@ pub struct Worker<E> {
 
 impl<E: Engine> Worker<E> {
     pub fn new(engine: E, task: Task) -> Worker<E> {
-        let source = task.content.source(task.dice.clone(), task.versions.clone());
+        let source = task.content.source(task.dice.clone(), task.versions.clone()).alike_in(task.alike);
         let slots = engine.slots();
         let nowhere = (Access { target: 0, at: 0, length: 0, write: false }, Instant(0));
         Worker {

@@ -35,6 +35,10 @@ const QUICK_SIZE: Bytes = Bytes(100 << 20);
 /// Size of a file that a recipe makes.
 const FILE_SIZE: Bytes = Bytes(1 << 30);
 
+/// Objects of backups that restores read.
+const OBJECTS: u32 = 64;
+const QUICK_OBJECTS: u32 = 16;
+
 /// All cells, in the order in which they run.
 pub fn plan(job: &Job, targets: &[Target]) -> Result<Vec<Asked>, LabError> {
     let part = part_of(job)?;
@@ -49,7 +53,7 @@ pub fn plan(job: &Job, targets: &[Target]) -> Result<Vec<Asked>, LabError> {
             };
             super::dr550::live(job, part.quick, halves)
         }
-        "gnr-tsm" => super::gnr_tsm::live(job, part.quick, targets.len()),
+        "gnr-tsm" => super::gnr_tsm::live(job, part.quick, targets),
         "fc8" => super::fc8::live(job),
         "snia-pts" => super::snia_pts::live(job, part.quick),
         "spc1-like" => super::spc1_like::live(job, part.quick),
@@ -102,6 +106,8 @@ enum Kind {
     Blocks,
     Files,
     Objects,
+    /// Sessions of backups.
+    Sessions,
     /// Answers every request without data.
     Null,
 }
@@ -112,6 +118,7 @@ fn kind_of(target: &Target) -> Kind {
         Target::Directory(_) => Kind::Files,
         Target::Path(path) if path.is_dir() => Kind::Files,
         Target::S3(_) => Kind::Objects,
+        Target::Backup(_) => Kind::Sessions,
         _ => Kind::Blocks,
     }
 }
@@ -126,6 +133,7 @@ fn check(part: &RecipePart, targets: &[Target]) -> Result<(), LabError> {
     for target in targets {
         let kind = kind_of(target);
         let (carries, wants) = match name {
+            name if kind == Kind::Sessions => (name == "gnr-tsm", "other storage than backups"),
             // A file of an NFS server counts as a file server.
             "dr550" => {
                 (kind != Kind::Blocks || matches!(target, Target::Nfs(_)), "files: give dir:PATH, nfs:// or s3+http://")
@@ -177,7 +185,17 @@ pub fn opening(
         (size, _) => size,
     };
     let content = Content { verify, ..opening.content };
-    Ok(Opening { size, buffered, content, ..opening })
+    let files = match (job.files, kind_of(target)) {
+        (None, Kind::Sessions) => {
+            if part.quick {
+                QUICK_OBJECTS
+            } else {
+                OBJECTS
+            }
+        }
+        _ => opening.files,
+    };
+    Ok(Opening { size, buffered, files, content, ..opening })
 }
 
 /// A cell with one worker for each outstanding access: the threads and sessions of the papers.

@@ -105,3 +105,19 @@ fn ratios_are_met_within_five_percent_over_whole_files() {
         }
     }
 }
+
+#[test]
+fn duplicates_of_a_stated_length_are_whole() {
+    let length = 1 << 20;
+    let content = Content { dedupe_percent: 200, ..Content::default() };
+    let mut source = content.source(Dice::new(5), None).alike_in(length as u64);
+    let mut file = vec![0; 256 * length];
+    for (number, buffer) in file.chunks_mut(length).enumerate() {
+        source.make(buffer, (number * length) as u64);
+    }
+    let objects: std::collections::HashSet<&[u8]> = file.chunks(length).collect();
+    let ratio = 256.0 / objects.len() as f64;
+    // Of 256 objects about 128 are unique, and the others are 16.
+    assert!((1.6..2.1).contains(&ratio), "{ratio}");
+    assert_eq!(distinct(&file), objects.len() * length / 4096, "no two blocks of an object are alike");
+}

@@ -103,6 +103,7 @@ fn task_of(spec: AccessSpec, outstanding: Option<u32>, time: &Arc<AtomicU64>) ->
         number: 0,
         generator: Generator::new(spec, Alignment::Request, Dice::new(7)),
         content: Content::default(),
+        alike: 0,
         versions: None,
         names: false,
         dice: Dice::new(8),

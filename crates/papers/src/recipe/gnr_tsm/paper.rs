@@ -1,6 +1,6 @@
 //! The paper of the recipe: the five published results with the measured peaks, and rates over sessions.
 
-use super::{ACCESS, DIRECTIONS, DRIVES, Found, SESSIONS, STROKE, left_out};
+use super::{ACCESS, DIRECTIONS, DRIVES, Found, OBJECT, STROKE, left_out, sessions_of};
 use crate::published::{self, Streamed};
 use crate::recipe::page::{self, Curve, Order, Peak, is_virtual, megabytes};
 use stele_ground::Bytes;
@@ -18,7 +18,7 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     let own = format!("Backup, restore and mixed streams: {what}");
     let mut page = order.begin(own, ", beside TSM on GPFS Native RAID");
     summary(&mut page, found, against);
-    page::lacks(&mut page, recorded, &left_out(part.quick));
+    page::lacks(&mut page, recorded, &left_out(part.quick, is_backup(recorded)));
     method(&mut page, recorded, against);
     if !is_virtual(recorded) {
         page::environment(&mut page, recorded);
@@ -28,6 +28,11 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     limits(&mut page, found, against);
     page::again(&mut page, order, SOURCE);
     Ok(page)
+}
+
+/// The code of backups is at work.
+fn is_backup(recorded: &Recorded) -> bool {
+    !is_virtual(recorded) && super::is_backup(&recorded.head.target)
 }
 
 /// The published result for such streams. Virtual time has no servers: it takes the results of two, which the drives
@@ -56,6 +61,11 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
             "Sessions streamed to and from a volume of Stele on {DRIVES} modelled drives, 8+2. Time is virtual, so the same command gives \
              the same digits on any machine."
         ),
+        false if is_backup(found.recorded) => format!(
+            "Sessions of backups and restores, to and from {}. The content is generated in memory; what is restored is checked by \
+             the code of backups and thrown away.",
+            found.recorded.head.reached
+        ),
         false => format!(
             "Sessions streamed to and from {}: writes as a backup does, reads as a restore does, and both at once. What is written is \
              generated in memory, and what is read is thrown away.",
@@ -79,11 +89,21 @@ fn method(page: &mut Document, recorded: &Recorded, against: bool) {
     page.paragraph(format!(
         "The published measurement is of backup servers under a load that is generated in memory, over one link of 40 Gbit/s for each \
          server, to a machine with 116 nearline drives in two groups of 58, data as 8+2 with declustered parity. It states neither how \
-         many sessions there were nor how long their accesses are, nor the shares of backup and restore in what is mixed. Here a session \
-         has one access of {} under way, and goes on where its last one ended; with one access in a hundred it begins at another place, as \
-         one object ends and the next begins. Mixed is half reads.",
-        Bytes(ACCESS)
+         many sessions there were nor how long their accesses are, nor the shares of backup and restore in what is mixed. {}",
+        sessions_said(recorded)
     ));
+    if is_backup(recorded) {
+        page.paragraph(
+            "A session of a backup cuts the content of an object into chunks, hashes, compresses and encrypts them, and sends them to \
+             the repository as a segment. The response is the time from the content in memory to the answer that the segment is \
+             durable. The sessions share one index of chunks. Behind each run the objects become part of a snapshot. A session of a \
+             restore reads the segments of an object that a snapshot has, decrypts, decompresses and compares each chunk with its hash.",
+        );
+        page.paragraph(
+            "To make this page: start a server, make a bucket in it, and give its address to this command. Without a repository at \
+             that place one is made for the run, and removed behind it.",
+        );
+    }
     if is_virtual(recorded) {
         page.paragraph(format!(
             "The array: Stele's code, 8+2, declustered over all {DRIVES} drives as one pool, {STROKE} % of each in use; each session has its own \
@@ -100,6 +120,21 @@ fn method(page: &mut Document, recorded: &Recorded, against: bool) {
     }
     if against {
         page::unit(page);
+    }
+}
+
+/// The sessions of this measurement.
+fn sessions_said(recorded: &Recorded) -> String {
+    match is_backup(recorded) {
+        true => format!(
+            "Here a session saves or restores one object of {} after the other, and mixed is half restores.",
+            Bytes(OBJECT)
+        ),
+        false => format!(
+            "Here a session has one access of {} under way, and goes on where its last one ended; with one access in a hundred it begins \
+             at another place, as one object ends and the next begins. Mixed is half reads.",
+            Bytes(ACCESS)
+        ),
     }
 }
 
@@ -150,7 +185,8 @@ fn results(page: &mut Document, found: Found<'_>, against: bool) {
         points: points(&found.curve(direction, servers)),
         marked: true,
     });
-    let marks = SESSIONS.map(|count| (f64::from(count), count.to_string()));
+    let counts = sessions_of(is_backup(found.recorded), false);
+    let marks = counts.iter().map(|count| (f64::from(*count), count.to_string()));
     let across = Axis::logarithmic("sessions a server").marked(marks);
     page.chart(Chart::lines("MB/s over sessions", across, Axis::linear("MB/s"), series.collect()));
 }
@@ -221,8 +257,17 @@ fn odd(found: Found<'_>) -> Vec<String> {
 
 fn limits(page: &mut Document, found: Found<'_>, against: bool) {
     page.section("Limits");
+    let program = match is_backup(found.recorded) {
+        true => {
+            "Generated content has no files: nothing is walked or opened, and there is no metadata of a tree. What the generator \
+             takes to make the content in memory is part of the processor time of the sessions."
+        }
+        false => {
+            "No backup program is at work: no database of objects, no catalog, no protocol of its own. These are its streams alone."
+        }
+    };
     let mut lines = vec![
-        "No backup program is at work: no database of objects, no catalog, no protocol of its own. These are its streams alone.".to_owned(),
+        program.to_owned(),
         "The size of an access and the sessions were chosen here, since the published ones are not stated.".to_owned(),
     ];
     if is_virtual(found.recorded) {

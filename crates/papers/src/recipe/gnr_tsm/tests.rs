@@ -9,11 +9,16 @@ fn job(beside: &[&str]) -> Job {
     Job { on: Some("dir:/files".into()), recipe: Some(recipe), ..Job::default() }
 }
 
+fn targets(names: &[&str]) -> Vec<Target> {
+    names.iter().map(|name| name.parse().unwrap()).collect()
+}
+
 #[test]
 fn a_plan_has_all_directions_by_sessions_and_servers() {
-    let one = live(&job(&[]), false, 1).unwrap();
+    let alone = targets(&["dir:/files"]);
+    let one = live(&job(&[]), false, &alone).unwrap();
     assert_eq!(one.len(), 3 * 8);
-    let two = live(&job(&["dir:/more"]), false, 2).unwrap();
+    let two = live(&job(&["dir:/more"]), false, &targets(&["dir:/files", "dir:/more"])).unwrap();
     assert_eq!(two.len(), 2 * 3 * 8);
     assert!(two.iter().filter(|asked| asked.targets == (0..2)).count() == 24);
     for asked in &two {
@@ -21,7 +26,7 @@ fn a_plan_has_all_directions_by_sessions_and_servers() {
         assert_eq!(setup.load, Load::Outstanding(setup.workers), "a session has one access under way");
         assert_eq!(setup.spec.sizes, [(1 << 20, 100)]);
     }
-    assert!(live(&job(&[]), true, 1).unwrap().len() < one.len() && !left_out(true).is_empty());
+    assert!(live(&job(&[]), true, &alone).unwrap().len() < one.len() && !left_out(true, false).is_empty());
 }
 
 #[test]
@@ -36,7 +41,8 @@ fn in_virtual_time_streams_run_on_8_2_over_116_drives_each_in_a_part_of_its_own(
 #[test]
 fn the_paper_sets_its_peaks_beside_the_five_published_results() {
     let job = job(&["dir:/more"]);
-    let cells: Vec<_> = live(&job, false, 2).unwrap().into_iter().map(|asked| asked.cell).collect();
+    let both = targets(&["dir:/files", "dir:/more"]);
+    let cells: Vec<_> = live(&job, false, &both).unwrap().into_iter().map(|asked| asked.cell).collect();
     let mut recorded = made_up(&job, &cells, Some("abc123"));
     for cell in &mut recorded.cells {
         let servers: u32 = cell.axis("servers").unwrap().parse().unwrap();
@@ -58,4 +64,41 @@ fn the_paper_sets_its_peaks_beside_the_five_published_results() {
     }
     let alone = page_of(&recorded, false);
     assert!(!alone.contains("4,017"), "nothing published where it was not asked for");
+}
+
+#[test]
+fn a_repository_of_backups_has_up_to_sixteen_sessions_of_objects() {
+    let address = "backup+http://host:9000/bench";
+    let job = Job { on: Some(address.into()), ..job(&[]) };
+    let asked = live(&job, false, &targets(&[address])).unwrap();
+    assert_eq!(asked.len(), 3 * 5);
+    assert_eq!(asked.iter().map(|asked| asked.cell.setup.workers).max(), Some(16));
+    assert!(asked.iter().all(|asked| asked.cell.setup.spec.sizes == [(16 << 20, 100)]));
+    assert!(live(&job, true, &targets(&[address])).unwrap().len() < asked.len() && !left_out(true, true).is_empty());
+    assert!(matches!(live(&job, false, &targets(&[address, "null"])), Err(LabError::Usage(_))), "one kind of server");
+    let cells: Vec<_> = asked.into_iter().map(|asked| asked.cell).collect();
+    let mut recorded = made_up(&job, &cells, Some("abc123"));
+    recorded.head.target = address.into();
+    let page = page_of(&recorded, true);
+    for said in [
+        "4,017",
+        "3,834",
+        "one object of 16 MiB after the other",
+        "start a server, make a bucket",
+        "no metadata of a tree",
+    ] {
+        assert!(page.contains(said), "{said}");
+    }
+    assert!(!page.contains("No backup program is at work"));
+}
+
+#[test]
+fn no_other_paper_is_about_backups() {
+    let address = targets(&["backup:/srv/repository"]);
+    for name in ["ds4500", "dr550", "fc8", "snia-pts"] {
+        let recipe = RecipePart { name: name.into(), quick: true, beside: Vec::new() };
+        let job = Job { recipe: Some(recipe), ..job(&[]) };
+        let refused = crate::recipe::live::plan(&job, &address);
+        assert!(matches!(refused, Err(LabError::Usage(_))), "{name}");
+    }
 }
