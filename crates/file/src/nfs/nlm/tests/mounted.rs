@@ -72,7 +72,7 @@ impl Process {
         self.child.wait().expect("it ends");
     }
 
-    fn is_killed(mut self) {
+    fn kill(mut self) {
         self.child.kill().expect("it is killed");
         self.child.wait().expect("it ends");
     }
@@ -180,7 +180,7 @@ async fn no_lock_outlives_its_process() {
         assert_eq!(process.does(if word == "ofd" { "reopen 0 0" } else { "lock 3 1" }), "ok");
         assert_eq!(stage.host_takes(0).await, DENIED, "{word}");
         match kills {
-            true => process.is_killed(),
+            true => process.kill(),
             false => process.ends(),
         }
         stage.host_takes_soon(0).await;

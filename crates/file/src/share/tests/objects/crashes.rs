@@ -227,7 +227,7 @@ async fn puts_and_writes_side_by_side_survive_a_power_cut() {
                     let request = GetRequest {
                         bucket: NAME.into(),
                         key: key_of(inode.0),
-                        version: Some(version.clone()),
+                        version: Some(*version),
                         ..GetRequest::default()
                     };
                     let archive = stage.archive().await;
