@@ -26,6 +26,7 @@ Examples:
   stele lab run --on nfs://host/export/target --size 4GiB --read 0 --random 0 --access 64KiB
   stele lab run --on s3://host/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32     s3+http:// without TLS
   stele lab run --on s3://127.0.0.1:9000/bench --ca certificate.pem --read 50 --verify
+  stele lab run --on backup://host/bench --read 0,100 --access 64MiB --outstanding 1,16    sessions of backups
   stele lab run --on volume:8+2,drives=12 --size 4GiB --outstanding 32 --read 0    Stele's own array, in this process
   stele lab run --on /data/target --rate 2000 --arrivals drawn --objective p99=2ms       exit code 13 if missed
   stele lab run --on /data/target --profile 0s=100,60s=5000                              a ramp
@@ -100,6 +101,7 @@ Examples:
   stele lab paper --recipe dr550 --on dir:/mnt/off --on dir:/mnt/on                 the same, of a share without a cache and one with
   stele lab paper --recipe fc8 --on nbd://host/vm1 --destroy --quick                accesses from cache
   stele lab paper --recipe gnr-tsm --on dir:/a --on dir:/b --against published      streams, one server and two
+  stele lab paper --recipe gnr-tsm --on backup://host/bench --against published     sessions of backups and restores
   stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    cells that would run, and how long
   stele lab paper --recipe snia-pts --on /dev/sdx --destroy -o sdx.pdf              a solid state drive by the SNIA's rules
   stele lab paper --recipe spc1-like --on /dev/sdx --destroy -o sdx.html            a ramp of loads at 30 ms
@@ -499,7 +501,7 @@ pub struct What {
     /// A job as a TOML file; options take precedence over it
     pub job: Option<PathBuf>,
     /// The target: null, a file, a block device, a directory (dir:PATH), a volume in this process
-    /// (volume:8+2,drives=12), or a URL of nbd://, iscsi://, nfs:// or s3://
+    /// (volume:8+2,drives=12), or a URL of nbd://, iscsi://, nfs://, s3:// or backup://
     #[arg(long, value_name = "TARGET")]
     pub on: Option<String>,
     /// Measure arrays of modelled drives in virtual time: drives=20,60 raid=5,10 cache=on,off stroke=8,45

@@ -114,11 +114,11 @@ fn uptime_seconds(text: &str) -> Option<u64> {
     text.split(['.', ' ']).next()?.parse().ok()
 }
 
-fn machine() -> Arc<dyn Surroundings> {
+pub(in crate::commands) fn machine() -> Arc<dyn Surroundings> {
     Arc::new(Machine { has_uptime: uptime().is_some(), begun: Instant::now() })
 }
 
-fn store(place: &Place) -> Outcome<Arc<dyn Store>> {
+pub(in crate::commands) fn store(place: &Place) -> Outcome<Arc<dyn Store>> {
     match place.repository.to_str().filter(|text| bucket::is_address(text)) {
         Some(address) => Ok(Arc::new(bucket::Repository::open(address)?)),
         None => Ok(Arc::new(Directory::new(&place.repository, machine()))),
@@ -163,7 +163,7 @@ fn now() -> u64 {
 }
 
 /// The password, by the command line or else by the environment, where a file comes before a command.
-fn password(place: &Place) -> Outcome<Vec<u8>> {
+pub(in crate::commands) fn password(place: &Place) -> Outcome<Vec<u8>> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let (mut file, mut command) = (place.password_file.clone(), place.password_command.clone());
     if file.is_none() && command.is_none() {

@@ -2,6 +2,7 @@
 //! server.
 
 mod asked;
+mod backup;
 mod check;
 mod ffsb;
 mod fio;
@@ -56,6 +57,7 @@ impl From<LabError> for Failure {
 }
 
 pub async fn run(json: bool, command: Lab) -> Outcome<()> {
+    backup::reach();
     match command {
         Lab::Run(Run { hosts, token, what, load }) => {
             let what = kept_in_directory(what)?;

@@ -1,0 +1,148 @@
+//! How the laboratory reaches a repository of backups: through the code of `stele backup`, with its store, keys and password.
+//!
+//! Where there is no repository, one is made for the laboratory alone. Without a source of a password it has a fixed one: it
+//! holds only generated data, and a later run must be able to remove it.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use stele_backup::BackupError;
+use stele_backup::backup::streams::{self, Stream, Streams};
+use stele_backup::repository::{Closed, Repository};
+use stele_lab::error::LabError;
+use stele_lab::live::backup::{self, Address, Opener, Place, Session};
+
+use crate::cli;
+use crate::commands::backup::{machine, password, store};
+use crate::failure::{Failure, Kind, Outcome};
+
+/// The password of a repository that the laboratory made, if none was given.
+const OWN_PASSWORD: &[u8] = b"stele-lab";
+/// As `stele backup run` compresses.
+const LEVEL: i32 = 1;
+
+pub fn reach() {
+    backup::reach_by(Box::new(Repositories));
+}
+
+struct Repositories;
+
+impl Opener for Repositories {
+    fn open(&self, address: &Address, takes_over: bool) -> Result<Arc<dyn backup::Repository>, LabError> {
+        let (repository, is_new) = repository(address, takes_over).map_err(|failure| of_failure(address, failure))?;
+        let program = concat!("stele lab ", env!("CARGO_PKG_VERSION"));
+        let begun = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let streams = Streams::open(repository, program, LEVEL, begun);
+        let streams = streams.map_err(|error| of_failure(address, error.into()))?;
+        let kind = if is_new { "a repository made for this run" } else { "a repository" };
+        let description = format!("{kind} at {address}, through the code of backups");
+        Ok(Arc::new(Opened { streams: Arc::new(streams), address: address.clone(), description }))
+    }
+}
+
+/// Opens the repository, or makes one. Whether it was made.
+fn repository(address: &Address, takes_over: bool) -> Outcome<(Repository, bool)> {
+    let place = cli::backup::Place {
+        repository: address.place.clone().into(),
+        password_file: address.password_file.clone(),
+        password_command: None,
+    };
+    let reached = store(&place)?;
+    match Closed::open(Arc::clone(&reached), machine()) {
+        Err(BackupError::NoRepository(_)) => {}
+        Err(error) => return Err(error.into()),
+        Ok(closed) if !streams::is_made(&closed)? => {
+            return Ok((Repository::open(reached, machine(), &password(&place)?)?, false));
+        }
+        Ok(closed) => {
+            // An earlier run was killed, or kept it; or another one goes on.
+            let (live, _) = closed.sessions()?;
+            if !live.is_empty() && !takes_over {
+                let text = "a run of the laboratory uses this repository, or was killed within the last day";
+                return Err(Failure::new(Kind::Refused, text)
+                    .next("name another place, or give --destroy if no other run goes on"));
+            }
+            streams::unmake(&closed)?;
+        }
+    }
+    let own = match password(&place) {
+        Ok(own) => own,
+        Err(failure) if failure.kind == Kind::Usage && address.password_file.is_none() => OWN_PASSWORD.to_vec(),
+        Err(failure) => return Err(failure),
+    };
+    Ok((streams::make(reached, machine(), &own)?, true))
+}
+
+fn of_failure(address: &Address, failure: Failure) -> LabError {
+    let next = if failure.next.is_empty() { String::new() } else { format!("; {}", failure.next) };
+    let text = format!("{address}: {}{next}", failure.error);
+    match failure.kind {
+        Kind::Usage | Kind::WrongPassword => LabError::Usage(text),
+        Kind::Refused | Kind::Locked | Kind::Exists => LabError::Refused(text),
+        Kind::Missing | Kind::NoRepository => LabError::Missing(text),
+        Kind::Full => LabError::Full(text),
+        Kind::Damaged => LabError::Damaged(text),
+        _ => LabError::Failed(text),
+    }
+}
+
+/// A repository that is open for a run.
+struct Opened {
+    streams: Arc<Streams>,
+    address: Address,
+    description: String,
+}
+
+impl Opened {
+    fn done(&self, done: stele_backup::Result<()>) -> Result<(), LabError> {
+        done.map_err(|error| of_failure(&self.address, error.into()))
+    }
+}
+
+impl backup::Repository for Opened {
+    fn session(&self) -> Result<Box<dyn Session>, String> {
+        let stream = self.streams.stream().map_err(|error| error.to_string())?;
+        Ok(Box::new(Sending { streams: Arc::clone(&self.streams), stream: Some(stream) }))
+    }
+
+    fn settle(&self) -> Result<(), LabError> {
+        self.done(self.streams.settle())
+    }
+
+    fn remove(&self) -> Result<(), LabError> {
+        self.done(self.streams.remove())
+    }
+
+    fn keep(&self) -> Result<(), LabError> {
+        self.done(self.streams.keep())
+    }
+
+    fn description(&self) -> String {
+        self.description.clone()
+    }
+}
+
+/// A session; when it is dropped, what it saved waits for a snapshot.
+struct Sending {
+    streams: Arc<Streams>,
+    stream: Option<Stream>,
+}
+
+impl Session for Sending {
+    fn save(&mut self, place: Place, is_kept: bool, content: &[u8]) -> Result<(), String> {
+        let Some(stream) = &mut self.stream else { return Err("the session has ended".into()) };
+        self.streams.save(stream, place, is_kept, content).map_err(|error| error.to_string())
+    }
+
+    fn restore(&mut self, place: Place, into: &mut [u8]) -> Result<(), String> {
+        self.streams.restore(place, into).map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            self.streams.end(stream);
+        }
+    }
+}

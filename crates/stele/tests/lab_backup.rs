@@ -1,0 +1,141 @@
+//! The laboratory against repositories of backups: sessions that save and restore generated streams.
+
+mod support;
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use support::{Place, Server, content, wait_for};
+
+const SHORT: [&str; 6] = ["--time", "600ms", "--round", "50ms", "--warm-up", "0s"];
+
+/// A server with a bucket, and the keys to it.
+struct Desk {
+    place: Place,
+    server: Server,
+}
+
+impl Desk {
+    fn new(name: &str) -> Desk {
+        let place = Place::new(name);
+        let server = place.up();
+        assert!(place.stele(&["bucket", "create", "bench"]).status.success());
+        std::fs::write(place.path("password"), "correct horse\n").unwrap();
+        Desk { place, server }
+    }
+
+    fn on(&self, prefix: &str) -> String {
+        format!("backup+http://{}/bench{prefix}", self.server.address)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.place.command(arguments);
+        let (access, secret) = self.server.keys();
+        command.env("AWS_ACCESS_KEY_ID", access).env("AWS_SECRET_ACCESS_KEY", secret);
+        command.env_remove("STELE_BACKUP_PASSWORD_FILE").env_remove("STELE_BACKUP_PASSWORD_COMMAND");
+        command.env("XDG_CACHE_HOME", self.place.path("cache"));
+        command
+    }
+
+    fn lab(&self, on: &str, more: &[&str]) -> Output {
+        self.command(&[&["lab", "run", "--on", on, "--json"], more, &SHORT].concat()).output().unwrap()
+    }
+
+    #[track_caller]
+    fn cells(&self, on: &str, more: &[&str]) -> Vec<Value> {
+        let output = self.lab(on, more);
+        assert!(Place::measured(&output), "{more:?}: {output:?}");
+        Place::cells_of(&output)
+    }
+
+    #[track_caller]
+    fn backup(&self, repository: &str, arguments: &[&str]) -> Value {
+        let mut command = self.command(&[&["backup"], arguments, &["--json"]].concat());
+        command.env("STELE_BACKUP_REPOSITORY", repository);
+        command.env("STELE_BACKUP_PASSWORD_FILE", self.place.path("password"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    }
+
+    /// What the bucket holds.
+    fn objects(&self) -> u64 {
+        let shown = self.place.json(&["bucket", "show", "bench"]);
+        shown["versions"].as_u64().unwrap_or_else(|| panic!("{shown}"))
+    }
+}
+
+#[test]
+fn sessions_save_and_restore_streams_and_leave_nothing() {
+    let desk = Desk::new("lab-backup");
+    let on = desk.on("/own");
+    for more in [
+        &["--read", "0,50,100", "--access", "1MiB", "--outstanding", "1,4", "--files", "8"][..],
+        &["--read", "50", "--access", "256KiB", "--outstanding", "4", "--files", "16", "--verify"],
+        &["--read", "50", "--access", "1MiB", "--outstanding", "2", "--files", "8", "--dedupe", "4", "--compress", "2"],
+    ] {
+        for cell in desk.cells(&on, more) {
+            assert!(cell["runs"][0]["response"]["count"].as_u64() > Some(3), "{cell}");
+            assert_eq!(cell["wrong_sectors"].as_u64().unwrap_or(0), 0, "{cell}");
+        }
+        assert_eq!(desk.objects(), 0, "{more:?}: all is removed");
+    }
+    // A directory of this machine.
+    let directory = desk.place.path("here");
+    desk.cells(&format!("backup:{directory}"), &["--read", "50", "--access", "1MiB", "--files", "8", "--verify"]);
+    assert!(!std::path::Path::new(&format!("{directory}/repository")).exists());
+    desk.server.stop();
+}
+
+#[test]
+fn a_repository_that_is_there_loses_nothing() {
+    let desk = Desk::new("lab-backup-there");
+    let repository = format!("s3+http://{}/bench/mine", desk.server.address);
+    std::fs::create_dir_all(desk.place.path("files")).unwrap();
+    std::fs::write(desk.place.path("files/file"), content(1, 3_000_000)).unwrap();
+    desk.backup(&repository, &["init"]);
+    desk.backup(&repository, &["run", &desk.place.path("files")]);
+    let before = desk.backup(&repository, &["snapshots"]);
+    let on = format!("{}?password-file={}", desk.on("/mine"), desk.place.path("password"));
+    let run = ["--read", "50", "--access", "1MiB", "--outstanding", "4", "--files", "8", "--verify"];
+    desk.cells(&on, &run);
+    assert_eq!(desk.backup(&repository, &["snapshots"]), before, "its own snapshots are gone, and no other one");
+    let checked = desk.backup(&repository, &["verify", "--data"]);
+    assert_eq!(checked["snapshots"], 1, "{checked}");
+    // Kept snapshots are those of a host of their own, and hold all that was saved.
+    desk.cells(&on, &[&run[..], &["--keep"]].concat());
+    let kept = desk.backup(&repository, &["snapshots"]);
+    let own = kept.as_array().unwrap().iter().filter(|one| one["host"] == "stele-lab").count();
+    assert!(own > 0 && kept.as_array().unwrap().len() == own + 1, "{kept}");
+    let checked = desk.backup(&repository, &["verify", "--data"]);
+    assert!(checked["lost_files"] == 0 && checked["snapshots"].as_u64() == Some(own as u64 + 1), "{checked}");
+    // They go by their names, as any others do.
+    let own: Vec<&str> = kept.as_array().unwrap().iter().filter_map(|one| one["snapshot"].as_str()).collect();
+    let first = before[0]["snapshot"].as_str().unwrap();
+    let names: Vec<&str> = own.into_iter().filter(|name| *name != first).collect();
+    desk.backup(&repository, &[&["forget"], &names[..]].concat());
+    assert_eq!(desk.backup(&repository, &["snapshots"]), before);
+    // Without the password nothing is touched.
+    let refused = desk.lab(&desk.on("/mine"), &["--read", "100", "--access", "1MiB"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("password"), "{said}");
+    desk.server.stop();
+}
+
+#[test]
+fn what_a_killed_run_left_is_taken_over_only_if_asked() {
+    let desk = Desk::new("lab-backup-killed");
+    let on = desk.on("");
+    let arguments = ["lab", "run", "--on", &on, "--read", "0", "--access", "1MiB", "--time", "60s"];
+    let mut run = desk.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("segments of the run", || (desk.objects() > 8).then_some(()));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let more = ["--read", "50", "--access", "1MiB", "--files", "4"];
+    let refused = desk.lab(&on, &more);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(3) && said.contains("--destroy"), "{said}");
+    desk.cells(&on, &[&more[..], &["--destroy"]].concat());
+    assert_eq!(desk.objects(), 0, "what the killed run left is gone too");
+    desk.server.stop();
+}
