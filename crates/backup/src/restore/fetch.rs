@@ -45,8 +45,13 @@ pub fn all(indexed: &Indexed, mut planned: Vec<Planned>, workers: usize, sink: &
         }
         Ok(())
     };
+    let workers = workers.max(1).min(groups.len());
+    if workers == 1 {
+        // On the caller's thread: one that lives for a single file loses its processor time for those who look at threads.
+        return work();
+    }
     std::thread::scope(|scope| {
-        for _ in 0..workers.max(1).min(groups.len()) {
+        for _ in 0..workers {
             scope.spawn(|| {
                 if let Err(error) = work() {
                     lock(&failure).get_or_insert(error);
