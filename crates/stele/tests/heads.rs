@@ -429,6 +429,7 @@ fn two_witnesses_share_no_directory_and_a_server_needs_the_key_of_its_own() {
 fn a_receipt_and_a_proof_lead_to_a_head_that_the_witness_signed() {
     let place = Place::new("heads-witness-receipt");
     let server = place.up();
+    let keys = server.keys();
     let [store, receipt, proof, later, key] =
         ["stele.pub", "receipt", "proof", "later", "witness/witness.pub"].map(|name| place.path(name));
     assert!(place.stele(&["audit", "key", "--to", &store]).status.success());
@@ -444,7 +445,7 @@ fn a_receipt_and_a_proof_lead_to_a_head_that_the_witness_signed() {
         place.path(name)
     };
     let before = newest("before.witness");
-    let server = place.serve();
+    let server = place.serve().with_keys(keys);
     assert!(place.stele(&["bucket", "create", "records", "--lock"]).status.success());
     server.put("/records/ledger", b"the ledger");
     assert!(place.stele(&["receipt", "get", "records/ledger", "--to", &receipt]).status.success());

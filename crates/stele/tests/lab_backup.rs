@@ -139,3 +139,27 @@ fn what_a_killed_run_left_is_taken_over_only_if_asked() {
     assert_eq!(desk.objects(), 0, "what the killed run left is gone too");
     desk.server.stop();
 }
+
+/// A repository that the laboratory made and kept may have become that of real backups.
+#[test]
+fn a_repository_with_snapshots_is_never_removed_unasked() {
+    let desk = Desk::new("lab-backup-kept");
+    let on = format!("{}?password-file={}", desk.on("/kept"), desk.place.path("password"));
+    let run = ["--read", "0", "--access", "1MiB", "--files", "4"];
+    desk.cells(&on, &[&run[..], &["--keep"]].concat());
+    let repository = format!("s3+http://{}/bench/kept", desk.server.address);
+    std::fs::create_dir_all(desk.place.path("files")).unwrap();
+    std::fs::write(desk.place.path("files/file"), content(1, 100_000)).unwrap();
+    desk.backup(&repository, &["run", &desk.place.path("files")]);
+    let before = desk.backup(&repository, &["snapshots"]);
+    let refused = desk.lab(&on, &run);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(3) && said.contains("it still has snapshots"), "{said}");
+    assert_eq!(desk.backup(&repository, &["snapshots"]), before);
+    // Nor does another repository come to look like one of the laboratory's.
+    let init = ["backup", "init", "--label", "stele-lab", "--repository", &desk.place.path("other")];
+    let refused = desk.command(&init).env("STELE_BACKUP_PASSWORD_FILE", desk.place.path("password")).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("choose another label"), "{said}");
+    desk.server.stop();
+}

@@ -85,6 +85,16 @@ pub fn is_made(repository: &crate::repository::Closed) -> Result<bool> {
     Ok(repository.key_labels()?.iter().map(|(_, label)| label.as_str()).eq([LABEL]))
 }
 
+/// Whether the repository has a snapshot. One that this code made may have become the repository of somebody's backups.
+pub fn has_snapshots(repository: &crate::repository::Closed) -> Result<bool> {
+    let mut any = false;
+    repository.store.list(Folder::Snapshots, &mut |_| {
+        any = true;
+        Ok(())
+    })?;
+    Ok(any)
+}
+
 /// Makes a repository for generated streams alone. The place must have none.
 pub fn make(store: Arc<dyn Store>, surroundings: Arc<dyn Surroundings>, password: &[u8]) -> Result<Repository> {
     Repository::make(store, surroundings, password, LABEL, Making::default())

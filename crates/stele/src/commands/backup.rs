@@ -231,7 +231,16 @@ impl From<BackupError> for Failure {
     }
 }
 
+/// The laboratory removes repositories whose one key has its own label.
+fn check_label(label: &str) -> Outcome<()> {
+    match label == stele_backup::backup::streams::LABEL {
+        true => Err(Failure::usage(format!("the label '{label}' is that of the laboratory; choose another label"))),
+        false => Ok(()),
+    }
+}
+
 fn init(json: bool, place: &Place, label: &str, keep_for: Option<u64>) -> Outcome<()> {
+    check_label(label)?;
     let store = store(place)?;
     let defaults = Defaults { keep_seconds: keep_for.unwrap_or(0) };
     if keep_for.is_some() && !store.has_locks()? {

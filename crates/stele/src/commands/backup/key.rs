@@ -7,7 +7,7 @@ use stele_backup::keyring::{Cost, escrow, parse_escrow};
 use stele_backup::repository::Repository;
 use stele_ground::Shown;
 
-use super::{closed, open, password_file};
+use super::{check_label, closed, open, password_file};
 use crate::cli::backup::Key;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -28,6 +28,7 @@ pub fn run(json: bool, command: Key) -> Outcome<()> {
             Ok(())
         }
         Key::Add { place, new_password_file, label } => {
+            check_label(&label)?;
             let new = password_file(&new_password_file)?;
             let key = open(&place)?.add_key(&new, &label, Cost::STANDARD)?;
             if json {

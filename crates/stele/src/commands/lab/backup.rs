@@ -55,12 +55,17 @@ fn repository(address: &Address, takes_over: bool) -> Outcome<(Repository, bool)
             return Ok((Repository::open(reached, machine(), &password(&place)?)?, false));
         }
         Ok(closed) => {
-            // An earlier run was killed, or kept it; or another one goes on.
+            // An earlier run was killed, or kept it; or another one goes on. Its password may also have become that of
+            // real backups, which only the operator knows.
             let (live, _) = closed.sessions()?;
-            if !live.is_empty() && !takes_over {
-                let text = "a run of the laboratory uses this repository, or was killed within the last day";
+            let text = match (live.is_empty(), streams::has_snapshots(&closed)?) {
+                (false, _) => "a run of the laboratory uses this repository, or was killed within the last day",
+                (true, true) => "the laboratory made this repository, and it still has snapshots",
+                (true, false) => "",
+            };
+            if !text.is_empty() && !takes_over {
                 return Err(Failure::new(Kind::Refused, text)
-                    .next("name another place, or give --destroy if no other run goes on"));
+                    .next("name another place, or give --destroy, which removes all snapshots in it"));
             }
             streams::unmake(&closed)?;
         }
