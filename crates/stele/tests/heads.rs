@@ -462,19 +462,22 @@ fn a_receipt_and_a_proof_lead_to_a_head_that_the_witness_signed() {
         let later = format!("{later}-{number}");
         let proved = place.stele(&["audit", "prove", from, "--until", &after, "--to", &later]);
         assert!(proved.status.success(), "{proved:?}");
-        let with = |more: &[&str]| {
+        // These commands need no data directory.
+        let verified = |more: &[&str]| {
             let own = [verify[0], verify[1], verify[2], "--key", &store];
-            own.iter().chain(more).map(|word| (*word).to_owned()).collect::<Vec<String>>()
+            place.command(&[&own[..], more].concat()).output().unwrap()
         };
-        let whole = with(&["--later", &later, "--anchor", &after, "--witness", &key]);
-        let output = place.stele(&whole.iter().map(String::as_str).collect::<Vec<_>>());
+        let whole = ["--later", &later, "--anchor", &after, "--witness", &key];
+        let output = verified(&whole);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("The witness countersigned the head of"), "{output:?}");
-        let json = place.json(&whole.iter().map(String::as_str).collect::<Vec<_>>());
+        let output = verified(&[&whole[..], &["--json"]].concat());
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(json["countersigned"].is_string() && json["later_records"].is_u64(), "{json}");
         let refused = |code: i32, word: &str, more: &[&str]| {
-            let arguments = with(more);
-            place.refused(code, &[word], &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+            let output = verified(more);
+            let text = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.code() == Some(code) && text.contains(word), "{more:?}: {word}: {output:?}");
         };
         refused(2, "later.proof", &["--anchor", &after, "--witness", &key]);
         refused(2, "take a later head", &["--anchor", &before, "--witness", &key]);
