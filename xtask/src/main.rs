@@ -10,6 +10,7 @@ mod package;
 mod step;
 mod suite;
 mod tidy;
+mod units;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

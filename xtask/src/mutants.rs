@@ -2,12 +2,13 @@
 //! check, a fence, a generation check, a redo image. The gate switches each off in turn. It then runs the array's own
 //! tests, the crashes of short workloads and the seeds of the simulated world. At least one of them must fail.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use crate::cargo;
-use crate::step::{lasted, lines_of};
+use crate::step::{lasted, lines_of, lines_until};
 
 /// The array's own tests, and those of its time in the simulated world; each with its crate's directory.
 const SUITES: [(&str, &[&str]); 2] = [
@@ -166,11 +167,12 @@ impl Detectors {
                 tests.env("STELE_WITHOUT", name);
             }
             let (before, mut last) = (caught.tests.len(), String::new());
-            let ended = lines_of(&mut tests, |line| {
+            let ended = lines_until(&mut tests, |line| {
                 if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
                     caught.tests.push(test.to_owned());
                 }
                 last = line;
+                if first && !caught.is_nothing() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
             if !ended && caught.tests.len() == before {
                 caught.tests.push(format!("no verdict: {last}"));

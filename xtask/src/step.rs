@@ -1,6 +1,7 @@
 //! Runs one step of a suite: its output, the numbers of passed and failed tests, its duration.
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,15 @@ pub fn command(command: &mut Command) -> Outcome {
     }
 }
 
+/// A test program: counts its tests, and shows only the failures.
+pub fn test_program(name: &str, command: &mut Command) -> Outcome {
+    let mut tally = Tally { program: name.to_owned(), lines: vec![format!("Running {name}")], ..Tally::default() };
+    let ended = lines_of(command, |line| tally.line(line));
+    // A program that ends by itself in the middle of a test may say that all is well.
+    let ended = ended.map(|is_well| is_well && !tally.outcome.took.is_empty());
+    tally.end(ended)
+}
+
 /// `cargo test`: counts the tests, and shows only the failures.
 pub fn tests(command: &mut Command) -> Outcome {
     let mut tally = Tally::default();
@@ -88,6 +98,14 @@ pub fn tests(command: &mut Command) -> Outcome {
 
 /// Calls `each` with every line of both outputs in the order of writing. Returns whether the command succeeded.
 pub fn lines_of(command: &mut Command, mut each: impl FnMut(String)) -> Result<bool, String> {
+    lines_until(command, |line| {
+        each(line);
+        ControlFlow::Continue(())
+    })
+}
+
+/// As `lines_of`, until `each` has seen enough. The command then gets the signal to end.
+pub fn lines_until(command: &mut Command, mut each: impl FnMut(String) -> ControlFlow<()>) -> Result<bool, String> {
     let program = command.get_program().display().to_string();
     let cannot = |reason: std::io::Error| format!("cannot run {program}: {reason}");
     let (reader, writer) = std::io::pipe().map_err(cannot)?;
@@ -95,7 +113,10 @@ pub fn lines_of(command: &mut Command, mut each: impl FnMut(String)) -> Result<b
     // The command holds the writing ends; the pipe ends only when they are dropped.
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     for line in BufReader::new(reader).split(b'\n') {
-        each(String::from_utf8_lossy(&line.map_err(cannot)?).into_owned());
+        if each(String::from_utf8_lossy(&line.map_err(cannot)?).into_owned()).is_break() {
+            Command::new("kill").arg(child.id().to_string()).status().map_err(cannot)?;
+            break;
+        }
     }
     Ok(child.wait().map_err(cannot)?.success())
 }
@@ -155,8 +176,12 @@ impl Tally {
 
 /// The name in a line such as `Running tests/clients.rs (target/release/deps/clients-a1c6397641f85875)`.
 fn program(line: &str) -> String {
-    let file = line.trim_end_matches(')').rsplit(['/', ' ']).next().unwrap_or_default();
-    file.rsplit_once('-').map_or(file, |(name, _)| name).to_owned()
+    name_of(line.trim_end_matches(')').rsplit(['/', ' ']).next().unwrap_or_default()).to_owned()
+}
+
+/// The name of a test program in that of its file: `clients` in `clients-a1c6397641f85875`.
+pub fn name_of(file: &str) -> &str {
+    file.rsplit_once('-').map_or(file, |(name, _)| name)
 }
 
 /// `3.2 s` or `4 min 05 s`.

@@ -6,15 +6,12 @@ use std::time::Instant;
 
 use crate::fuzz::{self, Building};
 use crate::step::{self, Outcome};
-use crate::{cargo, package, tidy};
+use crate::{cargo, package, tidy, units};
 
 /// Number of seeds of the simulated world in one run of the tests.
 const SEEDS: &str = "300";
 /// Number of kills of a process at work on file drives.
 const KILLS: &str = "200";
-
-/// The programs of the unit tests.
-const UNITS: [&str; 3] = ["--lib", "--bins", "--tests"];
 
 /// The directories and the state of the steps.
 struct Site<'a> {
@@ -59,9 +56,9 @@ const STEPS: &[(&str, Work)] = &[
         let workspace = ["clippy", "--quiet", "--locked", "--release", "--workspace", "--all-targets"];
         step::command(cargo().args(workspace).args(["--", "-D", "warnings"]))
     }),
-    ("build", |_| step::command(crate::tests().args(UNITS).arg("--no-run"))),
+    ("build", |_| step::command(crate::tests().args(units::KINDS).arg("--no-run"))),
     // These tests also drive real clients (S3 libraries and tools), and say so if a client is missing.
-    ("unit", |_| units()),
+    ("unit", |_| units::run()),
     ("seeds", |site| seeds(&mut site.world())),
     // Every crash point of every short workload, with eight outcomes each; `./x soak --enumerate` tries all outcomes.
     ("crashes", |site| step::command(site.world().args(["--enumerate", "--outcomes", "8"]))),
@@ -81,13 +78,6 @@ const STEPS: &[(&str, Work)] = &[
     // The step before has built the program.
     ("package", |site| package::step(site.root)),
 ];
-
-/// Runs the unit tests. Examples are left out, since clippy checks them and each would rebuild the archive. The
-/// demonstration is left out too: it has no tests, and it alone needs the largest library.
-fn units() -> Outcome {
-    let of = |which: &[&str]| step::tests(crate::tests().arg("--no-fail-fast").args(which));
-    of(&UNITS).and(of(&["--doc"]))
-}
 
 pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
     if let Some(unknown) = chosen.iter().find(|name| !STEPS.iter().any(|(step, _)| step == name)) {

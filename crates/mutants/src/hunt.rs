@@ -1,5 +1,6 @@
 //! The hunt: each mutant alone, quick tests first.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -98,14 +99,19 @@ fn red(
     let mut tests = Command::new("timeout");
     tests.args(["--kill-after=5", patience]).arg(program).args(arguments).arg("--format=pretty");
     tests.current_dir(folder).env("STELE_MUTANT", number.to_string()).env("RUST_BACKTRACE", "0").stderr(Stdio::null());
-    let output = tests.output().map_err(|error| format!("{}: {error}", program.display()))?;
-    if output.status.success() {
-        return Ok(None);
+    let failed = |error: std::io::Error| format!("{}: {error}", program.display());
+    let mut running = tests.stdout(Stdio::piped()).spawn().map_err(failed)?;
+    for line in BufReader::new(running.stdout.take().ok_or("a program without output")?).split(b'\n') {
+        let line = String::from_utf8_lossy(&line.map_err(failed)?).into_owned();
+        if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            // One failed test is enough. `timeout` hands the signal on.
+            Command::new("kill").arg(running.id().to_string()).status().map_err(failed)?;
+            running.wait().map_err(failed)?;
+            return Ok(Some(test.to_owned()));
+        }
     }
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    let failed =
-        told.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED").map(str::to_owned));
-    Ok(Some(failed.unwrap_or_else(|| "no verdict: it hangs or aborts".into())))
+    let ended = running.wait().map_err(failed)?;
+    Ok((!ended.success()).then(|| "no verdict: it hangs or aborts".into()))
 }
 
 impl Report {

@@ -53,6 +53,16 @@ fn commands_are_judged_by_their_exit() {
 }
 
 #[test]
+fn a_command_ends_when_its_reader_has_seen_enough() {
+    let mut seen = Vec::new();
+    let ended = lines_until(Command::new("sh").args(["-c", "echo a; echo b; exec sleep 600"]), |line| {
+        seen.push(line);
+        if seen.len() == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!((ended, seen), (Ok(false), vec!["a".to_owned(), "b".to_owned()]));
+}
+
+#[test]
 fn times_are_short() {
     assert_eq!(lasted(Duration::from_millis(3249)), "3.2 s");
     assert_eq!(lasted(Duration::from_secs(245)), "4 min 05 s");

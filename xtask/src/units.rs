@@ -1,0 +1,98 @@
+//! The unit tests: every test program of the workspace, two at a time. Many of them wait for clients, drives and
+//! clocks, and leave a processor idle that the other one uses.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use crate::step::{self, Outcome};
+
+/// The programs of the unit tests. Examples are left out, since clippy checks them and each would rebuild the archive.
+/// The demonstration is left out too: it has no tests, and it alone needs the largest library.
+pub const KINDS: [&str; 3] = ["--lib", "--bins", "--tests"];
+
+/// Number of programs that run at once.
+const LANES: usize = 2;
+
+/// Seconds after which a program that still runs has failed.
+const PATIENCE: &str = "1200";
+
+/// The programs that take longest begin first, so that none of them runs alone at the end.
+const FIRST: [&str; 6] = ["rest", "stele_array", "iscsi", "stele", "lab_virtual", "backup_volume"];
+
+/// A test program, and the folder of its crate, where it runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Program {
+    name: String,
+    path: PathBuf,
+    folder: PathBuf,
+}
+
+/// Runs every test program, and the examples in the documentation.
+pub fn run() -> Outcome {
+    let mut build = crate::tests();
+    build.args(KINDS).args(["--no-run", "--message-format=json-render-diagnostics"]);
+    let (mut programs, mut said) = (Vec::new(), Vec::new());
+    match step::lines_of(&mut build, |line| match program(&line) {
+        Some(program) => programs.push(program),
+        None if line.starts_with('{') => {}
+        None => said.push(line),
+    }) {
+        Ok(true) => {}
+        Ok(false) => return Outcome::of(false, said),
+        Err(reason) => return Outcome::of(false, vec![reason]),
+    }
+    let examples = step::tests(crate::tests().args(["--no-fail-fast", "--doc"]));
+    side_by_side(programs).and(examples)
+}
+
+/// Runs the programs, as many at once as there are lanes.
+fn side_by_side(mut programs: Vec<Program>) -> Outcome {
+    let place = |program: &Program| FIRST.iter().position(|first| *first == program.name).unwrap_or(FIRST.len());
+    programs.sort_by_key(place);
+    let waiting = Mutex::new(VecDeque::from(programs));
+    let next = || waiting.lock().ok().and_then(|mut waiting| waiting.pop_front());
+    let lane = || {
+        let mut sum = Outcome::default();
+        while let Some(program) = next() {
+            sum = sum.and(step::test_program(&program.name, &mut command(&program)));
+        }
+        sum
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        lanes.into_iter().fold(Outcome::default(), |sum, lane| match lane.join() {
+            Ok(outcome) => sum.and(outcome),
+            Err(_) => sum.and(Outcome::of(false, vec!["a lane of test programs died".to_owned()])),
+        })
+    })
+}
+
+/// The program as cargo starts it, and killed when it hangs.
+fn command(program: &Program) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=10", PATIENCE]).arg(&program.path);
+    command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+    command
+}
+
+/// The test program that a line of cargo's messages announces.
+fn program(line: &str) -> Option<Program> {
+    if !line.starts_with(r#"{"reason":"compiler-artifact""#) || !line.contains(r#""test":true},"features""#) {
+        return None;
+    }
+    let path = PathBuf::from(field(line, "executable")?);
+    let folder = Path::new(field(line, "manifest_path")?).parent()?.to_owned();
+    let name = step::name_of(path.file_name()?.to_str()?).to_owned();
+    Some(Program { name, path, folder })
+}
+
+/// The text of a field. Paths with quotes or backslashes are not understood.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = line.split_once(&format!(r#""{name}":""#))?;
+    rest.split_once('"').map(|(text, _)| text)
+}
+
+#[cfg(test)]
+mod tests;
