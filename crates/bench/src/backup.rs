@@ -7,9 +7,12 @@
 //! repositories are encrypted. restic compresses with zstd by its default, borg with lz4, and Stele with zstd 1. The
 //! peers come from Debian; without one its lines are missing.
 //!
+//! Then come streams from memory, 1 to 16 at a time.
+//!
 //! The small tree is the first 4,096 files of the whole one. It is measured only if `--case` asks for it: `--case small`.
 
 mod agents;
+mod streams;
 mod tree;
 
 use crate::harness::{Bench, Unit};
@@ -95,8 +98,14 @@ fn name(tree: &str, figure: &str, other: &str) -> String {
 }
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
+    if streams::wanted(bench) {
+        streams::run(bench)?;
+    }
     let wanted = |tree: &str| names(tree).iter().any(|name| bench.wants(name));
     let (whole, small) = (wanted(WHOLE.0), wanted(SMALL.0));
+    if !whole && !small {
+        return Ok(());
+    }
     // A pattern that fits both means the whole one.
     let (tree, files) = if small && !whole { SMALL } else { WHOLE };
     let agents = agents()?;

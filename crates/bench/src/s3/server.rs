@@ -20,14 +20,20 @@ pub struct Server {
 }
 
 impl Server {
+    /// Its drives lie beside this program, not in a directory that may be memory.
     pub fn start() -> Result<Server, String> {
+        let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        Server::start_in(own.parent().unwrap_or(Path::new(".")))
+    }
+
+    /// Its drives lie in this directory.
+    pub fn start_in(parent: &Path) -> Result<Server, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let program = own.with_file_name("stele");
         if !program.is_file() {
             return Err(format!("there is no {}; build it with `cargo build --release -p stele`", program.display()));
         }
-        // Beside the program, not in a directory that may be memory.
-        let dir = own.with_file_name(format!("bench-s3-{}", std::process::id()));
+        let dir = parent.join(format!("bench-s3-{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         let (child, said) = launch(&program, &dir)?;
         // Without a terminal the keys are in a file.
@@ -43,6 +49,14 @@ impl Server {
             program,
             dir,
         })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Makes a bucket.

@@ -1,0 +1,211 @@
+//! Streams of random bytes from memory into a repository on a server, and back: 1 to 16 sessions of `stele lab` against
+//! `stele up` on loopback, whose drives are files in memory. One object is one segment of 64 MiB.
+//!
+//! Agent and server share the machine. So the limit is what its processors reach when they carry out only the steps
+//! that no such path can leave out, each of them once: the agent cuts, names, tries to compress and encrypts; loopback
+//! carries; the server hashes, encodes 8+2 and copies to its drives. A restore copies, carries, decrypts and hashes.
+
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use stele_backup::chunker::{Chunker, LENGTHS};
+use stele_backup::compress::{Compressor, LEVEL_DEFAULT};
+use stele_backup::crypt::{Keys, Kind, SALT_BYTES};
+use stele_codes::{Code, Coder};
+use stele_ground::Dice;
+
+use super::agents::PASSWORD;
+use crate::harness::{Bench, Unit, rate};
+use crate::s3::server::Server;
+
+const MEGABYTES: Unit = Unit::more("MB/s");
+const SECONDS: Unit = Unit::less("CPU s/GB");
+const SEGMENT: &str = "64MiB";
+const SESSIONS: [u32; 5] = [1, 2, 4, 8, 16];
+/// Percent of restores.
+const LOADS: [(&str, u32); 3] = [("backup", 0), ("restore", 100), ("mixed", 50)];
+const BUCKET: &str = "streams";
+/// Objects that restores read.
+const OBJECTS: &str = "16";
+/// How long a step is measured.
+const STEP: Duration = Duration::from_millis(300);
+const MIB: usize = 1 << 20;
+/// The share of the limit to reach.
+const SHARE: f64 = 0.6;
+
+fn name(load: &str, sessions: u32) -> String {
+    format!("streams: {load}, {sessions} sessions")
+}
+
+/// Whether `--case` asks for any of them.
+pub fn wanted(bench: &Bench) -> bool {
+    LOADS.iter().any(|(load, _)| SESSIONS.iter().any(|sessions| bench.wants(&name(load, *sessions))))
+}
+
+pub fn run(bench: &mut Bench) -> Result<(), String> {
+    let limit = Limit::measure()?;
+    bench.note(&limit.told());
+    let place = Place::new()?;
+    for (load, restores) in LOADS {
+        for sessions in SESSIONS {
+            if !bench.wants(&name(load, sessions)) {
+                continue;
+            }
+            let (mut rates, mut costs) = (Vec::new(), Vec::new());
+            for _ in 0..bench.rounds() {
+                let (rate, cost) = place.cell(restores, sessions)?;
+                rates.push(rate);
+                costs.push(cost);
+            }
+            let limit = limit.of(restores);
+            bench.figures(&name(load, sessions), MEGABYTES, &rates, Some(("the steps alone", limit)), Some(SHARE));
+            let least = Limit::processors() / limit * 1e3;
+            bench.figures(&name(load, sessions), SECONDS, &costs, Some(("the steps alone", least)), None);
+        }
+    }
+    Ok(())
+}
+
+/// A server whose drives are in memory, and the password of the repository.
+struct Place {
+    server: Server,
+    password: PathBuf,
+}
+
+impl Place {
+    fn new() -> Result<Place, String> {
+        let server = Server::start_in(Path::new("/dev/shm"))?;
+        server.make_bucket(BUCKET)?;
+        let password = server.dir().join("password");
+        std::fs::write(&password, PASSWORD).map_err(|error| format!("{}: {error}", password.display()))?;
+        Ok(Place { server, password })
+    }
+
+    /// MB/s, and the machine's processor time in s/GB.
+    fn cell(&self, restores: u32, sessions: u32) -> Result<(f64, f64), String> {
+        let target =
+            format!("backup+http://{}/{BUCKET}?password-file={}", self.server.address, self.password.display());
+        let (restores, sessions) = (restores.to_string(), sessions.to_string());
+        let output = Command::new(self.server.program())
+            .args(["lab", "run", "--json", "--on", &target, "--read", &restores, "--outstanding", &sessions])
+            .args(["--access", SEGMENT, "--files", OBJECTS, "--warm-up", "1s", "--time", "6s", "--round", "2s"])
+            .env("AWS_ACCESS_KEY_ID", &self.server.access_key)
+            .env("AWS_SECRET_ACCESS_KEY", &self.server.secret_key)
+            .env_remove("STELE_DIR")
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("cannot start stele lab: {error}"))?;
+        // A cell that is not steady ends with another code, and its figures count here: rounds show the spread.
+        let text = String::from_utf8_lossy(&output.stdout);
+        let cells = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let run = cells.filter_map(|cell| cell.get("runs")?.get(0).cloned()).next_back();
+        let figure = |field: &str| run.as_ref()?.get(field)?.as_f64();
+        match (figure("bytes"), figure("rate"), figure("machine_cpu_us")) {
+            (Some(bytes), Some(rate), Some(cpu_us)) if rate > 0.0 => {
+                Ok((bytes / 1e6, cpu_us / 1e6 / (bytes / rate / 1e9)))
+            }
+            _ => Err(format!("stele lab measured nothing: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        }
+    }
+}
+
+/// Seconds of one processor for a byte, step by step.
+struct Limit {
+    backup: Vec<(&'static str, f64)>,
+    restore: Vec<(&'static str, f64)>,
+}
+
+impl Limit {
+    fn measure() -> Result<Limit, String> {
+        let mut content = vec![0; 8 * MIB];
+        Dice::new(1).fill(&mut content);
+        let content = content.as_slice();
+        let per_byte = |bytes: usize, work: &mut dyn FnMut()| 1.0 / rate(STEP, &mut *work) / bytes as f64;
+        let keys = Keys::new([1; 32].into());
+        let chunker = Chunker::new(keys.boundaries(), LENGTHS);
+        let cut = per_byte(content.len(), &mut || {
+            let mut left = content;
+            while !left.is_empty() {
+                left = &left[chunker.cut(left).clamp(1, left.len())..];
+            }
+        });
+        let chunk = &content[..MIB];
+        let hash = per_byte(MIB, &mut || {
+            black_box(keys.id(Kind::Content, chunk));
+        });
+        let mut compressor = Compressor::new(LEVEL_DEFAULT).map_err(|error| error.to_string())?;
+        let compress = per_byte(MIB, &mut || {
+            black_box(compressor.compress(chunk).is_ok());
+        });
+        let key = keys.sealing("bench", &[0; SALT_BYTES]);
+        let (mut sealed, mut number) = (chunk.to_vec(), 0);
+        let seal = per_byte(MIB, &mut || {
+            number += 1;
+            drop(black_box(key.seal(number, &[], &mut sealed)));
+        });
+        let carry = carry(chunk)?;
+        let coder = Coder::new(Code::parity(8, 2).ok_or("not a code")?);
+        let strips: Vec<&[u8]> = chunk.chunks(MIB / 8).collect();
+        let mut parity = vec![vec![0; MIB / 8]; 2];
+        let encode = per_byte(MIB, &mut || {
+            let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+            coder.encode(&strips, &mut parity);
+        });
+        let mut copy = content.to_vec();
+        let copy = per_byte(content.len(), &mut || black_box(copy.as_mut_slice()).copy_from_slice(black_box(content)));
+        Ok(Limit {
+            backup: vec![
+                ("cut", cut),
+                ("name", hash),
+                ("try to compress", compress),
+                ("encrypt", seal),
+                ("carry", carry),
+                ("hash", hash),
+                ("encode", encode),
+                ("copy to drives", copy * 1.25),
+            ],
+            restore: vec![("copy from drives", copy), ("carry", carry), ("decrypt", seal), ("hash", hash)],
+        })
+    }
+
+    fn processors() -> f64 {
+        std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64)
+    }
+
+    /// MB/s of all processors together.
+    fn of(&self, restores: u32) -> f64 {
+        let sum = |steps: &[(&str, f64)]| steps.iter().map(|(_, seconds)| seconds).sum::<f64>();
+        let share = f64::from(restores) / 100.0;
+        Limit::processors() / (sum(&self.restore) * share + sum(&self.backup) * (1.0 - share)) / 1e6
+    }
+
+    fn told(&self) -> String {
+        let steps: Vec<String> =
+            self.backup.iter().map(|(step, seconds)| format!("{step} {:.2}", seconds * 1e9)).collect();
+        format!("the steps of a backup alone, CPU s/GB: {}", steps.join(", "))
+    }
+}
+
+/// Seconds of both ends for a byte over loopback.
+fn carry(data: &[u8]) -> Result<f64, String> {
+    let failed = |error: std::io::Error| format!("loopback: {error}");
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
+    let mut sender = TcpStream::connect(listener.local_addr().map_err(failed)?).map_err(failed)?;
+    let (mut receiver, _) = listener.accept().map_err(failed)?;
+    // One thread does both, so that its time is that of both. A piece fits in the buffers of the connection.
+    let piece = &data[..64 << 10];
+    let mut into = vec![0; piece.len()];
+    let begun = Instant::now();
+    let mut carried = 0;
+    while begun.elapsed() < STEP {
+        sender.write_all(piece).map_err(failed)?;
+        receiver.read_exact(&mut into).map_err(failed)?;
+        carried += piece.len();
+    }
+    Ok(begun.elapsed().as_secs_f64() / carried as f64)
+}
