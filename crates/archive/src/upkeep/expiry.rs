@@ -315,8 +315,11 @@ impl Store {
                         .as_ref()
                         .map_or(String::new(), |mark| format!(" by class `{}` version {}", mark.name, mark.version))
                 ));
-                self.commit_removal(transaction, event, removed, &bucket, &at.key, &found, lock).await?;
-                Ok(Some(action))
+                match self.commit_removal(transaction, event, removed, &bucket, &at.key, &found, lock).await {
+                    // The alarm `disposal` tells of the key.
+                    Ok(_) | Err(ArchiveError::KeyNotDestroyed(_)) => Ok(Some(action)),
+                    Err(error) => Err(error),
+                }
             }
         }
     }
