@@ -11,3 +11,4 @@ pub(crate) mod export;
 pub(crate) mod issue;
 pub(crate) mod log;
 pub(crate) mod receipt;
+mod together;

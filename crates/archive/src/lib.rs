@@ -49,7 +49,7 @@ pub use evidence::disposal::{DisposalCertificate, PastApproval, PastHold, PastSe
 pub use evidence::disposals::{DisposalQuery, Disposed};
 pub use evidence::export::{ProofExport, ProofPiece, ProofSelection};
 pub use evidence::receipt::{
-    ConsistencyProof, ContentDigests, ContentHasher, Finding, ProvenRecord, Receipt, check_head,
+    ConsistencyProof, ContentDigests, ContentHasher, Finding, ProvenRecord, Receipt, ReceiptGroup, check_head,
 };
 pub use model::act::{Act, People};
 pub use model::action::Action;

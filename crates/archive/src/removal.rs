@@ -19,7 +19,7 @@ use crate::audit::Event;
 use crate::evidence::disposal::REPLACED;
 use crate::evidence::issue::whole_sha256;
 use crate::model::action::Action;
-use crate::model::error::Result;
+use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::Caller;
 use crate::record::content::{Content, Place, Stream};
 use crate::record::disposal::{Certified, DisposalRow};
@@ -59,6 +59,15 @@ fn certified(bucket: &Bucket, key: &str, found: &Found) -> Certified {
         says.push_str(&format!(", segments {}", segments.join(" ")));
     }
     Certified { bucket: bucket.name().into(), key: key.into(), version: found.id().to_string(), says }
+}
+
+/// The answer to a removal that took place and whose key is still there. A request that is tried again finds that there is
+/// nothing to remove.
+fn not_destroyed(error: ArchiveError) -> ArchiveError {
+    match error {
+        ArchiveError::Stopped(_) => error,
+        cause => ArchiveError::KeyNotDestroyed(cause.to_string()),
+    }
 }
 
 impl Store {
@@ -173,9 +182,14 @@ impl Store {
         // The commit is the flush behind the acknowledgement. The destroyed entry, written with `fua`, follows it.
         let (receipt, destroyed) = committing.commit_within_bucket(transaction).await?;
         if let Some(destroyed) = destroyed {
-            destroyed.await?;
+            destroyed.await.map_err(not_destroyed)?;
         }
-        self.settle_due().await?;
+        match self.settle_due().await {
+            Err(error @ ArchiveError::Stopped(_)) => return Err(error),
+            // This removal is complete, whatever becomes of the slots of others. Background work tries them again.
+            Err(error) => tracing::warn!("slots of destroyed keys are not free yet: {error}"),
+            Ok(()) => {}
+        }
         Ok(receipt.numbers().last())
     }
 

@@ -132,6 +132,7 @@ pub fn translated(error: ArchiveError) -> S3Error {
             tracing::error!(%message, "a request met damage that redundancy could not repair");
             Code::InternalError
         }
+        ArchiveError::KeyNotDestroyed(_) => Code::InternalError,
         ArchiveError::Newer(_)
         | ArchiveError::ReadOnly(_)
         | ArchiveError::Unpaired(_)

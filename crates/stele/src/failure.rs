@@ -170,7 +170,7 @@ impl From<stele_archive::ArchiveError> for Failure {
             | WrongKey(_)
             | CustomerKey(_) => Kind::Refused,
             NoSpace(_) | QuotaExceeded { .. } => Kind::Full,
-            Damaged { .. } => Kind::Damaged,
+            Damaged { .. } | KeyNotDestroyed(_) => Kind::Damaged,
             Busy(_) | Conflict(_) => Kind::Busy,
             Stopped(_) => Kind::Failed,
             BucketExists { .. } => Kind::Exists,

@@ -162,6 +162,7 @@ impl Store {
             signed: self.wall().to_string(),
             entry,
             head,
+            group: None,
             signature: String::new(),
         };
         let snapshot = self.snapshot()?;
@@ -172,8 +173,7 @@ impl Store {
         {
             self.state_of(bucket, &found, &*snapshot, &mut receipt)?;
         }
-        receipt.signature = to_hex(&self.signing().sign(&receipt.text()));
-        Ok(receipt)
+        Ok(self.sign_receipt(receipt).await)
     }
 
     /// Puts into the receipt how the version is now.

@@ -16,6 +16,9 @@ use crate::state::log_tree::{place_of, run_length};
 
 /// The first line of a receipt's signed text, and the format that its file names.
 pub(crate) const RECEIPT: &str = "stele receipt 1";
+/// The same of a receipt that shares its signature with others, and the first line of the text that they share.
+pub(crate) const RECEIPT_OF_GROUP: &str = "stele receipt 2";
+const GROUP: &str = "stele receipts 2";
 /// The format that a consistency proof names.
 pub(crate) const CONSISTENCY: &str = "stele consistency 1";
 
@@ -73,7 +76,25 @@ pub struct Receipt {
     pub signed: String,
     pub entry: ProvenRecord,
     pub head: SignedHead,
+    /// Of a receipt that shares its signature with those given at the same moment: its place among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<ReceiptGroup>,
     pub signature: String,
+}
+
+/// The place of a receipt in the tree of those that share a signature. A leaf's value is the BLAKE3 of a receipt's text.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiptGroup {
+    pub count: u64,
+    pub index: u64,
+    /// The nodes beside the way to the root, the lowest first.
+    pub path: Vec<String>,
+}
+
+/// The text that the receipts of a group share, and that is signed.
+pub(crate) fn group_text(count: u64, root: &Hash) -> Vec<u8> {
+    format!("{GROUP}\n{count}\n{}\n", to_hex(root)).into_bytes()
 }
 
 /// The proof that the log under a later head begins with the log under an earlier one.
@@ -172,7 +193,22 @@ pub(crate) fn content_in(row: &AuditRow) -> Option<(u64, Hash)> {
 }
 
 impl Receipt {
-    /// The text that is signed: the format, and then a line for each field, with its length before its value.
+    /// The format that its text begins with.
+    fn expected_format(&self) -> &'static str {
+        if self.group.is_some() { RECEIPT_OF_GROUP } else { RECEIPT }
+    }
+
+    /// The text that is signed, alone or for the whole group.
+    fn signed_text(&self) -> Result<Vec<u8>, Finding> {
+        let Some(ReceiptGroup { count, index, path }) = &self.group else { return Ok(self.text()) };
+        let value = *blake3::hash(&self.text()).as_bytes();
+        let path = hashes_of(path, "a hash of the path in the group")?;
+        let root = root_of(&value, *index, *count, &path);
+        let root = root.ok_or("the place in the group is none that its path leads from")?;
+        Ok(group_text(*count, &root))
+    }
+
+    /// What the receipt states: the format, and then a line for each field, with its length before its value.
     pub(crate) fn text(&self) -> Vec<u8> {
         let number = |number: Option<u64>| number.map(|number| number.to_string());
         let parts = self.parts.as_ref().map(|runs| {
@@ -204,7 +240,7 @@ impl Receipt {
             ("record", number(Some(self.entry.record))),
             ("head", Some(self.head.signature.clone())),
         ];
-        let mut text = format!("{RECEIPT}\n");
+        let mut text = format!("{}\n", self.expected_format());
         for (name, value) in before.into_iter().chain(matters).chain(after) {
             if let Some(value) = value {
                 text.push_str(&format!("{name} {} {value}\n", value.len()));
@@ -221,12 +257,15 @@ impl Receipt {
 
     /// Checks everything that the receipt states, with the store's public key and nothing else.
     pub fn verify(&self, public: &[u8]) -> Result<(), Finding> {
-        if self.format != RECEIPT {
-            return Err(format!("it is of the format '{}', this version reads '{RECEIPT}'", self.format));
+        if self.format != self.expected_format() {
+            return Err(format!(
+                "it is of the format '{}', this version reads '{RECEIPT}', and '{RECEIPT_OF_GROUP}' with a group",
+                self.format
+            ));
         }
         check_head(&self.head, public)?;
         let signature = exact_hex(&self.signature).unwrap_or_default();
-        if UnparsedPublicKey::new(&ED25519, public).verify(&self.text(), &signature).is_err() {
+        if UnparsedPublicKey::new(&ED25519, public).verify(&self.signed_text()?, &signature).is_err() {
             return Err("the signature of the receipt does not hold: it was changed, or another key signed it".into());
         }
         if self.store != self.head.store {

@@ -122,6 +122,9 @@ pub enum ArchiveError {
         place: String,
         message: String,
     },
+    /// What was to be removed is removed, and the audit log says so. Its key is still on the drives: background work
+    /// destroys it as soon as the drives let it, and until then the alarm `disposal` stands.
+    KeyNotDestroyed(String),
     /// The catalog and the data volume do not belong together: one is an older copy, or of another history of the
     /// store. The store can be opened for reading only.
     Unpaired(String),
@@ -224,6 +227,9 @@ impl fmt::Display for ArchiveError {
                 write!(f, "{of} would exceed its quota of {limit}; nothing was stored")
             }
             Damaged { place, message } => write!(f, "{place} is damaged: {message}"),
+            KeyNotDestroyed(cause) => {
+                write!(f, "it is removed, but its key could not be destroyed yet: {cause}; Stele tries again")
+            }
         }
     }
 }

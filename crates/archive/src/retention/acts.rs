@@ -37,6 +37,7 @@ pub struct ActRule {
 }
 
 /// The rules of acts as they were at some moment: a part of the store's identity.
+#[derive(Clone)]
 pub(crate) struct Rules(bytes::Bytes);
 
 impl Rules {

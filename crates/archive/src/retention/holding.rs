@@ -52,8 +52,10 @@ pub(crate) struct OnBehalf<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Held {
     Changed,
-    /// It was so already, or the version is gone.
+    /// It was so already.
     Unchanged,
+    /// The version is gone.
+    Gone,
     /// Its hold was set after the release began, and stays.
     Since,
 }
@@ -300,7 +302,15 @@ impl Store {
         let at = VersionRef { bucket: bucket.number, key: name.key.clone(), number: found.number };
         let officer = Some(&caller.actor).filter(|_| !on);
         let behalf = OnBehalf { officer, says: "", began: None };
-        Ok(self.hold_version(caller, &bucket, matter, &at, on, behalf).await? == Held::Changed)
+        match self.hold_version(caller, &bucket, matter, &at, on, behalf).await? {
+            Held::Changed => Ok(true),
+            Held::Unchanged | Held::Since => Ok(false),
+            // It went while this waited for the key's lock.
+            Held::Gone => {
+                let (bucket, key, version) = (bucket.name().into(), name.key.clone(), found.id().to_string());
+                Err(ArchiveError::NoSuchVersion { bucket, key, version })
+            }
+        }
     }
 
     /// Puts one version under the matter, or releases it. Refused once the officer is one no more.
@@ -323,7 +333,7 @@ impl Store {
                 self.check_doubt(bucket).map_err(ArchiveError::InvalidState)?;
             }
             let lock = self.lock(at.bucket, &at.key).await?;
-            let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(Held::Unchanged) };
+            let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(Held::Gone) };
             if found.row.marker || found.row.is_under(matter) == on {
                 return Ok(Held::Unchanged);
             }

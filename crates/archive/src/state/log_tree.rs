@@ -4,11 +4,14 @@
 //! the roots of the runs; the last run may be unfinished. Memory: 64 bytes for each run, and the last few runs whole.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use futures_util::lock::Mutex;
+use tokio::sync::oneshot;
 
 use crate::model::head::SignedHead;
 use crate::model::merkle::{Hash, MerkleTree, MerkleView};
+use crate::state::shared::Shared;
 
 /// Records of a run: under one checkpoint.
 pub(crate) const RUN: u64 = 1024;
@@ -35,7 +38,24 @@ pub(crate) struct LogTree {
 #[derive(Default)]
 pub(crate) struct ReceiptLog {
     state: Mutex<Option<LogTree>>,
-    head: crate::state::shared::Shared<Option<SignedHead>>,
+    head: Shared<Option<SignedHead>>,
+    /// Receipts that wait for a signature. Each of their requests signs for all that it finds here.
+    unsigned: Shared<Vec<Unsigned>>,
+}
+
+/// A receipt that waits for its signature: the BLAKE3 of its text, and its request. None as the answer: it is alone, and
+/// is signed by itself.
+pub(crate) struct Unsigned {
+    pub text: Hash,
+    pub answer: oneshot::Sender<Option<SignedPlace>>,
+}
+
+/// The place of a receipt in a group, and the signature that the group shares.
+pub(crate) struct SignedPlace {
+    pub count: u64,
+    pub index: u64,
+    pub path: Vec<Hash>,
+    pub signature: Arc<str>,
 }
 
 impl ReceiptLog {
@@ -47,6 +67,14 @@ impl ReceiptLog {
     /// The last signed head, if it covers this record.
     pub fn head_over(&self, record: u64) -> Option<SignedHead> {
         self.head.look(|head| head.clone().filter(|head| head.records >= record))
+    }
+
+    pub fn add_unsigned(&self, receipt: Unsigned) {
+        self.unsigned.step(|unsigned| unsigned.push(receipt));
+    }
+
+    pub fn take_unsigned(&self) -> Vec<Unsigned> {
+        self.unsigned.step(std::mem::take)
     }
 
     pub fn note_head(&self, signed: SignedHead) {

@@ -7,8 +7,9 @@ use stele_catalog::{Catalog, Direction, KeyRange, Snapshot};
 
 use crate::model::error::Result;
 
-/// Records per read. A skip drops the records that were read too far.
+/// Records per read at most, and of the first one. A skip drops the records that were read too far.
 const SCAN_MAX: usize = 128;
+const SCAN_FIRST: usize = 16;
 
 /// Records of a table in order, read in pages, with skips.
 pub(crate) struct Scan<'a> {
@@ -17,18 +18,23 @@ pub(crate) struct Scan<'a> {
     range: KeyRange,
     page: std::vec::IntoIter<(Bytes, Bytes)>,
     ended: bool,
-    /// Grows while the scan reads on, and falls back at a skip.
+    /// The length of the next read. It doubles while the scan reads on.
     size: usize,
+    /// Records of the page that were used, and whether a skip over others of them ended within the page.
+    used: usize,
+    landed: bool,
 }
 
 impl<'a> Scan<'a> {
     pub fn new(snapshot: &'a dyn Snapshot, table: stele_catalog::Table, range: KeyRange) -> Scan<'a> {
-        Scan { snapshot, table, range, page: Vec::new().into_iter(), ended: false, size: 16 }
+        let page = Vec::new().into_iter();
+        Scan { snapshot, table, range, page, ended: false, size: SCAN_FIRST, used: 0, landed: false }
     }
 
     pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         loop {
             if let Some(record) = self.page.next() {
+                self.used += 1;
                 return Ok(Some(record));
             }
             if self.ended || self.range.is_void() {
@@ -37,6 +43,7 @@ impl<'a> Scan<'a> {
             let page = self.snapshot.range(self.table, &self.range, self.size, Direction::Forward)?;
             self.ended = page.len() < self.size;
             self.size = (self.size * 2).min(SCAN_MAX);
+            (self.used, self.landed) = (0, false);
             if let Some((last, _)) = page.last() {
                 self.range = self.range.clone().after(last.clone());
             }
@@ -49,6 +56,7 @@ impl<'a> Scan<'a> {
         let mut dropped = false;
         while let Some((ahead, _)) = self.page.as_slice().first() {
             if *ahead >= key {
+                self.landed |= dropped;
                 return;
             }
             self.page.next();
@@ -60,9 +68,13 @@ impl<'a> Scan<'a> {
         };
         if !self.ended && is_ahead {
             self.range = self.range.clone().from(key);
-            if dropped {
-                self.size = 16;
-            }
+            // A listing that folds keys seeks for each prefix, and uses one record of each. One of keys with many
+            // versions has several of them in a page.
+            self.size = match (dropped, self.landed) {
+                (false, _) => self.size,
+                (true, true) => SCAN_FIRST,
+                (true, false) => self.used.clamp(1, SCAN_FIRST),
+            };
         }
     }
 }
@@ -88,3 +100,6 @@ pub(crate) fn scan(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -232,6 +232,95 @@ async fn an_action_that_changes_under_a_page_is_not_missed() {
     }
 }
 
+/// What can keep a version, or all of them, while a page of expiration is under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Keeps {
+    Hold,
+    Matter,
+    Extension,
+    Pause,
+}
+
+impl Keeps {
+    async fn act(self, archive: &Archive, info: &ObjectInfo) -> crate::Result<()> {
+        let by = admin();
+        match self {
+            Keeps::Hold => archive.set_legal_hold(&by, "gone", &info.key, Some(info.version), true).await.map(drop),
+            Keeps::Matter => {
+                let listed = archive.hold_listed(&by, "smith", vec![name_of(info)], true).await?;
+                listed[0].failure.clone().map_or(Ok(()), |failure| Err(ArchiveError::InvalidState(failure)))
+            }
+            Keeps::Extension => {
+                let until = Timestamp(archive.store().later_now().0 + 9 * DAY);
+                let longer = Some(Retention { mode: RetentionMode::Compliance, until });
+                archive.set_retention(&by, "gone", &info.key, Some(info.version), longer, false).await.map(drop)
+            }
+            Keeps::Pause => archive.pause_expiration(&by, "an audit").await.map(drop),
+        }
+    }
+}
+
+/// It arrives at each point at which the page waits: between two notes, between note and commit, between two commits. What
+/// was answered stands: a version that is kept stays, and during a pause none goes.
+#[tokio::test]
+async fn what_keeps_a_version_holds_against_a_page_under_way() {
+    for keeps in [Keeps::Hold, Keeps::Matter, Keeps::Extension, Keeps::Pause] {
+        let (mut kept, mut late) = (0, 0);
+        for polls in 0.. {
+            let (world, gate) = World::gated(9, 24 << 20, 256 << 10);
+            let archive = store(&world).await;
+            archive.open_matter(&admin(), "smith", "Smith v. Jones").await.unwrap();
+            fill(&archive, "gone", 3, DAY).await;
+            let info = put_for(&archive, "gone", "last", RetentionMode::Compliance, DAY).await;
+            world.stage.pass(2 * DAY);
+            gate.close();
+            let mut step = Box::pin(archive.step());
+            let mut ended = false;
+            for _ in 0..polls {
+                ended = ended || futures_util::poll!(&mut step).is_ready();
+                gate.step();
+                // The budget of the runtime's primitives is for one poll of the test.
+                tokio::task::yield_now().await;
+            }
+            let mut act = Box::pin(keeps.act(&archive, &info));
+            let answer = loop {
+                if let Poll::Ready(answer) = futures_util::poll!(&mut act) {
+                    break answer;
+                }
+                // It may wait for a version's lock, which the page holds.
+                ended = ended || futures_util::poll!(&mut step).is_ready();
+                gate.step();
+                tokio::task::yield_now().await;
+            };
+            let before = count(&world, RETAINED);
+            gate.open();
+            let is_over = ended;
+            if !ended {
+                assert!(step.await.unwrap().alarms.is_empty());
+            }
+            turn(&world, &archive).await;
+            let all = ListVersionsRequest { bucket: "gone".into(), limit: 9, ..ListVersionsRequest::default() };
+            let here = archive.list_versions(&admin(), all).await.unwrap().versions;
+            let is_here = here.iter().any(|here| here.version == info.version);
+            match (keeps, &answer) {
+                (Keeps::Pause, answer) => {
+                    assert_eq!(answer, &Ok(()), "after {polls} polls");
+                    assert_eq!(count(&world, RETAINED), before, "{keeps:?} after {polls} polls");
+                }
+                (_, Ok(())) => assert!(is_here, "{keeps:?} after {polls} polls"),
+                (_, Err(_)) => assert!(!is_here, "{keeps:?} after {polls} polls: {answer:?}"),
+            }
+            kept += usize::from(here.len() < 4 && is_here);
+            late += usize::from(!is_here);
+            if is_over {
+                break;
+            }
+        }
+        assert!(late > 1, "{keeps:?}: it came too late {late} times");
+        assert!(kept > 0, "{keeps:?}: it came between two versions {kept} times");
+    }
+}
+
 /// Records that cannot be read, until a rebuild of the catalog or a restore mends them.
 #[tokio::test]
 async fn versions_that_fail_do_not_stop_those_behind() {

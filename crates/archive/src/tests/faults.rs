@@ -428,6 +428,57 @@ async fn what_may_go_goes_from_a_volume_without_any_room() {
     assert!(get(&archive, "plain", "more").await.unwrap() == content(1, 20_000));
 }
 
+/// The drives take no write while versions are deleted, by a client, by two officers and by expiration.
+#[tokio::test]
+async fn a_removal_whose_key_stays_says_that_the_version_is_gone() {
+    let world = World::sized(1, 16 * MIB, 256 << 10);
+    let archive = world.create().await;
+    let new = NewBucket { object_lock: true, expiry: ExpiryAction::Delete, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "locked", new).await.unwrap();
+    let until = archive.store().compliance_now().plus_days(1);
+    let retention = Some(Retention { mode: RetentionMode::Governance, until });
+    let mut versions = Vec::new();
+    for key in ["by a client", "by two", "expired"] {
+        let request = PutRequest { bucket: "locked".into(), key: key.into(), retention, ..PutRequest::default() };
+        versions.push(crate::testing::put_as(&archive, &admin(), request, b"record").await.unwrap().version);
+    }
+    let named =
+        |n: usize, key: &str| VersionName { bucket: "locked".into(), key: key.into(), version: Some(versions[n]) };
+    let (anna, ben) = (crate::testing::officer("anna", 1), crate::testing::officer("ben", 2));
+    let asked = archive.request_deletion(&anna, &named(1, "by two"), "an error").await.unwrap();
+    let request =
+        DeleteRequest { version: Some(versions[0]), bypass_governance: true, ..delete("locked", "by a client") };
+    world.bench.set_full(true);
+    let deleted = archive.delete(&admin(), request.clone()).await;
+    assert!(matches!(deleted, Err(ArchiveError::KeyNotDestroyed(_))), "{deleted:?}");
+    let again = archive.delete(&admin(), request).await.unwrap();
+    assert_eq!(again.logged, None, "there is nothing left to delete");
+    let approved = archive.approve(&ben, &asked.id).await;
+    assert!(matches!(approved, Err(ArchiveError::KeyNotDestroyed(_))), "{approved:?}");
+    for _ in 0..36 {
+        world.stage.pass(3_600_000);
+        archive.store().compliance_now();
+    }
+    let report = archive.step().await.unwrap();
+    assert_eq!(report.expired, 1, "{report:?}");
+    assert!(report.alarms.iter().all(|alarm| alarm.kind != AlarmKind::Expiration), "{report:?}");
+    let report = archive.step().await.unwrap();
+    assert!(report.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Disposal), "{report:?}");
+    // The log tells the truth: all three are gone, and no key is destroyed yet.
+    let told = async |action: &str, with: &str| {
+        let all = archive.audit_records(&admin(), 0, 1000).await.unwrap();
+        let done = all.iter().filter(|row| row.action == action && row.refused.is_none());
+        done.filter(|row| row.detail.as_deref().is_some_and(|detail| detail.contains(with))).count()
+    };
+    let gone = (told("DeleteObject", "bytes, blake3").await, told("Expire", "disposed of").await);
+    assert_eq!((gone, told("Dispose", "key destroyed").await), ((2, 1), 0));
+    world.bench.set_full(false);
+    world.stage.pass(400_000);
+    while archive.step().await.unwrap().more {}
+    assert_eq!(told("Dispose", "key destroyed").await, 3, "each key is destroyed in the end");
+    assert_eq!(archive.standing_alarms(), []);
+}
+
 #[tokio::test]
 async fn the_last_segments_are_for_what_makes_room() {
     let world = World::sized(1, 4 * MIB, 256 << 10);

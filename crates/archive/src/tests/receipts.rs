@@ -329,6 +329,49 @@ async fn receipts_of_acts_that_are_durable_together_share_a_head() {
     assert_eq!(later.verify(&key_of(&later.head)), Ok(()));
 }
 
+/// Receipts asked for at once, of which some requests go away in the middle.
+#[tokio::test]
+async fn receipts_asked_for_at_once_share_a_signature() {
+    let world = World::new(10);
+    let archive = locked(&world).await;
+    let mut acts = Vec::new();
+    for n in 0..9 {
+        let key = format!("key {n}");
+        let logged = put(&archive, "records", &key, b"data").await.unwrap().logged;
+        acts.push((key, logged));
+    }
+    let alone = receipt(&archive, &acts[0].0, acts[0].1).await;
+    assert_eq!((alone.format.as_str(), &alone.group), ("stele receipt 1", &None), "nobody else asks");
+    for (count, dropped) in [(2, 0), (3, 1), (5, 0), (8, 3), (9, 8)] {
+        let mut asked: Vec<_> =
+            acts[..count].iter().map(|(key, logged)| Box::pin(receipt(&archive, key, *logged))).collect();
+        for one in &mut asked {
+            assert!(futures_util::poll!(one).is_pending(), "it lets the others run");
+        }
+        asked.drain(..dropped).for_each(drop);
+        let all = futures_util::future::join_all(asked).await;
+        for given in &all {
+            let public = key_of(&given.head);
+            assert_eq!(given.verify(&public), Ok(()), "{count}, {dropped}: {given:?}");
+            assert_eq!(given.signature, all[0].signature);
+            let group = given.group.clone().unwrap();
+            assert_eq!(group.count, count as u64, "those that went away are signed for");
+            // Another's place is none of its own.
+            for other in all.iter().filter(|other| *other != given) {
+                assert!(Receipt { group: other.group.clone(), ..given.clone() }.verify(&public).is_err());
+            }
+            let as_first = Receipt { group: None, format: "stele receipt 1".into(), ..given.clone() };
+            assert!(as_first.verify(&public).is_err());
+            assert!(Receipt { format: "stele receipt 1".into(), ..given.clone() }.verify(&public).is_err());
+            let json = serde_json::to_value(given).unwrap();
+            for change in altered(&json).into_iter().filter(|change| *change != json) {
+                let Ok(read) = serde_json::from_value::<Receipt>(change.clone()) else { continue };
+                assert!(read.verify(&public).is_err(), "{change:#}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_log_that_was_changed_gives_no_receipts() {
     use crate::record::{AUDIT, CHECKPOINTS, keys};

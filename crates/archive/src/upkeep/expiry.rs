@@ -12,14 +12,29 @@
 //! - A change of a bucket's action. Its transaction makes the pass begin with the first version.
 //! - Anything else: the pass begins with the first version once a day. An error in the above delays a disposal by a day.
 //!
-//! All of this only decides when a version is judged. [`Store::expire_version`] judges it, by the rows under its key's
-//! lock. Only versions that are deleted or notified of count against the rate; those looked at are bounded by the page.
+//! All of this only decides when a version is judged. [`Store::prepare_end`] judges it, by the rows under its key's lock,
+//! and [`Store::commit_end`] ends it. Only versions that are deleted or notified of count against the rate; those looked
+//! at are bounded by the page.
+//!
+//! Many versions are judged and noted at once, each under its key's lock, and those that are ready commit together. What
+//! may come between note and commit:
+//!
+//! - A hold, an extension or another class waits for the key's lock, and finds the version gone. One that was under way
+//!   before changed the row, which the commit requires unchanged. So does a change of the bucket's settings.
+//! - A pause changes the store's identity, which the commit requires unchanged too.
+//! - A freeze of the clock is looked for just before the commit. Then the version stays, and its note says nothing: a
+//!   rebuild believes the certificate of a disposal only of an object that is gone.
+//!
+//! Commits that were submitted before a pause or a freeze take place. The next group looks again.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use stele_catalog::{CatalogError, Direction, KeyRange, Snapshot, Transaction};
 
 use crate::audit::Event;
@@ -35,16 +50,22 @@ use crate::record::bucket::BucketRow;
 use crate::record::settings::{EXPIRY, ExpiryRow};
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{BUCKETS, EXPIRE_AGAIN, RETAINED, SETTINGS, VERSIONS, decode, encode, keys};
+use crate::removal::Removed;
+use crate::retention::acts::Rules;
 use crate::retention::rules::Cause;
+use crate::state::buckets::Bucket;
+use crate::state::key_locks::KeyLock;
 use crate::state::upkeep::ExpiryStage;
+use crate::store::lookup::Found;
 use crate::store::{Store, lookup};
 use crate::upkeep::background::StepReport;
 
 /// Versions that one step of expiration looks at, in its pass and among those to judge again.
 const LOOKED_MAX: usize = 1000;
 const AGAIN_MAX: usize = 200;
-/// Versions that one step tries to delete or notify of.
-const TRIED_MAX: usize = 200;
+/// Versions that one step tries to delete or notify of, and those under way at once.
+const TRIED_MAX: usize = 1000;
+const TOGETHER: usize = 64;
 /// Milliseconds of compliance time after which the pass begins with the first version.
 const PASS_EVERY: u64 = 86_400_000;
 
@@ -57,8 +78,9 @@ type Buckets = BTreeMap<u32, Option<(BucketRow, Bytes)>>;
 /// The result of judging a page of records.
 #[derive(Default)]
 struct Judged {
-    /// Records that were judged, from the page's first.
+    /// Records that were judged, from the page's first: the next step continues behind them. Those looked at may be more.
     count: usize,
+    looked: usize,
     /// Records of versions that stay, and the version's row. None: there is no such version any more.
     stay: Vec<(Record, Option<Bytes>)>,
     /// The buckets of the versions.
@@ -201,26 +223,64 @@ impl Store {
         report: &mut StepReport,
     ) -> Result<Judged> {
         let mut judged = Judged::default();
-        for record in page {
-            if judged.tried == TRIED_MAX {
-                break;
-            }
-            match look(snapshot, &mut judged.buckets, record, now) {
-                Ok(Look::Stays(row)) => judged.stay.push((record.clone(), row)),
-                // A pause that was acknowledged meanwhile holds for the rest of the page, and so does a freeze.
-                Ok(Look::MayGo(_)) if judged.done == allowed || self.is_expiration_held() => {
-                    judged.stopped = true;
-                    break;
+        let mut preparing = FuturesUnordered::new();
+        // Places in the page of versions that are not ended yet.
+        let mut open = BTreeSet::new();
+        while !judged.stopped {
+            while let Some(record) =
+                page.get(judged.looked).filter(|_| judged.tried < TRIED_MAX && open.len() < TOGETHER)
+            {
+                match look(snapshot, &mut judged.buckets, record, now) {
+                    Ok(Look::Stays(row)) => judged.stay.push((record.clone(), row)),
+                    // A pause that was acknowledged meanwhile holds for the rest of the page, and so does a freeze.
+                    Ok(Look::MayGo(_)) if self.is_expiration_held() => {
+                        judged.stopped = true;
+                        break;
+                    }
+                    Ok(Look::MayGo(_)) if judged.done.saturating_add(open.len()) >= allowed => {
+                        // One that is under way may stay after all.
+                        judged.stopped = open.is_empty();
+                        break;
+                    }
+                    Ok(Look::MayGo(at)) => {
+                        judged.tried += 1;
+                        let place = judged.looked;
+                        open.insert(place);
+                        preparing.push(async move { (place, self.prepare_end(at, now).await) });
+                    }
+                    Err(error) => self.note_expired(&mut judged, record, Err(error), report)?,
                 }
-                Ok(Look::MayGo(at)) => {
-                    judged.tried += 1;
-                    let done = self.expire_version(&at, now).await;
-                    self.note_expired(&mut judged, record, done, report)?;
-                }
-                Err(error) => self.note_expired(&mut judged, record, Err(error), report)?,
+                judged.looked += 1;
             }
-            judged.count += 1;
+            // Those that are ready go together.
+            let Some(first) = preparing.next().await else { break };
+            let mut ready = vec![first];
+            while let Some(Some(more)) = preparing.next().now_or_never() {
+                ready.push(more);
+            }
+            let rules = self.rules();
+            let ends = ready.into_iter().map(|(place, prepared)| {
+                let rules = rules.clone();
+                async move {
+                    let ended = match prepared {
+                        Ok(Some(ending)) => self.commit_end(ending, rules).await,
+                        Ok(None) => Ok(Ended::Stays),
+                        Err(error) => Err(error),
+                    };
+                    (place, ended)
+                }
+            });
+            for (place, ended) in join_all(ends).await {
+                match (ended, page.get(place)) {
+                    (Ok(Ended::HeldBack), _) | (_, None) => judged.stopped = true,
+                    (ended, Some(record)) => {
+                        open.remove(&place);
+                        self.note_expired(&mut judged, record, ended, report)?;
+                    }
+                }
+            }
         }
+        judged.count = open.first().copied().unwrap_or(judged.looked);
         if let Some(first) = judged.failure.take() {
             let more = match judged.failed.len() {
                 0 | 1 => String::new(),
@@ -235,13 +295,13 @@ impl Store {
         &self,
         judged: &mut Judged,
         record: &Record,
-        done: Result<Option<ExpiryAction>>,
+        ended: Result<Ended>,
         report: &mut StepReport,
     ) -> Result<()> {
-        match done {
-            Ok(None) => return Ok(()),
-            Ok(Some(ExpiryAction::Notify)) => report.notified += 1,
-            Ok(Some(_)) => report.expired += 1,
+        match ended {
+            Ok(Ended::Stays | Ended::HeldBack) => return Ok(()),
+            Ok(Ended::Told) => report.notified += 1,
+            Ok(Ended::Gone) => report.expired += 1,
             Err(error @ ArchiveError::Stopped(_)) => return Err(error),
             Err(error) => {
                 judged.failed.push(record.clone());
@@ -255,8 +315,6 @@ impl Store {
             }
         }
         judged.done += 1;
-        // At once, since the step may be dropped.
-        self.upkeep().spend_expiry(1);
         Ok(())
     }
 
@@ -268,12 +326,13 @@ impl Store {
         }
     }
 
-    async fn expire_version(self: &Arc<Store>, at: &VersionRef, now: Timestamp) -> Result<Option<ExpiryAction>> {
+    /// Judges a version under its key's lock. If it goes, its certificate is noted. None: it stays.
+    async fn prepare_end(self: &Arc<Store>, at: VersionRef, now: Timestamp) -> Result<Option<Ending>> {
         let caller = Caller::system("expiration");
         let lock = self.lock(at.bucket, &at.key).await?;
         // Under the lock: an officer may have changed the action while this waited.
         let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(None) };
-        let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(None) };
+        let Some(found) = lookup::referred(&*self.snapshot()?, &at)? else { return Ok(None) };
         let action = found.row.expiry(&bucket.row);
         if action == ExpiryAction::Keep {
             return Ok(None);
@@ -281,45 +340,81 @@ impl Store {
         let passed = found.row.retention.filter(|retention| retention.until <= now);
         let (Some(retention), false) = (passed, found.row.is_held()) else { return Ok(None) };
         let event = Event::new(&caller, Action::Expire).object(bucket.name(), &at.key).version(found.id());
-        match action {
-            ExpiryAction::Notify if found.row.notified == Some(true) => Ok(None),
-            ExpiryAction::Notify => {
-                // Those who are told of objects do not hear of the self-test's own version.
-                let event = match is_canary(&at.key, &found.row.owner) {
-                    true => event,
-                    false => event.happened(RETENTION_ENDED),
-                };
-                let event = event.detail(format!("its {} retention ended {}", retention.mode, retention.until));
-                self.change_version(&bucket, &at.key, &found, lock, event, |row| row.notified = Some(true)).await?;
-                Ok(Some(action))
+        // Those who are told of objects do not hear of the self-test's own version.
+        let is_told = !is_canary(&at.key, &found.row.owner);
+        if action == ExpiryAction::Notify {
+            if found.row.notified == Some(true) {
+                return Ok(None);
             }
-            _ => {
-                let (transaction, removed) =
-                    self.remove(Transaction::new(), &caller, &bucket, &at.key, &found, Cause::Expired).await?;
-                let transaction = bucket.count(transaction, -1, -(found.row.size as i64));
-                // Nobody was told of the self-test's own version.
-                let event = match is_canary(&at.key, &found.row.owner) {
-                    true => event,
-                    false => event.happened("LifecycleExpiration:Delete"),
-                };
-                let event = event.detail(format!(
-                    "disposed of: {} bytes, blake3 {}, stored {}, {} until {}{}, compliance time {now}",
-                    found.row.size,
-                    found.row.fingerprint(),
-                    found.row.modified,
-                    retention.mode,
-                    retention.until,
-                    found
-                        .row
-                        .class
-                        .as_ref()
-                        .map_or(String::new(), |mark| format!(" by class `{}` version {}", mark.name, mark.version))
-                ));
-                self.commit_removal(transaction, event, removed, &bucket, &at.key, &found, lock).await?;
-                Ok(Some(action))
-            }
+            let event = if is_told { event.happened(RETENTION_ENDED) } else { event };
+            let event = event.detail(format!("its {} retention ended {}", retention.mode, retention.until));
+            return Ok(Some(Ending { at, bucket, found, lock, event, removal: None }));
         }
+        let (transaction, removed) =
+            self.remove(Transaction::new(), &caller, &bucket, &at.key, &found, Cause::Expired).await?;
+        let event = if is_told { event.happened("LifecycleExpiration:Delete") } else { event };
+        let class = found.row.class.as_ref();
+        let by_class = class.map(|mark| format!(" by class `{}` version {}", mark.name, mark.version));
+        let event = event.detail(format!(
+            "disposed of: {} bytes, blake3 {}, stored {}, {} until {}{}, compliance time {now}",
+            found.row.size,
+            found.row.fingerprint(),
+            found.row.modified,
+            retention.mode,
+            retention.until,
+            by_class.unwrap_or_default()
+        ));
+        let transaction = bucket.count(transaction, -1, -(found.row.size as i64));
+        Ok(Some(Ending { at, bucket, found, lock, event, removal: Some((transaction, removed)) }))
     }
+
+    /// Ends a version, unless a pause or a freeze has come since it was judged. `rules`: the store's identity as it was
+    /// before this looks for a pause.
+    async fn commit_end(self: &Arc<Store>, ending: Ending, rules: Rules) -> Result<Ended> {
+        let Ending { at, bucket, found, lock, event, removal } = ending;
+        // Nothing waits between this and the submission of the commit.
+        if self.is_expiration_held() {
+            return Ok(Ended::HeldBack);
+        }
+        let ended = match removal {
+            None => {
+                let told = |row: &mut VersionRow| row.notified = Some(true);
+                self.change_version(&bucket, &at.key, &found, lock, event, told).await?;
+                Ended::Told
+            }
+            Some((transaction, removed)) => {
+                let transaction = rules.stand(transaction);
+                match self.commit_removal(transaction, event, removed, &bucket, &at.key, &found, lock).await {
+                    // The alarm `disposal` tells of the key.
+                    Ok(_) | Err(ArchiveError::KeyNotDestroyed(_)) => Ended::Gone,
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        // At once, since the step may be dropped.
+        self.upkeep().spend_expiry(1);
+        Ok(ended)
+    }
+}
+
+/// A version that was judged and is to be ended. The transaction is its removal. None: it is only told of.
+struct Ending {
+    at: VersionRef,
+    bucket: Arc<Bucket>,
+    found: Found,
+    lock: KeyLock,
+    event: Event,
+    removal: Option<(Transaction, Removed)>,
+}
+
+/// What became of a version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ended {
+    Stays,
+    /// A pause or a freeze came first.
+    HeldBack,
+    Told,
+    Gone,
 }
 
 /// The records of ended retentions behind this one.

@@ -78,7 +78,7 @@ impl Store {
         let changes = versions.into_iter().map(|at| {
             let (caller, behalf) = (&caller, OnBehalf { officer, says: &asked, began });
             async move {
-                let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(Held::Unchanged) };
+                let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(Held::Gone) };
                 self.hold_version(caller, &bucket, name, &at, on, behalf).await
             }
         });
@@ -90,7 +90,7 @@ impl Store {
                     counts.changed += 1;
                     report.held += 1;
                 }
-                Ok(Held::Unchanged) => {}
+                Ok(Held::Unchanged | Held::Gone) => {}
                 Ok(Held::Since) => since += 1,
                 Err(error @ (ArchiveError::Stopped(_) | ArchiveError::NoSpace(_))) => return Err(error),
                 // Others change much just now. A version that is left out would not be held.

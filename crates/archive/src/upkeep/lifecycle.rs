@@ -149,7 +149,8 @@ impl Store {
     fn note_aged(&self, report: &mut StepReport, key: &str, done: Result<bool>) -> Result<()> {
         match done {
             Ok(false) => {}
-            Ok(true) => {
+            // The alarm `disposal` tells of the key.
+            Ok(true) | Err(ArchiveError::KeyNotDestroyed(_)) => {
                 report.expired += 1;
                 // At once, since the step may be dropped.
                 self.upkeep().spend_expiry(1);

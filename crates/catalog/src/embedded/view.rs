@@ -11,8 +11,9 @@ use super::memtable::{Change, Memtable};
 use crate::catalog::Record;
 use crate::{CatalogError, Direction, KeyRange, Snapshot, Table};
 
-/// Number of overlay entries read beyond the requested limit, since some may be deletions.
-const AHEAD: usize = 64;
+/// Number of overlay entries read beyond the requested limit, since some may be deletions: as many as the limit, up to
+/// this. A seek for one record must not copy dozens. It doubles where deletions use them up.
+const AHEAD_MAX: usize = 64;
 /// Largest number of overlay entries copied at once, since that holds a memtable's lock.
 const CHUNK_MAX: usize = 1024;
 
@@ -82,8 +83,11 @@ impl Snapshot for View {
     ) -> Result<Vec<Record>, CatalogError> {
         let mut records = Vec::new();
         let mut range = range.clone();
+        let mut ahead = limit.clamp(1, AHEAD_MAX);
         while records.len() < limit && !range.is_void() && table.0 != u16::MAX {
-            let (overlay, end) = self.overlay(table, &range, (limit - records.len()).min(CHUNK_MAX) + AHEAD, direction);
+            let wanted = (limit - records.len()).min(CHUNK_MAX) + ahead;
+            let (overlay, end) = self.overlay(table, &range, wanted, direction);
+            ahead = (2 * ahead).min(AHEAD_MAX);
             // Cut at the end of the known overlay entries: beyond it the B-tree alone may be outdated.
             let mut part = range.clone();
             if let Some(end) = &end {
