@@ -43,8 +43,18 @@ pub fn capture(target: Option<&Path>) -> Vec<(String, String)> {
 
 /// What may be taken without something else being swapped out.
 pub fn memory_available() -> Option<Bytes> {
-    let text = value("/proc/meminfo", "MemAvailable", ':')?;
-    text.strip_suffix("kB")?.trim().parse().ok().map(|count: u64| Bytes(count << 10))
+    bytes(&value("/proc/meminfo", "MemAvailable", ':')?)
+}
+
+/// Of a size as the kernel writes it: `24684096 kB`.
+pub fn bytes(text: &str) -> Option<Bytes> {
+    let count: u64 = text.strip_suffix("kB")?.trim().parse().ok()?;
+    count.checked_mul(1024).map(Bytes)
+}
+
+/// A captured value for a reader: sizes of the kernel in a unit that fits.
+pub fn said(value: &str) -> String {
+    bytes(value).map_or_else(|| value.to_owned(), |bytes| bytes.to_string())
 }
 
 fn value(path: &str, key: &str, between: char) -> Option<String> {

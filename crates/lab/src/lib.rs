@@ -12,6 +12,7 @@ pub mod compare;
 pub mod csv;
 pub mod environment;
 pub mod error;
+pub mod estimate;
 pub mod ffsb;
 pub mod fio;
 pub mod histogram;

@@ -23,6 +23,7 @@ use parts::Parts;
 use processors::{Charged, Processors};
 use read_cache::ReadCache;
 
+pub mod layer;
 mod parts;
 pub mod processors;
 pub mod read_cache;
@@ -300,14 +301,14 @@ pub fn stele(
         true => filled.dirty_limit() / spec.mean_length() * 2 * 100 / (100 - reads.min(80)),
         false => 0,
     };
-    let parts = Parts::new(target, streams);
+    let parts = Parts::before(target, streams);
     Ok(match array.maker {
         Maker::SteleOn(count) => {
-            let charged = Charged::new(parts, Processors::measured(array.level, count));
+            let charged = Charged::before(parts, Processors::measured(array.level, count));
             Box::new(Warming { running: Loop::new(charged, generator, now), accesses, before: 0 })
         }
         Maker::SteleBehindCache => {
-            let cache = ReadCache::new(parts, Dice::new(array.seed(spec)));
+            let cache = ReadCache::before(parts, Dice::new(array.seed(spec)));
             Box::new(Warming { running: Loop::new(cache, generator, now), accesses, before: 0 })
         }
         _ => Box::new(Warming { running: Loop::new(parts, generator, now), accesses, before: 0 }),

@@ -3,7 +3,9 @@
 use stele_ground::{Bytes, Duration, calendar};
 
 use crate::ab_test::{self, Judged};
+use crate::environment;
 use crate::error::LabError;
+use crate::estimate::Estimate;
 use crate::histogram::Histogram;
 use crate::job::Given;
 use crate::objective::ObjectiveRecord;
@@ -21,9 +23,6 @@ pub mod document;
 pub mod html;
 pub mod metrics;
 pub mod set_up;
-
-/// A rate that falls by more than this with more accesses outstanding is called an anomaly.
-const FALL: f64 = 0.05;
 
 /// The run that stands for a cell: of a search, the probe nearest to the answer.
 pub fn chosen(cell: &CellRecord) -> Option<&RunRecord> {
@@ -75,7 +74,7 @@ fn summary(recorded: &Recorded, document: &mut Document) {
     let head = &recorded.head;
     document.section("Summary");
     let used = Bytes(head.target_bytes);
-    document.paragraph(format!("Measured was {} ({}), of which {used} were used.", head.target, head.reached));
+    document.paragraph(format!("The target was {} ({}); {used} of it were in use.", head.target, head.reached));
     let searched: Vec<&CellRecord> = recorded.cells.iter().filter(|cell| cell.search.is_some()).collect();
     for cell in &searched {
         let Some(search) = &cell.search else { continue };
@@ -99,8 +98,8 @@ fn summary(recorded: &Recorded, document: &mut Document) {
     if short > 0 {
         let of = recorded.cells.len();
         document.paragraph(format!(
-            "{short} of {of} cells did not reach a steady state; their figures are those of the time measured and no more, and are left \
-             out of what follows."
+            "{short} of {of} cells did not reach a steady state. Their figures hold for the measured time only, and are left out of the \
+             following sentences."
         ));
     }
     let most = measured().max_by(|left, right| left.1.rate.total_cmp(&right.1.rate));
@@ -213,11 +212,11 @@ fn results(recorded: &Recorded) -> Table {
                 Entry::text(load),
                 rate,
                 if cell.names { Entry::absent() } else { Entry::number(total.bytes / 1e6) },
-                Entry::span(response.mean()),
-                Entry::span(response.percentile(0.5)),
-                Entry::span(response.percentile(0.99)),
-                Entry::span(response.percentile(0.999)),
-                Entry::span(response.longest()),
+                Entry::span(response.mean()).if_any(response.count()),
+                Entry::span(response.percentile(0.5)).if_any(response.count()),
+                Entry::span(response.percentile(0.99)).if_any(response.count()),
+                Entry::span(response.percentile(0.999)).if_any(response.count()),
+                Entry::span(response.longest()).if_any(response.count()),
                 Entry::number(total.cpu_own),
                 Entry::text(remark(cell)).faint(),
             ],
@@ -231,11 +230,11 @@ fn results(recorded: &Recorded) -> Table {
                     Entry::text(""),
                     Entry::number(side.rate),
                     if cell.names { Entry::absent() } else { Entry::number(side.bytes / 1e6) },
-                    Entry::span(response.mean()),
-                    Entry::span(response.percentile(0.5)),
-                    Entry::span(response.percentile(0.99)),
-                    Entry::span(response.percentile(0.999)),
-                    Entry::span(response.longest()),
+                    Entry::span(response.mean()).if_any(response.count()),
+                    Entry::span(response.percentile(0.5)).if_any(response.count()),
+                    Entry::span(response.percentile(0.99)).if_any(response.count()),
+                    Entry::span(response.percentile(0.999)).if_any(response.count()),
+                    Entry::span(response.longest()).if_any(response.count()),
                     Entry::absent(),
                     Entry::text(""),
                 ],
@@ -282,9 +281,7 @@ fn working_set(recorded: &Recorded) -> Table {
     let head = &recorded.head;
     let used = Bytes(head.target_bytes);
     let known = |name: &str| head.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
-    let memory = known("memory")
-        .and_then(|value| value.strip_suffix(" kB")?.trim().parse::<u64>().ok())
-        .map(|kib| Bytes(kib * 1024));
+    let memory = known("memory").and_then(environment::bytes);
     let beside = match memory {
         Some(memory) if used < memory => format!("{memory}: the working set fits into it"),
         Some(memory) => format!("{memory}: the working set is larger"),
@@ -397,12 +394,12 @@ pub fn found_odd(recorded: &Recorded) -> Vec<String> {
     for (name, curve) in curves(recorded, &["outstanding"], Runs::All) {
         for pair in curve.windows(2) {
             let [(low, before), (high, after)] = pair else { continue };
-            let (before, after) = (before.total().rate, after.total().rate);
-            if high > low && after < before * (1.0 - FALL) {
+            let (before, after) = (rate_of(before), rate_of(after));
+            if high > low && after.is_below(before) {
                 found.push(format!(
                     "{name}: the rate falls from {} to {} a second between {low} and {high} outstanding.",
-                    figure(before),
-                    figure(after)
+                    figure(before.value),
+                    figure(after.value)
                 ));
             }
         }
@@ -413,11 +410,17 @@ pub fn found_odd(recorded: &Recorded) -> Vec<String> {
     found
 }
 
+fn rate_of(run: &RunRecord) -> Estimate {
+    Estimate::of_run(run, |round| round.rate)
+}
+
 fn anomalies(recorded: &Recorded, document: &mut Document) {
     document.section("What is odd");
     let found = found_odd(recorded);
     match found.is_empty() {
-        true => document.paragraph("Nothing: all cells are steady, and no rate falls as the load grows."),
+        true => document.paragraph(
+            "Nothing: all cells are steady, and no rate falls as the load grows by more than the intervals explain.",
+        ),
         false => document.list(found),
     }
 }
@@ -441,7 +444,8 @@ fn conclusion(recorded: &Recorded, document: &mut Document) {
                 .to_owned()
         }
         (count, all) => format!(
-            "The figures of {count} of {all} cells stand. The others are not steady, void or partial (see What is odd), and are not to be quoted without that."
+            "The figures of {count} of {all} cells stand. The others are not steady, void or partial (see What is odd): do not quote them \
+             without that word."
         ),
     };
     let used = Bytes(recorded.head.target_bytes);
@@ -456,32 +460,36 @@ fn conclusion(recorded: &Recorded, document: &mut Document) {
     }
 }
 
+/// The machine that measured, as it was captured.
+pub fn machine(recorded: &Recorded) -> Table {
+    let said: Vec<(&str, String)> =
+        recorded.head.environment.iter().map(|(name, value)| (name.as_str(), environment::said(value))).collect();
+    Table::of_pairs("machine", said.iter().map(|(name, value)| (*name, value.as_str())))
+}
+
 fn method(recorded: &Recorded, document: &mut Document) {
     let head = &recorded.head;
     document.section("Method");
     document.paragraph(
-        "The response of an access is the time from its intended start to the reading of the clock at which its answer was found; \
-         no access is spared because others are late. A run is steady when over its last five rounds the rates' range is at most \
-         20 % of their mean and their rise at most 10 %, and no change and no dip is found among all its rounds (by ranks, exact by shuffling, at 5 %; \
-         by more than 10 % of the mean), and there is no second without an answer. A rate is what was answered over the time that \
-         it took; all rounds of a run have the same length. Percentiles are exact to 1.6 %, means exactly. “CPU” is processor time of \
-         the measuring process for each access.",
+        "The response of an access is the time from its intended start to the reading of the clock at which its answer was found. \
+         No access is left out because others are late. A run is steady where its rounds pass all of these tests. Over the last five \
+         rounds, the rates' range is at most 20 % of their mean and their rise at most 10 %. Among all rounds there is no change and no \
+         dip by more than 10 % of the mean that chance explains with 5 % or less. No second passed without an answer. A rate is the number \
+         of answers over the time that they took; all rounds of a run have the same length. Percentiles are exact to 1.6 %, means are \
+         exact. “CPU” is processor time of the measuring process for each access.",
     );
     if head.target_bytes > 0 {
         document.table(working_set(recorded));
     }
     document.note(
-        "What is behind the target may have memory of its own, as a drive, a controller or a server has: a working set that fits \
-         there is measured with it, and a larger one (--size) is needed to measure the drives.",
+        "Drives, controllers and servers behind the target may have memory of their own. A working set that fits into it is measured with \
+         it; to measure the drives, use a larger one (--size).",
     );
     document.section("Machine");
     if head.target_bytes > 0 {
         document.diagram(set_up::set_up(recorded, &[]));
     }
-    document.table(Table::of_pairs(
-        "machine",
-        head.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())),
-    ));
+    document.table(machine(recorded));
     document.section("To measure it again");
     let how = Text::from("Save this as ")
         .code("job.toml")

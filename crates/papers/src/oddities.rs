@@ -44,7 +44,7 @@ pub struct Oddity {
     pub why: String,
 }
 
-/// A rate below another by more than this share falls; a smaller difference is noise of a search.
+/// A rate below another by more than this share falls; a smaller difference is noise of a search, also in print.
 const FALL: f64 = 0.02;
 /// A rate per drive that rises by more than this share as drives are added is more than linear.
 const SUPERLINEAR: f64 = 0.10;
@@ -67,22 +67,23 @@ fn value(cell: &Printed) -> Option<f64> {
     cell.rate.or(cell.throughput)
 }
 
-/// Difference of two figures of a search that needs no explanation: each is known to about one percent.
-pub const SEARCHED: f64 = 0.02;
+/// Whether the second figure is below the first one, by more than their intervals explain. Printed figures have none.
+fn falls((first, before): (&Printed, f64), (second, after): (&Printed, f64)) -> bool {
+    before - after > first.margin.hypot(second.margin)
+}
 
-/// All checks over the cells of tables. Figures differ if they are apart by more than the share `noise`: 0 for printed
-/// figures.
-pub fn of_tables(cells: &[Printed], noise: f64) -> Vec<Oddity> {
+/// All checks over the cells of tables.
+pub fn of_tables(cells: &[Printed]) -> Vec<Oddity> {
     let mut found = Vec::new();
     let mut add = |cell: &Printed, kind, why| found.push(Oddity { place: place(cell), kind, why });
     for curve in grouped(cells, |cell| (cell.table.clone(), cell.workload.clone(), cell.size, cell.cached)) {
         along_drives(&curve, &mut add);
     }
     for row in grouped(cells, |cell| (cell.table.clone(), cell.workload.clone(), cell.drives, cell.cached)) {
-        along_sizes(&row, noise, &mut add);
+        along_sizes(&row, &mut add);
     }
     for column in grouped(cells, |cell| (cell.table.clone(), cell.workload.clone(), cell.size, 0)) {
-        cache_gains(&column, noise, &mut add);
+        cache_gains(&column, &mut add);
     }
     for cell in cells {
         if let (Some(rate), Some(printed), Some(size)) = (cell.rate, cell.throughput, cell.size) {
@@ -117,14 +118,15 @@ fn along_drives(curve: &[&Printed], add: &mut Add<'_>) {
     for pair in curve.windows(2) {
         let [fewer, more] = pair else { continue };
         let (Some(before), Some(after)) = (value(fewer), value(more)) else { continue };
-        if after < before * (1.0 - FALL) {
+        if after < before * (1.0 - FALL) && falls((fewer, before), (more, after)) {
             let fall = (1.0 - after / before) * 100.0;
             let why = format!("{before} with {} drives, {after} with {}: {fall:.1} % less", fewer.drives, more.drives);
             add(more, Kind::FallsWithDrives, why);
         }
         let each = |cell: &Printed, value: f64| value / cell.drives as f64;
         let (each_before, each_after) = (each(fewer, before), each(more, after));
-        if each_after > each_before * (1.0 + SUPERLINEAR) {
+        let chance = each(fewer, fewer.margin).hypot(each(more, more.margin));
+        if each_after > each_before * (1.0 + SUPERLINEAR) + chance {
             let why = format!(
                 "{each_before:.1} a drive with {} drives, {each_after:.1} with {}: more than linear",
                 fewer.drives, more.drives
@@ -134,39 +136,40 @@ fn along_drives(curve: &[&Printed], add: &mut Add<'_>) {
     }
 }
 
-fn along_sizes(row: &[&Printed], noise: f64, add: &mut Add<'_>) {
+fn along_sizes(row: &[&Printed], add: &mut Add<'_>) {
     let mut row = row.to_vec();
     row.sort_by_key(|cell| cell.size);
     for pair in row.windows(2) {
         let [small, large] = pair else { continue };
         if let (Some(before), Some(after)) = (small.rate, large.rate)
-            && after > before * (1.0 + noise)
+            && falls((large, after), (small, before))
         {
             add(large, Kind::RisesWithSize, format!("{before} of half the size, {after} of this"));
         }
         if let (Some(before), Some(after)) = (small.throughput, large.throughput)
-            && after < before * (1.0 - noise)
+            && falls((small, before), (large, after))
         {
             add(large, Kind::ThroughputFallsWithSize, format!("{before} MiB/s at half the size, {after} at this"));
         }
     }
 }
 
-fn cache_gains(column: &[&Printed], noise: f64, add: &mut Add<'_>) {
-    let mut pairs: Vec<(&Printed, f64, f64)> = Vec::new();
+fn cache_gains(column: &[&Printed], add: &mut Add<'_>) {
+    // The cell with the cache, its figure, and the cell without.
+    let mut pairs: Vec<(&Printed, f64, (&Printed, f64))> = Vec::new();
     for cached in column.iter().filter(|cell| cell.cached) {
         let plain = column.iter().find(|cell| !cell.cached && cell.drives == cached.drives);
-        if let (Some(with), Some(without)) = (value(cached), plain.and_then(|cell| value(cell))) {
+        if let (Some(with), Some(without)) = (value(cached), plain.and_then(|cell| Some((*cell, value(cell)?)))) {
             pairs.push((cached, with, without));
         }
     }
     pairs.sort_by_key(|(cell, ..)| cell.drives);
-    for (at, (cell, with, without)) in pairs.iter().enumerate() {
+    for (at, (cell, with, (plain, without))) in pairs.iter().enumerate() {
         let gain = with / without;
-        if *with < without * (1.0 - noise) {
+        if falls((plain, *without), (cell, *with)) {
             add(cell, Kind::CacheLoses, format!("{with} with the write cache, {without} without"));
         }
-        let near = |at: Option<usize>| at.and_then(|at| pairs.get(at)).map(|(_, with, without)| with / without);
+        let near = |at: Option<usize>| at.and_then(|at| pairs.get(at)).map(|(_, with, (_, without))| with / without);
         let (before, after) = (near(at.checked_sub(1)), near(Some(at + 1)));
         let near: Vec<f64> = before.into_iter().chain(after).collect();
         let away = |other: &f64| gain > other * OUT_OF_LINE || gain * OUT_OF_LINE < *other;
@@ -205,7 +208,7 @@ fn number(text: &str) -> Option<f64> {
 
 /// All findings in the published figures.
 pub fn published() -> Vec<Oddity> {
-    let mut found = of_tables(&ds4500_tables(), 0.0);
+    let mut found = of_tables(&ds4500_tables());
     found.extend(comparisons());
     found.extend(strokes());
     found.extend(fibre_channel());

@@ -19,6 +19,8 @@ pub struct Printed {
     pub rate: Option<f64>,
     /// MiB/s.
     pub throughput: Option<f64>,
+    /// Half the width of the interval of a measured figure, in its unit; 0 of a printed one, which has none.
+    pub margin: f64,
 }
 
 impl Printed {
@@ -83,6 +85,7 @@ pub fn ds4500_tables() -> Vec<Printed> {
                 cached,
                 rate: rate.parse().ok(),
                 throughput: throughput.parse().ok(),
+                margin: 0.0,
             });
         }
     }
@@ -97,6 +100,7 @@ pub fn ds4500_tables() -> Vec<Printed> {
             cached,
             rate: None,
             throughput: throughput.parse().ok(),
+            margin: 0.0,
         });
     }
     cells

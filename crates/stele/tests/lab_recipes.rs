@@ -40,13 +40,26 @@ fn dr550_measures_files_in_a_directory_and_leaves_none_behind() {
 #[test]
 fn dr550_measures_two_shares_without_and_with_a_cache() {
     let place = Place::new("lab-dr550-two");
-    let [off, on] = ["off", "on"].map(|name| format!("dir:{}", place.path(name)));
-    let (page, cells) = measured(&place, "dr550", &["--on", &off, "--on", &on, "--size", "1MiB", "--files", "4"]);
-    for said in ["is the file server without its cache", "Chart 14. ", "sequential reads with cache"] {
+    place.pool(5);
+    place.edit_config(|text| text.replace("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n"));
+    let server = place.serve();
+    let [direct, cached] = [("direct", "off"), ("cached", "on")].map(|(name, caching)| {
+        let share = place.json(&["share", "create", name, "--cache", "64MiB", "--caching", caching]);
+        let port = share["nfs_port"].as_u64().unwrap();
+        format!("nfs://127.0.0.1:{port}/{name}/target?mountport={port}")
+    });
+    let (page, cells) = measured(&place, "dr550", &["--on", &direct, "--on", &cached, "--size", "1MiB"]);
+    let without = format!("{direct} is the file server without its cache, {cached} with it");
+    for said in [&without, "Chart 14. ", "sequential reads, cache on", "one file of an NFS server"] {
         assert!(page.contains(said), "{said}: {page}");
     }
-    assert_eq!(cells.as_array().unwrap().len(), 48);
-    assert!(!Path::new(&place.path("off")).exists() && !Path::new(&place.path("on")).exists());
+    let cells = cells.as_array().unwrap();
+    assert_eq!(cells.len(), 48);
+    assert!(cells.iter().all(|cell| cell["failed"].is_null()), "{cells:?}");
+    for share in ["direct", "cached"] {
+        assert_eq!(place.json(&["share", "ls", share]).as_array().map(Vec::len), Some(0), "{share} keeps a file");
+    }
+    drop(server);
 }
 
 #[test]
@@ -85,7 +98,7 @@ fn spc1_like_finds_a_rate_ramps_below_it_and_checks_its_data() {
     let output = place.stele(&[&recipe[..], &short].concat());
     assert!(output.status.success(), "{output:?}");
     let text = std::fs::read_to_string(&page).unwrap();
-    for said in ["This is no SPC-1 result", "Repeatability", "Data check", "were read back as they were written"] {
+    for said in ["This is no SPC-1 result", "Repeatability", "Data check", "were read back as written"] {
         assert!(text.contains(said), "{said}: {text}");
     }
     let cells = place.json(&["lab", "show", &place.path("spc1.lab")])["cells"].clone();

@@ -2,55 +2,43 @@
 
 use stele_ground::Instant;
 
+use super::layer::{Desk, Layered, Rules};
 use crate::closed::Target;
 use crate::workload::Access;
 
 /// Parts begin at multiples of it, so that streams fill whole stripes.
 const GRAIN: u64 = 1 << 20;
 
-pub struct Parts<T> {
-    target: T,
+pub struct Parts {
     count: usize,
     /// Bytes of each.
     each: u64,
 }
 
-impl<T: Target> Parts<T> {
+impl Parts {
     /// One part is all there is.
-    pub fn new(target: T, count: u64) -> Parts<T> {
+    pub fn before<T: Target>(target: T, count: u64) -> Layered<Parts, T> {
         let whole: u64 = target.sizes().iter().sum();
         let each = if count <= 1 { whole } else { whole / count / GRAIN * GRAIN };
-        Parts { target, count: count.max(1) as usize, each }
+        Layered::new(Parts { count: count.max(1) as usize, each }, target)
     }
 }
 
-impl<T: Target> Target for Parts<T> {
-    fn sizes(&self) -> Vec<u64> {
+impl Rules for Parts {
+    fn sizes(&self, _: Vec<u64>) -> Vec<u64> {
         vec![self.each; self.count]
     }
 
-    fn submit(&mut self, now: Instant, tag: u64, access: Access) -> Result<(), String> {
+    fn takes(&mut self, now: Instant, tag: u64, access: Access, desk: &mut Desk) -> Result<(), String> {
         let at = access.target as u64 * self.each + access.at;
-        self.target.submit(now, tag, Access { target: 0, at, ..access })
+        desk.pass(now, tag, Access { target: 0, at, ..access });
+        Ok(())
     }
 
-    fn next_event(&self) -> Option<Instant> {
-        self.target.next_event()
-    }
-
-    fn advance(&mut self, now: Instant, finished: &mut Vec<u64>) -> Result<(), String> {
-        self.target.advance(now, finished)
-    }
-
-    fn drives_worked(&self) -> Vec<f64> {
-        self.target.drives_worked()
-    }
-
-    fn controllers_worked(&self) -> Option<f64> {
-        self.target.controllers_worked()
-    }
-
-    fn processors_worked(&self) -> Option<f64> {
-        self.target.processors_worked()
+    fn answered(&mut self, now: Instant, tag: u64, desk: &mut Desk) {
+        desk.answer(now, tag);
     }
 }
+
+#[cfg(test)]
+mod tests;

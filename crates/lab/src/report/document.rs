@@ -184,6 +184,11 @@ impl Entry {
         Entry::said(span.0 as f64, span.to_string())
     }
 
+    /// Nothing is known of a response where nothing was answered.
+    pub fn if_any(self, answered: u64) -> Entry {
+        if answered == 0 { Entry::absent() } else { self }
+    }
+
     /// Nothing is known.
     pub fn absent() -> Entry {
         Entry { text: "–".into(), value: None, weight: Weight::Faint }

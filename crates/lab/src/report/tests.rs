@@ -141,9 +141,18 @@ fn a_search_is_told_with_its_interval_and_its_threshold_is_drawn() {
 #[test]
 fn what_is_odd_is_found() {
     let odd = |cells: Vec<CellRecord>| found_odd(&recorded(cells));
-    assert_eq!(odd(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 960.0, 900)]), Vec::<String>::new());
-    let falling = odd(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 900.0, 900)]);
-    assert_eq!(falling, ["oltp_4k: the rate falls from 1,000 to 900 a second between 1 and 8 outstanding."]);
+    // Rounds that differ by so much from their mean, which stays the same.
+    let spread = |mut cell: CellRecord, by: f64| {
+        for (round, sign) in cell.runs[0].rounds.iter_mut().zip([1.0, -1.0, 0.0, -1.0, 1.0]) {
+            round.rate += sign * by;
+        }
+        cell
+    };
+    let both = |by: f64| vec![spread(cell(0, 1, 1000.0, 900), by), spread(cell(1, 8, 960.0, 900), by)];
+    let falling = ["oltp_4k: the rate falls from 1,000 to 960 a second between 1 and 8 outstanding."];
+    assert_eq!(odd(both(0.0)), falling);
+    assert_eq!(odd(both(10.0)), falling);
+    assert_eq!(odd(both(30.0)), Vec::<String>::new(), "the intervals explain it");
     let mut shaky = cell(0, 1, 1000.0, 900);
     shaky.runs[0].rounds.truncate(2);
     shaky.runs[0].lag_share = 0.02;

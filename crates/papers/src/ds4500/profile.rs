@@ -76,7 +76,7 @@ pub fn profile(array: &Array, machine: Machine, spec: &AccessSpec, alignment: Al
         // The layer of streams has the cache.
         let bare = Ds4500::new(Profile { cached: false, charge: Charge::STREAMS, ..profile });
         let generator = Generator::new(spec.clone(), alignment, dice.fork());
-        let target = Streams::new(bare, array.level, MEMORY / PROFILE_SAMPLE);
+        let target = Streams::before(bare, array.level, MEMORY / PROFILE_SAMPLE);
         return Box::new(Loop::new(target, generator, Default::default()));
     }
     let target = Ds4500::new(profile);

@@ -6,11 +6,11 @@
 //! stream than of random accesses: the charge is solved from one published figure, the streaming reads of RAID-5 at
 //! 64 KiB (722 MiB/s). All others are held out.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use stele_ground::Instant;
 use stele_lab::closed::Target;
+use stele_lab::modelled::layer::{Desk, Layered, Rules};
 use stele_lab::raid::{self, Level, SEGMENT};
 use stele_lab::workload::Access;
 
@@ -47,8 +47,7 @@ enum Work {
     Row { bytes: u64 },
 }
 
-pub struct Streams<T> {
-    target: T,
+pub struct Streams {
     sizes: Vec<u64>,
     /// Bytes of data in a row of an array.
     row: u64,
@@ -62,15 +61,13 @@ pub struct Streams<T> {
     lacking: HashMap<u64, usize>,
     /// Writes that wait for room.
     stalled: VecDeque<(u64, Access)>,
-    answers: BinaryHeap<Reverse<(Instant, u64)>>,
 }
 
-impl<T: Target> Streams<T> {
-    pub fn new(target: T, level: Level, cache: u64) -> Streams<T> {
+impl Streams {
+    pub fn before<T: Target>(target: T, level: Level, cache: u64) -> Layered<Streams, T> {
         let sizes = target.sizes();
         let streams = sizes.iter().map(|_| Stream::default()).collect();
-        Streams {
-            target,
+        let rules = Streams {
             sizes,
             row: raid::capacity(level, SEGMENT),
             cache,
@@ -80,34 +77,34 @@ impl<T: Target> Streams<T> {
             next: 0,
             lacking: HashMap::new(),
             stalled: VecDeque::new(),
-            answers: BinaryHeap::new(),
-        }
+        };
+        Layered::new(rules, target)
     }
 
-    fn begin(&mut self, now: Instant, work: Work, access: Access) -> Result<(), String> {
+    fn begin(&mut self, now: Instant, work: Work, access: Access, desk: &mut Desk) {
         let tag = self.next;
         self.next += 1;
         self.works.insert(tag, work);
-        self.target.submit(now, tag, access)
+        desk.pass(now, tag, access);
     }
 
-    fn fetch(&mut self, now: Instant, array: usize, number: u64) -> Result<(), String> {
+    fn fetch(&mut self, now: Instant, array: usize, number: u64, desk: &mut Desk) {
         let size = self.sizes[array];
         let at = number * WINDOW * SEGMENT;
         if at >= size || self.streams[array].windows.contains_key(&number) {
-            return Ok(());
+            return;
         }
         self.streams[array].windows.insert(number, Window::default());
         let length = (WINDOW * SEGMENT).min(size - at);
-        self.begin(now, Work::Window { array, number }, Access { target: array, at, length, write: false })
+        self.begin(now, Work::Window { array, number }, Access { target: array, at, length, write: false }, desk);
     }
 
-    fn read(&mut self, now: Instant, tag: u64, access: Access) -> Result<(), String> {
+    fn read(&mut self, now: Instant, tag: u64, access: Access, desk: &mut Desk) {
         let bytes = WINDOW * SEGMENT;
         let (array, first) = (access.target, access.at / bytes);
         let last = (access.at + access.length - 1) / bytes;
         for number in first..=last + WINDOWS {
-            self.fetch(now, array, number)?;
+            self.fetch(now, array, number, desk);
         }
         let stream = &mut self.streams[array];
         // What lies behind the reader is given up, but for the window before: its last reads may be under way.
@@ -118,21 +115,20 @@ impl<T: Target> Streams<T> {
             lacks += 1;
         }
         match lacks {
-            0 => self.answers.push(Reverse((now + MEMORY, tag))),
+            0 => desk.answer(now + MEMORY, tag),
             count => drop(self.lacking.insert(tag, count)),
         }
-        Ok(())
     }
 
     /// Takes in the writes that have room, and writes the rows that are full.
-    fn take_in(&mut self, now: Instant) -> Result<(), String> {
+    fn take_in(&mut self, now: Instant, desk: &mut Desk) {
         while let Some((tag, access)) = self.stalled.front().copied() {
             if self.dirty + access.length > self.cache {
-                return Ok(());
+                return;
             }
             self.stalled.pop_front();
             self.dirty += access.length;
-            self.answers.push(Reverse((now + MEMORY, tag)));
+            desk.answer(now + MEMORY, tag);
             let stream = &mut self.streams[access.target];
             if access.at != stream.row + stream.gathered {
                 // The stream begins, or begins again: what was gathered is written later with its row.
@@ -146,114 +142,45 @@ impl<T: Target> Streams<T> {
                 (stream.row, stream.gathered) = (at + self.row, stream.gathered - self.row);
                 let whole =
                     Access { target: access.target, at: at / self.row * self.row, length: self.row, write: true };
-                self.begin(now, Work::Row { bytes: self.row }, whole)?;
+                self.begin(now, Work::Row { bytes: self.row }, whole, desk);
             }
         }
-        Ok(())
     }
 }
 
-impl<T: Target> Target for Streams<T> {
-    fn sizes(&self) -> Vec<u64> {
-        self.sizes.clone()
-    }
-
-    fn submit(&mut self, now: Instant, tag: u64, access: Access) -> Result<(), String> {
-        if !access.write {
-            return self.read(now, tag, access);
+impl Rules for Streams {
+    fn takes(&mut self, now: Instant, tag: u64, access: Access, desk: &mut Desk) -> Result<(), String> {
+        if access.write {
+            self.stalled.push_back((tag, access));
+            self.take_in(now, desk);
+        } else {
+            self.read(now, tag, access, desk);
         }
-        self.stalled.push_back((tag, access));
-        self.take_in(now)
+        Ok(())
     }
 
-    fn next_event(&self) -> Option<Instant> {
-        let answer = self.answers.peek().map(|Reverse((at, _))| *at);
-        answer.into_iter().chain(self.target.next_event()).min()
-    }
-
-    fn advance(&mut self, now: Instant, finished: &mut Vec<u64>) -> Result<(), String> {
-        let mut done = Vec::new();
-        self.target.advance(now, &mut done)?;
-        for tag in done {
-            let Some(work) = self.works.remove(&tag) else { continue };
-            match work {
-                Work::Row { bytes } => {
-                    self.dirty = self.dirty.saturating_sub(bytes);
-                    self.take_in(now)?;
-                }
-                Work::Window { array, number } => {
-                    let Some(window) = self.streams[array].windows.get_mut(&number) else { continue };
-                    window.is_there = true;
-                    for tag in std::mem::take(&mut window.waiters) {
-                        let Some(lacks) = self.lacking.get_mut(&tag) else { continue };
-                        *lacks -= 1;
-                        if *lacks == 0 {
-                            self.lacking.remove(&tag);
-                            self.answers.push(Reverse((now + MEMORY, tag)));
-                        }
+    fn answered(&mut self, now: Instant, tag: u64, desk: &mut Desk) {
+        match self.works.remove(&tag) {
+            None => {}
+            Some(Work::Row { bytes }) => {
+                self.dirty = self.dirty.saturating_sub(bytes);
+                self.take_in(now, desk);
+            }
+            Some(Work::Window { array, number }) => {
+                let Some(window) = self.streams[array].windows.get_mut(&number) else { return };
+                window.is_there = true;
+                for tag in std::mem::take(&mut window.waiters) {
+                    let Some(lacks) = self.lacking.get_mut(&tag) else { continue };
+                    *lacks -= 1;
+                    if *lacks == 0 {
+                        self.lacking.remove(&tag);
+                        desk.answer(now + MEMORY, tag);
                     }
                 }
             }
         }
-        while let Some(Reverse((_, tag))) = self.answers.peek().copied().filter(|Reverse((at, _))| *at <= now) {
-            self.answers.pop();
-            finished.push(tag);
-        }
-        Ok(())
-    }
-
-    fn drives_worked(&self) -> Vec<f64> {
-        self.target.drives_worked()
-    }
-
-    fn controllers_worked(&self) -> Option<f64> {
-        self.target.controllers_worked()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::profile::{Machine, profile};
-    use crate::recipe::ds4500::STREAM_DRIVES;
-    use stele_lab::modelled::{Array, Ask, Effort, LogPlace, Maker, ask};
-    use stele_lab::raid::Level;
-    use stele_lab::workload::{self, Alignment};
-
-    /// MiB/s of so many outstanding accesses.
-    fn throughput(level: Level, name: &str, outstanding: u64) -> f64 {
-        let spec = workload::named(name).unwrap();
-        let array = Array {
-            maker: Maker::Ds4500,
-            level,
-            drives: STREAM_DRIVES,
-            cached: name.starts_with("streaming_write"),
-            stroke: 8,
-            log: LogPlace::Memory,
-        };
-        let mut running = profile(&array, Machine::PUBLISHED, &spec, Alignment::Request);
-        let answer = ask(running.as_mut(), &Ask::Loads(vec![outstanding]), Effort::FULL, &|| true).unwrap();
-        answer.runs[0].probe.rate * spec.mean_length() as f64 / f64::from(1 << 20)
-    }
-
-    #[test]
-    fn reads_of_the_fitted_size_come_as_published_and_of_raid_10_near_it() {
-        for (level, published) in [(Level::Raid5, 722.0), (Level::Raid10, 728.0)] {
-            let found = throughput(level, "streaming_read_64k", 120);
-            assert!((found / published - 1.0).abs() < 0.05, "{level:?}: {found} MiB/s");
-        }
-    }
-
-    #[test]
-    fn small_reads_are_answered_from_what_was_read_ahead() {
-        let (small, large) =
-            (throughput(Level::Raid5, "streaming_read_4k", 1200), throughput(Level::Raid5, "streaming_read_64k", 120));
-        assert!(small > large * 0.8, "{small} and {large} MiB/s");
-    }
-
-    #[test]
-    fn a_row_is_written_without_being_read() {
-        // Ten commands for nine segments; a segment alone would take four.
-        let found = throughput(Level::Raid5, "streaming_write_64k", 120);
-        assert!((found / 650.0 - 1.0).abs() < 0.06, "{found} MiB/s");
-    }
-}
+mod tests;

@@ -83,6 +83,7 @@ fn a_sound_table_is_left_alone() {
             cached,
             rate: Some(rate),
             throughput,
+            margin: 0.0,
         }
     };
     let mut cells = Vec::new();
@@ -91,5 +92,27 @@ fn a_sound_table_is_left_alone() {
             cells.extend([cell(drives, size, false), cell(drives, size, true)]);
         }
     }
-    assert_eq!(of_tables(&cells, 0.0), Vec::new());
+    assert_eq!(of_tables(&cells), Vec::new());
+}
+
+#[test]
+fn measured_figures_differ_beyond_their_intervals_only() {
+    let cell = |size: u64, cached: bool, rate: f64, margin: f64| Printed {
+        table: "ours".into(),
+        workload: "w".into(),
+        size: Some(size),
+        drives: 20,
+        cached,
+        rate: Some(rate),
+        throughput: None,
+        margin,
+    };
+    let kinds = |margin: f64| -> Vec<Kind> {
+        let cells =
+            [cell(4096, false, 100.0, margin), cell(8192, false, 103.0, margin), cell(4096, true, 96.0, margin)];
+        of_tables(&cells).into_iter().map(|odd| odd.kind).collect()
+    };
+    assert_eq!(kinds(0.5), [Kind::CacheLoses, Kind::RisesWithSize]);
+    assert_eq!(kinds(2.5), [Kind::CacheLoses], "3 are within 3.5, 4 are not");
+    assert_eq!(kinds(5.0), Vec::new());
 }

@@ -38,6 +38,10 @@ const ELSEWHERE: u8 = 1;
 pub const DRIVES: u32 = 116;
 /// Percent of each drive in use.
 const STROKE: u8 = 8;
+/// Processors of the modelled server: one thread serves a pool.
+const PROCESSORS: u32 = 1;
+/// The axis of cells whose processors are modelled.
+const CHARGED: &str = "processors";
 /// Accesses of a round in virtual time; a quick run has fewer.
 const ROUND: u64 = 400;
 const QUICK_ROUND: u64 = 200;
@@ -112,18 +116,13 @@ fn timed(job: &Job, quick: bool) -> Job {
     job
 }
 
-/// The plan on modelled drives: a cell holds all numbers of sessions.
+/// The plan on modelled drives, without and with a server's processors: a cell holds all numbers of sessions.
 pub fn plan(quick: bool) -> Result<Plan, LabError> {
     let mut cells = Vec::new();
-    for (direction, read) in DIRECTIONS {
-        let array = Array {
-            maker: Maker::Stele,
-            level: Level::Raid6,
-            drives: DRIVES,
-            cached: true,
-            stroke: STROKE,
-            log: LogPlace::Memory,
-        };
+    let makers = [Maker::Stele, Maker::SteleOn(PROCESSORS)];
+    for (maker, (direction, read)) in makers.into_iter().flat_map(|maker| DIRECTIONS.map(|one| (maker, one))) {
+        let array =
+            Array { maker, level: Level::Raid6, drives: DRIVES, cached: true, stroke: STROKE, log: LogPlace::Memory };
         array.check()?;
         let loads: Vec<u64> = sessions(quick).iter().map(|count| u64::from(*count)).collect();
         let planned = Planned {
@@ -136,6 +135,9 @@ pub fn plan(quick: bool) -> Result<Plan, LabError> {
         };
         let mut cell = cell_of(&planned);
         cell.axes = axes(direction, None);
+        if let Maker::SteleOn(count) = maker {
+            cell.axes.push((CHARGED.to_owned(), count.to_string()));
+        }
         cells.push((cell, planned));
     }
     Ok(Plan { cells, left_out: left_out(quick, false) })
@@ -150,9 +152,19 @@ struct Found<'a> {
 impl<'a> Found<'a> {
     /// Runs by their sessions at each server.
     fn curve(self, direction: &str, servers: u32) -> Vec<(u32, &'a RunRecord)> {
+        self.runs(direction, servers, false)
+    }
+
+    /// The same on modelled drives behind modelled processors.
+    fn charged(self, direction: &str) -> Vec<(u32, &'a RunRecord)> {
+        self.runs(direction, 1, true)
+    }
+
+    fn runs(self, direction: &str, servers: u32, charged: bool) -> Vec<(u32, &'a RunRecord)> {
         let matches = |cell: &&CellRecord| {
             let of_cell = cell.axis("servers").map_or(1, |servers| servers.parse().unwrap_or(1));
-            cell.axis("direction") == Some(direction) && of_cell == servers
+            let is_charged = cell.axis(CHARGED).is_some();
+            cell.axis("direction") == Some(direction) && of_cell == servers && is_charged == charged
         };
         let cells = self.recorded.cells.iter().filter(matches);
         let runs = cells.flat_map(|cell| &cell.runs).map(|run| (run.outstanding.unwrap_or(1) / servers, run));
@@ -168,10 +180,13 @@ impl<'a> Found<'a> {
     }
 
     fn highest(self, direction: &str, servers: u32) -> Option<(u32, &'a RunRecord)> {
-        let by = |run: &RunRecord| super::page::megabytes(run);
-        let runs = self.curve(direction, servers);
-        runs.into_iter().max_by(|left, right| by(left.1).total_cmp(&by(right.1)))
+        highest(self.curve(direction, servers))
     }
+}
+
+fn highest(runs: Vec<(u32, &RunRecord)>) -> Option<(u32, &RunRecord)> {
+    let by = |run: &RunRecord| super::page::megabytes(run);
+    runs.into_iter().max_by(|left, right| by(left.1).total_cmp(&by(right.1)))
 }
 
 #[cfg(test)]

@@ -4,14 +4,16 @@
 use stele_ground::Bytes;
 
 use crate::oddities;
+use stele_lab::estimate::Estimate;
 use stele_lab::job::RecipePart;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
 use stele_lab::report::chart::{Axis, Bars, Chart, figure};
-use stele_lab::report::document::{Document, Entry, Place, Table, Text};
+use stele_lab::report::document::{Document, Entry, Place, Text};
+use stele_lab::report::machine;
 use stele_lab::report::set_up::set_up;
 
-/// A rate that falls by more than this share, where it should rise, is reported as odd.
-const FALL: f64 = 0.05;
+/// A rate that rises by less than this share no longer rises.
+const FLAT: f64 = 0.05;
 
 /// Whether no target was opened, because the drives were modelled.
 pub fn is_virtual(recorded: &Recorded) -> bool {
@@ -26,6 +28,15 @@ pub fn megabytes(run: &RunRecord) -> f64 {
 /// Accesses a second.
 pub fn rate(run: &RunRecord) -> f64 {
     run.mean(|round| round.rate)
+}
+
+/// The same with their intervals.
+pub fn megabytes_estimated(run: &RunRecord) -> Estimate {
+    Estimate::of_run(run, |round| round.read_bytes + round.written_bytes).times(1e-6)
+}
+
+pub fn rate_estimated(run: &RunRecord) -> Estimate {
+    Estimate::of_run(run, |round| round.rate)
 }
 
 /// The ratio of our figure to the published one.
@@ -94,14 +105,14 @@ pub struct Peak<'a> {
     pub published: bool,
     /// Whether a larger count brought no more: the figure is the limit.
     pub flattened: bool,
-    /// A caveat for the sentence of the comparison.
+    /// A caveat for the sentence.
     pub caveat: Option<String>,
 }
 
 /// Whether a rate had stopped rising before the highest count.
 pub fn flattened(points: &[(f64, f64)]) -> bool {
     match points {
-        [before @ .., (_, last)] => before.iter().any(|(_, rate)| *last < rate * (1.0 + FALL)),
+        [before @ .., (_, last)] => before.iter().any(|(_, rate)| *last < rate * (1.0 + FLAT)),
         [] => false,
     }
 }
@@ -110,22 +121,22 @@ impl Peak<'_> {
     pub fn sentence(self) -> Text {
         let place = |column: &str| Place::new(self.row.as_str(), column);
         let (column, word, one) = self.count;
-        let words = format!(" {word}{}{}", if one { "" } else { "s" }, if self.of.is_some() { " of " } else { "" });
+        let words = format!(" {word}{}", if one { "" } else { "s" });
         let most = if self.flattened { "at most " } else { "" };
         let text = Text::from(format!("{}: {most}", self.name)).cell_as(&place("rate"), " MB/s").say(", with ");
         let mut text = text.cell_as(&place(column), &words);
         if let Some(of) = self.of {
-            text = text.cell(&place(of));
+            text = text.say(" and accesses of ").cell(&place(of));
         }
         if !self.flattened {
-            text = text.say(", where it still rose");
+            text = text.say(format!("; more {word}s were not tried, and the rate still rose"));
         }
         if self.published {
-            text = text.say("; published were ").cell_as(&place("published"), " MB/s").say(", so ");
+            text = text.say(". Published: ").cell_as(&place("published"), " MB/s").say("; the ratio is ");
             text = text.ratio_shown(&place("rate"), &place("published"));
-            if let Some(caveat) = self.caveat {
-                text = text.say(format!(", {caveat}"));
-            }
+        }
+        if let Some(caveat) = self.caveat {
+            text = text.say(format!("; {caveat}"));
         }
         text.say(".")
     }
@@ -143,15 +154,30 @@ pub fn bars(
     Chart::bars(title, Axis::linear(unit), groups, bars)
 }
 
+/// The length of a usual run of these results, in seconds.
+pub fn usual_length(recorded: &Recorded) -> f64 {
+    let runs = recorded.cells.iter().flat_map(|cell| &cell.runs);
+    let mut lengths: Vec<f64> = runs.map(|run| run.rounds.iter().map(|round| round.seconds).sum()).collect();
+    lengths.sort_by(f64::total_cmp);
+    lengths.get(lengths.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// What runs of less than their usual time leave out, with the name of a run and the time that it should have.
+pub fn shorter(recorded: &Recorded, each: &str, least: f64, whole: &str) -> Option<String> {
+    let usual = usual_length(recorded);
+    // A round may end a little early.
+    (usual > 0.0 && usual < least * 0.98).then(|| format!("the time of {each}: {} s instead of {whole}", figure(usual)))
+}
+
 /// The missing and unreliable results.
 pub fn lacks(page: &mut Document, recorded: &Recorded, left_out: &[String]) {
     if !left_out.is_empty() {
-        page.note("This is a quick run. Left out are:");
+        page.note("This is not the whole recipe. Left out are:");
         page.list(left_out.iter().map(String::as_str));
     }
     if recorded.digest.is_none() {
         page.note(
-            "The run was stopped before its end: cells are missing, and this paper is of those that were measured.",
+            "The run was stopped before its end: cells are missing, and this paper shows those that were measured.",
         );
     }
     let figures = recorded.cells.iter().flat_map(|cell| match &cell.search {
@@ -161,8 +187,8 @@ pub fn lacks(page: &mut Document, recorded: &Recorded, left_out: &[String]) {
     let (all, unsteady) = figures.fold((0, 0), |(all, unsteady), steady| (all + 1, unsteady + usize::from(!steady)));
     if unsteady > 0 {
         page.note(format!(
-            "{unsteady} of {all} measurements did not become steady: another one of the same length may give another figure. Theirs \
-             are in parentheses."
+            "{unsteady} of {all} measurements did not become steady: a second measurement of the same length may give another figure. \
+             Such figures are in parentheses."
         ));
     }
 }
@@ -171,15 +197,18 @@ pub fn lacks(page: &mut Document, recorded: &Recorded, left_out: &[String]) {
 pub fn environment(page: &mut Document, recorded: &Recorded) {
     let head = &recorded.head;
     page.section("Environment");
+    // What was reached often names its place.
+    let target = match head.reached.contains(&head.target) {
+        true => head.reached.clone(),
+        false => format!("{} ({})", targets(recorded).join(" and "), head.reached),
+    };
     page.paragraph(format!(
-        "Measured was {}: {}; {} of it were used. The generator ran on this machine:",
-        targets(recorded).join(" and "),
-        head.reached,
+        "{} measured: {target}; {} in use. The load came from this machine:",
+        if targets(recorded).len() > 1 { "These targets were" } else { "This target was" },
         Bytes(head.target_bytes)
     ));
     page.diagram(set_up(recorded, &targets(recorded).split_off(1)));
-    let pairs = head.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    page.table(Table::of_pairs("machine", pairs));
+    page.table(machine(recorded));
 }
 
 fn targets(recorded: &Recorded) -> Vec<String> {
@@ -208,7 +237,7 @@ pub fn conclusion(page: &mut Document, recorded: &Recorded, says: impl Into<Text
     let whole = if recorded.digest.is_none() { "; the run did not come to its end" } else { "" };
     let count = match (unsteady, void) {
         (0, 0) => format!("All {all} cells are steady, and none is void"),
-        _ => format!("Of {all} cells {unsteady} are not steady and {void} void"),
+        _ => format!("Of {all} cells, {unsteady} are not steady and {void} are void"),
     };
     page.paragraph(format!("{count}{whole}."));
 }
@@ -216,8 +245,8 @@ pub fn conclusion(page: &mut Document, recorded: &Recorded, says: impl Into<Text
 /// The reason why ratios to figures in MB/s are uncertain by a twentieth.
 pub fn unit(page: &mut Document) {
     page.paragraph(
-        "MB are millions of bytes here. The published paper does not say whether its MB are those or 2^20 bytes; if they are the latter \
-         its figures are 4.9 % more than they seem, and every ratio in MB/s is 4.6 % less than stated.",
+        "A MB is a million bytes here. The published paper does not say whether its MB is a million or 2^20 bytes. If it is 2^20 bytes, \
+         the published figures are 4.9 % higher than they seem, and every ratio in MB/s is 4.6 % lower than stated.",
     );
 }
 
@@ -226,22 +255,22 @@ pub struct Curve {
     pub name: String,
     /// The name of the varied quantity, for example `threads`.
     pub over: &'static str,
-    pub points: Vec<(f64, f64)>,
+    pub points: Vec<(f64, Estimate)>,
 }
 
-/// Places at which a curve falls although it should rise or stay.
+/// Places at which a curve falls although it should rise or stay, by more than the intervals of both points explain.
 pub fn falls(curves: &[Curve]) -> Vec<String> {
     let mut found = Vec::new();
     for curve in curves {
         for pair in curve.points.windows(2) {
             let [(low, before), (high, after)] = pair else { continue };
-            if *after < before * (1.0 - FALL) {
-                let share = (1.0 - after / before) * 100.0;
+            if after.is_below(*before) {
+                let share = (1.0 - after.value / before.value) * 100.0;
                 found.push(format!(
                     "{}: {} at {low}, {} at {high} {over}: {share:.1} % less.",
                     curve.name,
-                    figure(*before),
-                    figure(*after),
+                    figure(before.value),
+                    figure(after.value),
                     over = curve.over
                 ));
             }
@@ -255,8 +284,8 @@ pub fn unmeasured(recorded: &Recorded, planned: usize) -> Option<String> {
     let few = recorded.digest.is_some() && recorded.cells.len() < planned;
     few.then(|| {
         format!(
-            "{} of {planned} cells were not measured: past a cache, the target takes accesses of whole blocks of its own only, which are \
-             longer.",
+            "{} of {planned} cells were not measured: past a cache, the target takes whole blocks only, and its blocks are longer than \
+             these accesses.",
             planned - recorded.cells.len()
         )
     })
@@ -295,13 +324,11 @@ pub fn again(page: &mut Document, Order { recorded, part, against, .. }: Order<'
     page.code(command(recorded, part, against));
     let digest = recorded.digest.as_deref().unwrap_or("none: the run did not come to its end");
     let same = if is_virtual(recorded) { "; the same version of the program gives the same file" } else { "" };
-    page.paragraph(
-        Text::from("BLAKE3 of the raw data: ")
-            .code(digest)
-            .say(format!(". The .lab file beside the page holds every run with its rounds and histograms{same}.")),
-    );
+    page.paragraph(Text::from("BLAKE3 of the raw data: ").code(digest).say(format!(
+        ". The .lab file that the command writes beside the page holds every run with its rounds and histograms{same}."
+    )));
     if against {
-        page.paragraph(format!("The published figures are those of {source}, as printed, misprints included."));
+        page.paragraph(format!("The published figures come from {source}, as printed, with its misprints."));
     }
 }
 

@@ -27,10 +27,14 @@ const ACCESSES: Measure = Measure { unit: "accesses/s", short: "io", of: rate };
 pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     let Order { recorded, part, against, .. } = order;
     let found = Found { recorded };
-    let own = format!("100 files, 512 bytes to 8 KiB, 1 to 32 threads: {}", subject(recorded));
+    let own = format!("Reads and writes of 512 bytes to 8 KiB by 1 to 32 threads: {}", subject(recorded));
     let mut page = order.begin(own, ", beside the DR550");
     summary(&mut page, found, against);
-    page::lacks(&mut page, recorded, &left_out(part.quick));
+    let shorter = match is_virtual(recorded) {
+        true => None,
+        false => page::shorter(recorded, "a cell", 10.0, "ten and more"),
+    };
+    page::lacks(&mut page, recorded, &left_out(part.quick).into_iter().chain(shorter).collect::<Vec<_>>());
     method(&mut page, recorded, part, against);
     match is_virtual(recorded) {
         true => page.diagram(set_up::modelled("9+1", &DRIVES.to_string(), STROKE)),
@@ -45,13 +49,18 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     }
     page::odd(&mut page, odd(found), if against { &["DR550"] } else { &[] });
     limits(&mut page, found, part);
-    conclusion(&mut page, found);
+    conclusion(&mut page, found, against);
     page::again(&mut page, order, SOURCE);
     Ok(page)
 }
 
-fn subject(recorded: &Recorded) -> &str {
-    if is_virtual(recorded) { "modelled drives" } else { &recorded.head.target }
+fn subject(recorded: &Recorded) -> String {
+    let target = recorded.head.target.split('?').next().unwrap_or_default();
+    match recorded.head.job.recipe.as_ref().is_some_and(|part| !part.beside.is_empty()) {
+        _ if is_virtual(recorded) => "modelled drives".to_owned(),
+        true => "a file server without and with its cache".to_owned(),
+        false => target.to_owned(),
+    }
 }
 
 fn published_of(kind: Kind) -> Option<published::Peak> {
@@ -73,9 +82,10 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
              virtual, so the same command gives the same digits on any machine."
         ),
         false => format!(
-            "As the published measurement did, many threads read and wrote {}: small accesses, at random and in sequence, with and \
-             without a cache.",
-            found.recorded.head.reached
+            "As in the published measurement, many threads read and wrote {}. The accesses were small, at random places and in \
+             sequence{}.",
+            found.recorded.head.reached,
+            if has_cached(found.recorded) { ", with and without a cache" } else { "" }
         ),
     };
     page.paragraph(about);
@@ -88,9 +98,22 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
         flattened: found
             .highest(kind, megabytes)
             .is_some_and(|most| page::flattened(&points(&found.curve(kind, most.size), megabytes))),
-        caveat: found.highest(kind, megabytes).and_then(|most| beyond_link(megabytes(most.run), found.recorded)),
+        caveat: found
+            .highest(kind, megabytes)
+            .and_then(|most| beyond_link(megabytes(most.run), found.recorded))
+            .filter(|_| against),
     };
     page.list(kinds().filter(|kind| found.has(*kind)).map(|kind| peak(kind).sentence()));
+}
+
+/// Whether the target is one file of a server, not a set of files.
+fn is_one_file(recorded: &Recorded) -> bool {
+    recorded.head.target.starts_with("nfs://")
+}
+
+/// Whether the half with the cache was measured.
+fn has_cached(recorded: &Recorded) -> bool {
+    recorded.cells.iter().any(|cell| cell.axis("cache") == Some("on"))
 }
 
 /// Millions of bytes a second of one of its network adapters, which have 1 Gbit/s.
@@ -98,10 +121,9 @@ const LINK: f64 = 125.0;
 
 /// A note if the published machine could not have shown such a rate with any drives.
 fn beyond_link(rate: f64, recorded: &Recorded) -> Option<String> {
-    let here =
-        if is_virtual(recorded) { "no network is modelled" } else { "its own network, if any, is part of the figure" };
+    let here = if is_virtual(recorded) { "; no network is modelled here" } else { "" };
     (rate > LINK).then(|| {
-        format!("which is more than a network adapter of the DR550 carries (1 Gbit/s, {LINK} MB/s), while here {here}")
+        format!("such a rate is more than a network adapter of the DR550 carries (1 Gbit/s, {LINK} MB/s){here}")
     })
 }
 
@@ -109,32 +131,42 @@ fn method(page: &mut Document, recorded: &Recorded, part: &RecipePart, against: 
     page.section("Tool, workloads and method");
     page.paragraph(
         "The published tool is FFSB: threads that each read or write one block after another in 100 files of 40 MB, for about five \
-         minutes. The same accesses are made here: each thread has one under way, of 512 bytes, 1, 2, 4 or 8 KiB; a random one at a random \
-         place of a random file, at a multiple of its own size; a sequential one where the last one of its thread ended, and at a file's end \
-         at the start of a random other one.",
+         minutes. The same accesses are made here. Each thread has one access outstanding, of 512 bytes, 1, 2, 4 or 8 KiB. A random access \
+         goes to a random place of a random file, at a multiple of its own size. A sequential access begins where the last one of its thread \
+         ended, and at the end of a file at the start of another file, at random.",
     );
+    if is_one_file(recorded) {
+        page.paragraph(
+            "The target is one file of an NFS server, in place of 100 files. A random access goes to a random place of it, and a thread's \
+             sequential accesses go on at its beginning after its end.",
+        );
+    }
     if is_virtual(recorded) {
         page.paragraph(format!(
-            "The array: Stele's code, 9+1, declustered over {DRIVES} drives of 18.2 GB at 15,000 rpm, of which {STROKE} % is in use; they were \
-             fitted to another published machine. The DR550 has {DRIVES} SATA drives of 750 GB, whose speed its paper does not state, a file \
-             server and a network before them, and writes to an archive that keeps what it was given. Of that only the gateway's memory is modelled: this page says \
-             what the code asks of drives under these accesses, and is no model of the DR550. Threads are accesses outstanding of one \
-             host, sequential ones all on one stream. With cache, writes are answered from a log in 2 GiB of memory, and \
-             reads pass a model of the gateway's memory: it holds half of what is in use, as 2 GB of memory hold half of 4 GB of files, answers \
-             what it holds within 50 us, and reads 128 KiB ahead of whoever reads in order."
+            "The array is Stele's code, 9+1, declustered over {DRIVES} drives of 18.2 GB at 15,000 rpm, of which {STROKE} % is in use. The \
+             drives were fitted to another published machine. The DR550 has {DRIVES} SATA drives of 750 GB, whose speed its paper does not state. \
+             A file server and a network stand before them, and it writes to an archive that keeps what it was given. Of all this only the \
+             gateway's memory is modelled. This page says what the code asks of drives under these accesses; it is no model of the DR550. \
+             Threads are outstanding accesses of one host, and sequential ones all belong to one stream. With the cache, writes are answered \
+             from a log in 2 GiB of memory, and reads pass a model of the gateway's memory. That memory holds half of the data in use, as 2 GB \
+             of memory hold half of 4 GB of files. It answers what it holds within 50 us, and reads 128 KiB ahead of sequential accesses."
         ));
     } else if let Some(with) = part.beside.first() {
         page.paragraph(format!(
             "The published cache is that of the file server, and so it is here: {} is the file server without its cache, {with} with it. \
-             Both are accessed past the page cache of the machine that measures (O_DIRECT), which may be the machine of the file server.",
-            recorded.head.target
+             {}, and the file server may run on the measuring machine as well.",
+            recorded.head.target,
+            match is_one_file(recorded) {
+                true => "The generator has an NFS client of its own, without a cache; every write is stable when it is answered",
+                false => "Both are accessed past the page cache of the measuring machine (O_DIRECT)",
+            }
         ));
         page::clock(page);
     } else {
         page.paragraph(
-            "The published cache is that of the file server. Here it is the page cache of the machine that measures: with cache, files are \
-             read and written through it; without, past it (O_DIRECT). A write with cache is answered when it is in memory, \
-             and nobody waits for the drives, as long as the system lets it.",
+            "The published cache is that of the file server. Here it is the page cache of the measuring machine. With the cache, files are \
+             read and written through it; without the cache, past it (O_DIRECT). A write with the cache is answered when it is in memory, \
+             and does not wait for the drives as long as the system has room.",
         );
         page::clock(page);
     }
@@ -179,22 +211,28 @@ fn peaks(page: &mut Document, found: Found<'_>, against: bool) {
     }
     if against {
         table.remark = Some(Text::from(
-            "The published size of an access at the peak is not stated, nor is any number of accesses a second, nor the peak of \
-             sequential reads with cache.",
+            "The published paper states neither the size of an access at the peak, nor any number of accesses a second, nor the peak of \
+             sequential reads with the cache.",
         ));
     }
     page.table(table);
     page.chart(bars(found, against));
 }
 
-fn conclusion(page: &mut Document, found: Found<'_>) {
+fn conclusion(page: &mut Document, found: Found<'_>, against: bool) {
     let all: Vec<Kind> = kinds().filter(|kind| found.has(*kind)).collect();
     let most = all.iter().filter_map(|kind| Some((*kind, found.highest(*kind, megabytes)?)));
     let best = most.max_by(|left, right| megabytes(left.1.run).total_cmp(&megabytes(right.1.run)));
     let says = match best {
-        Some((kind, _)) => Text::from(format!("Most bytes a second came with {}: ", kind.title().to_lowercase()))
-            .cell_as(&Place::new(row_of(kind), "rate"), " MB/s")
-            .say(". Small accesses are bound by their number, large ones by bytes: the tables have both."),
+        Some((kind, most)) => {
+            let name = kind.title().to_lowercase();
+            let text = Text::from(format!("The highest throughput is that of {name}: "))
+                .cell_as(&Place::new(row_of(kind), "rate"), " MB/s");
+            match beyond_link(megabytes(most.run), found.recorded).filter(|_| against) {
+                Some(caveat) => text.say(format!("; {caveat}.")),
+                None => text.say("."),
+            }
+        }
         None => Text::from("Nothing was measured."),
     };
     let says_not = match is_virtual(found.recorded) {
@@ -214,7 +252,8 @@ fn bars(found: Found<'_>, against: bool) -> Chart {
     let shown: Vec<Kind> = kinds().filter(|kind| found.has(*kind)).collect();
     let ours = shown.iter().map(|kind| found.highest(*kind, megabytes).map(|most| megabytes(most.run))).collect();
     let theirs = against.then(|| ("DR550 as published", shown.iter().map(|kind| published_of(*kind)?.rate).collect()));
-    let groups = shown.iter().map(|kind| kind.title().to_lowercase()).collect();
+    let group = |kind: &Kind| format!("{} {}s, cache {}", kind.pattern, kind.direction, kind.cache());
+    let groups = shown.iter().map(group).collect();
     page::bars(("The highest rate of each kind of run", MEGABYTES.unit), groups, ("measured here", ours), theirs)
 }
 
@@ -299,12 +338,15 @@ fn odd(found: Found<'_>) -> Vec<String> {
     for kind in kinds() {
         for size in SIZES {
             let name = format!("{}, {}, accesses/s", kind.title(), Bytes(size));
-            curves.push(Curve { name, over: "threads", points: points(&found.curve(kind, size), rate) });
+            let at = |(threads, run): (u32, &RunRecord)| (f64::from(threads), page::rate_estimated(run));
+            let points = found.curve(kind, size).into_iter().map(at).collect();
+            curves.push(Curve { name, over: "threads", points });
         }
         for count in THREADS {
             let at = |size: u64| {
                 let runs = found.curve(kind, size);
-                runs.iter().find(|(threads, _)| *threads == count).map(|(_, run)| (size as f64, megabytes(run)))
+                let one = runs.iter().find(|(threads, _)| *threads == count);
+                one.map(|(_, run)| (size as f64, page::megabytes_estimated(run)))
             };
             let name = format!("{}, {count} threads, MB/s", kind.title());
             curves.push(Curve { name, over: "bytes", points: SIZES.into_iter().filter_map(at).collect() });
@@ -315,10 +357,10 @@ fn odd(found: Found<'_>) -> Vec<String> {
         let without = Kind { cached: false, ..kind };
         let (with, without) = (found.highest(kind, megabytes), found.highest(without, megabytes));
         if let (Some(with), Some(without)) = (with, without)
-            && megabytes(with.run) < megabytes(without.run)
+            && page::megabytes_estimated(with.run).is_below(page::megabytes_estimated(without.run))
         {
             let (with, without) = (figure(megabytes(with.run)), figure(megabytes(without.run)));
-            lines.push(format!("{}: {with} MB/s at most, and {without} without cache.", kind.title()));
+            lines.push(format!("{}: {with} MB/s at most, less than the {without} without the cache.", kind.title()));
         }
     }
     lines
@@ -334,42 +376,41 @@ fn limits(page: &mut Document, found: Found<'_>, part: &RecipePart) {
                 .into(),
         );
         lines.push(
-            "Reads with a cache are those of a model of the gateway's memory: what the published gateway kept, and how far it read ahead, is not \
-             stated."
+            "Reads with the cache come from a model of the gateway's memory: the published paper does not state what the gateway kept, or \
+             how far it read ahead."
                 .into(),
         );
     } else {
         lines.push(format!(
-            "One run of each cell, of seconds; the published ones took about five minutes each. The files have {} together; \
-             the published ones had 100 times 40 MB.",
+            "Each cell was measured once, for seconds; the published runs took about five minutes each. {} {}; the published files had 100 \
+             times 40 MB.",
+            if is_one_file(recorded) { "All threads share one file on each server, together" } else { "The files have together" },
             Bytes(recorded.head.target_bytes)
         ));
-        if !found.recorded.cells.iter().any(|cell| cell.axis("cache") == Some("on")) {
+        if !has_cached(recorded) {
             lines.push(
-                "This target has no cache that can be switched by who measures it: all runs are as it is, under “without cache”, \
-                 and the half with cache was not measured."
+                "This target has no cache that a measuring client can switch: all runs stand under “without cache”, and the half with the \
+                 cache was not measured."
                     .into(),
             );
         } else if !part.beside.is_empty() {
             lines.push(
-                "The file server without its cache still has the memory of its storage: what a drive or an array keeps in memory is not \
-                 passed by."
+                "The file server without its cache still has the memory of its storage: reads may come from the memory of a drive or an array."
                     .into(),
             );
         } else {
             lines.push(
-                "Without cache means past the page cache of this machine. What a drive, a controller or a server keeps in memory of its own \
-                 is not passed by."
+                "Without cache means past the page cache of this machine. Reads may still come from the memory of a drive, a controller or a server."
                     .into(),
             );
         }
-        let halves = if recorded.cells.iter().any(|cell| cell.axis("cache") == Some("on")) { 2 } else { 1 };
+        let halves = if has_cached(recorded) { 2 } else { 1 };
         let (sizes, counts) = (super::sizes(part.quick).len(), super::loads(part.quick).len());
         let planned = 4 * halves * sizes * counts;
         lines.extend(page::unmeasured(recorded, planned));
     }
     lines.push(
-        "Of the published paper's sixteen charts nothing is left but what its text says: seven peaks in MB/s, none of them with its size."
+        "Of the published paper's sixteen charts only what its text says is known: seven peaks in MB/s, none of them with its size."
             .into(),
     );
     page.list(lines);

@@ -7,6 +7,7 @@ use crate::recipe::live::{Asked, cell};
 use crate::recipe::page::{self, Order};
 use crate::recipe::set_up;
 use stele_lab::error::LabError;
+use stele_lab::estimate::Estimate;
 use stele_lab::job::{Job, processors};
 use stele_lab::record::{CellRecord, Recorded};
 use stele_lab::report::chart::Chart;
@@ -71,11 +72,7 @@ pub fn plan(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
 fn left_out(quick: bool) -> Vec<String> {
     match quick {
         false => Vec::new(),
-        true => vec![
-            "accesses of other sizes than 8 KiB".to_owned(),
-            "the static web server".to_owned(),
-            "long probes: each ran for a second instead of ten and more".to_owned(),
-        ],
+        true => vec!["accesses of other sizes than 8 KiB".to_owned(), "the static web server".to_owned()],
     }
 }
 
@@ -84,7 +81,8 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     let own = format!("The highest rates at a mean response of 20 ms: {}", recorded.head.target);
     let mut page = order.begin(own, ", beside the DS4500");
     summary(&mut page, recorded, against);
-    page::lacks(&mut page, recorded, &left_out(part.quick));
+    let shorter = page::shorter(recorded, "a probe", 10.0, "ten and more");
+    page::lacks(&mut page, recorded, &left_out(part.quick).into_iter().chain(shorter).collect::<Vec<_>>());
     method(&mut page);
     page::environment(&mut page, recorded);
     if against {
@@ -103,9 +101,8 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     page::conclusion(
         &mut page,
         recorded,
-        "Each figure is the highest rate that this target sustains at a mean response of 20 ms; with more accesses outstanding the \
-         responses grow, and the rate hardly does.",
-        "They are figures of this target as a whole: drives, RAID level and caches behind it are not known here.",
+        "Each figure is the highest rate that this target sustains at a mean response of 20 ms.",
+        "The figures are those of this target as a whole: the laboratory does not know the drives, RAID level and caches behind it.",
     );
     page::again(&mut page, order, paper::SOURCE);
     Ok(page)
@@ -160,7 +157,7 @@ fn row_of(printed: &Printed) -> String {
 fn summary(page: &mut Document, recorded: &Recorded, against: bool) {
     page.section("Summary");
     page.paragraph(format!(
-        "{} was driven by the published access specifications; every figure is the highest rate that it sustains at a mean response of \
+        "{} had the load of the published access specifications. Every figure is the highest rate that it sustains at a mean response of \
          20 ms.",
         recorded.head.target
     ));
@@ -177,11 +174,11 @@ fn summary(page: &mut Document, recorded: &Recorded, against: bool) {
                 let theirs = Place::new(row_of(&best), workload.as_str());
                 let cache = if best.cached { "with" } else { "without" };
                 text = text.say(format!(
-                    "; the most that was published, with {} and {} drives {cache} the write cache, is ",
+                    ". The highest published figure, of {} with {} drives {cache} the write cache, is ",
                     best.level().name(),
                     best.drives
                 ));
-                text = text.cell(&theirs).say(", so ").ratio_shown(&ours, &theirs);
+                text = text.cell(&theirs).say("; the ratio is ").ratio_shown(&ours, &theirs);
             }
             lines.push(text.say("."));
         }
@@ -198,8 +195,8 @@ fn method(page: &mut Document) {
          95 % confidence interval from the rounds around the answer.",
     );
     page.paragraph(
-        "This target is one row. Its drives, RAID level, caches and the share of its drives that is in use are not known here, so there is \
-         nothing to tell the published rows' drives and caches from: tables 2 and 6 and the charts over drives have no counterpart.",
+        "This target is one row. The laboratory does not know its drives, its RAID level, its caches and the share of its drives that is in \
+         use. So tables 2 and 6 and the charts over numbers of drives have no counterpart here.",
     );
     page::clock(page);
 }
@@ -283,10 +280,13 @@ fn odd(recorded: &Recorded) -> Vec<String> {
         .filter_map(|one| {
             let value = value(recorded, &one.workload_name())?;
             let is_mixed = one.size.is_none();
-            Some(Printed { rate: (!is_mixed).then_some(value), throughput: is_mixed.then_some(value), ..one.clone() })
+            let search = found(recorded, &one.workload_name())?.search.as_ref()?;
+            let margin = Estimate::of_search(search).relative_margin() * value;
+            let (rate, throughput) = ((!is_mixed).then_some(value), is_mixed.then_some(value));
+            Some(Printed { rate, throughput, margin, ..one.clone() })
         })
         .collect();
-    for odd in oddities::of_tables(&ours, oddities::SEARCHED) {
+    for odd in oddities::of_tables(&ours) {
         lines.push(format!("{}: {}.", odd.place.split(',').nth(1).unwrap_or_default().trim(), odd.why));
     }
     lines
@@ -295,11 +295,11 @@ fn odd(recorded: &Recorded) -> Vec<String> {
 fn limits(page: &mut Document, unmeasured: Option<String>) {
     page.section("Limits");
     let always = [
-        "One target, as it is: what bounds it is not known to the laboratory.",
-        "A target that answers from memory never comes to 20 ms: its figure is then that of the most accesses that were outstanding, and it \
-         says so.",
-        "The published machine is of 2004, its drives of 18.2 GB at 15,000 rpm: a ratio compares two whole systems, and no part of them.",
-        "The published charts are lost; of them only the figures stated in the text are known.",
+        "One target was measured, as it is: the laboratory does not know what bounds it.",
+        "A target that answers from memory never comes to 20 ms. Its figure is then that of the most accesses that were outstanding, and \
+         “What is odd” says so.",
+        "The published machine is of 2004, its drives of 18.2 GB at 15,000 rpm: a ratio compares two whole systems, not their parts.",
+        "The published charts are lost: only the figures that the text states are known.",
     ];
     page.list(unmeasured.into_iter().chain(always.map(str::to_owned)));
 }

@@ -50,8 +50,8 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     if let Some(table) = tables::logs(found) {
         page.section("Stele with its log on the hard drives");
         page.paragraph(
-            "Write-back without memory beside the drives: four of them carry the log, at the outer edge, beside their share of \
-             the data.",
+            "Here a server has no memory to keep its log in: four of the drives carry the log, at the outer edge, beside their share of \
+             the data. Writes are still acknowledged from the log.",
         );
         page.table(table);
     }
@@ -63,7 +63,7 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     if against {
         near(&mut page, found);
     }
-    let odd = oddities::of_tables(&tables::as_printed(found), oddities::SEARCHED);
+    let odd = oddities::of_tables(&tables::as_printed(found));
     let odd = odd.into_iter().map(|odd| format!("{}: {}.", odd.place, odd.why)).collect();
     page::odd(&mut page, odd, if against { &["Table", "Chart"] } else { &[] });
     limits(&mut page);
@@ -79,8 +79,8 @@ fn conclusion(page: &mut Document, found: Found<'_>, against: bool) {
     let mut says = Text::from(match bound.is_empty() {
         true => "No cell was measured with both arrays.".to_owned(),
         false => format!(
-            "Where drives are the bound, Stele's array code reaches the model of the DS4500, to 1 %, in {above} of {} cells: it asks about \
-             the same of the same drives.",
+            "Where the controllers of the DS4500's model are not the bound, Stele's array code reaches its rate (to 1 %) in {above} of {} \
+             cells: both ask about the same of the same drives.",
             bound.len()
         ),
     });
@@ -92,8 +92,8 @@ fn conclusion(page: &mut Document, found: Found<'_>, against: bool) {
     if against && !charged.is_empty() {
         let above = charged.iter().filter(|(ours, theirs)| ours >= theirs).count();
         says = says.say(format!(
-            " With the measured time of its processors it is at or above the published figure in {above} of {} cells of the charts' \
-             drives.",
+            " With the measured time of its processors counted, it is at or above the published figure in {above} of {} cells of the \
+             charts' number of drives.",
             charged.len()
         ));
     }
@@ -101,8 +101,8 @@ fn conclusion(page: &mut Document, found: Found<'_>, against: bool) {
         page,
         found.recorded,
         says,
-        "These are figures of code on modelled drives in virtual time: they tell designs apart, and are no measurement of a machine that \
-         can be bought.",
+        "These are figures of code on modelled drives in virtual time. They compare designs; they do not measure a machine that one can \
+         buy.",
     );
 }
 
@@ -114,8 +114,8 @@ fn rate_or_bytes(printed: &published::Printed, cell: &stele_lab::record::CellRec
 fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bool) {
     page.section("Summary");
     page.paragraph(
-        "Every figure is the highest load that an array sustains at a mean response of 20 ms. Stele's own array code ran on \
-         modelled 15,000 rpm drives, and so did a model of the DS4500's two controllers; time is virtual, so the same command \
+        "Every figure is the highest rate that an array sustains at a mean response of 20 ms. Stele's own array code ran on \
+         modelled 15,000 rpm drives, and so did a model of the DS4500's two controllers. Time is virtual, so the same command \
          gives the same digits on any machine.",
     );
     let told = [
@@ -141,19 +141,17 @@ fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bo
         let mut text = Text::from(format!("{what}, {drives} drives: ")).cell_as(&ours, " accesses a second");
         if against {
             let theirs = tables::place(printed, PUBLISHED);
-            text = text.say("; the DS4500 was published with ").cell(&theirs).say(", so ");
-            text = text.ratio(&ours, &theirs).say(" times");
+            text = text.say(", ").ratio(&ours, &theirs).say(" times the DS4500's published ").cell(&theirs);
+            if let Some(why) = suspicion(printed) {
+                text = text.say(format!(" (suspect: {why})"));
+            }
             if by_controllers {
-                text =
-                    text.say(", where the DS4500's controllers set its rate and no controller is modelled for Stele");
+                text = text.say(", whose controllers set its rate; no controller is modelled for Stele");
             }
             if found.charged(printed).is_some() {
                 let charged = tables::charged_place(printed, tables::CHARGED);
-                text = text.say("; with the measured time of its processors it is ").cell(&charged).say(", so ");
+                text = text.say(". With the measured time of its processors counted: ").cell(&charged).say(", ");
                 text = text.ratio(&charged, &theirs).say(" times");
-            }
-            if let Some(why) = suspicion(printed) {
-                text = text.say(format!(" (the published figure is suspect: {why})"));
             }
         }
         lines.push((by_controllers, text.say(".")));
@@ -167,7 +165,8 @@ fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bo
         let at = |bound: bool| models.iter().filter(move |one| one.drive_bound || !bound);
         let above = |bound| at(bound).filter(|one| one.ours >= one.model * 0.99).count();
         page.paragraph(format!(
-            "At or above the model of the DS4500 (to 1 %): {} of {} cells; of those that the model's drives bound, {} of {}.",
+            "Stele is at or above the model of the DS4500 (to 1 %) in {} of {} cells, and in {} of the {} in which the model's controllers \
+             are not the bound.",
             above(false),
             at(false).count(),
             above(true),
@@ -181,10 +180,10 @@ fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bo
         let above = |level_of| level(level_of).filter(|(_, ours, theirs)| ours >= theirs).count();
         let count = |level_of| level(level_of).count();
         page.paragraph(format!(
-            "At or above the published figure: {} of {} cells of RAID-5, {} of {} of RAID-10. Where the published machine's drives \
-             set the rate the two are near each other, since both ask the same of the same drives; where its controllers did, \
-             Stele goes on, because no controller is modelled for it (see Limits). {suspect} cells whose published figure is \
-             suspect count neither way.",
+            "Stele is at or above the published figure in {} of {} cells of RAID-5, and in {} of {} of RAID-10. Where the published machine's \
+             drives set the rate, the two are near each other, since both ask the same of the same drives. Where its controllers set the \
+             rate, Stele goes on, because no controller is modelled for it (see Limits). {suspect} cells whose published figure is \
+             suspect count as neither.",
             above(Level::Raid5),
             count(Level::Raid5),
             above(Level::Raid10),
@@ -197,35 +196,37 @@ fn method(page: &mut Document) {
     let (drive, charge) = (Machine::PUBLISHED.drive, Machine::PUBLISHED.charge);
     page.section("Arrays, workloads and method");
     page.paragraph(format!(
-        "Drives: 18.2 GB at 15,000 rpm; arm from track to track {}, average {}, full stroke {}, writes {} more, {} a command, {} \
-         commands in the drive to choose among. Seeks, settling, overhead and window were fitted to the published uncached cells \
-         of 20 drives. All arrays use 8 % of each drive but in tables 2 and 6.",
+        "The drives have 18.2 GB at 15,000 rpm. The arm takes {} from track to track, {} on average and {} for the full stroke; a write \
+         takes {} more, a command {}, and a drive chooses among {} commands. Seeks, settling, overhead and window were fitted to the \
+         published uncached cells of 20 drives. All arrays use 8 % of each drive, except in tables 2 and 6.",
         drive.seek_track, drive.seek_average, drive.seek_full, drive.write_settle, drive.overhead, drive.window
     ));
     page.paragraph(
-        "Stele: the array's own code, declustered, 9+1 in place of RAID-5 and two copies in place of RAID-10, with room to rebuild \
-         one drive; writes are acknowledged when they are on the drives where the table says that the cache is off, and from the \
-         log where it is on. The log lies in the same 2 GiB of memory that the published machine had as its cache, in four replicas. \
-         Reads are not cached, as those of the published machine were not. Its time on a processor is not counted, except in the section \
+        "Stele is the array's own code, declustered, 9+1 in place of RAID-5 and two copies in place of RAID-10, with room to rebuild \
+         one drive. Where the table says that the cache is off, a write is acknowledged when it is on the drives; where it is on, from the \
+         log. The log lies in the same 2 GiB of memory that the published machine had as its cache, in four replicas. \
+         Reads are not cached, as those of the published machine were not. Processor time is not counted, except in the section \
          on processors.",
     );
     page.paragraph(format!(
-        "The DS4500's model: arrays of ten drives in place, and two controllers that charge {:.2} us for each command to a drive \
-         and {:.3} us for each KiB, solved from the published random reads of 140 drives. Its write cache is full when a probe begins.",
+        "The DS4500's model has arrays of ten drives, written in place, and two controllers that charge {:.2} us for each command to a \
+         drive and {:.3} us for each KiB. Both charges are solved from the published random reads of 140 drives. Its write cache is full \
+         when a probe begins.",
         charge.command_nanos / 1000.0,
         charge.kib_nanos / 1000.0
     ));
     page.paragraph(format!(
-        "Working set and caches are sampled, the log is not: of each drive 367 MB are simulated, in bands spread over all that is used of it (the \
-         model's cache: one part in {PROFILE_SAMPLE}). Workloads are Iometer's as published, accesses aligned to their size: OLTP is 67 % \
-         reads at random places; the file server is 80 % reads of 0.5 to 64 KiB, the static web server reads of 0.5 to 512 KiB. A closed \
-         loop keeps accesses outstanding; the search multiplies their number until the response is beyond 20 ms, then closes in by \
+        "Working set and caches are sampled, the log is not: 367 MB of each drive are simulated, in bands spread over its used part. Of the \
+         model's cache one part in {PROFILE_SAMPLE} is simulated. Workloads are Iometer's as published, accesses aligned to their size: OLTP \
+         is 67 % reads at random places; the file server is 80 % reads of 0.5 to 64 KiB; the static web server reads 0.5 to 512 KiB. A closed \
+         loop keeps accesses outstanding. The search multiplies their number until the response is beyond 20 ms, and then closes in by \
          Little's law. A run is steady when over five rounds the rates' range is at most 20 % of their mean and their rise at most \
-         10 %; ± is half of the 95 % confidence interval from those rounds."
+         10 %. The sign ± stands for half of the 95 % confidence interval from those rounds."
     ));
     page.paragraph(
-        "Bound by: drives, where they were at work for 85 % of the time or more in the mean; controllers likewise; memory, where \
-         neither was and hosts waited for room in the log; queues, where too few accesses were under way at 20 ms to keep all drives at work.",
+        "A cell is bound by drives, controllers or processors where these were at work for 85 % of the time or more, in the mean. It is bound \
+         by memory where hosts waited for room in the log, and by queues where too few accesses were outstanding at 20 ms to keep all \
+         drives at work.",
     );
 }
 
@@ -243,11 +244,15 @@ fn processors() -> String {
         )
     };
     format!(
-        "The same cells with a server before the array: an access first takes one of its processors, {} in number, since one thread \
-         serves a pool. It takes {} of 8+2, which stands for 9+1, and {} of mirror-2: all processor time of Stele's server over NBD, with \
+        "These are the same cells with a server before the array. An access first takes the server's processor{}. \
+         For 8+2, which stands for 9+1, it takes {}; for mirror-2, {}. That is all processor time of Stele's server over NBD, with \
          protocol, digests, codes and destage, as docs/block.md has it from volumes on drives of memory. These are the figures to set \
          beside a machine whose controllers are its bound.",
-        ds4500::PROCESSORS,
+        if ds4500::PROCESSORS == 1 {
+            "; there is one, since one thread serves a pool".to_owned()
+        } else {
+            format!("; there are {}", ds4500::PROCESSORS)
+        },
         of(Level::Raid5),
         of(Level::Raid10)
     )
@@ -311,14 +316,14 @@ fn near(page: &mut Document, found: Found<'_>) {
     }
     page.section("How near the model is");
     page.paragraph(
-        "Stele's figures stand on the modelled drives. How far those are to be believed shows where the published machine runs on \
-         them: what was fitted is told apart from what was held out, and cells that contradict their own table or text are called \
-         suspect and nothing was fitted to them.",
+        "Stele's figures rest on the modelled drives. The published machine's model runs on the same drives, so its distance from the \
+         published figures shows how far the drives can be trusted. Cells that the model was fitted to stand apart from those held out. \
+         Cells that contradict their own table or text are called suspect, and nothing was fitted to them.",
     );
     page.table(table);
     let mut worst: Vec<&Row> = rows.iter().filter(|row| suspicion(&row.cell).is_none()).collect();
     worst.sort_by(|left, right| right.error().abs().total_cmp(&left.error().abs()));
-    page.paragraph("The largest errors among the cells that nothing speaks against:");
+    page.paragraph("The largest errors among the cells that are not suspect:");
     page.list(worst.iter().take(WORST).map(|row| {
         let cache = if row.cell.cached { "on" } else { "off" };
         let error = row.error() * 100.0;
@@ -330,13 +335,14 @@ fn near(page: &mut Document, found: Found<'_>) {
 fn limits(page: &mut Document) {
     page.section("Limits");
     page.list([
-        "The drives are modelled. What a drive does beyond arm, platter, settling and a window of commands is not there.",
-        "The network between hosts and array and the memory's bandwidth are not counted, and processor time only in its own section: rates \
-         elsewhere, where the DS4500's controllers were the bound, say what Stele's code asks of drives, not what a given server reaches.",
-        "The published machine's own cache algorithm, its loops of drives, and whatever makes its rates fall from 140 to 180 drives are \
-         not known and not in its model. Its model of streams reads eight segments ahead, as is stated of the machine before it, and its charge for a KiB \
-         is solved from the streaming reads of RAID-5 at 64 KiB: the other three stated streams tell how far it is to be believed.",
-        "Runs end before table pages are stored at the rate of the long run: by calculation up to 3 % of the drives' time.",
-        "The published charts are lost; of them only the figures stated in the text are shown.",
+        "The drives are modelled by arm, platter, settling and a window of commands. Nothing else that a drive does is modelled.",
+        "The network between hosts and array and the memory's bandwidth are not counted, and processor time only in its own section. So \
+         rates elsewhere, where the DS4500's controllers were the bound, say what Stele's code asks of drives, not what a given server \
+         reaches.",
+        "The published machine's own cache algorithm, its loops of drives, and the reason why its rates fall from 140 to 180 drives are \
+         not known, and not in its model. The model of its streams reads eight segments ahead, as is stated of its predecessor. Its charge \
+         for a KiB is solved from the streaming reads of RAID-5 at 64 KiB; the other three stated streams show how far it can be trusted.",
+        "Runs end before table pages are stored at the rate of a long run, which would take up to 3 % of the drives' time by calculation.",
+        "The published charts are lost: only the figures that the text states are shown.",
     ]);
 }

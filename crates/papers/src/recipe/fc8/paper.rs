@@ -25,12 +25,12 @@ struct Streams<'a> {
 }
 
 pub fn document(order: Order<'_>) -> Result<Document, LabError> {
-    let Order { recorded, part, against, .. } = order;
+    let Order { recorded, against, .. } = order;
     let (small, streams) = (small(recorded), streams(recorded));
     let own = format!("Accesses at queue depths of 16 and 32, and both directions at once: {}", recorded.head.target);
     let mut page = order.begin(own, ", beside 8 Gbps Fibre Channel");
     summary(&mut page, recorded, &small, &streams, against);
-    let shorter = part.quick.then(|| "nothing but time: each cell ran for a second instead of ten and more".to_owned());
+    let shorter = page::shorter(recorded, "a cell", 10.0, "ten and more");
     page::lacks(&mut page, recorded, &Vec::from_iter(shorter));
     method(&mut page, against);
     page::environment(&mut page, recorded);
@@ -86,8 +86,8 @@ fn name_of(printed: &Cached) -> String {
 fn summary(page: &mut Document, recorded: &Recorded, small: &[Small<'_>], streams: &[Streams<'_>], against: bool) {
     page.section("Summary");
     page.paragraph(format!(
-        "{} was driven as two storage arrays behind one port of 8 Gbit/s were: small accesses with 16 or 32 under way, and 256 KiB in both \
-         directions at once.",
+        "{} had the load of the published measurement, which drove two storage arrays behind one port of 8 Gbit/s: small accesses, 16 or \
+         32 of them outstanding, and accesses of 256 KiB in both directions at once.",
         recorded.head.target
     ));
     let mut lines: Vec<Text> = Vec::new();
@@ -96,7 +96,7 @@ fn summary(page: &mut Document, recorded: &Recorded, small: &[Small<'_>], stream
         let mut text = Text::from(format!("{name}: ")).cell_as(&ours, unit);
         if against {
             let theirs = Place::new(row.as_str(), "published");
-            text = text.say("; published were ").cell(&theirs).say(", so ").ratio_shown(&ours, &theirs);
+            text = text.say(". Published: ").cell(&theirs).say("; the ratio is ").ratio_shown(&ours, &theirs);
         }
         lines.push(text.say("."));
     };
@@ -113,14 +113,14 @@ fn summary(page: &mut Document, recorded: &Recorded, small: &[Small<'_>], stream
 fn method(page: &mut Document, against: bool) {
     page.section("Tool, workloads and method");
     page.paragraph(
-        "The published tool is Iometer. A closed loop keeps as many accesses under way as the row's queue depth says, over all threads of the \
-         generator together; what the published depth counts (a worker, a drive, all) is not stated. Accesses begin at random places, at \
-         multiples of their size. Where both directions are busy at once half of the accesses read: the published share is not stated, \
-         but its throughputs are nearly equal.",
+        "The published tool is Iometer. A closed loop keeps as many accesses outstanding as the row's queue depth says, over all threads of \
+         the generator together. The published paper does not state whether its depth counts for a worker, a drive or all together. Accesses \
+         begin at random places, at multiples of their size. Where both directions are busy at once, half of the accesses are reads: the \
+         published share is not stated, but the published throughputs are nearly equal.",
     );
     page.paragraph(
-        "Every published access was answered from the caches of four controllers. Whether those to this target were follows from its own \
-         caches and the bytes that were used of it, which are stated below.",
+        "The caches of four controllers answered every published access. Whether the caches of this target did follows from their size and \
+         from the bytes in use, which stand below.",
     );
     page::clock(page);
     if against {
@@ -151,8 +151,8 @@ fn table_1(small: &[Small<'_>], against: bool) -> Table {
             row.extend([page::printed(Some(printed.rate)), page::times(ours, Some(printed.rate))]);
         }
         row.extend([
-            Entry::span(response.mean()),
-            Entry::span(response.percentile(0.99)),
+            Entry::span(response.mean()).if_any(response.count()),
+            Entry::span(response.percentile(0.99)).if_any(response.count()),
             Entry::number(page::megabytes(run)),
         ]);
         table.row(row_1(printed), row);
@@ -193,7 +193,8 @@ fn table_2(streams: &[Streams<'_>], against: bool) -> Table {
     }
     if against {
         table.remark = Some(Text::from(
-            "One direction of a link of 8 Gbit/s carries about 800 million bytes a second. What links lead to this target is not known here.",
+            "One direction of a link of 8 Gbit/s carries about 800 million bytes a second. The laboratory does not know the links to this \
+             target.",
         ));
     }
     table
@@ -227,13 +228,13 @@ fn odd(recorded: &Recorded, small: &[Small<'_>]) -> Vec<String> {
     let mixed: Vec<&Small<'_>> = small.iter().filter(|row| row.printed.read == 50).collect();
     for pair in mixed.windows(2) {
         let [before, after] = pair else { continue };
-        let (less, more) = (rate(before.run), rate(after.run));
-        if more > less * 1.05 {
+        let (less, more) = (page::rate_estimated(before.run), page::rate_estimated(after.run));
+        if less.is_below(more) {
             lines.push(format!(
-                "Half reads: {} a second of {}, {} of {}: more of the larger.",
-                figure(less),
+                "Half reads: {} accesses a second of {} and {} of {}: the longer ones are faster.",
+                figure(less.value),
                 Bytes(before.printed.size),
-                figure(more),
+                figure(more.value),
                 Bytes(after.printed.size)
             ));
         }
@@ -244,12 +245,13 @@ fn odd(recorded: &Recorded, small: &[Small<'_>]) -> Vec<String> {
 fn conclusion(page: &mut Document, recorded: &Recorded, small: &[Small<'_>]) {
     let best = small.iter().max_by(|left, right| rate(left.run).total_cmp(&rate(right.run)));
     let says = match best {
-        Some(best) => Text::from(format!("Most accesses a second were those of {}: ", name_of(&best.printed)))
-            .cell_as(&Place::new(row_1(&best.printed), "rate"), " a second")
+        Some(best) => Text::from(format!("The highest rate is that of {}: ", name_of(&best.printed)))
+            .cell_as(&Place::new(row_1(&best.printed), "rate"), " accesses a second")
             .say("."),
         None => Text::from("Small accesses were not measured."),
     };
-    let says_not = "The figures are those of one target with its caches: they are no figures of drives, and no comparison of parts.";
+    let says_not =
+        "The figures are those of one target with its caches: they say nothing of drives, and compare no parts.";
     page::conclusion(page, recorded, says, says_not);
 }
 
@@ -257,9 +259,9 @@ fn limits(page: &mut Document, recorded: &Recorded) {
     page.section("Limits");
     let always = [
         "The published machine is a server of 2009 with one port, a switch, and two arrays with four controllers: a ratio compares two \
-         whole systems, and no part of them.",
-        "Where generator and target share a machine, they share its processors; what the generator takes is not taken off.",
-        "Nothing here depends on drives as long as caches answer; with more bytes in use than they hold, it does.",
+         whole systems, not their parts.",
+        "Where generator and target share a machine, they share its processors: the generator's share is not subtracted.",
+        "As long as caches answer, nothing here depends on drives. With more bytes in use than the caches hold, the figures do.",
     ];
     page.list(page::unmeasured(recorded, rows().len()).into_iter().chain(always.map(str::to_owned)));
 }

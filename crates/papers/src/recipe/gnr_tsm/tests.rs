@@ -32,10 +32,46 @@ fn a_plan_has_all_directions_by_sessions_and_servers() {
 #[test]
 fn in_virtual_time_streams_run_on_8_2_over_116_drives_each_in_a_part_of_its_own() {
     let plan = plan(false).unwrap();
-    assert_eq!(plan.cells.len(), 3);
+    assert_eq!(plan.cells.len(), 2 * 3, "without and with a processor");
+    assert_eq!(plan.cells.iter().filter(|(_, planned)| planned.array.maker == Maker::SteleOn(1)).count(), 3);
     for (_, planned) in &plan.cells {
         assert_eq!((planned.array.level, planned.array.drives, planned.streams), (Level::Raid6, 116, 128));
     }
+}
+
+#[test]
+fn in_virtual_time_the_results_of_one_server_and_its_link_have_a_table() {
+    let job = Job { on: None, ..job(&[]) };
+    let cells: Vec<_> = plan(false).unwrap().cells.into_iter().map(|(cell, _)| cell).collect();
+    let mut recorded = made_up(&job, &cells, Some("abc123"));
+    let page = page_of(&recorded, true);
+    for said in [
+        "The published results of one and two servers",
+        "published-restore-1-rate\" class=\"right\">3,834<",
+        "published-backup-1-link\" class=\"right\">5,000<",
+        "76.7 %",
+        "The published configuration: TSM",
+        "116 modelled drives",
+        "The highest throughput is that of",
+        "no prediction for a backup server",
+        "With the measured time of the server's one processor counted",
+        "charged-mixed-rate",
+        "to read 1 MiB and",
+    ] {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+    let caveat = "more than the links of the published servers carry (10,000 MB/s); no link is modelled here";
+    assert!(!page.contains(caveat), "{page}");
+    for round in recorded.cells.iter_mut().flat_map(|cell| &mut cell.runs).flat_map(|run| &mut run.rounds) {
+        (round.read_bytes, round.written_bytes) = (round.read_bytes * 20.0, round.written_bytes * 20.0);
+    }
+    let page = page_of(&recorded, true);
+    assert!(page.contains(caveat), "{page}");
+    let alone = page_of(&recorded, false);
+    assert!(
+        !alone.contains("The published results") && !alone.contains(caveat),
+        "only where it was asked for: {alone}"
+    );
 }
 
 #[test]

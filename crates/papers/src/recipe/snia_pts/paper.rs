@@ -21,7 +21,8 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     let quick = part.quick;
     let mut page = order.begin(format!("Solid state storage performance test: {}", recorded.head.target), "");
     summary(&mut page, recorded, quick);
-    page::lacks(&mut page, recorded, &left_out(quick));
+    let shorter = page::shorter(recorded, "a cell", 60.0, "a minute");
+    page::lacks(&mut page, recorded, &left_out(quick).into_iter().chain(shorter).collect::<Vec<_>>());
     method(&mut page, recorded);
     page::environment(&mut page, recorded);
     saturation(&mut page, recorded);
@@ -41,8 +42,7 @@ fn left_out(quick: bool) -> Vec<String> {
         true => vec![
             "most mixes of reads and writes, and most sizes".to_owned(),
             "rounds beyond the fifth, where those do not keep the rule".to_owned(),
-            "the minute of each cell: each ran for less than a second, and the write saturation for some seconds"
-                .to_owned(),
+            "a long write saturation: it ran for five times the time of a cell".to_owned(),
         ],
     }
 }
@@ -72,7 +72,7 @@ fn summary(page: &mut Document, recorded: &Recorded, quick: bool) {
     for test in &TESTS {
         let window = window_of(recorded, test);
         if mean(&window).is_none() {
-            lines.push(Text::from(format!("{}: was not measured whole.", test.title)));
+            lines.push(Text::from(format!("{}: not all of its rounds were measured.", test.title)));
             continue;
         }
         let state = if steady::keeps_rule(&window) { "in a steady state" } else { "without a steady state" };
@@ -91,18 +91,19 @@ fn summary(page: &mut Document, recorded: &Recorded, quick: bool) {
 fn method(page: &mut Document, recorded: &Recorded) {
     page.section("Method, and where it departs from the specification");
     page.paragraph(format!(
-        "As the SNIA's Solid State Storage Performance Test Specification has them, the tests measure mixes of reads and writes over sizes of \
-         accesses, round by round, with {OUTSTANDING} accesses under way (one, for latencies). A test is steady where over a window of {ROUNDS} rounds \
-         the range of what it tracks is at most 20 % of its mean, and its rise at most 10 %."
+        "As in the SNIA's Solid State Storage Performance Test Specification, the tests measure mixes of reads and writes over sizes of \
+         accesses, round by round, with {OUTSTANDING} accesses outstanding (one, for latencies). A test is steady where over a window of \
+         {ROUNDS} rounds the range of its tracked figure is at most 20 % of the mean, and its rise at most 10 %."
     ));
     page.list([
-        format!("Purge: {}. An erasure by the drive itself (nvme format) has to be done before.", purged(recorded)),
+        format!("Purge: {}. An erasure by the drive itself (nvme format) has to be made by hand before the command.", purged(recorded)),
         format!(
-            "Before each test all that is used is written {WRITTEN} times in order, in accesses of 128 KiB, and before random tests then at random \
-             places, until the rates of five rounds keep the rule or 25 are over. Then come rounds of all its cells, until {ROUNDS} in a row \
-             keep the rule, {ROUNDS_MAX} at most; figures are of those {ROUNDS}, or of the last ones if none keep it."
+            "Before each test the whole used space is written {WRITTEN} times in order, in accesses of 128 KiB. Before random tests it is then \
+             written at random places, until the rates of five rounds keep the rule or 25 rounds are over. Then come rounds of all cells of the \
+             test, until {ROUNDS} in a row keep the rule, {ROUNDS_MAX} at most. Figures are of those {ROUNDS} rounds, or of the last ones where \
+             none keep the rule."
         ),
-        "The write saturation is measured first. It lasts six hours at most, and half an hour at least; it ends between where the rates of \
+        "The write saturation is measured first. It lasts half an hour at least and six hours at most, and ends as soon as the rates of \
          all its rounds are of one state."
             .to_owned(),
     ]);
@@ -143,7 +144,7 @@ fn saturation(page: &mut Document, recorded: &Recorded) {
     let Some(run) = cell.and_then(|cell: &CellRecord| cell.runs.last()) else { return };
     page.section("Write saturation");
     page.paragraph(format!(
-        "Random writes of 4 KiB, {OUTSTANDING} under way, over all that is used, from the state in which the target was found."
+        "Random writes of 4 KiB, {OUTSTANDING} outstanding, over the whole used space, from the state in which the purge left the target."
     ));
     let every = run.rounds.len().div_ceil(POINTS).max(1);
     let mut points: Vec<(f64, f64, f64)> = Vec::new();
@@ -189,8 +190,8 @@ fn section(page: &mut Document, recorded: &Recorded, test: &Test, quick: bool) {
     let window = window_of(recorded, test);
     let (first, last) = counted(&recorded.cells, test).into_inner();
     page.paragraph(match steady::keeps_rule(&window) && window.len() == ROUNDS as usize {
-        true => format!("Of {} rounds, those from {first} to {last} keep the rule.", rounds.len()),
-        false => format!("Of {} rounds no {ROUNDS} in a row keep the rule: the last ones are shown.", rounds.len()),
+        true => format!("Of {} rounds, rounds {first} to {last} keep the rule.", rounds.len()),
+        false => format!("Of {} rounds, no {ROUNDS} in a row keep the rule: the last ones are shown.", rounds.len()),
     });
     page.chart(window_chart(test, &window));
     page.chart(convergence(recorded, test, quick));
@@ -357,10 +358,10 @@ fn rule(test: &Test, window: &[f64]) -> Table {
 fn limits(page: &mut Document) {
     page.section("Limits");
     page.list([
-        "Flash may take longer than the write saturation to come to its last state; the specification also ends it after four times the \
-         capacity."
+        "Flash may take longer than the write saturation to come to its lasting state. The specification also ends that test after four \
+         times the capacity was written."
             .to_owned(),
-        "A drive that gets warm slows itself down: the environment has its temperature from before the tests, where the system knows it."
+        "A drive that gets warm slows itself down. The environment has its temperature from before the tests, where the system knows it."
             .to_owned(),
         "A file shares its device with others, and its file system has costs of its own: the tests are meant for whole devices.".to_owned(),
     ]);
@@ -370,7 +371,7 @@ fn conclusion(page: &mut Document, recorded: &Recorded) {
     let steady: Vec<&str> =
         TESTS.iter().filter(|test| super::window(&recorded.cells, test).is_some()).map(|test| test.title).collect();
     let says = match steady.len() {
-        0 => "No test came to a steady state: its figures are those of a device on its way to one.".to_owned(),
+        0 => "No test came to a steady state: the figures are those of a device on its way to one.".to_owned(),
         all if all == TESTS.len() => {
             "All three tests came to a steady state: their figures are those of lasting use.".to_owned()
         }
@@ -383,6 +384,6 @@ fn conclusion(page: &mut Document, recorded: &Recorded) {
         page,
         recorded,
         says,
-        "Figures of the first rounds, and those of the write saturation's beginning, are of a device that is new or nearly empty.",
+        "Rates at the beginning of the write saturation are those of a device that is new or nearly empty: do not quote them as lasting.",
     );
 }

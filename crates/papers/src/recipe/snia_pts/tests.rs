@@ -52,7 +52,7 @@ fn the_page_has_each_tests_window_table_and_rule() {
     }
     assert!(page.contains("href=\"#iops-4096-read-100\""), "sentences lead to their places");
     let half = page_of(&made_up(&job(true), &all[..10], None), false);
-    assert!(half.contains("Throughput: was not measured whole"), "{half}");
+    assert!(half.contains("Throughput: not all of its rounds were measured"), "{half}");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn rounds_end_with_the_first_window_that_keeps_the_rule() {
     assert!(matches!(next(other, &before), Next::Run(_)), "another test has rounds of its own");
     recorded.cells.retain(|cell| cell.axis("test") != Some("iops") || cell.number <= eleventh_number(&all));
     let page = page_of(&recorded, false);
-    assert!(page.contains("Of 11 rounds, those from 7 to 11 keep the rule"), "{page}");
+    assert!(page.contains("Of 11 rounds, rounds 7 to 11 keep the rule"), "{page}");
     assert!(page.contains("IOPS: the tracked figure over all rounds"), "{page}");
 }
 
@@ -111,6 +111,6 @@ fn a_test_that_never_settles_shows_its_last_rounds() {
     let [iops, ..] = &TESTS;
     assert_eq!((window(&recorded.cells, iops), counted(&recorded.cells, iops)), (None, 21..=25));
     let page = page_of(&recorded, false);
-    assert!(page.contains("Of 25 rounds no 5 in a row keep the rule"), "{page}");
+    assert!(page.contains("Of 25 rounds, no 5 in a row keep the rule"), "{page}");
     assert!(page.contains("without a steady state"), "{page}");
 }

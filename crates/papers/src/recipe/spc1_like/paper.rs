@@ -17,7 +17,7 @@ const SAME: f64 = 0.05;
 const SAME_RESPONSE: Duration = Duration::from_micros(250);
 
 pub fn document(order: Order<'_>) -> Result<Document, LabError> {
-    let Order { recorded, part, against, .. } = order;
+    let Order { recorded, against, .. } = order;
     if against {
         return Err(LabError::Usage(
             "recipe 'spc1-like': no figures were published for it; leave out --against".into(),
@@ -25,12 +25,11 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     }
     let mut page = order.begin(format!("Transactions at 30 ms, in the manner of SPC-1: {}", recorded.head.target), "");
     page.note(
-        "This is no SPC-1 result, and may not be called or quoted as one: it was neither submitted to the Storage Performance Council nor \
-         audited, it has no price, and it departs from the specification (see Limits). It compares storage measured by this same command only.",
+        "This is no SPC-1 result, and must not be called or quoted as one. It was neither submitted to the Storage Performance Council nor \
+         audited, it has no price, and it departs from the specification (see Limits). Compare it only with results of this same command.",
     );
     summary(&mut page, recorded);
-    let short =
-        part.quick.then(|| "the length of all phases: each ran for less than a second, instead of a minute".to_owned());
+    let short = page::shorter(recorded, "a phase", 60.0, "a minute (the sustained one: five times that)");
     page::lacks(&mut page, recorded, &Vec::from_iter(short));
     page::environment(&mut page, recorded);
     method(&mut page);
@@ -66,8 +65,8 @@ fn summary(page: &mut Document, recorded: &Recorded) {
     page.section("Summary");
     if highest(&recorded.cells).is_none() {
         page.paragraph(match found(recorded, FOUND, 100, None) {
-            Some(_) => "No rate kept a mean response of 30 ms: there are no other figures.",
-            None => "The highest rate was not found: there are no other figures.",
+            Some(_) => "No rate kept a mean response of 30 ms, so there are no other figures.",
+            None => "The highest rate was not measured, so there are no other figures.",
         });
         return;
     }
@@ -88,16 +87,17 @@ fn summary(page: &mut Document, recorded: &Recorded) {
         );
     }
     lines.push(Text::from(format!("Bytes in use: {}.", Bytes(recorded.head.target_bytes))));
-    lines.push(Text::from(format!("Price: none is stated. Data check: {}.", checked(recorded).1)));
+    lines.push(Text::from(format!("Data check: {}.", checked(recorded).1)));
+    lines.push(Text::from("Price: none is stated."));
     page.list(lines);
 }
 
 fn method(page: &mut Document) {
     page.section("Workload and method");
     page.paragraph(
-        "Eight streams are at work at once, on three parts of the target: a store of data, one of users, and a log. Accesses come as they \
-         come from many who know nothing of each other: an open loop, whose starts are drawn. The response of an access counts from the \
-         time at which it was meant to start.",
+        "Eight streams are at work at once, on three parts of the target: a store of data, one of users, and a log. Accesses start at drawn \
+         times, whatever the answers (an open loop), as those of many independent users do. The response of an access counts from its \
+         intended start.",
     );
     let mut table = Table::new("The streams")
         .left("part", "part of the target")
@@ -113,7 +113,7 @@ fn method(page: &mut Document) {
             _ => "other",
         };
         let course = match stream.course {
-            Course::Even => "all alike",
+            Course::Even => "all equally often",
             Course::Uneven => "some far more often than others",
             Course::Ordered => "in order",
         };
@@ -132,9 +132,9 @@ fn method(page: &mut Document) {
     }
     page.table(table);
     page.paragraph(format!(
-        "First the highest rate is looked for that keeps a mean response of {RESPONSE}; it was measured twice. Then that rate is sustained for \
-         five phases' time, and the ramp follows: {} % of it. Repetitions of 10 % and 100 % come after it, and at last {CHECKED} % with data \
-         that is checked.",
+        "First a search finds the highest rate that keeps a mean response of {RESPONSE}, and measures it twice. That rate is then sustained \
+         for five times the length of a phase. The ramp follows: {} % of it. Then come two repetitions of 10 % and 100 %, and at last \
+         {CHECKED} % with data that is checked.",
         RAMP.map(|load| load.to_string()).join(", ")
     ));
     page::clock(page);
@@ -187,10 +187,10 @@ fn repeated(page: &mut Document, recorded: &Recorded) {
     let mut table = Table::new("Repeated loads, beside those of the ramp")
         .left("what", "")
         .right("rate", "accesses/s")
-        .right("rate-apart", "apart")
+        .right("rate-apart", "difference")
         .right("mean", "mean response")
-        .right("mean-apart", "apart")
-        .left("same", "within 5 %");
+        .right("mean-apart", "difference")
+        .left("same", "the same within 5 %");
     for turn in 1..=REPETITIONS {
         for load in REPEATED {
             let again = found(recorded, "repetition", load, Some(turn)).and_then(last);
@@ -241,7 +241,7 @@ fn sustained(page: &mut Document, recorded: &Recorded) {
         line("mean response", responses),
     ));
     page.paragraph(match run.shortfall() {
-        None => "The load was sustained: the rounds are those of one state.".to_owned(),
+        None => "The load was sustained: all rounds are of one steady state.".to_owned(),
         Some(why) => format!("The load was not sustained: {why}."),
     });
 }
@@ -251,16 +251,16 @@ fn checked(recorded: &Recorded) -> (Option<bool>, String) {
     let Some(cell) = found(recorded, CHECK, CHECKED, None) else { return (None, "was not made".into()) };
     match &cell.read_back {
         _ if cell.is_damaged() => (Some(false), "WRONG DATA was read".into()),
-        Some(read) => (Some(true), format!("all {} were read back as they were written", Bytes(read.bytes))),
-        None => (None, "reads were as written, but the target was not read back whole".into()),
+        Some(read) => (Some(true), format!("all {} were read back as written", Bytes(read.bytes))),
+        None => (None, "all reads brought what was written, but the target was not read back whole".into()),
     }
 }
 
 fn persistence(page: &mut Document, recorded: &Recorded) {
     page.section("Data check");
     page.paragraph(format!(
-        "At {CHECKED} % of the highest rate every read was compared with what was last written there; then the target was read back whole. \
-         Result: {}. The power was not cut, as SPC-1 has it: a write that was lost with the power would not be found here.",
+        "At {CHECKED} % of the highest rate, every read was compared with the last write to its place. Then the whole target was read back. \
+         Result: {}. SPC-1 cuts the power in between; this check does not, so it cannot find a write that the power would have lost.",
         checked(recorded).1
     ));
 }
@@ -269,11 +269,11 @@ fn limits(page: &mut Document) {
     page.section("Limits");
     page.list([
         "No audit, no price, no full disclosure report, no description of the tested product beyond what its own system says.",
-        "Phases last a minute if nothing else is asked for; those of SPC-1 last ten minutes, and the sustained one eight hours. A cache that \
+        "Phases last a minute unless --time says otherwise; those of SPC-1 last ten minutes, and the sustained one eight hours. A cache that \
          takes longer to fill flatters the figures: give --time, and a --size beyond all caches.",
-        "The uneven streams prefer places by halves of halves (three quarters of the accesses to one half, eight times over); SPC-1's walk \
-         about and come back. Hit rates of caches may differ.",
-        "One generator on one machine drives the target. SPC-1's host systems may be many.",
+        "The uneven streams send three quarters of their accesses to one half of their part, and within it again, eight times over. SPC-1's \
+         random walks return to places instead. Hit rates of caches may differ.",
+        "One generator on one machine drives the target. SPC-1 allows several hosts.",
         "The persistence test of SPC-1 cuts the power and reads back; this one only reads back.",
     ]);
 }
@@ -282,8 +282,10 @@ fn conclusion(page: &mut Document, recorded: &Recorded) {
     let says = match (highest(&recorded.cells), at(recorded, 100)) {
         (Some(_), Some(run)) if mean(run) <= RESPONSE => Text::from("The target sustains ")
             .cell_as(&Place::new(ramp_row(100), "rate"), " accesses a second")
-            .say(" of this mix within the response, and answers faster at all lower loads of the ramp that stand in its table."),
-        (Some(_), Some(_)) => Text::from("In the ramp the response was exceeded at full load: the highest rate is lower than the one found."),
+            .say(" of this mix within a mean response of 30 ms."),
+        (Some(_), Some(_)) => Text::from(
+            "In the ramp the response was exceeded at full load: the highest lasting rate is lower than the one found.",
+        ),
         _ => Text::from("There is no figure at full load."),
     };
     let (is_right, words) = checked(recorded);

@@ -2,6 +2,7 @@
 
 use crate::published::Printed;
 use crate::recipe::ds4500::STROKE;
+use stele_lab::estimate::Estimate;
 use stele_lab::raid::Level;
 use stele_lab::record::{CellRecord, Recorded};
 use stele_lab::report::chosen;
@@ -74,6 +75,11 @@ impl<'a> Found<'a> {
 /// Accesses a second at the goal.
 pub fn rate(cell: &CellRecord) -> f64 {
     cell.search.as_ref().map_or(0.0, |search| search.rate)
+}
+
+/// Half the width of its interval, as a share of it; of a search that has none, that of figures without one.
+pub fn relative_margin(cell: &CellRecord) -> f64 {
+    cell.search.as_ref().map_or(0.0, |search| Estimate::of_search(search).relative_margin())
 }
 
 /// MiB a second at the goal.

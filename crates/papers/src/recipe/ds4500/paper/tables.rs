@@ -271,15 +271,10 @@ pub fn streams_said(found: Found<'_>) -> Vec<Text> {
             let name = level.name();
             let mut text = Text::from(format!("{name} streaming {words} of 64 KiB, {STREAM_DRIVES} drives: "))
                 .cell_as(&ours, " MiB/s");
-            text = text
-                .say("; the DS4500 was published with ")
-                .cell(&theirs)
-                .say(", so ")
-                .ratio(&ours, &theirs)
-                .say(" times");
+            text = text.say(", ").ratio(&ours, &theirs).say(" times the DS4500's published ").cell(&theirs);
             let most = cells.iter().map(|(_, cell)| throughput(cell)).fold(0.0, f64::max);
             if let Some((size, _)) = cells.last().filter(|(_, cell)| throughput(cell) < most / 2.0) {
-                let larger = format!("; accesses of {} fall to ", Bytes(*size));
+                let larger = format!("; with accesses of {} Stele falls to ", Bytes(*size));
                 text = text.say(larger).cell_as(&place(*size, STELE), " MiB/s");
             }
             said.push(text.say("."));
@@ -391,7 +386,9 @@ pub fn as_printed(found: Found<'_>) -> Vec<Printed> {
         if let Some(cell) = found.printed("stele", &printed) {
             let is_mixed = printed.size.is_none();
             let (rate, through) = ((!is_mixed).then(|| found::rate(cell)), is_mixed.then(|| throughput(cell)));
-            cells.push(Printed { rate, throughput: through, ..printed });
+            let share = found::relative_margin(cell);
+            let margin = share * rate.or(through).unwrap_or(0.0);
+            cells.push(Printed { rate, throughput: through, margin, ..printed });
         }
     }
     cells
