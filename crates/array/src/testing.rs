@@ -373,11 +373,17 @@ impl Fixture {
 
     /// Three drives with strips of the same stripes, of ten strips each.
     pub fn drives_of_a_row(&self) -> Vec<usize> {
+        self.drives_of_rows("8+2", 3)
+    }
+
+    /// So many drives with strips of the same stripes of the code.
+    pub fn drives_of_rows(&self, code: &str, count: usize) -> Vec<usize> {
         let engine = &self.pool.serving().expect("it is open").engine;
+        let code: Code = code.parse().expect("a code");
         let layout = engine.layout.read();
-        let mut rows = layout.rows().filter(|row| row.class.code.width() == 10);
+        let mut rows = layout.rows().filter(|row| row.class.code == code);
         let row = rows.find(|row| engine.look(|core| core.space.used(row.id)) > 0).expect("a row with data");
-        row.members.iter().take(3).map(|member| usize::from(member.cell.drive.0)).collect()
+        row.members.iter().take(count).map(|member| usize::from(member.cell.drive.0)).collect()
     }
 
     /// Takes drives away.

@@ -11,7 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use stele_codes::Strips;
 use stele_ground::{Bytes, Duration, VolumeId};
+use stele_media::Priority;
 
 use crate::drives::label::discover::{LABEL_COPIES, read_copy};
 use crate::engine::Engine;
@@ -89,16 +91,25 @@ impl Engine {
         if waited.0 == 0 {
             self.look_at_lost_again();
         }
-        let is_over = waited.0 >= looked;
-        Ok(is_over && !self.may_answer_again(of, columns).await)
+        if waited.0 < looked {
+            return Ok(false);
+        }
+        if self.may_answer_again(of, columns).await {
+            // Nothing tells when it does: that is looked for anew.
+            self.look_at_lost_again();
+            return Ok(false);
+        }
+        // Drives that answered only now, after the reads that failed, may answer those as well.
+        let sought = Strips::of(columns.lost.iter().map(|(strip, _)| *strip));
+        let again = self.read_columns(of, sought, columns.units.clone(), Priority::Rebuild).await;
+        Ok(columns.lost.iter().all(|unit| again.lost.contains(unit)))
     }
 
     /// Whether a drive with a strip of the stripe fails every read at this time, even of its labels. Then its errors say
-    /// nothing of what lies on it: it may answer again.
+    /// nothing of what lies on it: it may answer again. One that was given up for such errors may be taken back then.
     async fn may_answer_again(&self, of: &Stripe, columns: &Columns) -> bool {
         for strip in columns.failed.iter() {
-            let drive = of.places[strip].cell.drive;
-            if self.drive_state(drive).votes() && !self.reads_its_label(drive).await {
+            if !self.reads_its_label(of.places[strip].cell.drive).await {
                 return true;
             }
         }

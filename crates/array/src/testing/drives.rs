@@ -33,6 +33,8 @@ pub struct TestDrive {
     pub refuses: u32,
     /// Its controller hangs: every read fails, also of its labels.
     pub is_cut: bool,
+    /// It ends to hang when its label is read.
+    pub wakes_at_label: bool,
     /// Answers writes to these places with errors.
     pub fails_at: std::ops::Range<u64>,
     reads: u64,
@@ -351,6 +353,9 @@ impl TestDrive {
         {
             self.fails_flushes -= 1;
             return Err(MediaError::new(MediaFault::Damaged, "the drive did not flush"));
+        }
+        if self.wakes_at_label && matches!(op, Op::Read { at, .. } if *at < 1 << 20) {
+            self.is_cut = false;
         }
         if self.is_cut && matches!(op, Op::Read { .. }) {
             return Err(MediaError::new(MediaFault::Damaged, "the drive cannot read"));

@@ -72,8 +72,10 @@ impl Engine {
                 self.rebuilding.note_undone(slot.row, member as u8);
                 return Ok(Placed::Waits);
             }
-            // The way home gives the spare cell up, and what its drive cannot read just now with it.
-            if of.hopes_for(&columns) && moved && !to_spare && !self.may_discard(&of, &columns).await? {
+            // The way home gives the spare cell up, and what its drive cannot read just now with it. The way to the spare cell
+            // gives up what lies at home: from then on the strip would count as redundancy, and another drive, which
+            // cannot read just now either, as one that can be spared.
+            if of.hopes_for(&columns) && moved != to_spare && !self.may_discard(&of, &columns).await? {
                 self.rebuilding.note_undone(slot.row, member as u8);
                 self.rebuilding.wait_for_looks();
                 return Ok(Placed::Waits);
