@@ -34,7 +34,7 @@ fail. A detector without a verdict after 900 seconds counts as failed.
 
 \"-\" means that the detector noticed nothing, or was not run: with `--first`, `./x mutants` skips the
 remaining detectors once one has noticed. The tests in the simulated world are then skipped too when
-a test of the array has failed.
+a test of the array has failed, and each program ends at its first failed test.
 
 | taken away | tests | crashes | seeds | first noticed by |
 | --- | ---: | --- | --- | --- |
