@@ -12,6 +12,8 @@ pub struct Outcome {
     pub failed: u64,
     /// The output that a person needs to see after a failure.
     pub shown: Vec<String>,
+    /// The failed tests, each behind its program.
+    pub red: Vec<String>,
     /// How long each test program ran.
     pub took: Vec<(Duration, String)>,
 }
@@ -19,12 +21,13 @@ pub struct Outcome {
 impl Outcome {
     /// The result of a step that is one test.
     pub fn of(passed: bool, shown: Vec<String>) -> Outcome {
-        Outcome { passed: u64::from(passed), failed: u64::from(!passed), shown, took: Vec::new() }
+        Outcome { passed: u64::from(passed), failed: u64::from(!passed), shown, ..Outcome::default() }
     }
 
     /// Adds the result of another part of the same step.
     pub fn and(mut self, other: Outcome) -> Outcome {
         self.shown.extend(other.shown);
+        self.red.extend(other.red);
         self.took.extend(other.took);
         Outcome { passed: self.passed + other.passed, failed: self.failed + other.failed, ..self }
     }
@@ -58,6 +61,7 @@ pub fn take(name: &str, work: impl FnOnce() -> Outcome) -> Outcome {
     if let Some(longest) = outcome.longest() {
         println!("    {longest}");
     }
+    outcome.red.iter().for_each(|red| println!("    red: {red}"));
     // The end names the failures, and the beginning their start.
     let left_out = outcome.shown.len().saturating_sub(SHOWN_MAX);
     let first = if left_out > 0 { SHOWN_MAX / 3 } else { outcome.shown.len() };
@@ -140,6 +144,9 @@ impl Tally {
             self.lines.clear();
             self.program = program(&line);
         }
+        if let Some(red) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            self.outcome.red.push(format!("{} {red}", self.program));
+        }
         if let Some(result) = line.strip_prefix("test result: ") {
             self.outcome.passed += count("passed").unwrap_or(0);
             self.outcome.failed += count("failed").unwrap_or(0);
@@ -162,6 +169,7 @@ impl Tally {
             // A crashed test program or a failed build has no result line.
             Ok(false) if self.outcome.failed == 0 => {
                 self.outcome.failed = 1;
+                self.outcome.red.push(format!("{} ended without a result", self.program));
                 self.outcome.shown.append(&mut self.lines);
             }
             Ok(false) => {}

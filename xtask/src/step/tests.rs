@@ -20,9 +20,10 @@ fn results_add_up_and_only_failures_are_shown() {
     let outcome = tally(&format!("{GOOD}\n{BAD}\n{GOOD}"), Ok(false));
     assert_eq!((outcome.passed, outcome.failed), (45, 2));
     assert!(outcome.shown.iter().any(|line| line == "why it failed"));
+    assert_eq!(outcome.red, ["b two"]);
     assert!(!outcome.shown.iter().any(|line| line.contains("target/a")), "{:?}", outcome.shown);
     let took = vec![(Duration::from_millis(360), "a".to_owned())];
-    assert_eq!(tally(GOOD, Ok(true)), Outcome { passed: 21, failed: 0, shown: Vec::new(), took });
+    assert_eq!(tally(GOOD, Ok(true)), Outcome { passed: 21, took, ..Outcome::default() });
 }
 
 #[test]

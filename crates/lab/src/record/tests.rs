@@ -49,9 +49,9 @@ fn cells() -> Vec<CellRecord> {
     let ready = Target::Null.open(opening, &mut |_, _| true).unwrap();
     let timing = Timing {
         warm_up: Duration(0),
-        round: Duration::from_millis(2),
-        least: Duration::from_millis(4),
-        most: Duration::from_millis(4),
+        round: Duration::from_millis(20),
+        least: Duration::from_millis(40),
+        most: Duration::from_millis(40),
     };
     let short = |cell: &Cell| Cell { setup: Setup { timing, ..cell.setup.clone() }, ..cell.clone() };
     let cells = job.cells().unwrap();
