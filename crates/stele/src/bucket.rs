@@ -78,6 +78,14 @@ impl Answer {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.get(name).and_then(|value| value.to_str().ok())
     }
+
+    /// The code of an error. A success has none: its body may be tens of MiB of an object, and is no text.
+    fn code(&self) -> String {
+        match self.status {
+            200..300 => String::new(),
+            _ => tag(&String::from_utf8_lossy(&self.body), "Code").unwrap_or_default(),
+        }
+    }
 }
 
 /// Why a request got no answer.
@@ -189,7 +197,7 @@ impl Bucket {
             return Err(too_long());
         }
         let mut coming = Limited::new(answer.into_body(), usize::try_from(max).unwrap_or(usize::MAX));
-        let mut body = Vec::new();
+        let mut body = Vec::with_capacity(usize::try_from(length.unwrap_or(0).min(max)).unwrap_or(0));
         loop {
             let frame = tokio::time::timeout(s3::PATIENCE, coming.frame()).await.map_err(|_| silent(s3::PATIENCE))?;
             let Some(frame) = frame else { break };
@@ -253,8 +261,7 @@ impl Bucket {
         for attempt in 0..self.attempts {
             last = match self.runtime.block_on(self.attempt(ask, &body, &digest)) {
                 Ok(answer) => {
-                    let code = tag(&String::from_utf8_lossy(&answer.body), "Code").unwrap_or_default();
-                    let is_transient = s3::is_transient(answer.status, &code);
+                    let is_transient = s3::is_transient(answer.status, &answer.code());
                     let answer = Answer { repeated: attempt > 0, ..answer };
                     if !is_transient {
                         return Ok(answer);
@@ -360,6 +367,16 @@ mod tests {
         let ask = Ask { method: "GET", path: "/bucket/name", query: "", headers, max: 10 };
         let outcome = bucket.ask(ask, b"");
         (outcome, count.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    #[test]
+    fn the_content_of_an_object_is_not_searched_for_an_error() {
+        let content = "<Code>a</Code>";
+        let of = |status: u16, body: &'static str| {
+            Answer { status, head: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()), repeated: false }.code()
+        };
+        assert_eq!((of(200, content), of(206, content)), (String::new(), String::new()));
+        assert_eq!(of(400, content), "a");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Repository {
         let path = self.path(name);
         let range = range.map(|range| ("range", range));
         let answer = self.0.ask(Ask { method: "GET", path: &path, query: "", headers: range.as_slice(), max }, b"")?;
-        Ok(answer.body.to_vec())
+        Ok(answer.body.into())
     }
 
     fn show(&self, name: &Name) -> Result<Shown> {
