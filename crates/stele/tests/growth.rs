@@ -72,6 +72,15 @@ fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_not
         (numbers(&status) == [1, 2, 3, 4, 5, 6] && !place.config().contains("d0.img")).then_some(())
     });
     check(&server);
+    // The same after a kill between the drive's leaving and the change of the configuration.
+    server.kill();
+    let again = place.config().replacen("drives = [", &format!("drives = [\"{}@0\", ", place.path("d0.img")), 1);
+    std::fs::write(place.0.join("stele.toml"), again).unwrap();
+    let server = place.serve().with_keys(keys.clone());
+    let status = place.json(&["pool", "status"]);
+    assert!(is_whole(&status) && status["standing"].as_array().unwrap().is_empty(), "{status}");
+    wait_for("the entry to go", || (!place.config().contains("d0.img")).then_some(()));
+    check(&server);
     std::fs::remove_file(place.path("d0.img")).unwrap();
     let scrubbed = place.json(&["pool", "scrub", "--wait"]);
     assert_eq!((scrubbed["verified_versions"].as_u64(), scrubbed["lost_stripes"].as_u64()), (Some(OBJECTS), Some(0)));

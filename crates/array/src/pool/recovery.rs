@@ -15,7 +15,7 @@ use crate::destage::checkpoint::{ROOT_VERSION, Root, read_lost};
 use crate::drives::Drives;
 use crate::drives::label::codec::WRITTEN;
 use crate::drives::label::{
-    Configuration, DriveEntry, DriveState, Features, Labels, discover, health_of, refuse_labelled,
+    Configuration, DriveEntry, DriveState, Features, Labels, Verdict, discover, health_of, refuse_labelled,
 };
 use crate::durable::log::{Log, Purpose};
 use crate::durable::records::{Image, Record, RedoImage};
@@ -28,7 +28,7 @@ use crate::formats::map::Home;
 use crate::formats::tables::{LOST, LOST_PER_PAGE, ROW_ENTRY, ROWS, VOLUMES};
 use crate::model::mutation::Mutation;
 use crate::model::place::{BlockKey, DriveNumber, Lsn, PageId, SlotId, StripeKey};
-use crate::model::{AlarmKind, ArrayError, Attached, CreateOptions, OpenOptions, Severity};
+use crate::model::{AlarmKind, ArrayError, Attached, CreateOptions, Departed, OpenOptions, Severity};
 use crate::runtime::io::Io;
 use crate::space::layout::{Layout, SharedLayout};
 use crate::state::redo::{Redo, StripWrite};
@@ -214,6 +214,12 @@ fn reject(engine: &Engine, found: &[crate::drives::label::FoundLabel], drives: &
     let mut rejected = Vec::new();
     for (index, (found, drive)) in found.iter().zip(drives).enumerate() {
         if engine.drives.labels.number(index).is_some() {
+            continue;
+        }
+        if found.verdict == Verdict::Left {
+            // The server may have ended before it removed the drive from its list.
+            let (index, name) = (Some(index as u32), drive.name.clone());
+            engine.membership.note_departed([Departed { index, name }]);
             continue;
         }
         let text = format!("{} is not used: {}", drive.name, found.note);

@@ -22,8 +22,10 @@ pub enum Verdict {
     Stale { number: DriveNumber, epoch: u64 },
     /// In the pool, but written to under an override of the majority apart from the drives that count here.
     Diverged { number: DriveNumber },
-    /// In the pool's table as failed or retired.
+    /// In the pool's table as failed.
     Failed { number: DriveNumber },
+    /// The pool emptied it and let it go.
+    Left,
     /// Carries the label of another pool.
     Foreign { pool: PoolId },
     /// A second drive with the identity of the one at index `of`, which is newer or came first.
@@ -300,7 +302,8 @@ fn judge_label(configuration: &Configuration, drive: &Attached, label: &Label) -
         return (Verdict::TooSmall { number, size, needed }, note);
     }
     match entry.state {
-        DriveState::Failed | DriveState::Retired => {
+        DriveState::Retired => (Verdict::Left, format!("{name} ({number}) has left the pool; it can be taken out")),
+        DriveState::Failed => {
             let note =
                 format!("{name} ({number}) was given up earlier; replace it, or `stele drive clear {}`", number.0);
             (Verdict::Failed { number }, note)

@@ -160,6 +160,21 @@ fn a_drive_is_emptied_while_hosts_write_and_leaves() {
     scene.check("joined anew");
 }
 
+/// Its driver may have ended before it removed the drive from its list, and names it again.
+#[test]
+fn a_drive_that_has_left_is_told_of_at_the_next_opening_and_is_no_trouble() {
+    let mut scene = scene(9, 3);
+    scene.fixture.command(Command::RemoveDrive { drive: 4 }).expect("begun");
+    scene.fixture.idle();
+    scene.fixture.crash().expect("opened");
+    let status = scene.fixture.status();
+    assert_eq!(status.drives.iter().map(|drive| drive.index).collect::<Vec<_>>(), [0, 1, 2, 3, 5, 6, 7, 8]);
+    let left: Vec<_> = status.removed.iter().map(|departed| (departed.index, departed.name.as_str())).collect();
+    assert_eq!(left, [(Some(4), "drives/4")]);
+    assert!(scene.fixture.alarms.iter().all(|alarm| alarm.kind != AlarmKind::DriveRejected));
+    scene.check("opened again");
+}
+
 #[test]
 fn a_crash_anywhere_while_drives_join_or_leave_loses_nothing_and_goes_on() {
     for seed in 0..24 {
