@@ -127,6 +127,18 @@ impl Space {
         self.rows.get(&row).is_some_and(|row| row.used == 0 && row.held.is_empty())
     }
 
+    /// Rows of the class with a free slot.
+    pub fn open_rows(&self, class: RowClass) -> usize {
+        self.classes.get(&class).map_or(0, |class| class.open.len())
+    }
+
+    /// Rows of the class of which more than half is free.
+    pub fn fresh_rows(&self, class: RowClass) -> Vec<RowId> {
+        let open = self.classes.get(&class).into_iter().flat_map(|class| &class.open);
+        let is_fresh = |id: &&RowId| self.rows.get(id).is_some_and(|row| row.free() * 2 > i64::from(row.slots));
+        open.filter(is_fresh).copied().collect()
+    }
+
     /// Slots of the class that are free, promised ones included.
     pub fn free(&self, class: RowClass) -> u64 {
         self.classes.get(&class).map_or(0, |class| class.free.max(0) as u64)

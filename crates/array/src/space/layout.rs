@@ -33,6 +33,9 @@ pub use shared::SharedLayout;
 pub use units::UnitCount;
 use units::Units;
 
+/// Rows that are begun before others are full take at most one part in so many of what is free.
+const PLENTY: u64 = 16;
+
 /// Rows, cells and reserve.
 #[derive(Clone)]
 pub struct Layout {
@@ -199,6 +202,13 @@ impl Layout {
             if fit(middle) { low = middle } else { high = middle }
         }
         low * u64::from(self.slots_per_row(class))
+    }
+
+    /// True where so many rows of the class take but a small part of what is free, the reserve left out.
+    pub fn has_plenty(&self, class: RowClass, rows: usize) -> bool {
+        let free = |drive: &Drive| u64::from(drive.units.free().saturating_sub(drive.reserved));
+        let all: u64 = self.drives.iter().filter(|drive| drive.open).map(free).sum();
+        (rows * class.code.width()) as u64 * PLENTY <= all
     }
 
     /// A cell for the strips of a lost member: on a drive that holds no other member or replacement of the row, within the

@@ -1,5 +1,7 @@
 //! Finding a free slot for a stripe, and new rows when the old ones are full.
 
+use std::collections::BTreeSet;
+
 use stele_ground::Duration;
 
 use crate::durable::log::{Purpose, Reservation};
@@ -11,6 +13,9 @@ use crate::model::place::{DriveNumber, SlotId};
 use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::space::layout::{Row, RowClass};
 use crate::volumes::Volume;
+
+/// Rows to write to in turn at most.
+const SPREAD_MAX: usize = 16;
 
 /// A slot nobody else will write, and the generation it will have. Given back by `abandon` or turned into a stripe
 /// by a `Map` record.
@@ -25,6 +30,7 @@ impl Engine {
     /// is promised to others.
     pub async fn allocate(&self, volume: &Volume, entitled: bool) -> Result<Option<Allocation>, ArrayError> {
         let class = volume.class;
+        self.widen(class).await?;
         loop {
             let room = if entitled {
                 self.look(|core| core.space.free(class))
@@ -84,7 +90,47 @@ impl Engine {
 
     /// Rows to write to in turn, so that a stream keeps all drives busy.
     fn spread(&self, class: RowClass) -> usize {
-        (self.drives.labels.configuration().drives.len() / class.code.width()).clamp(1, 8)
+        (self.drives.labels.configuration().drives.len() / class.code.width()).clamp(1, SPREAD_MAX)
+    }
+
+    /// Begins another row before those that are open are full, so that stripes that take rows in turn lie on all drives. Only
+    /// where the pool has plenty of room, and nothing has to be waited for.
+    async fn widen(&self, class: RowClass) -> Result<(), ArrayError> {
+        let rows = self.spread(class);
+        let is_wide = || self.look(|core| core.space.open_rows(class)) >= rows;
+        if rows < 2 || is_wide() || !self.layout.read().has_plenty(class, rows) {
+            return Ok(());
+        }
+        let Some(mut reservation) = self.log.try_reserve(self.log.cost_of(1024), Purpose::Inside) else {
+            return Ok(());
+        };
+        let Some(row) = self.choose_beside(class) else { return Ok(()) };
+        let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
+        // The choice is made again after the wait: another writer may have begun the row meanwhile.
+        if let Some(row) = self.choose_beside(class).filter(|again| again.id == row.id && !is_wide()) {
+            self.create_row(row, &pages, &mut reservation);
+        }
+        Ok(())
+    }
+
+    /// A row that takes turns with those of the class that are still mostly free: on other drives than theirs where it can be,
+    /// since a drive with two of them would make a stream half as fast.
+    fn choose_beside(&self, class: RowClass) -> Option<Row> {
+        let fresh = self.look(|core| core.space.fresh_rows(class));
+        let layout = self.layout.read();
+        let taken: BTreeSet<DriveNumber> = fresh
+            .iter()
+            .filter_map(|id| layout.row(*id))
+            .flat_map(|row| row.members.iter().map(|member| member.cell.drive))
+            .collect();
+        let sound = |drive: DriveNumber| self.drives.is_sound(drive);
+        let apart = |drive: DriveNumber| sound(drive) && !taken.contains(&drive);
+        // Never beyond the rule for the sake of speed, unless no row of the pool can keep it.
+        let allows = layout.enclosures_allow(class, &|_| true);
+        let choose = |allowed: &dyn Fn(DriveNumber) -> bool| {
+            layout.choose_row(class, allowed).filter(|row| layout.within_enclosure_rule(row) || !allows)
+        };
+        choose(&apart).or_else(|| choose(&sound))
     }
 
     /// Adds a row to the class. False when no cells are left for one.

@@ -13,7 +13,7 @@ use crate::testing::{Fixture, Trouble, pattern, spec};
 const STRIPE: usize = 128 * KIB;
 const CATALOG: usize = 1 << 20;
 
-/// A pool of twelve drives in six enclosures whose log has 8 MiB, and which gives no drive up.
+/// A pool of twelve drives, or more, in six enclosures whose log has 8 MiB, and which gives no drive up.
 struct Scene {
     fixture: Fixture,
     data: VolumeId,
@@ -25,7 +25,11 @@ struct Scene {
 }
 
 fn scene(seed: u64, size: usize, digest: DigestUnit) -> Scene {
-    let mut fixture = Fixture::new(12, 6, seed);
+    scene_of(12, seed, size, digest)
+}
+
+fn scene_of(drives: usize, seed: u64, size: usize, digest: DigestUnit) -> Scene {
+    let mut fixture = Fixture::new(drives, 6, seed);
     fixture.options.rebuild_after = Duration::from_secs(24 * 3600);
     fixture.command(Command::Close).expect("closed");
     fixture.open().expect("opened");
@@ -208,9 +212,11 @@ fn a_mirror_of_a_full_pool_goes_around_the_log_without_three_drives() {
 
 #[test]
 fn drives_that_only_the_tables_miss_are_missed_by_the_pool() {
+    const DRIVES: usize = 15;
     let mut silent = 0;
     for seed in 0..8 {
-        let mut scene = scene(seed, STRIPE, DigestUnit::Block);
+        // Three rows of the mirror leave three drives.
+        let mut scene = scene_of(DRIVES, seed, STRIPE, DigestUnit::Block);
         let drives: Vec<usize> = {
             let engine = std::rc::Rc::clone(&scene.fixture.pool.serving().expect("open").engine);
             let layout = engine.layout.read();
@@ -222,7 +228,7 @@ fn drives_that_only_the_tables_miss_are_missed_by_the_pool() {
                 let rows = layout.rows().filter(|row| row.class.code.is_mirror() && row.class.kind == RowKind::Data);
                 rows.flat_map(|row| &row.members).any(|member| usize::from(member.cell.drive.0) == drive)
             };
-            (0..12).filter(|drive| on(RowKind::Table, *drive) && !mirrored(*drive)).take(2).collect()
+            (0..DRIVES).filter(|drive| on(RowKind::Table, *drive) && !mirrored(*drive)).take(2).collect()
         };
         if drives.len() < 2 {
             continue;

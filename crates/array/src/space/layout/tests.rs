@@ -89,6 +89,15 @@ fn rebuild_load_is_even_for_every_number_of_drives() {
 }
 
 #[test]
+fn rows_are_begun_early_only_where_room_is_plenty() {
+    for (units, plenty) in [(20, true), (17, false)] {
+        // Two spare drives of twenty leave nine tenths of the units.
+        let layout = Layout::new(&configuration(20, units, 2));
+        assert_eq!(layout.has_plenty(class("8+2"), 2), plenty, "{units} units");
+    }
+}
+
+#[test]
 fn every_drive_carries_parity_about_equally() {
     let mut layout = Layout::new(&configuration(14, 1000, 2));
     fill(&mut layout, class("8+2"));
