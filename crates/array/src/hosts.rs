@@ -19,6 +19,7 @@ use crate::volumes::{LayerKind, Volume};
 
 pub mod ahead;
 pub mod atomic;
+mod gather;
 mod memory;
 pub mod ordered;
 mod read;

@@ -18,6 +18,7 @@ use crate::space::layout::RowClass;
 
 pub mod ahead;
 pub mod face;
+pub mod gathering;
 
 use face::Face;
 

@@ -36,6 +36,7 @@ mod lab;
 mod process;
 mod rebuild;
 mod s3;
+mod streams;
 
 use std::process::ExitCode;
 
@@ -62,6 +63,7 @@ const BENCHES: &[(&str, &str, Run)] = &[
     ("lab", "the load generator beside fio: processor time for each access", lab::run),
     ("rebuild", "rebuild time and critical share against the number of drives, in virtual time", rebuild::run),
     ("s3", "PUT and GET over S3 by 8 clients, with the server's CPU and memory", s3::run),
+    ("streams", "sequential streams on modelled hard drives beside their heads, in virtual time", streams::run),
 ];
 
 /// Measures Stele beside its peers and limits.

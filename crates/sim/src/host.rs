@@ -42,6 +42,8 @@ struct Habit {
     /// Blocks of the part that most operations use.
     hot: u64,
     stream: u64,
+    /// It writes in order, in pieces of stripes.
+    in_order: bool,
 }
 
 pub struct Host {
@@ -75,6 +77,8 @@ impl Host {
         let blocks = spec.size.0 / unit;
         let stripe = spec.strip.0 * spec.code.data() as u64 / unit;
         let mut dice = dice.fork();
+        // Drawn apart, so that the others' histories stay what they are.
+        let in_order = dice.clone().fork().one_in(8);
         let habit = Habit {
             depth: 1 + dice.below(8) as usize,
             think: Duration::from_micros(if dice.one_in(3) { 0 } else { dice.below(3_000) }),
@@ -88,6 +92,7 @@ impl Host {
             whole_stripes: 1 + dice.below(12),
             hot: (1 + dice.below(blocks)).min(1 + dice.below(blocks)),
             stream: 0,
+            in_order,
         };
         Host {
             id,
@@ -127,6 +132,12 @@ impl Host {
         let blocks = self.spec.size.0 / unit;
         let stripe = (self.spec.strip.0 * self.spec.code.data() as u64 / unit).min(blocks);
         let dice = &mut self.dice;
+        if self.habit.in_order && !dice.one_in(8) {
+            let first = self.habit.stream.min(blocks - 1);
+            let count = (1 + dice.below(stripe.div_ceil(2))).min(blocks - first);
+            self.habit.stream = if first + count >= blocks { 0 } else { first + count };
+            return (first * unit, count * unit);
+        }
         if dice.one_in(self.habit.whole_stripes) && blocks >= stripe {
             let first = dice.below(blocks / stripe);
             let count = 1 + dice.below((blocks / stripe - first).min(3));

@@ -19,13 +19,7 @@ use crate::model::place::Lsn;
 use crate::model::{ArrayError, WriteMode};
 use crate::runtime::sync::join_all;
 use crate::volumes::Volume;
-
-/// What a write has within one stripe.
-pub struct Part {
-    pub at: u64,
-    pub data: Vec<Shared>,
-    pub length: usize,
-}
+use crate::volumes::gathering::Part;
 
 pub fn parts(volume: &Volume, at: u64, data: Vec<Shared>) -> Vec<Part> {
     let length: usize = data.iter().map(Shared::len).sum();

@@ -16,7 +16,8 @@ use crate::engine::Engine;
 use crate::engine::apply::Pages;
 use crate::formats::map::{self, Home};
 use crate::formats::shape::Shape;
-use crate::hosts::ordered::{Part, parts};
+use crate::hosts::gather::Stretch;
+use crate::hosts::ordered::parts;
 use crate::model::mutation::Mutation;
 use crate::model::place::{BlockKey, Lsn, SlotId, StripeKey};
 use crate::model::{ArrayError, WriteMode};
@@ -26,6 +27,8 @@ use crate::state::redo::StripWrite;
 use crate::stripe::allocation::Allocation;
 use crate::stripe::digests_of;
 use crate::volumes::Volume;
+use crate::volumes::face::Face;
+use crate::volumes::gathering::{Part, is_long};
 
 /// Bytes of one Write record at most.
 pub const WRITE_MAX: usize = 256 << 10;
@@ -87,18 +90,34 @@ impl Engine {
         data: Vec<Shared>,
     ) -> Result<(), ArrayError> {
         self.check_writable()?;
+        let length: usize = data.iter().map(Shared::len).sum();
+        let face = volume.face().filter(|_| is_long(length, volume.shape.data() as usize));
+        let next = at + length as u64;
+        let gathers =
+            face.as_deref().map(|face| (face, Stretch { in_order: face.gathering.note(at, length as u64), next }));
         let mut parts = parts(volume, at, data);
         if parts.len() == 1
             && let Some(part) = parts.pop()
         {
-            return self.write_part(volume, part).await;
+            return self.write_part(volume, part, gathers).await;
         }
-        let writes = parts.into_iter().map(|part| self.write_part(volume, part));
+        let writes = parts.into_iter().map(|part| self.write_part(volume, part, gathers));
         join_all(writes).await.into_iter().collect()
     }
 
-    async fn write_part(self: &Rc<Self>, volume: &Rc<Volume>, part: Part) -> Result<(), ArrayError> {
+    async fn write_part(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        part: Part,
+        gathers: Option<(&Face, Stretch)>,
+    ) -> Result<(), ArrayError> {
         let (at, length) = (part.at, part.length as u64);
+        let _under_way = gathers.map(|(face, _)| face.gathering.begin());
+        if let Some((face, stretch)) = gathers
+            && self.gather(volume, face, &part, stretch).await?
+        {
+            return Ok(());
+        }
         let Some(newest) = self.place_part(volume, part, FlushUrgency::Now).await? else { return Ok(()) };
         match volume.mode() {
             WriteMode::Volatile => Ok(()),
@@ -364,7 +383,7 @@ impl Engine {
 
     /// Writes a stripe to a free slot, merging in what the host did not write. False when there is no slot to spare for
     /// it, or the rest cannot be read: the log takes it then.
-    async fn write_stripe(
+    pub async fn write_stripe(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         stripe: u64,

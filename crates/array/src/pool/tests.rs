@@ -16,6 +16,7 @@ mod bursts;
 mod copies;
 mod digests;
 mod forged;
+mod gathered;
 mod generations;
 mod losses;
 mod lost;
@@ -28,6 +29,7 @@ mod shared;
 mod shown;
 mod strangers;
 mod through;
+mod turns;
 mod unaligned;
 
 const KIB: usize = 1024;

@@ -7,6 +7,7 @@ use stele_ground::VolumeId;
 
 use crate::runtime::sync::{Permit, Semaphore};
 use crate::volumes::ahead::Ahead;
+use crate::volumes::gathering::Gathering;
 
 /// More writes than this under way on one volume wait.
 const WRITES: u64 = 1 << 20;
@@ -17,6 +18,7 @@ pub struct Face {
     /// Held by every write from its choice of the layer to its end.
     gate: Semaphore,
     pub ahead: Ahead,
+    pub gathering: Gathering,
     /// Reads answered from memory alone, and the others; since the pool was opened.
     hits: Cell<u64>,
     misses: Cell<u64>,
@@ -35,6 +37,7 @@ impl Face {
             id,
             gate: Semaphore::new(WRITES),
             ahead: Ahead::of(ahead),
+            gathering: Gathering::default(),
             hits: Cell::new(0),
             misses: Cell::new(0),
         })
