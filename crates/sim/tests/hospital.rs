@@ -271,6 +271,32 @@ fn a_silent_drive_that_is_needed_is_kept_and_reads_of_it_end_with_an_error() {
 }
 
 #[test]
+fn a_silent_drive_that_is_needed_holds_up_no_command_that_changes_the_labels() {
+    let mut clinic = clinic(5, 7);
+    let volume = filled(&mut clinic, "2+1");
+    clinic.machine.detach(0);
+    clinic.pass(Duration::from_secs(1));
+    stick(&mut clinic, 2, true);
+    for enclosure in [7, 8, 4] {
+        let begun = clinic.machine.now;
+        clinic.command(stele_array::Command::SetDrive { drive: 4, enclosure }).expect("answered and done");
+        let took = clinic.machine.now.since(begun);
+        assert!(took < Duration::from_secs(21), "it took {took}");
+    }
+    assert!(alarmed(&clinic, AlarmKind::DriveNeeded), "{:?}", clinic.alarms);
+    assert_eq!(clinic.status().expect("a status").drives[4].enclosure, 4);
+    // What it was given meanwhile comes late, and nothing older lands on what is newer.
+    stick(&mut clinic, 2, false);
+    clinic.machine.attach(0);
+    let whole = |status: &stele_array::PoolStatus| status.drives.iter().all(|of| of.health == DriveHealth::Healthy);
+    clinic.until(Duration::from_secs(1), PATIENT, whole).expect("all are well");
+    clinic.reopen().expect("opened");
+    clinic.until(Duration::from_secs(1), PATIENT, whole).expect("all are well again");
+    read_times(&mut clinic, volume, 7, 300);
+    assert_eq!(clinic.status().expect("a status").lost_stripes, 0);
+}
+
+#[test]
 fn no_drive_is_blamed_when_none_answers() {
     let mut clinic = clinic(6, 6);
     let volume = filled(&mut clinic, "2+1");

@@ -15,6 +15,7 @@
 //!   last: from then on every commit is refused, and the pool only reads.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use stele_ground::{Bytes, DriveId, Duration, PoolId};
@@ -31,10 +32,12 @@ mod attach;
 pub mod codec;
 mod commit;
 pub mod discover;
+mod silence;
 
 use codec::{Label, NoLabel};
 pub use discover::{Discovery, FoundLabel, Reading, Verdict, discover, read_label};
 use discover::{LABEL_COPIES, read_copy};
+use silence::Silence;
 
 /// How long drives that are attached, and fail a label or a group of the log, are asked again before the pool stops writing.
 pub const ATTACHED_PATIENCE: Duration = Duration::from_secs(30);
@@ -151,6 +154,7 @@ struct Inner {
     apart: Cell<bool>,
     /// A commit failed: drives may hold either configuration.
     undecided: RefCell<Option<ArrayError>>,
+    silence: Silence,
 }
 
 /// A drive as the place of a label.
@@ -280,6 +284,7 @@ impl Labels {
             settled: Cell::new(settled),
             apart: Cell::new(false),
             undecided: RefCell::default(),
+            silence: Silence::default(),
         }))
     }
 
@@ -342,6 +347,11 @@ impl Labels {
         self.0.undecided.borrow().clone()
     }
 
+    /// These drives do not answer now, and are kept all the same: labels do not wait for them.
+    pub fn note_silent(&self, drives: BTreeSet<DriveNumber>) {
+        self.0.silence.note(drives);
+    }
+
     pub fn is_disabled(&self, protection: Mutation) -> bool {
         self.0.io.is_disabled(protection)
     }
@@ -401,6 +411,17 @@ impl Labels {
     /// Writes the next label of one drive. `whole`: the rest of each copy's space too, as unreadable sectors there make
     /// the copy unreadable until they are rewritten.
     async fn write_one(
+        &self,
+        new: &Configuration,
+        number: DriveNumber,
+        promised: u64,
+        complete: u64,
+        whole: bool,
+    ) -> Result<(), MediaError> {
+        self.0.silence.or(number, self.write_next(new, number, promised, complete, whole)).await
+    }
+
+    async fn write_next(
         &self,
         new: &Configuration,
         number: DriveNumber,

@@ -44,12 +44,15 @@ impl Serving {
         let engine = &self.engine;
         let overdue = engine.find_overdue();
         engine.note_silent(&overdue);
+        let mut kept = BTreeSet::new();
         for index in overdue {
             match engine.drives.labels.number(index) {
                 None => engine.io.let_go(index),
-                Some(drive) => engine.let_go_if_possible(drive, index),
+                Some(drive) if !engine.let_go_if_possible(drive, index) => drop(kept.insert(drive)),
+                Some(_) => {}
             }
         }
+        engine.drives.labels.note_silent(kept);
         self.ask_again();
     }
 
@@ -139,17 +142,20 @@ impl Engine {
         }
     }
 
-    fn let_go_if_possible(&self, drive: DriveNumber, index: usize) {
+    /// False if the drive is kept.
+    fn let_go_if_possible(&self, drive: DriveNumber, index: usize) -> bool {
         let now = self.io.now();
         match self.can_do_without(drive) {
             Ok(()) => {
                 self.drive_gone(index);
                 self.io.let_go(index);
                 self.hospital.let_go(index, drive, now);
+                true
             }
             Err(reason) => {
                 self.io.fail_reads(index, Instant(now.0.saturating_sub(LOOK_EVERY.0)));
                 self.keep(drive, "does not answer", reason);
+                false
             }
         }
     }
