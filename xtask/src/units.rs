@@ -21,6 +21,10 @@ const PATIENCE: &str = "1200";
 /// The programs that take longest begin first, so that none of them runs alone at the end.
 const FIRST: [&str; 6] = ["rest", "stele_array", "iscsi", "stele", "lab_virtual", "backup_volume"];
 
+/// Programs that run when all others have ended: the drill performs two documents at a time by itself, and their commands
+/// have the patience of a reader.
+const ALONE: [&str; 1] = ["drill"];
+
 /// A test program, and the folder of its crate, where it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Program {
@@ -44,11 +48,12 @@ pub fn run() -> Outcome {
         Err(reason) => return Outcome::of(false, vec![reason]),
     }
     let examples = step::tests(crate::tests().args(["--no-fail-fast", "--doc"]));
-    side_by_side(programs).and(examples)
+    let (alone, others) = programs.into_iter().partition(|program: &Program| ALONE.contains(&&*program.name));
+    side_by_side(others, LANES).and(side_by_side(alone, 1)).and(examples)
 }
 
-/// Runs the programs, as many at once as there are lanes.
-fn side_by_side(mut programs: Vec<Program>) -> Outcome {
+/// Runs the programs, so many at once.
+fn side_by_side(mut programs: Vec<Program>, lanes: usize) -> Outcome {
     let place = |program: &Program| FIRST.iter().position(|first| *first == program.name).unwrap_or(FIRST.len());
     programs.sort_by_key(place);
     let waiting = Mutex::new(VecDeque::from(programs));
@@ -61,7 +66,7 @@ fn side_by_side(mut programs: Vec<Program>) -> Outcome {
         sum
     };
     std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
+        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
         lanes.into_iter().fold(Outcome::default(), |sum, lane| match lane.join() {
             Ok(outcome) => sum.and(outcome),
             Err(_) => sum.and(Outcome::of(false, vec!["a lane of test programs died".to_owned()])),

@@ -3,7 +3,8 @@
 //!
 //! A host's data is identified by [`fingerprint`], never by a CRC. Blocks of file systems, databases and test programs
 //! contain a CRC-32C of their own header. All versions of such a block have the same CRC-32C, so an older content on a
-//! drive would verify. Our own structures, whose content only Stele writes, have CRC-32C.
+//! drive would verify. So are our own structures in places where a host's data may have lain before. Others, in places
+//! where only Stele writes, have CRC-32C.
 
 use crc_fast::CrcAlgorithm;
 use twox_hash::XxHash3_64;

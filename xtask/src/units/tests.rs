@@ -26,7 +26,7 @@ fn every_program_runs_and_counts() {
         path: PathBuf::from("/nowhere").join(name),
         folder: PathBuf::from("/"),
     };
-    let outcome = side_by_side(vec![missing("one"), missing("two"), missing("three")]);
+    let outcome = side_by_side(vec![missing("one"), missing("two"), missing("three")], 2);
     assert_eq!((outcome.passed, outcome.failed), (0, 3));
     assert!(outcome.shown.iter().any(|line| line == "Running three"), "{:?}", outcome.shown);
 }
@@ -34,5 +34,5 @@ fn every_program_runs_and_counts() {
 #[test]
 fn a_program_that_ends_early_has_failed() {
     let program = Program { name: "well".to_owned(), path: PathBuf::from("true"), folder: PathBuf::from("/") };
-    assert_eq!(side_by_side(vec![program]).failed, 1);
+    assert_eq!(side_by_side(vec![program], 1).failed, 1);
 }

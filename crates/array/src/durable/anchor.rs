@@ -17,7 +17,9 @@ use crate::runtime::io::Io;
 use crate::space::layout::Row;
 
 pub const MAGIC: &[u8; 8] = b"STELEANC";
-pub const FORMAT: u32 = 1;
+/// Since 2 the digests of pages are XXH3.
+pub const FORMAT: u32 = 2;
+const OLDEST: u32 = 1;
 /// Bytes of a slot.
 pub const SLOT: u64 = 1 << 20;
 const HEADER: usize = 24;
@@ -89,7 +91,7 @@ impl Anchor {
         }
         let mut r = Reader::new(bytes.slice(8..));
         let (format, length, crc) = (r.u32()?, r.u32()? as usize, r.u32()?);
-        if format != FORMAT || crc32c(bytes.get(HEADER..length)?) != crc {
+        if !(OLDEST..=FORMAT).contains(&format) || crc32c(bytes.get(HEADER..length)?) != crc {
             return None;
         }
         let mut r = Reader::new(bytes.slice(HEADER..length));

@@ -236,7 +236,7 @@ fn newer_checkpoint(place: &Place) {
         let file = start(&path);
         let slots = [128 << 10, 1152 << 10].map(|at: usize| (number(&file, at + 40), number(&file, at + 48), at));
         let newest = slots.into_iter().max().unwrap().2;
-        patch(&path, newest as u64, |bytes| bytes[8] = 2, 4096);
+        patch(&path, newest as u64, |bytes| bytes[8] = 3, 4096);
     }
 }
 
@@ -280,7 +280,7 @@ fn what_a_later_version_wrote_is_refused_by_name() {
     type Change = fn(&Place);
     let cases: &[(&str, Change, &str)] = &[
         ("label", newer_labels, "newer version of Stele"),
-        ("checkpoint", newer_checkpoint, "checkpoint of this pool has format 2"),
+        ("checkpoint", newer_checkpoint, "checkpoint of this pool has format 3"),
         ("catalog", newer_catalog, "superblock has version 2"),
         ("archive", newer_archive, "store of format 3"),
         ("exports", newer_exports, "is of version 2"),

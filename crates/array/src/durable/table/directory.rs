@@ -57,11 +57,22 @@ impl Entry {
 
 /// The digest of a stored page, bound to pool, name and checkpoint: an older version or another page does not verify.
 pub fn digest_of(pool: PoolId, id: PageId, sequence: u32, bytes: &[u8]) -> u32 {
+    digest::bind_fingerprint(digest::fingerprint(bytes), context_of(pool, id, sequence))
+}
+
+fn context_of(pool: PoolId, id: PageId, sequence: u32) -> u64 {
     let (left, right) = pool.0.split_at(8);
     let word = |half: &[u8]| half.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
     let pool = digest::context(word(left), word(right));
     let name = u64::from(id.table) << 32 | u64::from(id.index);
-    digest::bound(bytes, digest::context(digest::context(pool, name), u64::from(sequence)))
+    digest::context(digest::context(pool, name), u64::from(sequence))
+}
+
+/// Whether these bytes are the page that the entry describes. Entries of anchors of format 1 have a CRC-32C. A host's blocks
+/// that hold a CRC of themselves have that of zeros: where one lay before, on a drive that missed the page, it verified.
+pub fn verifies(pool: PoolId, id: PageId, entry: Entry, bytes: &[u8]) -> bool {
+    entry.digest == digest_of(pool, id, entry.sequence, bytes)
+        || entry.digest == digest::bound(bytes, context_of(pool, id, entry.sequence))
 }
 
 /// A thousand pages' entries.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use stele_media::{Buffer, Priority, Shared};
 
-use super::directory::{Entry, digest_of};
+use super::directory::{Entry, verifies};
 use super::space::PagePlace;
 use super::{PAGE, Table};
 use crate::durable::anchor::{self, Anchor};
@@ -62,7 +62,7 @@ impl Table {
         let bytes = inner.io.read(index, self.at(place, cell), PAGE, Priority::Host).await.ok()?;
         self.count(|counters| counters.page_reads += 1);
         let pool = inner.labels.configuration().pool;
-        let verified = digest_of(pool, id, entry.sequence, &bytes) == entry.digest;
+        let verified = verifies(pool, id, entry, &bytes);
         (verified || inner.io.is_disabled(Mutation::PageDigest)).then_some(bytes)
     }
 

@@ -29,6 +29,9 @@ struct Drive {
 }
 
 /// Drives by version.
+const REWRITES: &str = "back up what you would not lose before the first start: the next checkpoint has the new format, and a \
+                        former version refuses the pool from then on";
+
 type Said<T> = BTreeMap<T, Vec<String>>;
 
 pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
@@ -68,9 +71,14 @@ pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
     let numbered = |format, word: &str, own: u32, writes: String, said: Said<u32>| {
         let one = |(version, drives): (u32, Vec<String>)| {
             let finding = Finding::new(format, named(&drives), format!("{word} {version}"), writes.clone());
-            if version > own { finding.newer() } else { finding }
+            match version {
+                _ if version > own => finding.newer(),
+                // Where one of this version is beside it, it is only left over.
+                _ if version < own && !said.contains_key(&own) => finding.is(Verdict::Rewrites, REWRITES),
+                _ => finding,
+            }
         };
-        said.into_iter().map(one).collect::<Vec<Finding>>()
+        said.clone().into_iter().map(one).collect::<Vec<Finding>>()
     };
     let own = format!("format {}", anchor::FORMAT);
     findings.extend(numbered("checkpoint", "format", anchor::FORMAT, own, checkpoints));

@@ -60,3 +60,23 @@ fn a_digest_knows_pool_name_and_checkpoint() {
     assert_ne!(digest, digest_of(pool, id, 5, &page));
     assert_eq!(digest, digest_of(pool, id, 4, &page));
 }
+
+/// Blocks that end with their own CRC-32C all have the same one, and so have pages of them.
+#[test]
+fn a_page_is_not_what_a_host_wrote_in_its_place_before() {
+    let page = |seed: u8| -> Vec<u8> {
+        let block = |number: u8| {
+            let body = [seed ^ number; 4092];
+            body.into_iter().chain(digest::crc32c(&body).to_le_bytes())
+        };
+        (0..(PAGE / 4096) as u8).flat_map(block).collect()
+    };
+    let (ours, before) = (page(1), page(64));
+    let (pool, id) = (PoolId([1; 16]), PageId { table: 2, index: 4 });
+    let place = PagePlace { row: RowId(1), index: 5 };
+    let entry = Entry::new(place, digest_of(pool, id, 15, &ours), 15);
+    assert!(verifies(pool, id, entry, &ours) && !verifies(pool, id, entry, &before));
+    // An entry of a former version verifies still, and takes the one for the other.
+    let former = Entry::new(place, digest::bound(&ours, context_of(pool, id, 15)), 15);
+    assert!(verifies(pool, id, former, &ours) && verifies(pool, id, former, &before));
+}
