@@ -131,7 +131,8 @@ fn read_whole(fixture: &str, more: impl FnOnce(&Place, &Server)) {
     let (place, keys) = unpacked(&format!("formats-{fixture}"), fixture);
     let before = everything(&place.0);
     let (code, view) = check(&place);
-    assert_eq!((code, &view["verdict"], &view["server"]), (0, &json!("good"), &Value::Null), "{view}");
+    // The fixtures have checkpoints of format 1, and the first start writes format 2.
+    assert_eq!((code, &view["verdict"], &view["server"]), (1, &json!("rewrites"), &Value::Null), "{view}");
     let words: Vec<&str> = view["formats"].as_array().unwrap().iter().map(|f| f["format"].as_str().unwrap()).collect();
     for format in
         ["configuration", "exports", "label", "checkpoint", "tables", "log", "catalog", "b-tree", "archive", "segments"]
