@@ -28,10 +28,10 @@ struct Drive {
     log_is_known: Option<bool>,
 }
 
-/// Drives by version.
 const REWRITES: &str = "back up what you would not lose before the first start: the next checkpoint has the new format, and a \
                         former version refuses the pool from then on";
 
+/// Drives by version.
 type Said<T> = BTreeMap<T, Vec<String>>;
 
 pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
