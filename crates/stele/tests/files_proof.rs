@@ -249,7 +249,12 @@ impl Proof {
     fn put(&mut self, name: &str) {
         let length = self.dice.below(400_000);
         let data = content(self.dice.roll(), length as usize);
-        let answer = self.server.as_ref().expect("a server runs").put(&format!("/{SHARE}/{name}"), &data);
+        let server = self.server.as_ref().expect("a server runs");
+        // The kernel tells of the end of a writer after its close: until then S3 clients are to ask again.
+        let answer = wait_for("the file to be closed", || {
+            let answer = server.put(&format!("/{SHARE}/{name}"), &data);
+            (answer.status != 503).then_some(answer)
+        });
         assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
         let known = self.known(name);
         known.0.push(data);
