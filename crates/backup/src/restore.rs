@@ -209,6 +209,9 @@ fn run_in(
     }
     if !found_any {
         let path = String::from_utf8_lossy(&options.within).into_owned();
+        if let Some(lost) = lock(&job.issues).1.first() {
+            return Err(BackupError::Damaged(format!("the snapshot's /{path} was not found: {}", lost.text)));
+        }
         return Err(BackupError::Missing(format!("the snapshot has no /{path}")));
     }
     restore.flush()?;

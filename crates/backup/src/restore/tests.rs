@@ -401,6 +401,22 @@ fn a_comparison_goes_on_behind_a_damaged_part_of_the_tree() {
 }
 
 #[test]
+fn a_path_whose_part_of_the_tree_is_lost_is_damaged_and_not_missing() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("data", "x");
+    let saved = save(&repository, &folder.0).unwrap();
+    let restored = || restore(&repository, &saved, &folder.join("absent"), &Temporary::new().0);
+    assert!(matches!(restored(), Err(BackupError::Missing(_))));
+    for name in store.names(Folder::Segments) {
+        store.damage(&name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1);
+    }
+    assert!(
+        matches!(restored(), Err(BackupError::Damaged(text)) if text.contains("absent") && text.contains("is lost"))
+    );
+}
+
+#[test]
 fn planted_segments_take_no_chunk_from_a_restore() {
     for authentic in [false, true] {
         let (repository, store) = repository(1);
