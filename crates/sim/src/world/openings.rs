@@ -52,11 +52,11 @@ impl<S: System> World<S> {
                     if read_only && !self.atlas.is_beyond() {
                         return Err(Violation("the pool opened read-only within tolerance".into()));
                     }
-                    if read_only && present * 2 <= self.members.len() {
-                        // Later changes on the other drives are unknown here: older content is allowed, and nothing is
-                        // compared.
+                    if read_only {
+                        // No majority of the members answers: one that is here may have no label any more. Later
+                        // changes on the other drives are unknown: older content is allowed, and nothing is compared.
                         self.machine.coverage.count("pools opened on a minority, for reading");
-                        self.refused = Some(ArrayError::Refused("only a minority of the drives is here".into()));
+                        self.refused = Some(ArrayError::Refused("no majority of the drives answers".into()));
                         return Ok(true);
                     }
                     break;
