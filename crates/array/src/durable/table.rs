@@ -289,6 +289,13 @@ impl Table {
         self.0.store.borrow().checkpointing
     }
 
+    /// True while the last checkpoint may name pages that memory no longer does: of tables forgotten since. No scrub reads
+    /// those, but an opening from that checkpoint would.
+    pub fn has_given_up(&self) -> bool {
+        let store = self.0.store.borrow();
+        store.checkpointing || !store.released.is_empty()
+    }
+
     /// Sequence of the last checkpoint.
     pub fn sequence(&self) -> u64 {
         self.0.store.borrow().sequence

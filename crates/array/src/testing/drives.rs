@@ -299,6 +299,13 @@ impl TestDrives {
         }
     }
 
+    /// Zeros all from a place on, durably.
+    pub fn erase_from(&mut self, drive: usize, at: u64) {
+        let drive = &mut self.drives[drive];
+        drive.durable.split_off(&(at / BLOCK as u64));
+        drive.current.split_off(&(at / BLOCK as u64));
+    }
+
     /// Replaces bytes, durably.
     pub fn poke(&mut self, drive: usize, at: u64, bytes: &[u8]) {
         let drive = &mut self.drives[drive];

@@ -111,6 +111,10 @@ impl Engine {
             match result {
                 Ok(found) => {
                     self.scrubbing.reach(0);
+                    // An opening reads all that the last checkpoint names.
+                    if self.table.has_given_up() {
+                        self.store_age().await;
+                    }
                     self.report_scrub(found);
                     again = !again && found.bad + found.lost > 0;
                     let (begun, age) = self.scrubbing.begun();

@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use stele_ground::Duration;
 
 use crate::durable::anchor::slot_at;
-use crate::model::place::RowId;
+use crate::model::place::{RowId, StripCell};
 use crate::model::{Command, OpenOptions};
 use crate::testing::{Fixture, pattern, spec};
 
@@ -96,6 +96,31 @@ fn a_damaged_anchor_is_written_again() {
         assert!(fixture.test_drives.peek(drive, slot_at(sequence), 4096) == whole, "drive {drive}");
     }
     assert_eq!(fixture.scrub(), (0, 0));
+}
+
+#[test]
+fn after_a_scrub_the_last_checkpoint_names_only_what_the_scrub_read() {
+    for away in [[2, 3], [2, 4], [2, 5], [3, 4], [3, 5], [4, 5]] {
+        let mut fixture = Fixture::new(6, 6, 3);
+        let kept = fixture.create_volume(spec("kept", "4+2", 1 << 20)).id;
+        fixture.write(kept, 0, &pattern(1, 64 << 10)).expect("written");
+        let deleted = fixture.create_volume(spec("deleted", "4+2", 1 << 20)).id;
+        fixture.write(deleted, 0, &pattern(2, 64 << 10)).expect("written");
+        fixture.command(Command::Checkpoint).expect("a checkpoint");
+        fixture.command(Command::DeleteVolume { name: "deleted".into() }).expect("deleted");
+        // Two drives lose all but their labels. The pages of the deleted volume are in the last checkpoint alone.
+        let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
+        let units = engine.drives.labels.configuration().cell_at(StripCell::default());
+        (0..2).for_each(|drive| fixture.test_drives.erase_from(drive, units));
+        let (found, repaired) = fixture.scrub();
+        assert!(found > 0 && found == repaired, "{found} found, {repaired} repaired");
+        let sequence = engine.table.sequence();
+        fixture.scrub();
+        assert_eq!(engine.table.sequence(), sequence, "a pass that has nothing to store writes no checkpoint");
+        fixture.pull(&away);
+        fixture.crash().unwrap_or_else(|error| panic!("without drives {away:?}: {error:?}"));
+        assert!(fixture.read(kept, 0, 64 << 10).expect("read") == pattern(1, 64 << 10));
+    }
 }
 
 #[test]
