@@ -27,6 +27,13 @@ fn majority_of(voters: usize) -> usize {
     voters / 2 + 1
 }
 
+/// Drives that must hold an anchor, a page of the tables or a log group before it counts, where so many answer: one more
+/// than may be lost. Where fewer answer, those are lost already: all that answer, and a majority at least, so that every
+/// later opening for writing meets one of them.
+pub fn holders(configuration: &Configuration, answering: usize) -> usize {
+    (configuration.tolerates as usize + 1).min(answering.max(majority_of(voters(configuration))))
+}
+
 /// The epoch that an opening announces. Two above all it sees: of what an earlier opening wrote, at most one commit, with
 /// the next epoch, may lie on drives that are not here.
 pub fn next_ballot<'a>(labels: impl IntoIterator<Item = &'a Label>) -> u64 {

@@ -11,6 +11,11 @@ use crate::model::place::DriveNumber;
 use crate::runtime::sync::join_all;
 
 impl Labels {
+    /// Drives that must hold an anchor, a page of the tables or a log group before it counts.
+    pub fn holders(&self) -> usize {
+        agreement::holders(&self.0.configuration.borrow(), self.usable().len())
+    }
+
     /// Announces the epoch of this opening to the drives, which keep the configuration they hold. Until a majority has it
     /// flushed nothing is written with that epoch.
     pub async fn promise(&self, discovery: &Discovery) -> Result<(), ArrayError> {

@@ -30,10 +30,10 @@ pub fn wanted(labels: &Labels) -> usize {
     labels.configuration().replicas().min(labels.usable().len())
 }
 
-/// Fewer than m + 1 members are too few to acknowledge anything, unless the operator accepted it.
+/// Fewer than m + 1 members, or than all drives that answer, are too few to acknowledge anything, unless the operator
+/// accepted it.
 pub fn enough(labels: &Labels, members: &[DriveNumber]) -> Result<(), ArrayError> {
-    let least =
-        if labels.is_disabled(Mutation::LogMembers) { 1 } else { labels.configuration().tolerates as usize + 1 };
+    let least = if labels.is_disabled(Mutation::LogMembers) { 1 } else { labels.holders() };
     if members.len() >= least || labels.overridden() && !members.is_empty() {
         return Ok(());
     }

@@ -230,10 +230,9 @@ impl Table {
         Kept(Rc::clone(&self.0))
     }
 
-    /// Copies without which no checkpoint is written: one more than drives may be lost, unless an operator accepts less.
+    /// Copies without which no checkpoint is written, unless an operator accepts less.
     fn copies_least(&self) -> usize {
-        let tolerated = self.0.labels.configuration().tolerates as usize + 1;
-        if self.0.labels.overridden() { 2 } else { tolerated.min(COPIES_MAX) }
+        if self.0.labels.overridden() { 2 } else { self.0.labels.holders().min(COPIES_MAX) }
     }
 
     /// Copies that some page has, and those it should have on as many drives as the pool has, where that is more.

@@ -9,8 +9,8 @@ use crate::model::mutation::Mutation;
 use crate::runtime::sync::join_all;
 
 impl Table {
-    /// Writes the anchor of this sequence to every usable drive and flushes it. `Degraded` where fewer than m + 1 drives have
-    /// it then: nothing may rest on it.
+    /// Writes the anchor of this sequence to every usable drive and flushes it. `Degraded` where fewer drives have it then
+    /// than must: nothing may rest on it.
     pub(super) async fn spread_anchor(&self, sequence: u64, bytes: Shared) -> Result<(), ArrayError> {
         let inner = &self.0;
         let at = anchor::slot_at(sequence);
@@ -25,7 +25,7 @@ impl Table {
         }))
         .await;
         let held = results.into_iter().flatten().count();
-        let least = inner.labels.configuration().tolerates as usize + 1;
+        let least = inner.labels.holders();
         let accepted = inner.labels.overridden() && held > 0;
         if held < least && !accepted && !inner.io.is_disabled(Mutation::AnchorQuorum) {
             return Err(ArrayError::Degraded(format!(

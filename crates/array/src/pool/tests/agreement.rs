@@ -8,6 +8,9 @@ use crate::drives::label::ANCHOR_AT;
 use crate::model::{ArrayError, OpenOptions, Reply};
 use crate::testing::drives::{TestDrive, TestDrives};
 
+/// Where the log of a pool of these tests is, on every drive.
+const LOG: std::ops::Range<u64> = 4 << 20..12 << 20;
+
 /// The 8 bytes at this place.
 fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"))
@@ -306,14 +309,53 @@ fn a_checkpoint_does_not_count_before_its_anchor_is_on_its_quorum() {
 
 #[test]
 fn nothing_is_acknowledged_by_fewer_log_members_than_may_be_lost() {
-    // Two of three drives are a majority, but not m + 1.
-    let mut fixture = patient(3, 3, 5);
+    // Three of four drives are a majority, but two members are not m + 1, and all four drives answer.
+    let mut fixture = patient(4, 4, 5);
     let volume = fixture.create_volume(spec("a", "mirror-3", 4 << 20)).id;
     fixture.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
-    fixture.pull(&[1]);
+    for drive in [1, 2] {
+        fixture.test_drives.drives[drive].fails_at = LOG;
+    }
     let refused = fixture.write(volume, 0, &pattern(2, 4096));
     assert!(refused.is_err(), "acknowledged by two drives where two may be lost");
     assert_eq!(fixture.read(volume, 8192, 4096).map(|read| read == pattern(1, 64 << 10)[8192..12288]), Ok(true));
+}
+
+#[test]
+fn where_fewer_drives_answer_than_may_be_lost_all_of_them_hold_what_is_acknowledged() {
+    // Drives, code, how many go first, and how many of the others go when those have returned.
+    for (drives, code, tolerated, later) in [(3, "mirror-3", 1, 1), (5, "mirror-4", 2, 1), (5, "mirror-5", 2, 2)] {
+        let mut fixture = patient(drives, drives as u32, 5);
+        let volume = fixture.create_volume(spec("a", code, 4 << 20)).id;
+        fixture.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
+        let first: Vec<usize> = (0..tolerated).collect();
+        fixture.pull(&first);
+        fixture
+            .write(volume, 0, &pattern(2, 4096))
+            .unwrap_or_else(|error| panic!("{code} without {first:?}: {error:?}"));
+        fixture.command(Command::Checkpoint).expect("a checkpoint");
+        fixture.write(volume, 4096, &pattern(3, 4096)).expect("written");
+        fixture.crash().unwrap_or_else(|error| panic!("{code} without {first:?}: {error:?}"));
+        assert_eq!(*fixture.pool.state(), State::Ready { read_only: false }, "{code} without {first:?}");
+        fixture.write(volume, 8192, &pattern(4, 4096)).expect("written");
+        // The stale drives return, and as many of the others go: any one that was there tells what was acknowledged.
+        let saved: Vec<TestDrive> = fixture.test_drives.drives.clone();
+        for keep in tolerated..drives {
+            fixture.test_drives.drives = saved.clone();
+            let gone: Vec<usize> = (tolerated..drives).filter(|drive| *drive != keep).take(later).collect();
+            fixture.test_drives.drives.iter_mut().enumerate().for_each(|(at, drive)| drive.gone = gone.contains(&at));
+            fixture.crash().unwrap_or_else(|error| panic!("{code} without {gone:?}: {error:?}"));
+            assert_eq!(*fixture.pool.state(), State::Ready { read_only: false }, "{code} without {gone:?}");
+            for (at, seed) in [(0, 2), (4096, 3), (8192, 4)] {
+                assert!(fixture.read(volume, at, 4096).expect("read") == pattern(seed, 4096), "{code} at {at}");
+            }
+        }
+        fixture.test_drives.drives = saved;
+        fixture.crash().expect("opened");
+        // No majority is left: what was acknowledged is not promised, and nothing is written.
+        fixture.pull(&[tolerated]);
+        fixture.write(volume, 0, &pattern(5, 4096)).expect_err("less than a majority");
+    }
 }
 
 #[test]

@@ -233,7 +233,7 @@ impl Engine {
         if left * 2 <= voters && !self.drives.labels.overridden() {
             return Err(format!("{left} of {voters} drives would be left, which is no majority"));
         }
-        let members = configuration.tolerates as usize + 1;
+        let members = crate::drives::label::agreement::holders(&configuration, left);
         let lasting = self.drives.labels.lasting().into_iter().filter(answers).count();
         if lasting < members {
             return Err(format!("the log needs {members} drives, and {lasting} would be left"));

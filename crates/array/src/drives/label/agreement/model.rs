@@ -22,8 +22,10 @@ struct Rules {
     spread: bool,
     /// It does so under its own epoch.
     restamp: bool,
-    /// A checkpoint counts only on m + 1 drives.
+    /// A checkpoint counts only on as many drives as `holders` says.
     anchor_quorum: bool,
+    /// And never on fewer than a majority.
+    holders_majority: bool,
     /// One voter comes at a time.
     single: bool,
     /// A drive that was given up and is taken back is filled before it counts.
@@ -39,6 +41,7 @@ const RULES: Rules = Rules {
     spread: true,
     restamp: true,
     anchor_quorum: true,
+    holders_majority: true,
     single: true,
     refill: true,
 };
@@ -287,12 +290,20 @@ impl Model {
         }
         let anchor = if self.rules.restamp { (world.paper(world.current).epoch, newest.1 + 1) } else { newest };
         let numbers: Vec<DriveNumber> = world.usable();
-        let enough = self.bounds.tolerates + 1;
+        let enough = self.holders(world, numbers.len());
         let mut next =
             world.anchored(&numbers, anchor, |held| if held >= enough { Phase::Anchored } else { Phase::Down });
         // The log epochs before it are dropped next.
         next.iter_mut().filter(|w| w.phase == Phase::Anchored).for_each(|w| goes_on(w, anchor));
         Ok(next)
+    }
+
+    fn holders(&self, world: &World, answering: usize) -> usize {
+        let tolerates = self.bounds.tolerates as u32;
+        if !self.rules.holders_majority {
+            return answering.clamp(1, self.bounds.tolerates + 1);
+        }
+        super::holders(&Configuration { tolerates, ..world.configuration(world.current) }, answering)
     }
 
     fn run(&self, world: &World) -> Next {
@@ -323,8 +334,8 @@ impl Model {
         // A checkpoint.
         let last = here.iter().map(|at| world.columns[*at].anchor.1).max().unwrap_or(0);
         let anchor = (world.paper(world.current).epoch, last + 1);
-        let enough = if self.rules.anchor_quorum { self.bounds.tolerates + 1 } else { 1 };
         let numbers = world.usable();
+        let enough = if self.rules.anchor_quorum { self.holders(&world, numbers.len()) } else { 1 };
         let mut anchored =
             world.anchored(&numbers, anchor, |held| if held >= enough { Phase::Running } else { Phase::Down });
         anchored.iter_mut().filter(|w| w.phase == Phase::Running).for_each(|w| w.trimmed = anchor);
@@ -475,9 +486,24 @@ fn no_order_of_cuts_absences_and_returns_breaks_the_agreement() {
         (5, 0, 1, 2, 0),
         (6, 0, 2, 2, 0),
         (3, 2, 1, 2, 1),
+        // More losses are tolerated than a majority can do without.
+        (3, 0, 2, 3, 1),
+        (4, 0, 3, 2, 1),
+        (5, 0, 3, 2, 0),
     ];
     // Minutes: `STELE_MODEL=deep`.
-    let deep = [(3, 0, 1, 4, 0), (4, 0, 1, 2, 2), (5, 0, 1, 2, 1), (6, 0, 2, 2, 1), (5, 0, 2, 2, 1), (3, 2, 1, 2, 2)];
+    let deep = [
+        (3, 0, 1, 4, 0),
+        (4, 0, 1, 2, 2),
+        (5, 0, 1, 2, 1),
+        (6, 0, 2, 2, 1),
+        (5, 0, 2, 2, 1),
+        (3, 2, 1, 2, 2),
+        (3, 0, 2, 2, 2),
+        (3, 2, 2, 2, 1),
+        (4, 0, 3, 3, 0),
+        (5, 0, 3, 2, 1),
+    ];
     let deeply = std::env::var("STELE_MODEL").is_ok_and(|depth| depth == "deep");
     let cases = shallow.iter().chain(deep.iter().filter(|_| deeply)).copied();
     for (drives, newcomers, tolerates, lives, events) in cases {
@@ -498,6 +524,7 @@ fn without_any_one_of_its_rules_the_agreement_breaks() {
         ("spread", Rules { spread: false, ..RULES }, [4, 0, 3, 1]),
         ("restamp", Rules { restamp: false, ..RULES }, [4, 0, 3, 1]),
         ("anchor quorum", Rules { anchor_quorum: false, ..RULES }, [3, 0, 2, 1]),
+        ("majority of holders", Rules { holders_majority: false, ..RULES }, [3, 0, 3, 2]),
         ("single", Rules { single: false, ..RULES }, [2, 3, 3, 1]),
         ("refill", Rules { refill: false, ..RULES }, [3, 0, 1, 3]),
     ];
