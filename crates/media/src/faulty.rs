@@ -123,8 +123,9 @@ impl<D: Drive> Faulty<D> {
         self.refuses_writes
     }
 
-    /// Returns the answers that were stuck.
+    /// Returns the answers that were stuck. Operations under way that were to be stuck are answered when they end.
     pub fn release(&mut self) {
+        self.tricks.retain(|_, trick| !matches!(trick, Trick::HoldForever));
         self.ready.append(&mut self.stuck);
     }
 

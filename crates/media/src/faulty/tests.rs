@@ -219,6 +219,17 @@ fn a_stuck_operation_waits_for_release_and_a_slow_one_for_its_time() {
 }
 
 #[test]
+fn a_release_counts_for_operations_under_way() {
+    let plan = FaultPlan::new(1).scripted(0, 0, FaultKind::Stuck);
+    let mut drive = Faulty::new(MemoryDrive::new(Bytes(MIB)), &plan, 0);
+    drive.submit(Request { tag: 1, op: write(0, 1, 4096), priority: Priority::Host, deadline: None });
+    drive.release();
+    let mut finished = Vec::new();
+    drive.reap(Instant(0), &mut finished);
+    assert_eq!((finished.len(), drive.stuck()), (1, 0));
+}
+
+#[test]
 fn a_slow_drive_that_leaves_answers_what_was_under_way_at_once() {
     let mut drive = Faulty::new(simulated(1), &FaultPlan::new(1), 0);
     drive.limp(stele_ground::Duration::from_millis(5));
