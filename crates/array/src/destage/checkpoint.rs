@@ -16,6 +16,7 @@ use crate::formats::codec::{Reader, Writer};
 use crate::formats::tables::{self, LOST, LOST_ENTRY, LOST_PER_PAGE, ROW_ENTRY};
 use crate::model::place::{Lsn, PageId, RowId, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Severity};
+use crate::space::layout::RowKind;
 use crate::volumes::Volume;
 
 /// What the engine keeps in the anchor.
@@ -205,6 +206,11 @@ impl Engine {
         for (row, page) in rows {
             let at = tables::row(*row).1;
             if let Some(record) = layout.row(*row) {
+                assert!(
+                    record.class.kind == RowKind::Data,
+                    "invariant 4: row {} of the tables is stored among those of data",
+                    row.0
+                );
                 let used = self.look(|core| core.space.used(*row));
                 page.change(|bytes| write_row(&mut bytes[at..at + ROW_ENTRY], record, used));
             }

@@ -17,8 +17,8 @@ use crate::formats::map::{self, Home};
 use crate::formats::shape::Shape;
 use crate::formats::tables;
 use crate::model::ArrayError;
-use crate::model::place::{BlockKey, Lsn, PageId, SlotId, StripeKey};
-use crate::space::layout::Layout;
+use crate::model::place::{BlockKey, Lsn, PageId, RowId, SlotId, StripeKey};
+use crate::space::layout::{Layout, RowKind};
 use crate::volumes::Volume;
 
 /// Pages fetched for one record, by id.
@@ -178,6 +178,8 @@ impl Surroundings {
                 let (id, at) = tables::row(*row);
                 pages.get(id).change(|bytes| bytes[at..at + tables::ROW_ENTRY].fill(0));
             }
+            // Former versions recorded this of a row that was gone, and whose number the tables had taken since.
+            Record::Replacement { row, .. } | Record::MemberChanged { row, .. } if self.is_of_tables(*row) => {}
             Record::Replacement { row, member, cell } => {
                 self.release_cells(core, lsn, |layout| layout.set_replacement(*row, usize::from(*member), *cell));
                 self.save_row(core, *row, pages);
@@ -342,10 +344,20 @@ impl Surroundings {
         }
     }
 
-    fn save_row(&self, core: &Core, row: crate::model::place::RowId, pages: &Pages) {
+    fn is_of_tables(&self, row: RowId) -> bool {
+        self.layout.read().row(row).is_some_and(|row| row.class.kind == RowKind::Table)
+    }
+
+    fn save_row(&self, core: &Core, row: RowId, pages: &Pages) {
         let (id, at) = tables::row(row);
         let layout = self.layout.read();
         let Some(record) = layout.row(row) else { return };
+        // Where those lie is in the anchor alone.
+        assert!(
+            record.class.kind == RowKind::Data,
+            "invariant 4: row {} of the tables is stored among those of data",
+            row.0
+        );
         let used = core.space.used(row);
         pages.get(id).change(|bytes| write_row(&mut bytes[at..at + tables::ROW_ENTRY], record, used));
     }

@@ -30,7 +30,7 @@ use crate::model::mutation::Mutation;
 use crate::model::place::{BlockKey, DriveNumber, Lsn, PageId, SlotId, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Attached, CreateOptions, Departed, OpenOptions, Severity};
 use crate::runtime::io::Io;
-use crate::space::layout::{Layout, SharedLayout};
+use crate::space::layout::{Layout, RowKind, SharedLayout};
 use crate::state::redo::{Redo, StripWrite};
 use crate::volumes::Volume;
 
@@ -256,7 +256,8 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
         let page = engine.table.page(PageId { table: ROWS, index }).await?;
         let records: Vec<_> = page.read(|bytes| bytes.chunks_exact(ROW_ENTRY).map(read_row).collect());
         for record in records {
-            if let Some((row, used)) = record? {
+            // Rows of the tables are in the anchor; former versions stored some of them here too.
+            if let Some((row, used)) = record?.filter(|(row, _)| row.class.kind == RowKind::Data) {
                 engine.layout.write().insert_row(row.clone());
                 engine.step(|core| core.space.add_row(&row, used));
                 engine.step(|core| core.space.saved(row.id));

@@ -374,6 +374,18 @@ impl Engine {
         self.layout.read().row(row).cloned()
     }
 
+    /// Whether the row is the one that was read, with the same spare cell for the member. Its stripes may have moved
+    /// elsewhere meanwhile, and its number may be that of another row, also of the tables, or of none.
+    fn is_still_row(&self, read: &Row, member: usize) -> bool {
+        let layout = self.layout.read();
+        layout.row(read.id).is_some_and(|now| {
+            let cells = |row: &Row| row.members.iter().map(|member| member.cell).collect::<Vec<_>>();
+            now.class == read.class
+                && cells(now) == cells(read)
+                && now.members[member].replacement == read.members[member].replacement
+        })
+    }
+
     /// Strips of a lost member go to its replacement, which is chosen first where there is none.
     async fn move_to_spare(self: &Rc<Self>, task: Task, run: u32, done: &Done) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
@@ -381,13 +393,13 @@ impl Engine {
         let spare = row.members[member].replacement;
         let (has, left) = match spare {
             None => (false, Leave::Done),
-            Some(cell) if self.is_given_up(cell.drive).0 => (false, self.leave_spare(task).await?),
+            Some(cell) if self.is_given_up(cell.drive).0 => (false, self.leave_spare(task, &row).await?),
             Some(_) => (true, Leave::Done),
         };
         if left == Leave::Again {
             return Ok(false);
         }
-        if left == Leave::Needed || !has && !self.choose_replacement(&row, member).await? {
+        if left == Leave::Needed || !has && !self.choose_replacement(row, member).await? {
             self.rebuilding.note_undone(task.row, task.member);
             return Ok(true);
         }
@@ -399,7 +411,8 @@ impl Engine {
     }
 
     /// False when the spare space has no cell for the member.
-    async fn choose_replacement(&self, row: &Row, member: usize) -> Result<bool, ArrayError> {
+    async fn choose_replacement(&self, mut row: Row, member: usize) -> Result<bool, ArrayError> {
+        row.members[member].replacement = None;
         let sound = |drive: DriveNumber| self.drives.is_sound(drive);
         self.take_back_cells();
         let cost = self.log.cost_of(64);
@@ -414,12 +427,10 @@ impl Engine {
             self.log.durable(lsn).await?;
             self.take_back_cells();
         }
-        if self.row(row.id).is_none_or(|now| now.members[member].cell != row.members[member].cell) {
-            // Its stripes have moved elsewhere meanwhile: another row has the number, or none.
+        // Not where strips may lie in a spare cell (invariant 13).
+        if !self.is_still_row(&row, member) {
             return Ok(true);
         }
-        let now = self.row(row.id).and_then(|now| now.members[member].replacement);
-        assert!(now.is_none(), "invariant 13: a spare cell is exchanged while strips may lie in it");
         let Some(cell) = choose() else {
             self.losses_seen.lack_spare(row.id, member as u8);
             if self.rebuilding.note_spare(true) {
@@ -456,15 +467,15 @@ impl Engine {
             // What waits for drives that are away is looked at again when one comes.
             return Ok(placed != Placed::Again);
         }
-        self.release_spare(task).await
+        self.release_spare(task, &row).await
     }
 
-    async fn release_spare(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+    async fn release_spare(self: &Rc<Self>, task: Task, row: &Row) -> Result<bool, ArrayError> {
         let released = Record::Replacement { row: task.row, member: task.member, cell: None };
         // Before the row is frozen: what makes room in the log may itself wait for a slot of the row.
         let mut room = self.log.reserve(self.log.cost(&released), Purpose::Inside).await?;
         self.step(|core| core.space.freeze(task.row, true));
-        let result = self.release_frozen(task, &released, &mut room).await;
+        let result = self.release_frozen(task, row, &released, &mut room).await;
         self.step(|core| core.space.freeze(task.row, false));
         self.admission.make_room();
         result
@@ -473,6 +484,7 @@ impl Engine {
     async fn release_frozen(
         self: &Rc<Self>,
         task: Task,
+        row: &Row,
         released: &Record,
         room: &mut Reservation,
     ) -> Result<bool, ArrayError> {
@@ -491,7 +503,9 @@ impl Engine {
         }
         // The cell itself is free once this is durable.
         let pages = self.pages_for(released).await?;
-        self.append(released, &pages, room);
+        if self.is_still_row(row, member) {
+            self.append(released, &pages, room);
+        }
         Ok(true)
     }
 

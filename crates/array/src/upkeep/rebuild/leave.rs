@@ -22,6 +22,7 @@ use crate::engine::Engine;
 use crate::formats::map::Home;
 use crate::model::ArrayError;
 use crate::model::place::{RowId, SlotId, StripeKey};
+use crate::space::layout::Row;
 
 /// How long a row stays frozen for slots of it that are on their way.
 const HELD_MAX: Duration = Duration::from_secs(1);
@@ -38,7 +39,7 @@ pub(super) enum Leave {
 
 impl Engine {
     /// Gives the member's spare cell up.
-    pub(super) async fn leave_spare(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
+    pub(super) async fn leave_spare(self: &Rc<Self>, task: Task, row: &Row) -> Result<Leave, ArrayError> {
         self.rebuilding.forget_moved(task.row, task.member);
         // What is allocated in the row meanwhile is to lie in the cell too, so that only the second pass sees the last of it.
         let left = self.leave_strips(task, false).await?;
@@ -48,20 +49,22 @@ impl Engine {
         // Before the row is frozen: what makes room in the log may itself wait for a slot of the row.
         let room = self.log.reserve(self.log.cost(&given_up(task)), Purpose::Inside).await?;
         self.step(|core| core.space.freeze(task.row, true));
-        let result = self.leave_frozen(task, room).await;
+        let result = self.leave_frozen(task, row, room).await;
         self.step(|core| core.space.freeze(task.row, false));
         self.admission.make_room();
         result
     }
 
-    async fn leave_frozen(self: &Rc<Self>, task: Task, mut room: Reservation) -> Result<Leave, ArrayError> {
+    async fn leave_frozen(self: &Rc<Self>, task: Task, row: &Row, mut room: Reservation) -> Result<Leave, ArrayError> {
         if !self.are_slots_let_go(task.row).await? {
             return Ok(Leave::Again);
         }
         let left = self.leave_strips(task, true).await?;
         if left == Leave::Done {
             let pages = self.pages_for(&given_up(task)).await?;
-            self.append(&given_up(task), &pages, &mut room);
+            if self.is_still_row(row, usize::from(task.member)) {
+                self.append(&given_up(task), &pages, &mut room);
+            }
         }
         Ok(left)
     }

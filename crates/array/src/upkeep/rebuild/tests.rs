@@ -2,16 +2,18 @@
 
 use std::rc::Rc;
 
+use futures_util::FutureExt;
 use stele_ground::{Bytes, Duration, Instant};
 
 use super::breadth::{ROWS_OF_DRIVE, RUNS_OF_ROW};
+use super::leave::Leave;
 use super::{Need, Task};
 use crate::durable::table::PAGE;
 use crate::engine::Engine;
 use crate::formats::{entry, map};
-use crate::model::place::{RowId, SlotId};
-use crate::model::{AlarmKind, DriveHealth, OpenOptions};
-use crate::space::layout::RowKind;
+use crate::model::place::{DriveNumber, RowId, SlotId, StripCell};
+use crate::model::{AlarmKind, Command, DriveHealth, OpenOptions};
+use crate::space::layout::{Row, RowKind};
 use crate::state::throttle::TokenBucket;
 use crate::testing::drives::TestDrives;
 use crate::testing::{Fixture, pattern, spec};
@@ -487,4 +489,24 @@ fn the_bucket_lets_so_many_bytes_through_a_second() {
     assert_eq!(early, Duration::from_millis(100));
     assert!(bucket.take(1 << 20, rate, later) <= later, "the burst");
     assert!(bucket.take(1 << 20, rate, later) > later - Duration::from_millis(100));
+}
+
+#[test]
+fn a_task_whose_row_is_gone_records_nothing_of_the_row_that_has_its_number_now() {
+    let mut fixture = Fixture::new(6, 6, 1);
+    let volume = fixture.create_volume(spec("a", "2+1", 1 << 20)).id;
+    fixture.write(volume, 0, &pattern(1, 256 << 10)).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    let engine = engine(&fixture);
+    let of_kind = |kind| engine.layout.read().rows().find(|row| row.class.kind == kind).cloned().expect("a row");
+    let (data, tables) = (of_kind(RowKind::Data), of_kind(RowKind::Table));
+    let mut read = Row { id: tables.id, ..data };
+    read.members[0].replacement = Some(StripCell { drive: DriveNumber(5), unit: 7 });
+    let task = Task { left: 1, need: Need::Fill, row: tables.id, member: 0 };
+    let before = engine.log.next_lsn();
+    assert_eq!(engine.release_spare(task, &read).now_or_never(), Some(Ok(true)));
+    assert!(matches!(engine.leave_spare(task, &read).now_or_never(), Some(Ok(Leave::Done))));
+    assert_eq!(engine.choose_replacement(read, 0).now_or_never(), Some(Ok(true)));
+    assert_eq!(engine.log.next_lsn(), before);
+    assert_eq!(of_kind(RowKind::Table), tables);
 }

@@ -51,7 +51,7 @@ fn leave_frozen(
     let (own, result) = (Rc::clone(engine), Rc::clone(&left));
     engine.step(|core| core.space.freeze(row, true));
     engine.io.spawn(async move {
-        let left = own.leave_frozen(task, room).await;
+        let left = own.leave_frozen(task, &own.row(task.row).expect("the row"), room).await;
         result.replace(Some(left));
     });
     fixture.pass(Duration::from_secs(5));
