@@ -41,6 +41,7 @@ impl Labels {
     }
 
     fn attach(&self, drive: DriveNumber, register: Register) {
+        self.0.silence.forget(drive);
         let at = usize::from(drive.0);
         let mut registers = self.0.registers.borrow_mut();
         if registers.len() <= at {

@@ -29,6 +29,13 @@ impl Silence {
         }
     }
 
+    /// Another drive is attached in its place, or the drive itself anew.
+    pub fn forget(&self, drive: DriveNumber) {
+        if self.drives.borrow_mut().remove(&drive) {
+            self.changed.wake_all();
+        }
+    }
+
     /// What becomes of a label for the drive. It is not begun while the drive does not answer, and not waited for.
     pub async fn or(
         &self,

@@ -3,6 +3,7 @@
 use stele_ground::{Bytes, DriveId, Duration};
 use stele_media::{Buffer, Op};
 
+use crate::model::place::DriveNumber;
 use crate::model::{AlarmKind, ArrayError, Command, DriveHealth, Event};
 use crate::pool::State;
 use crate::testing::{Fixture, Trouble, pattern, spec};
@@ -237,4 +238,18 @@ fn a_removal_that_is_taken_back_leaves_the_drive_in_the_pool() {
     let mut fixture = Fixture::new(6, 6, 1);
     let asked = fixture.command(Command::KeepDrive { drive: 1 });
     assert!(matches!(asked, Err(Trouble::Array(ArrayError::Invalid(_)))), "{asked:?}");
+}
+
+#[test]
+fn a_new_drive_takes_its_label_though_the_one_before_it_was_silent_and_kept() {
+    let mut fixture = Fixture::new(6, 6, 4);
+    let volume = fixture.create_volume(spec("a", "2+1", 1 << 20)).id;
+    fixture.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
+    let new = fixture.add_blank();
+    {
+        let engine = &fixture.pool.serving().expect("it is open").engine;
+        engine.drives.labels.note_silent(std::collections::BTreeSet::from([DriveNumber(4)]));
+    }
+    fixture.pull(&[4]);
+    fixture.command(replace(4, new, false)).expect("replaced");
 }
