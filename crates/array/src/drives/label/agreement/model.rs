@@ -24,8 +24,6 @@ struct Rules {
     restamp: bool,
     /// A checkpoint counts only on as many drives as `holders` says.
     anchor_quorum: bool,
-    /// And never on fewer than a majority.
-    holders_majority: bool,
     /// One voter comes at a time.
     single: bool,
     /// A drive that was given up and is taken back is filled before it counts.
@@ -41,7 +39,6 @@ const RULES: Rules = Rules {
     spread: true,
     restamp: true,
     anchor_quorum: true,
-    holders_majority: true,
     single: true,
     refill: true,
 };
@@ -300,9 +297,6 @@ impl Model {
 
     fn holders(&self, world: &World, answering: usize) -> usize {
         let tolerates = self.bounds.tolerates as u32;
-        if !self.rules.holders_majority {
-            return answering.clamp(1, self.bounds.tolerates + 1);
-        }
         super::holders(&Configuration { tolerates, ..world.configuration(world.current) }, answering)
     }
 
@@ -524,7 +518,6 @@ fn without_any_one_of_its_rules_the_agreement_breaks() {
         ("spread", Rules { spread: false, ..RULES }, [4, 0, 3, 1]),
         ("restamp", Rules { restamp: false, ..RULES }, [4, 0, 3, 1]),
         ("anchor quorum", Rules { anchor_quorum: false, ..RULES }, [3, 0, 2, 1]),
-        ("majority of holders", Rules { holders_majority: false, ..RULES }, [3, 0, 3, 2]),
         ("single", Rules { single: false, ..RULES }, [2, 3, 3, 1]),
         ("refill", Rules { refill: false, ..RULES }, [3, 0, 1, 3]),
     ];
