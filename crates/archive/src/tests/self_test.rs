@@ -79,5 +79,5 @@ async fn a_self_test_takes_a_role() {
     let archive = world.create().await;
     let key = archive.create_access_key(&admin(), "user", Rights::user("b", "")).await.unwrap();
     let user = archive.credentials(&key.id).await.unwrap().caller;
-    assert!(matches!(archive.self_test(&user, None, None).await, Err(ArchiveError::Denied(_))));
+    assert!(matches!(archive.self_test(&user, None).await, Err(ArchiveError::Denied(_))));
 }
