@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use futures_util::future::BoxFuture;
@@ -30,9 +29,6 @@ use crate::node::Node;
 const ANSWER_MAX: usize = 1 << 20;
 /// Bytes on their way on the connection in memory.
 const PIPE: usize = 64 << 10;
-/// A busy server is asked again: so often, and after so long.
-const TRIES: u32 = 10;
-const PAUSE: Duration = Duration::from_secs(1);
 /// Refusals by the rules. Any other error proves nothing.
 const REFUSALS: [&str; 3] = ["AccessDenied", "BucketNotEmpty", "InvalidBucketState"];
 
@@ -135,22 +131,14 @@ impl RunningInterfaces {
         let mut signer = Signer::new(keys);
         let mut attempts = Vec::new();
         for ask in asks(canary) {
-            let (refused, answer) = self.ask(&mut signer, canary, &ask).await;
+            let answered = self.send(&mut signer, canary, &ask).await;
+            let (refused, answer) = match answered {
+                Ok((status, text)) => judge(status, &text),
+                Err(failure) => (false, failure.to_string()),
+            };
             attempts.push(Attempt { what: ask.what.into(), through: "S3".into(), refused, answer });
         }
         attempts
-    }
-
-    async fn ask(&self, signer: &mut Signer, canary: &Canary, ask: &Ask) -> (bool, String) {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.send(signer, canary, ask).await {
-                Ok((500.., _)) | Err(_) if tries < TRIES => tokio::time::sleep(PAUSE).await,
-                Ok((status, text)) => return judge(status, &text),
-                Err(failure) => return (false, failure.to_string()),
-            }
-        }
     }
 
     /// Sends a request on a connection of its own, and returns the status and the text of the answer.
@@ -208,18 +196,13 @@ impl RunningInterfaces {
     }
 
     async fn call<C: crate::api::Call>(&self, what: &str, call: &C) -> Attempt {
-        let called = async || {
+        let called = async {
             let mut sender = connection::connect(&self.socket).await?;
             connection::call_on(&self.socket, &mut sender, call).await
         };
-        let mut tries = 0;
-        let (refused, answer) = loop {
-            tries += 1;
-            match called().await {
-                Err(failure) if failure.kind == Kind::Busy && tries < TRIES => tokio::time::sleep(PAUSE).await,
-                Err(failure) => break (failure.kind == Kind::Refused, failure.to_string()),
-                Ok(_) => break (false, "it was allowed".to_owned()),
-            }
+        let (refused, answer) = match called.await {
+            Ok(_) => (false, "it was allowed".to_owned()),
+            Err(failure) => (failure.kind == Kind::Refused, failure.to_string()),
         };
         Attempt { what: what.into(), through: "administration socket".into(), refused, answer }
     }
