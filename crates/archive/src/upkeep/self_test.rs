@@ -53,8 +53,6 @@ pub struct Canary {
     pub key: &'static str,
     pub version: String,
     pub until: Timestamp,
-    /// The bucket has a protection level that must not become lower.
-    pub is_raised: bool,
     pub access_key: String,
     pub secret: Zeroizing<String>,
 }
@@ -307,16 +305,8 @@ impl Archive {
         let (access_key, secret) = store.random_credentials();
         store.upkeep().admit_tester(&access_key, secret.clone());
         let _admitted = Admitted { store, access_key: access_key.clone() };
-        let canary = Canary {
-            bucket: bucket.name().into(),
-            key: CANARY_KEY,
-            version: version.to_string(),
-            until,
-            is_raised: bucket.row.protection > Protection::Basic,
-            access_key,
-            secret,
-        };
-        interfaces.attempt(&canary).await
+        let (bucket, version) = (bucket.name().to_owned(), version.to_string());
+        interfaces.attempt(&Canary { bucket, key: CANARY_KEY, version, until, access_key, secret }).await
     }
 
     async fn is_intact(&self, tester: &Caller, bucket: &Bucket, version: VersionId) -> bool {
