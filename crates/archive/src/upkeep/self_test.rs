@@ -1,17 +1,12 @@
 //! The self-test: the store tries on a record of its own what must never succeed.
 //!
 //! Each bucket with Object Lock gets one canary, an object under COMPLIANCE retention. The test attempts to delete it, to
-//! weaken its retention, and to take the bucket's protection away, with every right that a caller can have: first by the
-//! archive's own operations, then through each interface of the running server. Each attempt must be refused, and the
-//! canary must read as it was written. Attempts and refusals are in the audit log.
-//!
-//! Interfaces that ask for a key get one that lives in memory, as long as the test of the bucket takes.
+//! weaken its retention, and to take the bucket's protection away, with every right that a caller can have. Each
+//! attempt must be refused, and the canary must read as it was written. Attempts and refusals are in the audit log.
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -26,7 +21,7 @@ use crate::objects::get::GetRequest;
 use crate::objects::put::PutRequest;
 use crate::retention::rules::{Cause, judge};
 use crate::state::buckets::Bucket;
-use crate::store::{Archive, Store, lookup};
+use crate::store::{Archive, lookup};
 use stele_catalog::Transaction;
 
 /// Its content.
@@ -39,39 +34,9 @@ const LEFT_DAYS: u64 = 1;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attempt {
     pub what: String,
-    /// The interface, or `archive` for the archive's own operations.
-    #[serde(default)]
-    pub through: String,
     pub refused: bool,
     /// The refusal in words, or what was allowed.
     pub answer: String,
-}
-
-/// What interfaces are to try things on, and the key by which they do it. It has every right that a caller can have.
-pub struct Canary {
-    pub bucket: String,
-    pub key: &'static str,
-    pub version: String,
-    pub until: Timestamp,
-    pub access_key: String,
-    pub secret: Zeroizing<String>,
-}
-
-/// The interfaces of a running server. They try on a canary what each of them could ask of the archive.
-pub trait Interfaces: Send + Sync {
-    fn attempt<'a>(&'a self, canary: &'a Canary) -> BoxFuture<'a, Vec<Attempt>>;
-}
-
-/// Ends the key when the test of a bucket ends, however it ends.
-struct Admitted<'a> {
-    store: &'a Store,
-    access_key: String,
-}
-
-impl Drop for Admitted<'_> {
-    fn drop(&mut self) {
-        self.store.upkeep().dismiss_tester(&self.access_key);
-    }
 }
 
 /// The result of the test in one bucket.
@@ -98,9 +63,7 @@ impl SelfTest {
             return format!("bucket `{bucket}` was not tested: {why}");
         }
         match self.attempts.iter().find(|attempt| !attempt.refused) {
-            Some(Attempt { what, through, answer, .. }) => {
-                format!("bucket `{bucket}`: to {what} (through: {through}) was not refused: {answer}")
-            }
+            Some(allowed) => format!("bucket `{bucket}`: {} was not refused: {}", allowed.what, allowed.answer),
             None => format!("bucket `{bucket}`: the canary does not read as it was written"),
         }
     }
@@ -113,12 +76,7 @@ impl SelfTest {
 
 impl Archive {
     /// Tests one bucket with Object Lock, or all of them. Takes an auditor, a retention officer or an administrator.
-    pub async fn self_test(
-        &self,
-        caller: &Caller,
-        bucket: Option<&str>,
-        interfaces: Option<&dyn Interfaces>,
-    ) -> Result<Vec<SelfTest>> {
+    pub async fn self_test(&self, caller: &Caller, bucket: Option<&str>) -> Result<Vec<SelfTest>> {
         let store = &self.store();
         let roles = [Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor];
         let allowed = caller.require_role(&roles, Action::SelfTest).and_then(|()| store.writable());
@@ -129,7 +87,7 @@ impl Archive {
         };
         let mut results = Vec::with_capacity(buckets.len());
         for tested in buckets {
-            results.push(self.test_bucket(&tested, interfaces).await?);
+            results.push(self.test_bucket(&tested).await?);
         }
         // A test of one bucket says nothing of the others.
         let finding = finding(&results);
@@ -139,7 +97,7 @@ impl Archive {
         Ok(results)
     }
 
-    async fn test_bucket(&self, bucket: &Arc<Bucket>, interfaces: Option<&dyn Interfaces>) -> Result<SelfTest> {
+    async fn test_bucket(&self, bucket: &Arc<Bucket>) -> Result<SelfTest> {
         let skipped = |why: &str| SelfTest {
             bucket: bucket.name().into(),
             canary: None,
@@ -164,9 +122,6 @@ impl Archive {
         let mut attempts = self.attempt_removals(&tester, bucket, version).await?;
         attempts.extend(self.attempt_weakening(&tester, bucket, version, until).await);
         attempts.extend(self.attempt_on_bucket(&tester, bucket).await);
-        if let Some(interfaces) = interfaces {
-            attempts.extend(self.attempt_through(interfaces, bucket, version, until).await);
-        }
         let intact = self.is_intact(&tester, bucket, version).await;
         let refused = attempts.iter().filter(|attempt| attempt.refused).count();
         let detail = format!(
@@ -256,7 +211,7 @@ impl Archive {
                     let now = store.compliance_now();
                     attempt(what, judge(bucket, CANARY_KEY, found, tester, cause, now))
                 }
-                None => attempt::<()>(what, Err(ArchiveError::damaged("the canary", "it is gone"))),
+                None => Attempt { what: what.into(), refused: false, answer: "the canary is gone".into() },
             });
         }
         Ok(attempts)
@@ -294,21 +249,6 @@ impl Archive {
         attempts
     }
 
-    async fn attempt_through(
-        &self,
-        interfaces: &dyn Interfaces,
-        bucket: &Bucket,
-        version: VersionId,
-        until: Timestamp,
-    ) -> Vec<Attempt> {
-        let store = &self.store();
-        let (access_key, secret) = store.random_credentials();
-        store.upkeep().admit_tester(&access_key, secret.clone());
-        let _admitted = Admitted { store, access_key: access_key.clone() };
-        let (bucket, version) = (bucket.name().to_owned(), version.to_string());
-        interfaces.attempt(&Canary { bucket, key: CANARY_KEY, version, until, access_key, secret }).await
-    }
-
     async fn is_intact(&self, tester: &Caller, bucket: &Bucket, version: VersionId) -> bool {
         let request = GetRequest {
             bucket: bucket.name().into(),
@@ -337,9 +277,8 @@ fn finding(results: &[SelfTest]) -> Option<String> {
 
 /// A refusal by the rules is what has to come; any other failure proves nothing.
 fn attempt<T>(what: &str, result: Result<T>) -> Attempt {
-    let (what, through) = (what.into(), "archive".into());
     match result {
-        Ok(_) => Attempt { what, through, refused: false, answer: "it was allowed".into() },
+        Ok(_) => Attempt { what: what.into(), refused: false, answer: "it was allowed".into() },
         Err(error) => {
             let refused = matches!(
                 error,
@@ -348,7 +287,7 @@ fn attempt<T>(what: &str, result: Result<T>) -> Attempt {
                     | ArchiveError::InvalidState(_)
                     | ArchiveError::BucketNotEmpty(_)
             );
-            Attempt { what, through, refused, answer: error.to_string() }
+            Attempt { what: what.into(), refused, answer: error.to_string() }
         }
     }
 }
