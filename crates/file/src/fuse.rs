@@ -91,6 +91,17 @@ pub struct Mounted {
     work: Work,
 }
 
+/// Mounts a share, as [`mount`] does. Its code is compiled in this crate, with this crate's optimisation.
+pub fn mount_share(
+    share: Arc<crate::Share>,
+    directory: &Path,
+    options: &MountOptions,
+    locks: Option<LockTable>,
+    runtime: Handle,
+) -> io::Result<Mounted> {
+    mount(share, directory, options, locks, runtime)
+}
+
 /// Mounts the tree at an existing directory, which needs root. What a dead process left mounted there is unmounted
 /// first. `locks`: the table that other protocols lock in too; without one, the kernel keeps the locks of this mount.
 pub fn mount<F: Files>(

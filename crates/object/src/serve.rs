@@ -181,9 +181,13 @@ pub async fn serve_connection<S>(stream: S, peer: Peer, endpoint: Arc<dyn Endpoi
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // Boxing gives one type of stream: HTTP is compiled here once, and not again for each type in every program that
-    // serves it.
-    serve_stream(Box::new(stream), peer, endpoint).await;
+    serve_boxed(Box::new(stream), peer, endpoint).await;
+}
+
+/// HTTP is compiled here, once, with this crate's optimisation. One type of stream is not enough for that: the body of
+/// an async function is compiled where it is polled, unless its own crate makes a trait object of it.
+fn serve_boxed(stream: Box<dyn Stream>, peer: Peer, endpoint: Arc<dyn Endpoint>) -> BoxFuture<'static, ()> {
+    Box::pin(serve_stream(stream, peer, endpoint))
 }
 
 async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, endpoint: Arc<dyn Endpoint>) {

@@ -53,8 +53,9 @@ struct Abroad {
     held: Weak<()>,
 }
 
-pub struct Session<S: Wire> {
-    stream: S,
+pub struct Session {
+    /// A trait object: the session is compiled here, and not in every program that serves it.
+    stream: Box<dyn Wire>,
     member: Member,
     disk: Disk,
     keeper: Arc<dyn Keeper>,
@@ -78,9 +79,9 @@ pub struct Session<S: Wire> {
     until: Option<Instant>,
 }
 
-impl<S: Wire> Session<S> {
+impl Session {
     /// `rest`: bytes that arrived after the login.
-    pub fn new(joined: Joined, stream: S, rest: &[u8]) -> Session<S> {
+    pub fn new(joined: Joined, stream: Box<dyn Wire>, rest: &[u8]) -> Session {
         let Joined { mut member, disk, keeper, node, peer, .. } = joined;
         let mut rest = rest;
         member.connection.begin(&mut lock(&member.shared));
@@ -352,7 +353,7 @@ impl<S: Wire> Session<S> {
     }
 }
 
-impl<S: Wire> ReactorSession for Session<S> {
+impl ReactorSession for Session {
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }

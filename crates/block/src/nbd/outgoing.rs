@@ -39,7 +39,7 @@ impl Outgoing {
 
     /// Sends until nothing is left or the socket is full. Returns the number of bytes sent, or an error if the stream
     /// is broken.
-    pub fn send(&mut self, stream: &mut impl Stream) -> Result<usize, ()> {
+    pub fn send(&mut self, stream: &mut dyn Stream) -> Result<usize, ()> {
         let mut total = 0;
         while !self.chunks.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];

@@ -56,8 +56,9 @@ struct Payload {
     filled: usize,
 }
 
-pub struct Session<S> {
-    stream: S,
+pub struct Session {
+    /// A trait object: the session is compiled here, and not again for each type in every program that serves it.
+    stream: Box<dyn Stream>,
     disk: Disk,
     form: Form,
     contexts: Vec<Context>,
@@ -81,8 +82,8 @@ pub struct Session<S> {
     pacing: Pacing,
 }
 
-impl<S: Stream> Session<S> {
-    pub fn new(stream: S, agreed: Agreed) -> Session<S> {
+impl Session {
+    pub fn new(stream: Box<dyn Stream>, agreed: Agreed) -> Session {
         let Agreed { disk, form, contexts, rest } = agreed;
         let mut incoming = vec![0; INCOMING.max(rest.len())].into_boxed_slice();
         if let Some(room) = incoming.get_mut(..rest.len()) {
@@ -438,7 +439,7 @@ impl<S: Stream> Session<S> {
     fn send(&mut self, now: Instant) {
         if !self.outgoing.is_empty() {
             let replies = self.outgoing.replies().max(1);
-            match self.outgoing.send(&mut self.stream) {
+            match self.outgoing.send(&mut *self.stream) {
                 Ok(0) => {}
                 Ok(bytes) => {
                     self.sending.moved = true;
@@ -488,7 +489,7 @@ fn moved(request: &Request) -> u64 {
     }
 }
 
-impl<S: Stream> ReactorSession for Session<S> {
+impl ReactorSession for Session {
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::task::{Context, Waker};
 
@@ -81,22 +82,25 @@ impl Work {
         let _context = self.runtime.enter();
         let Some(place) = self.places.find(file) else {
             let places = Arc::clone(&self.places);
-            return self.spawn(held, async move {
+            let placed = async move {
                 let _place = places.take(file).await;
                 call.await;
-            });
+            };
+            return self.spawn(held, Box::pin(placed));
         };
         let mut call = Box::pin(call);
         if call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
         }
-        self.spawn(held, async move {
+        let placed = async move {
             call.await;
             drop(place);
-        });
+        };
+        self.spawn(held, Box::pin(placed));
     }
 
-    fn spawn(&self, bytes: usize, call: impl Future<Output = ()> + Send + 'static) {
+    /// A trait object, so that all calls are one type of task.
+    fn spawn(&self, bytes: usize, call: Pin<Box<dyn Future<Output = ()> + Send>>) {
         let waiter = Waiter::new(&self.waiting, bytes);
         self.runtime.spawn(async move {
             call.await;

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep};
@@ -65,6 +66,20 @@ pub enum Stuck {
     Idle,
     Record,
     Write,
+}
+
+/// A byte stream of either transport.
+pub trait Transport: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Transport for S {}
+
+/// Serves shares of this crate as [`serve_connection`] does. The trait objects have the whole protocol compiled here,
+/// with this crate's optimisation, and not where the future is polled.
+pub fn serve_shares(
+    stream: Box<dyn Transport>,
+    peer: Peer,
+    server: Arc<Server<crate::share::Share>>,
+) -> BoxFuture<'static, Ended<Box<dyn Transport>>> {
+    Box::pin(serve_connection(stream, peer, server))
 }
 
 /// Serves one stream until it ends.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use stele_archive::Retention;
 use stele_ground::Duration;
@@ -116,7 +117,11 @@ impl Share {
     }
 
     /// Clears away removed files, and makes room in the cache.
-    pub async fn room_round(&self) -> Result<Worked> {
+    pub fn room_round(&self) -> BoxFuture<'_, Result<Worked>> {
+        Box::pin(self.make_room())
+    }
+
+    async fn make_room(&self) -> Result<Worked> {
         let _turn = self.tidying.lock().await;
         let mut worked = Worked::default();
         let cleared = self.clear_orphans(&mut worked).await;
@@ -132,7 +137,11 @@ impl Share {
     }
 
     /// Commits files that were left alone.
-    pub async fn commit_round(&self) -> Result<Worked> {
+    pub fn commit_round(&self) -> BoxFuture<'_, Result<Worked>> {
+        Box::pin(self.commit_left())
+    }
+
+    async fn commit_left(&self) -> Result<Worked> {
         let _turn = self.committing.lock().await;
         let mut worked = Worked::default();
         self.commit_idle(&mut worked).await?;
@@ -141,7 +150,12 @@ impl Share {
 
     /// Archives files that are idle, those that become so meanwhile too, until those of the begin and all long ones are
     /// through.
-    pub async fn archive_round(&self) -> Result<Worked> {
+    pub fn archive_round(&self) -> BoxFuture<'_, Result<Worked>> {
+        // Trait objects, here and below: the work is compiled in this crate, and not where it is polled.
+        Box::pin(self.archive_idle())
+    }
+
+    async fn archive_idle(&self) -> Result<Worked> {
         let _turn = self.archiving.lock().await;
         let mut worked = Worked::default();
         self.step(|core| {

@@ -13,7 +13,7 @@ use stele_archive::{Archive, ShareObjects};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use stele_codes::Code;
 use stele_file::FileError;
-use stele_file::fuse::{LockTable, MountOptions, Mounted, mount};
+use stele_file::fuse::{LockTable, MountOptions, Mounted, mount_share};
 use stele_file::locks::Locks;
 use stele_file::nfs::server::Tls;
 use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
@@ -131,7 +131,7 @@ impl Shares {
             return Err(Failure::new(Kind::Exists, format!("a share is mounted at {} already", directory.display())));
         }
         let (locks, runtime) = (self.lock_table(share), tokio::runtime::Handle::current());
-        let mounted = mount(Arc::clone(share), directory, &options, locks, runtime).map_err(|error| {
+        let mounted = mount_share(Arc::clone(share), directory, &options, locks, runtime).map_err(|error| {
             Failure::failed(error.to_string()).next("only a server that runs as root mounts shares")
         })?;
         mounts.insert(directory.to_owned(), (share.name().to_owned(), mounted));

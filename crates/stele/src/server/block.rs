@@ -12,9 +12,8 @@ use rustix::net::sockopt;
 use stele_array::reactor::PoolServer;
 use stele_block::nbd::{Agreed, Handshake, Session, Step, Tls};
 use stele_block::{Directory, Peer};
-use stele_media::ReactorSession;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 
 mod secure;
@@ -31,6 +30,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
 /// Longest time for sent data to stay unacknowledged: as long as all probes together.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
+/// The send buffer of a unix socket. The system's default is smaller than one answer of 256 KiB, so that each answer
+/// would take several turns.
+const SEND_BUFFER: usize = 4 << 20;
 
 /// The values that every connection needs.
 #[derive(Clone)]
@@ -48,6 +50,7 @@ pub async fn serve_unix(listener: UnixListener, service: Service) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
+                widen(&stream);
                 let uid = stream.peer_cred().map(|credentials| credentials.uid());
                 let name = uid.map_or_else(|_| "unix socket".to_owned(), |uid| format!("uid {uid}"));
                 let peer = Peer { name, ..Peer::default() };
@@ -97,6 +100,15 @@ pub fn tune(stream: &TcpStream) {
     }
 }
 
+/// Only root may exceed the system's limit; others get as much as it allows.
+fn widen(stream: &UnixStream) {
+    let widened = sockopt::set_socket_send_buffer_size_force(stream, SEND_BUFFER)
+        .or_else(|_| sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER));
+    if let Err(error) = widened {
+        tracing::debug!("a unix socket keeps its send buffer: {error}");
+    }
+}
+
 pub(super) async fn pause(error: &std::io::Error) {
     tracing::warn!("cannot accept a connection: {error}");
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -115,23 +127,20 @@ async fn greet<T, U>(
 {
     let name = peer.name.clone();
     let negotiated = place.hold(negotiate(stream, peer, &service));
-    let session: std::io::Result<Box<dyn ReactorSession>> = match tokio::time::timeout(HANDSHAKE_MAX, negotiated).await
-    {
+    let session = match tokio::time::timeout(HANDSHAKE_MAX, negotiated).await {
         Ok(Ok(Some(Greeted::Plain(stream, agreed)))) => {
-            settle(stream).map(|stream| -> Box<dyn ReactorSession> { Box::new(Session::new(stream, *agreed)) })
+            settle(stream).map(|stream| Session::new(Box::new(stream), *agreed))
         }
         Ok(Ok(Some(Greeted::Secure(stream, agreed)))) => {
             let (stream, connection) = stream.into_inner();
-            settle(stream).map(|stream| -> Box<dyn ReactorSession> {
-                Box::new(Session::new(secure::Secure::new(stream, connection), *agreed))
-            })
+            settle(stream).map(|stream| Session::new(Box::new(secure::Secure::new(stream, connection)), *agreed))
         }
         Ok(Ok(None)) => return,
         Ok(Err(error)) => Err(error),
         Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
     };
     match session {
-        Ok(session) => service.pool.serve(session),
+        Ok(session) => service.pool.serve(Box::new(session)),
         Err(error) => tracing::debug!("no session with {name}: {error}"),
     }
 }
@@ -209,5 +218,14 @@ mod tests {
         assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), KEEPALIVE_INTERVAL);
         assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), KEEPALIVE_COUNT);
         assert_eq!(u128::from(sockopt::tcp_user_timeout(&stream).unwrap()), UNACKNOWLEDGED_MAX.as_millis());
+    }
+
+    #[tokio::test]
+    async fn a_unix_socket_takes_a_large_answer_at_once() {
+        let (ours, _peer) = UnixStream::pair().unwrap();
+        widen(&ours);
+        let mut ours = ours.into_std().unwrap();
+        let answer = vec![1; (256 << 10) + 32];
+        assert_eq!(std::io::Write::write(&mut ours, &answer).unwrap(), answer.len());
     }
 }

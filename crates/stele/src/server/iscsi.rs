@@ -129,7 +129,7 @@ async fn greet(stream: TcpStream, peer: Peer, service: &Service) -> std::io::Res
         Entered::Nowhere => Ok(()),
         Entered::Session(session) => {
             let Line { stream, framing } = line;
-            service.pool.serve(Box::new(Session::new(*session, stream.into_std()?, framing.rest())));
+            service.pool.serve(Box::new(Session::new(*session, Box::new(stream.into_std()?), framing.rest())));
             Ok(())
         }
         Entered::Discovery(agreed) => discover(&mut line, &agreed, &peer, &local, service).await,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use stele_file::fuse::{MountOptions, Mounted, mount};
+use stele_file::fuse::{MountOptions, Mounted, mount_share};
 use stele_file::nfs::Network;
 use stele_file::samba::{DIRECTORIES, SambaConfig, SambaShare, smb_conf};
 use stele_file::share::Share;
@@ -258,7 +258,7 @@ impl Samba {
             ..MountOptions::default()
         };
         let locks = self.node.shares.lock_table(&offer.share);
-        mount(Arc::clone(&offer.share), &directory, &options, locks, tokio::runtime::Handle::current())
+        mount_share(Arc::clone(&offer.share), &directory, &options, locks, tokio::runtime::Handle::current())
             .map_err(|error| Failure::failed(error.to_string()))
     }
 
