@@ -106,5 +106,5 @@ pub use upkeep::affected::{Affected, Unreadable};
 pub use upkeep::background::StepReport;
 pub use upkeep::pausing::ExpirationStatus;
 pub use upkeep::scrub::{ScrubCursor, ScrubPlace, ScrubReport};
-pub use upkeep::self_test::{Attempt, SelfTest};
+pub use upkeep::self_test::{Attempt, Canary, Interfaces, SelfTest};
 pub use upkeep::status::SpaceStatus;

@@ -466,6 +466,12 @@ impl Store {
         text
     }
 
+    /// The id and the secret of a new access key.
+    pub(crate) fn random_credentials(&self) -> (String, Zeroizing<String>) {
+        let id = format!("STELE{}", *self.random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 15));
+        (id, self.random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", 40))
+    }
+
     /// Locks a key, and returns the bucket as it is under the lock, if the caller may do this. A change is judged by
     /// these settings: earlier ones may have changed while the request waited. Another bucket of the same name is not
     /// the requested one.

@@ -1,9 +1,10 @@
 //! The state of background work between two steps.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures_util::lock::{Mutex, MutexGuard};
+use zeroize::Zeroizing;
 
 use crate::model::alarm::Alarm;
 use crate::model::time::Timestamp;
@@ -33,6 +34,8 @@ pub(crate) struct Upkeep {
     aging: Shared<Aging>,
     /// What the last self-test found wrong.
     self_test: Shared<Option<String>>,
+    /// The credentials of self-tests under way, by id.
+    testers: Shared<BTreeMap<String, Zeroizing<String>>>,
     /// A matter may have a job under way. Until the first step has looked, none is known.
     holds_due: Shared<bool>,
     /// When the work on the index of properties goes on, in elapsed milliseconds. None: it is complete.
@@ -100,6 +103,7 @@ impl Upkeep {
             allowance: Shared::default(),
             aging: Shared::default(),
             self_test: Shared::default(),
+            testers: Shared::default(),
             holds_due: Shared::new(true),
             indexing: Shared::new(Some(0)),
             clock_writing: Timer::new(WRITE_EVERY),
@@ -204,6 +208,18 @@ impl Upkeep {
 
     pub fn note_self_test(&self, finding: Option<String>) {
         self.self_test.step(|known| *known = finding);
+    }
+
+    pub fn admit_tester(&self, id: &str, secret: Zeroizing<String>) {
+        self.testers.step(|testers| testers.insert(id.into(), secret));
+    }
+
+    pub fn dismiss_tester(&self, id: &str) {
+        self.testers.step(|testers| testers.remove(id));
+    }
+
+    pub fn tester_secret(&self, id: &str) -> Option<Zeroizing<String>> {
+        self.testers.look(|testers| testers.get(id).cloned())
     }
 
     pub fn self_test_finding(&self) -> Option<String> {

@@ -566,7 +566,7 @@ async fn the_canary_of_the_self_test_is_of_no_class() {
     archive.change_bucket(&admin(), "records", BucketChange::Classes(bindings)).await.unwrap();
     let record = put_in(&archive, "record", None).await.unwrap();
     assert_eq!(class_of(&archive, &record).await, Some(("ages".into(), 1)));
-    assert!(archive.self_test(&admin(), Some("records")).await.unwrap().iter().all(SelfTest::passed));
+    assert!(archive.self_test(&admin(), Some("records"), None).await.unwrap().iter().all(SelfTest::passed));
     let canary = archive.why(&admin(), "records", CANARY_KEY, None).await.unwrap();
     assert_eq!(canary.class, None);
     // A client's object of that name is no canary.

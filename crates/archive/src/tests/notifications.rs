@@ -281,7 +281,7 @@ async fn an_object_of_a_client_has_its_event_whatever_its_key() {
     archive.create_bucket(&admin(), "told", new).await.unwrap();
     let rules = vec![NotificationRule { prefix: None, ..rule(&["s3:ObjectCreated:*", "s3:ObjectRetention:*"]) }];
     archive.change_bucket(&admin(), "told", BucketChange::Notifications(Some(rules))).await.unwrap();
-    archive.self_test(&admin(), Some("told")).await.unwrap();
+    archive.self_test(&admin(), Some("told"), None).await.unwrap();
     assert_eq!(names(&archive), ["TestEvent"], "the canary has none");
     put(&archive, "told", CANARY_KEY, b"theirs").await.unwrap();
     assert_eq!(names(&archive), ["TestEvent", "ObjectCreated:Put"]);

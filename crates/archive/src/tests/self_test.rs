@@ -13,7 +13,7 @@ async fn every_forbidden_operation_is_refused_and_the_result_is_recorded() {
     let new = NewBucket { object_lock: true, ..NewBucket::default() };
     archive.create_bucket(&admin(), "locked", new).await.unwrap();
     archive.create_bucket(&admin(), "plain", NewBucket::default()).await.unwrap();
-    let results = archive.self_test(&admin(), None).await.unwrap();
+    let results = archive.self_test(&admin(), None, None).await.unwrap();
     let [result] = results.as_slice() else { panic!("only the locked bucket: {results:?}") };
     assert!(result.passed(), "{result:?}");
     assert_eq!(result.attempts.len(), 11);
@@ -27,11 +27,11 @@ async fn every_forbidden_operation_is_refused_and_the_result_is_recorded() {
 
     // The canary stays the same, its retention is renewed before it ends.
     world.stage.pass(3 * DAY / 2);
-    let again = archive.self_test(&admin(), Some("locked")).await.unwrap().remove(0);
+    let again = archive.self_test(&admin(), Some("locked"), None).await.unwrap().remove(0);
     assert_eq!((again.canary, again.intact), (Some(canary), true));
     world.stage.pass(DAY);
-    assert!(archive.self_test(&admin(), None).await.unwrap().iter().all(SelfTest::passed));
-    let plain = archive.self_test(&admin(), Some("plain")).await.unwrap().remove(0);
+    assert!(archive.self_test(&admin(), None, None).await.unwrap().iter().all(SelfTest::passed));
+    let plain = archive.self_test(&admin(), Some("plain"), None).await.unwrap().remove(0);
     assert!(plain.skipped.is_some() && !plain.passed());
 }
 
@@ -41,7 +41,7 @@ async fn a_client_that_writes_the_canarys_key_raises_no_alarm() {
     let archive = world.create().await;
     let new = NewBucket { object_lock: true, ..NewBucket::default() };
     archive.create_bucket(&admin(), "locked", new).await.unwrap();
-    let first = archive.self_test(&admin(), None).await.unwrap().remove(0).canary;
+    let first = archive.self_test(&admin(), None, None).await.unwrap().remove(0).canary;
     for client in [admin(), Caller::system("inventory")] {
         let until = archive.store().later_now().plus_days(30);
         let request = PutRequest {
@@ -51,7 +51,7 @@ async fn a_client_that_writes_the_canarys_key_raises_no_alarm() {
             ..PutRequest::default()
         };
         let theirs = put_as(&archive, &client, request, b"not a canary").await.unwrap().version.to_string();
-        let result = archive.self_test(&admin(), None).await.unwrap().remove(0);
+        let result = archive.self_test(&admin(), None, None).await.unwrap().remove(0);
         assert!(result.passed(), "{:?}: {result:?}", client.actor);
         assert!(result.canary.is_some() && result.canary != Some(theirs) && result.canary != first);
     }
@@ -63,12 +63,12 @@ async fn a_self_test_of_damaged_content_does_not_pass() {
     let archive = world.create().await;
     let new = NewBucket { object_lock: true, ..NewBucket::default() };
     archive.create_bucket(&admin(), "locked", new).await.unwrap();
-    archive.self_test(&admin(), None).await.unwrap();
+    archive.self_test(&admin(), None, None).await.unwrap();
     archive.close().await.unwrap();
     drop(archive);
     let archive = world.open().await;
     world.bench.lose(0..world.bench.size());
-    let results = archive.self_test(&admin(), None).await;
+    let results = archive.self_test(&admin(), None, None).await;
     let passed = results.as_ref().is_ok_and(|results| results.iter().all(SelfTest::passed));
     assert!(!passed, "{results:?}");
 }
@@ -79,5 +79,5 @@ async fn a_self_test_takes_a_role() {
     let archive = world.create().await;
     let key = archive.create_access_key(&admin(), "user", Rights::user("b", "")).await.unwrap();
     let user = archive.credentials(&key.id).await.unwrap().caller;
-    assert!(matches!(archive.self_test(&user, None).await, Err(ArchiveError::Denied(_))));
+    assert!(matches!(archive.self_test(&user, None, None).await, Err(ArchiveError::Denied(_))));
 }

@@ -1,12 +1,17 @@
 //! The self-test: the store tries on a record of its own what must never succeed.
 //!
 //! Each bucket with Object Lock gets one canary, an object under COMPLIANCE retention. The test attempts to delete it, to
-//! weaken its retention, and to take the bucket's protection away, with every right that a caller can have. Each
-//! attempt must be refused, and the canary must read as it was written. Attempts and refusals are in the audit log.
+//! weaken its retention, and to take the bucket's protection away, with every right that a caller can have: first by the
+//! archive's own operations, then through each interface of the running server. Each attempt must be refused, and the
+//! canary must read as it was written. Attempts and refusals are in the audit log.
+//!
+//! Interfaces that ask for a key get one that lives in memory, as long as the test of the bucket takes.
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -21,7 +26,7 @@ use crate::objects::get::GetRequest;
 use crate::objects::put::PutRequest;
 use crate::retention::rules::{Cause, judge};
 use crate::state::buckets::Bucket;
-use crate::store::{Archive, lookup};
+use crate::store::{Archive, Store, lookup};
 use stele_catalog::Transaction;
 
 /// Its content.
@@ -34,9 +39,41 @@ const LEFT_DAYS: u64 = 1;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attempt {
     pub what: String,
+    /// The interface, or `archive` for the archive's own operations.
+    #[serde(default)]
+    pub through: String,
     pub refused: bool,
     /// The refusal in words, or what was allowed.
     pub answer: String,
+}
+
+/// What interfaces are to try things on, and the key by which they do it. It has every right that a caller can have.
+pub struct Canary {
+    pub bucket: String,
+    pub key: &'static str,
+    pub version: String,
+    pub until: Timestamp,
+    /// The bucket has a protection level that must not become lower.
+    pub is_raised: bool,
+    pub access_key: String,
+    pub secret: Zeroizing<String>,
+}
+
+/// The interfaces of a running server. They try on a canary what each of them could ask of the archive.
+pub trait Interfaces: Send + Sync {
+    fn attempt<'a>(&'a self, canary: &'a Canary) -> BoxFuture<'a, Vec<Attempt>>;
+}
+
+/// Ends the key when the test of a bucket ends, however it ends.
+struct Admitted<'a> {
+    store: &'a Store,
+    access_key: String,
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.store.upkeep().dismiss_tester(&self.access_key);
+    }
 }
 
 /// The result of the test in one bucket.
@@ -63,7 +100,9 @@ impl SelfTest {
             return format!("bucket `{bucket}` was not tested: {why}");
         }
         match self.attempts.iter().find(|attempt| !attempt.refused) {
-            Some(allowed) => format!("bucket `{bucket}`: {} was not refused: {}", allowed.what, allowed.answer),
+            Some(Attempt { what, through, answer, .. }) => {
+                format!("bucket `{bucket}`: to {what} (through: {through}) was not refused: {answer}")
+            }
             None => format!("bucket `{bucket}`: the canary does not read as it was written"),
         }
     }
@@ -76,7 +115,12 @@ impl SelfTest {
 
 impl Archive {
     /// Tests one bucket with Object Lock, or all of them. Takes an auditor, a retention officer or an administrator.
-    pub async fn self_test(&self, caller: &Caller, bucket: Option<&str>) -> Result<Vec<SelfTest>> {
+    pub async fn self_test(
+        &self,
+        caller: &Caller,
+        bucket: Option<&str>,
+        interfaces: Option<&dyn Interfaces>,
+    ) -> Result<Vec<SelfTest>> {
         let store = &self.store();
         let roles = [Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor];
         let allowed = caller.require_role(&roles, Action::SelfTest).and_then(|()| store.writable());
@@ -87,7 +131,7 @@ impl Archive {
         };
         let mut results = Vec::with_capacity(buckets.len());
         for tested in buckets {
-            results.push(self.test_bucket(&tested).await?);
+            results.push(self.test_bucket(&tested, interfaces).await?);
         }
         // A test of one bucket says nothing of the others.
         let finding = finding(&results);
@@ -97,7 +141,7 @@ impl Archive {
         Ok(results)
     }
 
-    async fn test_bucket(&self, bucket: &Arc<Bucket>) -> Result<SelfTest> {
+    async fn test_bucket(&self, bucket: &Arc<Bucket>, interfaces: Option<&dyn Interfaces>) -> Result<SelfTest> {
         let skipped = |why: &str| SelfTest {
             bucket: bucket.name().into(),
             canary: None,
@@ -122,6 +166,9 @@ impl Archive {
         let mut attempts = self.attempt_removals(&tester, bucket, version).await?;
         attempts.extend(self.attempt_weakening(&tester, bucket, version, until).await);
         attempts.extend(self.attempt_on_bucket(&tester, bucket).await);
+        if let Some(interfaces) = interfaces {
+            attempts.extend(self.attempt_through(interfaces, bucket, version, until).await);
+        }
         let intact = self.is_intact(&tester, bucket, version).await;
         let refused = attempts.iter().filter(|attempt| attempt.refused).count();
         let detail = format!(
@@ -211,7 +258,7 @@ impl Archive {
                     let now = store.compliance_now();
                     attempt(what, judge(bucket, CANARY_KEY, found, tester, cause, now))
                 }
-                None => Attempt { what: what.into(), refused: false, answer: "the canary is gone".into() },
+                None => attempt::<()>(what, Err(ArchiveError::damaged("the canary", "it is gone"))),
             });
         }
         Ok(attempts)
@@ -249,6 +296,29 @@ impl Archive {
         attempts
     }
 
+    async fn attempt_through(
+        &self,
+        interfaces: &dyn Interfaces,
+        bucket: &Bucket,
+        version: VersionId,
+        until: Timestamp,
+    ) -> Vec<Attempt> {
+        let store = &self.store();
+        let (access_key, secret) = store.random_credentials();
+        store.upkeep().admit_tester(&access_key, secret.clone());
+        let _admitted = Admitted { store, access_key: access_key.clone() };
+        let canary = Canary {
+            bucket: bucket.name().into(),
+            key: CANARY_KEY,
+            version: version.to_string(),
+            until,
+            is_raised: bucket.row.protection > Protection::Basic,
+            access_key,
+            secret,
+        };
+        interfaces.attempt(&canary).await
+    }
+
     async fn is_intact(&self, tester: &Caller, bucket: &Bucket, version: VersionId) -> bool {
         let request = GetRequest {
             bucket: bucket.name().into(),
@@ -277,8 +347,9 @@ fn finding(results: &[SelfTest]) -> Option<String> {
 
 /// A refusal by the rules is what has to come; any other failure proves nothing.
 fn attempt<T>(what: &str, result: Result<T>) -> Attempt {
+    let (what, through) = (what.into(), "archive".into());
     match result {
-        Ok(_) => Attempt { what: what.into(), refused: false, answer: "it was allowed".into() },
+        Ok(_) => Attempt { what, through, refused: false, answer: "it was allowed".into() },
         Err(error) => {
             let refused = matches!(
                 error,
@@ -287,7 +358,7 @@ fn attempt<T>(what: &str, result: Result<T>) -> Attempt {
                     | ArchiveError::InvalidState(_)
                     | ArchiveError::BucketNotEmpty(_)
             );
-            Attempt { what: what.into(), refused, answer: error.to_string() }
+            Attempt { what, through, refused, answer: error.to_string() }
         }
     }
 }

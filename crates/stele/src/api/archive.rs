@@ -413,7 +413,7 @@ impl Call for SelfTest {
     const NAME: &'static str = "self-test";
     type Answer = Vec<stele_archive::SelfTest>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<stele_archive::SelfTest>> {
-        Ok(node.archive()?.self_test(&actor.caller(), self.bucket.as_deref()).await?)
+        node.self_test(&actor.caller(), self.bucket.as_deref()).await
     }
 }
 

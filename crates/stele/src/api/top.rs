@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::pool::StatusView;
 use super::{Actor, Call};
 use crate::failure::Outcome;
-use crate::node::Node;
+use crate::node::{Node, RunningInterfaces};
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {}
@@ -54,7 +54,7 @@ impl Call for Sample {
         let status = super::pool::status(node).await?;
         let disks = status.drives.iter().filter_map(|drive| of_disk(drive.drive, Path::new(&drive.path))).collect();
         let mut frontends = Vec::new();
-        if let Some(metrics) = node.s3.get() {
+        if let Some(metrics) = node.running.get().and_then(RunningInterfaces::metrics) {
             let totals = metrics.totals();
             frontends.push(FrontendCounts {
                 name: "s3".to_owned(),

@@ -47,9 +47,10 @@ fn show(results: &[stele_archive::SelfTest]) {
             println!("  not tested: {}", Shown(why));
             continue;
         }
-        let mut table = Table::new(&[("attempt", Align::Left), ("answer", Align::Left)]);
+        let mut table = Table::new(&[("through", Align::Left), ("attempt", Align::Left), ("answer", Align::Left)]);
         for attempt in &result.attempts {
-            table.row(vec![attempt.what.clone(), if attempt.refused { "refused" } else { "ALLOWED" }.into()]);
+            let answer = if attempt.refused { "refused" } else { "ALLOWED" };
+            table.row(vec![attempt.through.clone(), attempt.what.clone(), answer.into()]);
         }
         for line in table.render().lines() {
             println!("  {line}");

@@ -1,7 +1,6 @@
 //! A node: the pool, and on it the catalog and the archive, opened together.
 //!
-//! The server keeps one node open while it runs. A command without a server opens a node for itself, with the archive
-//! read-only.
+//! The server keeps one node open while it runs. Without a server, a command opens one, with the archive read-only.
 
 mod again;
 pub mod alarms;
@@ -19,6 +18,7 @@ pub mod membership;
 mod model;
 mod proofs;
 pub mod rebuild;
+mod self_test;
 pub mod shares;
 pub mod smart;
 pub mod standing;
@@ -54,13 +54,14 @@ use crate::node::verification::Verification;
 use crate::node::volumes::{Found, Trouble};
 
 pub use alarms::Alarms;
+pub use self_test::RunningInterfaces;
 pub use surroundings::{own_uid, wall_clock};
 
 /// The next step if catalog and data volume do not belong together.
 const UNPAIRED_NEXT: &str = "name the volumes that belong together under [archive] in stele.toml, return missing drives, or \
                              make a catalog for the data volume with `stele catalog rebuild`";
 
-/// The alarm of an archive that had to be opened read-only.
+/// Of an archive that had to be opened read-only.
 const READ_ONLY: &str = "read-only";
 const PAIRING: &str = "pairing";
 
@@ -110,8 +111,8 @@ pub struct Node {
     pub noticed: standing::Noticed,
     /// Number of departed drives in the pool's list that the configuration no longer names.
     pub forgotten: AtomicUsize,
-    /// The S3 counters, once S3 is served.
-    pub s3: std::sync::OnceLock<Arc<stele_object::Metrics>>,
+    /// The frontend of S3 and the socket, once they serve.
+    pub running: std::sync::OnceLock<RunningInterfaces>,
     /// SMART reports of the drives.
     pub smart: smart::Smart,
     pub identities: identify::Identities,
@@ -120,7 +121,6 @@ pub struct Node {
     trouble: RwLock<Option<Arc<Trouble>>>,
     /// The volumes, key and environment below the archive, if they exist.
     foundation: Option<Foundation>,
-    /// Clocks and random numbers.
     surroundings: Arc<dyn Surroundings>,
     /// Protections removed by tests.
     without: Mutations,
@@ -198,7 +198,7 @@ impl Node {
             verification,
             noticed,
             forgotten: AtomicUsize::new(0),
-            s3: std::sync::OnceLock::new(),
+            running: std::sync::OnceLock::new(),
             smart: smart::Smart::default(),
             identities: identify::Identities::default(),
             washing: washing::Washing::default(),

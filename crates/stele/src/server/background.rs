@@ -43,7 +43,7 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>, places: Hea
     tasks.spawn(grow(Arc::clone(node)));
     tasks.spawn(inventories::make(archive.clone()));
     if node.config.archive.self_test_hours > 0 {
-        tasks.spawn(self_test(archive.clone(), node.config.archive.self_test_hours));
+        tasks.spawn(self_test(Arc::clone(node), node.config.archive.self_test_hours));
     }
     tasks.spawn(export_heads(archive, places, Arc::clone(node)));
 }
@@ -87,11 +87,11 @@ async fn step(archive: Archive, node: Arc<Node>) {
 }
 
 /// Repeats the self-test. The first one is a while after the start, so that a restart in a loop does not repeat it.
-async fn self_test(archive: Archive, hours: u64) {
+async fn self_test(node: Arc<Node>, hours: u64) {
     let every = Duration::from_secs(hours.saturating_mul(3600));
     loop {
         tokio::time::sleep(every.min(SELF_TEST_FIRST)).await;
-        match archive.self_test(&Caller::local(0), None).await {
+        match node.self_test(&Caller::local(0), None).await {
             Ok(results) => {
                 let passed = results.iter().filter(|result| result.passed()).count();
                 tracing::info!("self-test: {passed} of {} buckets with Object Lock refused everything", results.len());

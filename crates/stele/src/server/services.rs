@@ -28,7 +28,7 @@ use super::{admin, background, block, iscsi, nfs, notifications, notify, s3, smb
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
 use crate::node::shares::S3View;
-use crate::node::{Node, smart};
+use crate::node::{Node, RunningInterfaces, smart};
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -201,7 +201,7 @@ impl Services {
         let shares: Arc<dyn stele_archive::Shares> = Arc::new(S3View(Arc::downgrade(&self.node)));
         let frontend =
             Frontend::with_shares(archive.clone(), Some(shares), settings, clock, Some(self.latest.source()));
-        let _ = self.node.s3.set(frontend.shared_metrics());
+        let _ = self.node.running.set(RunningInterfaces::new(&frontend, self.places.socket.clone()));
         self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend) as Arc<dyn Endpoint>, acceptor));
         self.unattended.spawn(s3::store_access_logs(Arc::clone(&frontend)));
         self.frontend = Some(frontend);
