@@ -88,7 +88,7 @@ fuzz_target!(|input: &[u8]| {
     for form in [Form::Simple, Form::Structured, Form::Extended] {
         let Ok(disk) = Disk::open(&target, &Peer::default()) else { return };
         let agreed = Agreed { disk, form, contexts: Context::all(&[]), rest: Vec::new() };
-        let mut session = Session::new(Wire(bytes.iter().copied().collect(), piece), agreed);
+        let mut session = Session::new(Box::new(Wire(bytes.iter().copied().collect(), piece)), agreed);
         let mut now = Instant(0);
         for _ in 0..10_000 {
             if session.turn(now).end {

@@ -13,7 +13,7 @@ use stele_array::reactor::PoolServer;
 use stele_block::nbd::{Agreed, Handshake, Session, Step, Tls};
 use stele_block::{Directory, Peer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
 mod secure;
@@ -30,9 +30,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
 /// Longest time for sent data to stay unacknowledged: as long as all probes together.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
-/// The send buffer of a unix socket. The system's default is smaller than one answer of 256 KiB, so that each answer
-/// would take several turns.
-const SEND_BUFFER: usize = 4 << 20;
 
 /// The values that every connection needs.
 #[derive(Clone)]
@@ -50,7 +47,6 @@ pub async fn serve_unix(listener: UnixListener, service: Service) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                widen(&stream);
                 let uid = stream.peer_cred().map(|credentials| credentials.uid());
                 let name = uid.map_or_else(|_| "unix socket".to_owned(), |uid| format!("uid {uid}"));
                 let peer = Peer { name, ..Peer::default() };
@@ -97,15 +93,6 @@ pub fn tune(stream: &TcpStream) {
     });
     if let Err(error) = tuned {
         tracing::warn!("a socket refuses its options: {error}");
-    }
-}
-
-/// Only root may exceed the system's limit; others get as much as it allows.
-fn widen(stream: &UnixStream) {
-    let widened = sockopt::set_socket_send_buffer_size_force(stream, SEND_BUFFER)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER));
-    if let Err(error) = widened {
-        tracing::debug!("a unix socket keeps its send buffer: {error}");
     }
 }
 
@@ -218,14 +205,5 @@ mod tests {
         assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), KEEPALIVE_INTERVAL);
         assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), KEEPALIVE_COUNT);
         assert_eq!(u128::from(sockopt::tcp_user_timeout(&stream).unwrap()), UNACKNOWLEDGED_MAX.as_millis());
-    }
-
-    #[tokio::test]
-    async fn a_unix_socket_takes_a_large_answer_at_once() {
-        let (ours, _peer) = UnixStream::pair().unwrap();
-        widen(&ours);
-        let mut ours = ours.into_std().unwrap();
-        let answer = vec![1; (256 << 10) + 32];
-        assert_eq!(std::io::Write::write(&mut ours, &answer).unwrap(), answer.len());
     }
 }
