@@ -116,7 +116,8 @@ impl Share {
         Ok(worked)
     }
 
-    /// Clears away removed files, and makes room in the cache.
+    /// Clears away removed files, and makes room in the cache. A boxed future, as the other rounds: its code is compiled
+    /// in this crate, and not where it is polled.
     pub fn room_round(&self) -> BoxFuture<'_, Result<Worked>> {
         Box::pin(self.make_room())
     }
@@ -151,7 +152,6 @@ impl Share {
     /// Archives files that are idle, those that become so meanwhile too, until those of the begin and all long ones are
     /// through.
     pub fn archive_round(&self) -> BoxFuture<'_, Result<Worked>> {
-        // Trait objects, here and below: the work is compiled in this crate, and not where it is polled.
         Box::pin(self.archive_idle())
     }
 
