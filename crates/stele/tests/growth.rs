@@ -290,10 +290,11 @@ impl Impostor {
                     head.push_str(&line);
                 }
                 let _ = reader.read_exact(&mut vec![0; length]);
-                let (code, body) = match (head.contains("/v1/pool/status"), &failure) {
-                    (true, _) => ("200 OK", status.to_string()),
-                    (false, Some(failure)) => ("500 Failed", failure.to_string()),
-                    (false, None) => continue,
+                let (code, body) = match &failure {
+                    _ if head.contains("/v1/pool/status") => ("200 OK", status.to_string()),
+                    _ if head.contains("/v1/pool/forget") => ("200 OK", "{}".to_owned()),
+                    Some(failure) => ("500 Failed", failure.to_string()),
+                    None => continue,
                 };
                 let head = format!("HTTP/1.1 {code}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
                 let _ = (&stream).write_all((head + &body).as_bytes());

@@ -509,6 +509,20 @@ impl Call for Keep {
     }
 }
 
+/// Removes drives that left the pool from the configuration, before a command names others there.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Forget {}
+
+impl Call for Forget {
+    const NAME: &'static str = "pool/forget";
+    type Answer = Done;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Done> {
+        // A server that may not write the file does not take an entry out of it later, either.
+        let _ = node.departures.forget(&node.pool).await;
+        Ok(Done {})
+    }
+}
+
 /// Sets the enclosure of a drive.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SetDrive {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use stele_array::reactor::DrivePlace;
 
 use crate::api::drive::{Clear, Online, Wipe};
-use crate::api::pool::{Status, StatusView};
+use crate::api::pool::{Forget, Status, StatusView};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
 use crate::connection::{Connection, alone};
@@ -42,6 +42,7 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
         return Err(Failure::usage(format!("drive {drive} answers, and is {}", known.health))
             .next(format!("to forget its errors: stele drive clear {drive}")));
     }
+    connection.call(Forget {}).await?;
     let config = Config::read(&site.config_path)?;
     let entry = named::entry_of(site, &config, &status, drive);
     let was = Some(PathBuf::from(&known.path)).filter(|path| !path.as_os_str().is_empty());

@@ -10,7 +10,7 @@ use stele_ground::Bytes;
 use stele_ground::calendar::moment;
 
 use crate::api::archive::Verify;
-use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, SetDrive, Status, StatusView, Wash};
+use crate::api::pool::{DriveView, Forget, ProgressView, Replace, Scrub, SetDrive, Status, StatusView, Wash};
 use crate::cli::pool::{self as arguments, Pool};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
@@ -215,6 +215,7 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     if replace.give_up && !replace.yes {
         confirm(&plan(&before, replace.old), "--yes")?;
     }
+    connection.call(Forget {}).await?;
     let config = Config::read(&site.config_path)?;
     let old = named::entry_of(site, &config, &before, replace.old).cloned();
     let named = name_drive(site, &config, &before, replace.old, &new)?;

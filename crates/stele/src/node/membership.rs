@@ -5,12 +5,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use stele_array::reactor::DrivePlace;
+use stele_array::reactor::{DrivePlace, PoolServer};
 use stele_array::{ArrayError, Command, DriveHealth, DriveStatus, Reply};
 use stele_ground::{Bytes, DriveId};
 use stele_media::{DriveFile, Space};
+use tokio::sync::Mutex;
 
 use super::{Node, blocking, surroundings};
 use crate::api::drive::{Clear, Online};
@@ -26,6 +26,42 @@ struct Offered {
     path: PathBuf,
     /// A file was made for it.
     made: bool,
+}
+
+/// Removes drives that left the pool from the configuration, once each: the same path may name another drive later.
+pub struct Departures {
+    site: Site,
+    /// Number of departed drives in the pool's list that the configuration no longer names.
+    done: Mutex<usize>,
+}
+
+impl Departures {
+    pub fn of(site: &Site) -> Departures {
+        Departures { site: site.clone(), done: Mutex::new(0) }
+    }
+
+    /// Detaches all drives that have left by now, and removes their entries. Returns their paths. A command calls it
+    /// before it names a drive in the configuration: what left before is done then, and does not take the new entry
+    /// along.
+    pub async fn forget(&self, pool: &PoolServer) -> Outcome<Vec<String>> {
+        let mut done = self.done.lock().await;
+        let Reply::Status(status) = pool.command(Command::Status).await? else { return Ok(Vec::new()) };
+        let members = status.drives.iter().filter(|drive| drive.is_member());
+        let here: Vec<&str> = members.map(|drive| &*drive.name).collect();
+        let mut forgotten = Vec::new();
+        // Harmless if repeated.
+        let left = status.removed.iter().skip(*done);
+        left.filter_map(|departed| departed.index).for_each(|index| pool.detach(index));
+        for departed in status.removed.into_iter().skip(*done) {
+            // Another drive may use the path already.
+            let path = Path::new(&departed.name);
+            if !here.iter().any(|other| crate::named::is_same(Path::new(other), path)) && forget(&self.site, path)? {
+                forgotten.push(departed.name);
+            }
+            *done += 1;
+        }
+        Ok(forgotten)
+    }
 }
 
 /// Adds drives to the pool: all of them, or none on an error.
@@ -180,36 +216,6 @@ async fn is_back(node: &Node, number: u32, path: &Path) -> bool {
     let is_used = |drive: &DriveStatus| !matches!(drive.health, DriveHealth::Missing | DriveHealth::Failed);
     let mut drives = status.drives.iter().filter(|drive| drive.index == number);
     drives.any(|drive| is_used(drive) && Path::new(&drive.name) == path)
-}
-
-/// Detaches drives that have left the pool, so that other processes may open them.
-pub async fn let_go(node: &Node) -> Outcome<()> {
-    if let Reply::Status(status) = node.pool.command(Command::Status).await? {
-        status.removed.iter().filter_map(|departed| departed.index).for_each(|index| node.pool.detach(index));
-    }
-    Ok(())
-}
-
-/// Detaches drives that have left the pool, and removes them from the configuration. Returns their paths.
-pub async fn forget_removed(node: &Node, site: &Site) -> Outcome<Vec<String>> {
-    let Reply::Status(status) = node.pool.command(Command::Status).await? else { return Ok(Vec::new()) };
-    let mut forgotten = Vec::new();
-    let here: Vec<&str> = status.drives.iter().filter(|drive| drive.is_member()).map(|drive| &*drive.name).collect();
-    // Handle each departed drive once: the same path may name another drive later.
-    let done = node.forgotten.load(Relaxed);
-    for departed in status.removed.into_iter().skip(done) {
-        if let Some(index) = departed.index {
-            // Harmless if repeated.
-            node.pool.detach(index);
-        }
-        // Another drive may use the path already.
-        let path = Path::new(&departed.name);
-        if !here.iter().any(|other| crate::named::is_same(Path::new(other), path)) && forget(site, path)? {
-            forgotten.push(departed.name);
-        }
-        node.forgotten.fetch_add(1, Relaxed);
-    }
-    Ok(forgotten)
 }
 
 /// Returns false if the configuration does not name the drive.

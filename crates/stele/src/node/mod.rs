@@ -32,7 +32,7 @@ pub mod volumes;
 mod washing;
 pub mod wipe;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use stele_archive::mutation::{Mutation, Mutations};
@@ -109,8 +109,8 @@ pub struct Node {
     pub shares: shares::Shares,
     verification: Verification,
     pub noticed: standing::Noticed,
-    /// Number of departed drives in the pool's list that the configuration no longer names.
-    pub forgotten: AtomicUsize,
+    /// Drives that left the pool, and their entries in the configuration.
+    pub departures: membership::Departures,
     /// The frontend of S3 and the socket, once they serve.
     pub running: std::sync::OnceLock<RunningInterfaces>,
     /// SMART reports of the drives.
@@ -197,7 +197,7 @@ impl Node {
             block_places,
             verification,
             noticed,
-            forgotten: AtomicUsize::new(0),
+            departures: membership::Departures::of(site),
             running: std::sync::OnceLock::new(),
             smart: smart::Smart::default(),
             identities: identify::Identities::default(),

@@ -143,6 +143,7 @@ const CALLS: &[Entry] = &[
     entry::<api::pool::Add>(),
     entry::<api::pool::Remove>(),
     entry::<api::pool::Keep>(),
+    entry::<api::pool::Forget>(),
     entry::<api::pool::SetDrive>(),
     entry::<api::drive::Clear>(),
     entry::<api::drive::Online>(),

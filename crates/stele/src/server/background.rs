@@ -10,8 +10,8 @@ use stele_archive::{Archive, Caller, ScrubCursor};
 use tokio::task::JoinSet;
 
 use crate::config::Site;
+use crate::node::Node;
 use crate::node::growth::When;
-use crate::node::{Node, membership};
 use crate::server::head_places::HeadPlaces;
 use crate::server::inventories;
 
@@ -32,8 +32,8 @@ const SCRUB_LEAST: u64 = 1 << 20;
 /// Time from the start to the first self-test.
 const SELF_TEST_FIRST: Duration = Duration::from_secs(600);
 
-pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>, places: HeadPlaces) {
-    tasks.spawn(forget_removed(site.clone(), Arc::clone(node)));
+pub fn start(tasks: &mut JoinSet<()>, node: &Arc<Node>, places: HeadPlaces) {
+    tasks.spawn(forget_removed(Arc::clone(node)));
     let Ok(archive) = node.archive().cloned() else { return };
     tasks.spawn(step(archive.clone(), Arc::clone(node)));
     tasks.spawn(scrub(archive.clone(), Arc::clone(node)));
@@ -49,16 +49,16 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>, places: Hea
 }
 
 /// Removes drives that have left the pool from the configuration.
-async fn forget_removed(site: Site, node: Arc<Node>) {
+async fn forget_removed(node: Arc<Node>) {
     loop {
         tokio::time::sleep(STEP_EVERY).await;
-        forget_removed_now(&site, &node).await;
+        forget_removed_now(&node).await;
     }
 }
 
 /// Does so once. A stopping server calls it, since the next server does not know which drives left under this one.
-pub async fn forget_removed_now(site: &Site, node: &Node) {
-    match membership::forget_removed(node, site).await {
+pub async fn forget_removed_now(node: &Node) {
+    match node.departures.forget(&node.pool).await {
         Ok(forgotten) => {
             for path in forgotten {
                 tracing::info!("{path} has left the pool and is no longer named in [pool] drives");

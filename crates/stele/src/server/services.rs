@@ -166,7 +166,7 @@ impl Services {
         if WASH.take(second, background::wash_now(&self.node)).await.is_none() {
             tracing::warn!("`stele pool wash` overwrites destroyed keys in the log without a server");
         }
-        DEPARTED.take(second, background::forget_removed_now(&self.site, &self.node)).await;
+        DEPARTED.take(second, background::forget_removed_now(&self.node)).await;
         HEADS.take(second, background::send_heads(&self.site, &self.node)).await;
         COUNTERS.take(second, background::keep_history(&self.node)).await;
     }
@@ -338,7 +338,7 @@ impl Services {
     fn work_in_background(&mut self, look: snapshot::Look, head_places: HeadPlaces) {
         let node = &self.node;
         self.unattended.spawn(self.latest.clone().keep_fresh(Arc::clone(node), look));
-        background::start(&mut self.unattended, &self.site, node, head_places);
+        background::start(&mut self.unattended, node, head_places);
         self.unattended.spawn(notify::keep_watch(Arc::clone(node)));
         self.unattended.spawn(smart::keep_asking(Arc::clone(node)));
     }

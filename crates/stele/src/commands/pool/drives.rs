@@ -5,7 +5,7 @@ use std::path::Path;
 use stele_ground::Bytes;
 
 use super::follow;
-use crate::api::pool::{Add, DriveView, Keep, Remove, Status, StatusView};
+use crate::api::pool::{Add, DriveView, Forget, Keep, Remove, Status, StatusView};
 use crate::cli::pool as arguments;
 use crate::commands::print_json;
 use crate::config::{Config, Site};
@@ -43,6 +43,8 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
     }
     let before = connection.call(Status {}).await?;
     drives.iter().try_for_each(|drive| named::refuse_member(&drive.0.path, &before))?;
+    connection.call(Forget {}).await?;
+    let config = Config::read(&site.config_path)?;
     // A command that was cut off has named drives that the pool did not take.
     let is_named = |drive: &&DriveArgument| {
         config.pool.drives.iter().any(|old| named::is_same(&old.placed(site).path, &drive.0.path))

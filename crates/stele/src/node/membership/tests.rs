@@ -4,6 +4,8 @@ use stele_ground::{MIB, PoolId};
 use stele_media::Access;
 
 use super::*;
+use crate::api::pool::Forget;
+use crate::drives::DriveArgument;
 
 const SIZE: Bytes = Bytes(64 * MIB);
 
@@ -20,7 +22,7 @@ fn node(folder: &Path) -> Node {
     };
     let new = Some(NewDrives { size: SIZE, space: Space::Sparse });
     let pool = PoolServer::create(&places, new, create, Default::default(), ServerOptions::default()).unwrap();
-    Node::of_pool(pool, Config::new(Vec::new()))
+    Node::of_pool_at(folder, pool, Config::new(Vec::new()))
 }
 
 #[tokio::test]
@@ -39,6 +41,32 @@ async fn a_drive_that_the_pool_has_stays_and_another_is_taken_back() {
     let health: Vec<DriveHealth> = status.drives.iter().map(|drive| drive.health).collect();
     assert_eq!(health, [DriveHealth::Healthy; 4]);
     assert!(DriveFile::open(folder.join("had.img"), Access::Exclusive).is_err(), "it is attached still");
+    node.close().await.unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A drive left, and a command names a new one at its path before the server has forgotten the former.
+#[tokio::test]
+async fn the_entry_of_a_new_drive_is_not_taken_for_that_of_a_drive_that_left() {
+    let folder = std::env::temp_dir().join(format!("stele-departures-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let node = node(&folder);
+    let path = folder.join("left.img");
+    let entry = DriveArgument(DrivePlace::new(path.clone(), 9));
+    let config = folder.join("stele.toml");
+    let name = || Config::new(vec![entry.clone()]).write(&config).unwrap();
+    let is_named = || Config::read(&config).unwrap().pool.drives.contains(&entry);
+    let left = offer(&node, entry.0.clone(), Some(SIZE)).await.unwrap();
+    node.pool.command(Command::AddDrives { drives: vec![(left.index, left.identity)] }).await.unwrap();
+    node.pool.command(Command::RemoveDrive { drive: 3 }).await.unwrap();
+    while !matches!(node.pool.command(Command::Status).await, Ok(Reply::Status(status)) if status.removed.len() == 1) {
+        tokio::task::yield_now().await;
+    }
+    name();
+    Forget {}.perform(&node, &Actor { uid: 0 }).await.unwrap();
+    assert!(!is_named(), "the former drive is forgotten");
+    name();
+    assert!(node.departures.forget(&node.pool).await.unwrap().is_empty() && is_named(), "this is another drive");
     node.close().await.unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }
