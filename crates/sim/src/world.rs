@@ -344,7 +344,10 @@ impl<S: System> World<S> {
 
     pub fn status(&mut self) -> Result<Outcome<PoolStatus>, Violation> {
         match self.ask(Command::Status)? {
-            Outcome::Reached(Ok(Reply::Status(status))) => Ok(Outcome::Reached(*status)),
+            Outcome::Reached(Ok(Reply::Status(status))) => {
+                self.note_arrived(&status);
+                Ok(Outcome::Reached(*status))
+            }
             Outcome::Reached(Err(error @ ArrayError::Stopped(_))) if self.atlas.is_beyond() => {
                 self.machine.coverage.count("pool stopped, honestly");
                 self.refused = Some(error);

@@ -70,7 +70,7 @@ impl Engine {
                     self.look(|core| core.volumes.standing_on(*volume)).iter().map(|volume| tables::volume(volume.id)),
                 );
             }
-            Record::Layer(new) => ids.extend([new.layer, new.former].map(tables::volume)),
+            Record::Layer { new } => ids.extend([new.layer, new.former].map(tables::volume)),
             Record::Patches { pages } => ids.extend(pages.iter().map(|patch| patch.id)),
             Record::RowCreate { row } => ids.push(tables::row(row.id).0),
             Record::RowFree { row } => ids.push(tables::row(*row).0),
@@ -216,7 +216,7 @@ impl Surroundings {
             Record::Lost { volume, stripe, strips, .. } => {
                 self.list_lost(core, StripeKey { volume: *volume, stripe: *stripe }, *strips != 0);
             }
-            Record::Layer(new) => self.apply_layer(core, new, pages),
+            Record::Layer { new } => self.apply_layer(core, new, pages),
             Record::Patches { pages: patches } => {
                 for patch in patches {
                     pages.get(patch.id).patch(patch.words.iter().map(|(at, word)| (usize::from(*at), *word)));

@@ -55,7 +55,7 @@ impl Engine {
         self.check_depth(&snapshot)?;
         let (reason, layer, base) = (Reason::Clone, self.next_layer(), snapshot.id);
         let new = NewLayer { reason, layer, base, former: base, made: 0, name: name.into() };
-        let lsn = self.record(Record::Layer(new), Purpose::Inside).await?;
+        let lsn = self.record(Record::Layer { new }, Purpose::Inside).await?;
         self.log.durable(lsn).await?;
         self.status_of_face(layer)
     }
@@ -175,8 +175,8 @@ impl Engine {
         let lsn = {
             let _stopped = self.stop_writes(volume).await;
             match promise {
-                Some(promise) => self.record_promised(Record::Layer(new), promise).await?,
-                None => self.record(Record::Layer(new), Purpose::Inside).await?,
+                Some(promise) => self.record_promised(Record::Layer { new }, promise).await?,
+                None => self.record(Record::Layer { new }, Purpose::Inside).await?,
             }
         };
         // Content that a power cut may take back is shown to no reader. Where the log has stopped, that is open until the

@@ -190,7 +190,6 @@ fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violati
             inside.iter().for_each(|bay| world.atlas.note_absent(*bay));
         }
         outside.into_iter().for_each(|bay| abandon(world, bay));
-        world.growth.arriving.retain(|arriving| !inside.contains(arriving));
         if !inside.is_empty() && !bays.iter().any(|bay| world.machine.bays[*bay].drive.refuses_writes()) {
             inside.iter().for_each(|bay| world.machine.bays[*bay].drive.decider().arm(!world.outages.is_calm()));
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use stele_array::{DriveHealth, PoolStatus};
 use stele_codes::Code;
 use stele_ground::{Instant, MIB};
 
@@ -29,6 +30,21 @@ impl<S: System> World<S> {
     /// Whether a request at that time may have found no space: at the latest before drives were added.
     pub(super) fn was_roomless(&self, since: Option<Instant>) -> bool {
         since.is_some_and(|since| self.growth.roomless_until.is_some_and(|until| since <= until))
+    }
+
+    /// Drives that the pool shows as up to date take rows from here on. Before, they are joining one at a time, or filled.
+    pub(crate) fn note_arrived(&mut self, status: &PoolStatus) {
+        let was_full = self.may_be_full();
+        let bays = &self.machine.bays;
+        let health = |bay: &usize| {
+            let identity = bays[*bay].identity;
+            status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.health)
+        };
+        let before = self.growth.arriving.len();
+        self.growth.arriving.retain(|bay| !matches!(health(bay), Some(DriveHealth::Healthy | DriveHealth::Suspect)));
+        if was_full && self.growth.arriving.len() < before {
+            self.growth.roomless_until = Some(self.machine.now);
+        }
     }
 
     /// Bays whose drives take new rows: they are present, up to date, staying, and not given up.

@@ -290,43 +290,13 @@ pub(crate) fn walk(reader: &mut Reader<'_>, label: &Label, anchor: &Anchor) -> O
         view.last_lsn = Some(header.first.0 + u64::from(header.count).saturating_sub(1));
         view.watermark = Some(header.watermark);
         for record in &records {
-            *view.records.entry(name(record)).or_default() += 1;
+            *view.records.entry(record.name()).or_default() += 1;
         }
         offset = (offset + header.total()) % ring.max(1);
         previous = header.crc;
         sequence += 1;
     }
     Ok(view)
-}
-
-fn name(record: &Record) -> &'static str {
-    match record {
-        Record::Checkpoint { .. } => "checkpoint",
-        Record::Seal => "seal",
-        Record::Write { .. } => "write",
-        Record::Zero { .. } => "zero",
-        Record::Map { .. } => "map",
-        Record::Unmap { .. } => "unmap",
-        Record::Redo { .. } => "redo",
-        Record::Destaged { .. } => "destaged",
-        Record::RowCreate { .. } => "row-create",
-        Record::RowFree { .. } => "row-free",
-        Record::Replacement { .. } => "replacement",
-        Record::MemberChanged { .. } => "member-changed",
-        Record::Moved { .. } => "moved",
-        Record::VolumeCreate { .. } => "volume-create",
-        Record::VolumeDelete { .. } => "volume-delete",
-        Record::VolumeResize { .. } => "volume-resize",
-        Record::VolumeProtect { .. } => "volume-protect",
-        Record::VolumeMode { .. } => "volume-mode",
-        Record::Lost { .. } => "lost",
-        Record::DriveState { .. } => "drive-state",
-        Record::Layer(_) => "layer",
-        Record::GivenUp { .. } => "given-up",
-        Record::Adopted { .. } => "adopted",
-        Record::VolumeReadAhead { .. } => "volume-read-ahead",
-        Record::Patches { .. } => "patches",
-    }
 }
 
 fn shown(number: Option<u64>) -> String {

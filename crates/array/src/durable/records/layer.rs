@@ -2,6 +2,7 @@
 
 use stele_ground::VolumeId;
 
+use super::field::Field;
 use crate::formats::codec::{Reader, Writer};
 
 /// What a new layer is for.
@@ -29,13 +30,14 @@ pub struct NewLayer {
     pub name: String,
 }
 
-impl NewLayer {
-    /// Bytes `encode` writes.
-    pub fn encoded(&self) -> usize {
-        26 + self.name.len()
+impl Field for NewLayer {
+    const SIZES: &'static [usize] = &[4, 4, 4, 8, 1, 3];
+
+    fn size(&self) -> usize {
+        NewLayer::least() + 2 + self.name.len()
     }
 
-    pub fn encode(&self, w: &mut Writer<'_>) {
+    fn encode(&self, w: &mut Writer<'_>) {
         w.u32(self.layer.0);
         w.u32(self.base.0);
         w.u32(self.former.0);
@@ -49,7 +51,7 @@ impl NewLayer {
         w.text(&self.name);
     }
 
-    pub fn decode(r: &mut Reader) -> Option<NewLayer> {
+    fn decode(r: &mut Reader) -> Option<NewLayer> {
         let (layer, base, former) = (VolumeId(r.u32()?), VolumeId(r.u32()?), VolumeId(r.u32()?));
         let made = r.u64()?;
         let reason = match r.u8()? {

@@ -1,5 +1,6 @@
 //! Words of pages that a checkpoint has left out.
 
+use super::field::Field;
 use crate::formats::codec::{Reader, Writer};
 use crate::model::place::{PAGE, PageId};
 
@@ -10,17 +11,14 @@ pub struct PagePatch {
     pub words: Vec<(u16, u32)>,
 }
 
-impl PagePatch {
-    pub fn encoded(&self) -> usize {
-        PagePatch::encoded_of(self.words.len())
+impl Field for PagePatch {
+    const SIZES: &'static [usize] = &[4, 4, 4, 4];
+
+    fn size(&self) -> usize {
+        PagePatch::least() + 8 * self.words.len()
     }
 
-    /// Bytes of a patch with so many words.
-    pub fn encoded_of(words: usize) -> usize {
-        16 + 8 * words
-    }
-
-    pub fn encode(&self, w: &mut Writer<'_>) {
+    fn encode(&self, w: &mut Writer<'_>) {
         w.u32(self.id.table);
         w.u32(self.id.index);
         w.u32(self.words.len() as u32);
@@ -31,7 +29,7 @@ impl PagePatch {
         }
     }
 
-    pub fn decode(r: &mut Reader) -> Option<PagePatch> {
+    fn decode(r: &mut Reader) -> Option<PagePatch> {
         let (table, index, count, _) = (r.u32()?, r.u32()?, r.u32()? as usize, r.u32()?);
         if !r.can_hold(count, 8) {
             return None;

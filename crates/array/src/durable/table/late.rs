@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use super::{Cache, Page, PageRef, Table};
 use crate::durable::log::{Log, Reservation};
-use crate::durable::records::{PagePatch, Record};
+use crate::durable::records::{Field, PagePatch, Record};
 use crate::model::mutation::Mutation;
 use crate::model::place::{Lsn, PageId};
 
@@ -110,8 +110,8 @@ impl Table {
             let mut pages: Vec<PagePatch> = Vec::new();
             let mut bytes = Record::Patches { pages: Vec::new() }.encoded();
             let fits = |bytes: usize| bytes <= most && log.cost_of(bytes) <= reservation.bytes();
-            while let Some(patch) = patches.next_if(|patch| fits(bytes + patch.encoded())) {
-                bytes += patch.encoded();
+            while let Some(patch) = patches.next_if(|patch| fits(bytes + patch.size())) {
+                bytes += patch.size();
                 pages.push(patch);
             }
             if pages.is_empty() {
