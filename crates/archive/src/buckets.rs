@@ -327,7 +327,7 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         }
         BucketChange::Protection(level) => {
             if level < row.protection {
-                return Err(ArchiveError::InvalidState(format!(
+                return Err(ArchiveError::Denied(format!(
                     "the protection level of bucket `{}` is {} and is only raised",
                     row.name, row.protection
                 )));

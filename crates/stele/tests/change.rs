@@ -49,11 +49,11 @@ fn a_bucket_changes_for_what_is_stored_from_then_on() {
     place.refused(2, &["a count, or none"], &["bucket", "set", "few", "--quota-versions", "many"]);
     // A level can only be raised.
     assert_eq!(place.json(&["bucket", "set", "records", "--protection", "compliance"])["protection"], "compliance");
-    place.refused(2, &["only raised"], &["bucket", "set", "records", "--protection", "governance"]);
+    place.refused(3, &["only raised"], &["bucket", "set", "records", "--protection", "governance"]);
     // The error names the changes made before a refusal.
     let told = &["bucket", "set", "records", "--retention", "compliance:2y", "--protection", "basic"];
     place.refused(
-        2,
+        3,
         &["only raised", "this much is done: Object Lock, default retention COMPLIANCE for 2 years"],
         told,
     );

@@ -100,7 +100,7 @@ async fn a_bucket_is_only_made_stronger() {
     let suspended = change(BucketChange::Versioning(Versioning::Suspended)).await;
     assert!(matches!(suspended, Err(ArchiveError::InvalidState(_))));
     let weaker = change(BucketChange::Protection(Protection::Basic)).await;
-    assert!(matches!(weaker, Err(ArchiveError::InvalidState(_))));
+    assert!(matches!(weaker, Err(ArchiveError::Denied(_))));
     let version = put_retained(&archive, "key", RetentionMode::Governance, 3).await;
     let default = DefaultRetention { mode: RetentionMode::Compliance, period: Period::Days(2) };
     change(BucketChange::ObjectLock(ObjectLock { default: Some(default) })).await.unwrap();
