@@ -13,7 +13,6 @@ use stele_array::anchor::{Anchor, SLOT};
 use stele_array::label::codec::{Label, NoLabel};
 use stele_array::label::{ANCHOR_AT, LABEL_SIZE, LOG_AT, places};
 use stele_array::log::group::{self, Header};
-use stele_array::records::Record;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 use stele_media::{Buffer, Shared};
