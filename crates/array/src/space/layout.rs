@@ -65,6 +65,12 @@ struct Drive {
     parity: u32,
 }
 
+impl Drive {
+    fn candidate(&self, drive: usize) -> Candidate {
+        Candidate { drive, enclosure: self.enclosure, used: self.units.used(), total: self.units.total() }
+    }
+}
+
 impl Layout {
     pub fn new(configuration: &Configuration) -> Layout {
         let mut layout = Layout {
@@ -128,12 +134,32 @@ impl Layout {
         self.choose(class, allowed, class.kind == RowKind::Table)
     }
 
+    /// As `choose_row`, for a pool that has too few drives for the class since it gave some up: as many of these as it takes
+    /// get members as well, whose strips are written when the drives are replaced.
+    pub fn choose_row_lacking(
+        &self,
+        class: RowClass,
+        allowed: &dyn Fn(DriveNumber) -> bool,
+        given_up: &[DriveNumber],
+    ) -> Option<Row> {
+        let lacking = given_up.iter().filter_map(|number| {
+            let drive = self.drives.get(usize::from(number.0)).filter(|drive| drive.units.free() > 0)?;
+            Some(drive.candidate(usize::from(number.0)))
+        });
+        let lacking: Vec<Candidate> = lacking.take(class.code.tolerates()).collect();
+        let here: Vec<Candidate> = self.candidates(allowed, false).collect();
+        (1..=lacking.len()).find_map(|count| self.place(class, &[&here, lacking.get(..count)?].concat()))
+    }
+
     fn choose(&self, class: RowClass, allowed: &dyn Fn(DriveNumber) -> bool, may_reserve: bool) -> Option<Row> {
-        let candidates: Vec<Candidate> = self.candidates(allowed, may_reserve).collect();
+        self.place(class, &self.candidates(allowed, may_reserve).collect::<Vec<_>>())
+    }
+
+    fn place(&self, class: RowClass, candidates: &[Candidate]) -> Option<Row> {
         let mut dice = Dice::new(self.seed ^ (self.made + self.rows.len() as u64).wrapping_mul(0x9E37_79B9));
         let together = |a: usize, b: usize| self.together(a, b);
         let code = class.code;
-        let mut drives = balance::choose(&candidates, code.width(), code.tolerates(), &together, &mut dice)?;
+        let mut drives = balance::choose(candidates, code.width(), code.tolerates(), &together, &mut dice)?;
         // The last strips are parity: they go to those whose share of parity is least, so that no drive is the parity drive.
         let share = |drive: &usize| {
             let drive = self.drives.get(*drive);
@@ -161,14 +187,9 @@ impl Layout {
             drive.units.free() > kept
         };
         let drives = self.drives.iter().enumerate();
-        drives.filter(move |(at, drive)| drive.open && room(drive) && allowed(DriveNumber(*at as u16))).map(
-            |(at, drive)| Candidate {
-                drive: at,
-                enclosure: drive.enclosure,
-                used: drive.units.used(),
-                total: drive.units.total(),
-            },
-        )
+        drives
+            .filter(move |(at, drive)| drive.open && room(drive) && allowed(DriveNumber(*at as u16)))
+            .map(|(at, drive)| drive.candidate(at))
     }
 
     fn free_id(&self) -> RowId {

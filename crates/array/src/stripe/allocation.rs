@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use stele_ground::Duration;
 
+use crate::drives::label::DriveState;
 use crate::durable::log::{Purpose, Reservation};
 use crate::durable::records::Record;
 use crate::engine::Engine;
@@ -151,7 +152,7 @@ impl Engine {
             allowed.iter().find_map(|allowed| Some((layout.choose_row(class, allowed)?, allowed)))
         };
         let Some((row, allowed)) = choice else {
-            // A pool as wide as its code goes on with rows that lack a drive; nothing else is left.
+            // A pool as wide as its code goes on with rows that lack a drive, away or given up; nothing else is left.
             return self.grow_degraded(class, reservation).await;
         };
         self.check_row(&row, allowed);
@@ -172,21 +173,30 @@ impl Engine {
     }
 
     async fn grow_degraded(&self, class: RowClass, mut reservation: Reservation) -> Result<bool, ArrayError> {
-        let any = |drive: DriveNumber| self.drive_state(drive).votes();
-        let choice = self.layout.read().choose_row(class, &any);
-        let Some(row) = choice else {
+        let Some(row) = self.choose_lacking(class) else {
             self.warn_full(class);
             return Ok(false);
         };
-        let missing = row.members.iter().filter(|member| self.drives.index(member.cell.drive).is_none()).count();
-        if missing > class.code.tolerates() {
+        let is_here = |drive: DriveNumber| self.drives.index(drive).is_some() && self.drive_state(drive).votes();
+        let lacking = row.members.iter().filter(|member| !is_here(member.cell.drive)).count();
+        if lacking > class.code.tolerates() {
             return Ok(false);
         }
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
-        let again = self.layout.read().choose_row(class, &any);
+        let again = self.choose_lacking(class);
         let Some(row) = again.filter(|again| *again == row) else { return Ok(true) };
         self.create_row(row, &pages, &mut reservation);
         Ok(true)
+    }
+
+    fn choose_lacking(&self, class: RowClass) -> Option<Row> {
+        let votes = |drive: DriveNumber| self.drive_state(drive).votes();
+        let count = self.drives.labels.configuration().drives.len();
+        let drives = (0..count).map(|at| DriveNumber(at as u16));
+        let given_up: Vec<DriveNumber> =
+            drives.filter(|drive| self.drive_state(*drive) == DriveState::Failed).collect();
+        let layout = self.layout.read();
+        layout.choose_row(class, &votes).or_else(|| layout.choose_row_lacking(class, &votes, &given_up))
     }
 
     fn warn_full(&self, class: RowClass) {

@@ -58,13 +58,18 @@ impl<S: System> World<S> {
         bays
     }
 
-    /// Whether the present drives can form a row for every code, with at most as many strips in an enclosure as it may
-    /// lose.
+    /// Whether the drives can form a row for every code, with at most as many strips in an enclosure as it may lose. A row
+    /// may lack as many drives as its code tolerates, which are away, or given up and not replaced.
     fn fits_here(&self) -> bool {
+        let (here, staying) = (self.in_use(), self.growth.staying(&self.members));
+        let is_lacking = |bay: &&usize| !here.contains(bay) && !self.growth.arriving.contains(bay);
+        let lacking = staying.iter().filter(is_lacking).count();
         let mut crowds: BTreeMap<u32, usize> = BTreeMap::new();
-        self.in_use().iter().for_each(|bay| *crowds.entry(self.machine.bays[*bay].enclosure).or_default() += 1);
-        let spread =
-            |code: Code, most: usize| crowds.values().map(|crowd| (*crowd).min(most)).sum::<usize>() >= code.width();
+        here.iter().for_each(|bay| *crowds.entry(self.machine.bays[*bay].enclosure).or_default() += 1);
+        let spread = |code: Code, most: usize| {
+            let here: usize = crowds.values().map(|crowd| (*crowd).min(most)).sum();
+            here + lacking.min(code.tolerates()) >= code.width()
+        };
         self.hosts.values().all(|host| spread(host.spec.code, usize::MAX))
             && (self.growth.crowded
                 || self.hosts.values().all(|host| spread(host.spec.code, host.spec.code.tolerates())))

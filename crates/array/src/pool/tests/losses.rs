@@ -149,6 +149,34 @@ fn what_waits_for_a_missing_drive_while_others_are_replaced_is_counted_as_unread
     }
 }
 
+/// Every row of a pool of ten drives has a strip of 8+2 on each of them.
+#[test]
+fn a_pool_as_wide_as_its_code_takes_new_stripes_after_it_gave_drives_up() {
+    let options = OpenOptions { seed: 1, ..OpenOptions::default() };
+    let mut fixture = Fixture::blank(10, 10, options.seed, options);
+    assert_eq!(fixture.settle(), Ok(()));
+    let volume = fixture.create_volume(spec("a", "8+2", SIZE)).id;
+    let content = pattern(1, SIZE as usize);
+    let (first, second, third) = (1 << 20, 10 << 20, SIZE as usize);
+    fixture.write(volume, 0, &content[..first]).expect("written");
+    fixture.idle();
+    for (drive, from, to) in [(3, first, second), (6, second, third)] {
+        fixture.command(Command::FailDrive { drive }).expect("given up");
+        fixture.write(volume, from as u64, &content[from..to]).expect("no drive takes its strips, and the others do");
+        fixture.idle();
+        assert_eq!(fixture.read(volume, 0, to).expect("read"), content[..to], "after the loss of drive {drive}");
+    }
+    for drive in [3, 6] {
+        replace(&mut fixture, drive);
+        fixture.pass(HOUR);
+    }
+    let status = fixture.status();
+    assert_eq!((status.unreadable_stripes, status.lost_stripes), (0, 0));
+    assert!(status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy), "{:?}", status.drives);
+    fixture.pull(&[0, 9]);
+    assert_eq!(fixture.read(volume, 0, content.len()).expect("read"), content, "the replacements hold their strips");
+}
+
 #[test]
 fn a_log_that_lacks_a_member_says_so_until_a_drive_takes_its_place() {
     let mut fixture = Fixture::new(4, 4, 1);
