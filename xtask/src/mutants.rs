@@ -2,6 +2,7 @@
 //! check, a fence, a generation check, a redo image. The gate switches each off in turn. It then runs the array's own
 //! tests, the crashes of short workloads and the seeds of the simulated world. At least one of them must fail.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -39,6 +40,8 @@ a test of the array has failed, and each program ends at its first failed test.
 | taken away | tests | crashes | seeds | first noticed by |
 | --- | ---: | --- | --- | --- |
 ";
+/// A row of a protection whose loss no detector noticed.
+const UNNOTICED: &str = "nothing: a hole in the suite";
 const CRASHES: [&str; 5] = ["--enumerate", "--outcomes", "8", "--stride", "3"];
 
 /// The detectors that noticed a missing protection.
@@ -71,7 +74,7 @@ pub fn run(root: &Path, chosen: &[String], first: bool) -> ExitCode {
     }
     let mutants: Vec<&String> = known.iter().filter(|name| chosen.is_empty() || chosen.contains(name)).collect();
     let mut survivors = Vec::new();
-    let mut table = String::from(HEAD);
+    let mut rows = Rows::new();
     println!("{:<14} {:>6}  {:<8} {:<8}  first noticed by", "taken away", "tests", "crashes", "seeds");
     for name in &mutants {
         match detectors.hunt(Some(name), first) {
@@ -79,7 +82,8 @@ pub fn run(root: &Path, chosen: &[String], first: bool) -> ExitCode {
                 let word = |found: bool| if found { "red" } else { "-" };
                 let (crash, seed) = (word(caught.crash.is_some()), word(caught.seed.is_some()));
                 println!("{name:<14} {:>6}  {crash:<8} {seed:<8}  {}", caught.tests.len(), caught.told());
-                table += &format!("| {name} | {} | {crash} | {seed} | {} |\n", caught.tests.len(), caught.told());
+                let row = format!("| {name} | {} | {crash} | {seed} | {} |", caught.tests.len(), caught.told());
+                rows.insert((*name).clone(), row);
                 if caught.is_nothing() {
                     survivors.push(name.as_str());
                 }
@@ -92,14 +96,40 @@ pub fn run(root: &Path, chosen: &[String], first: bool) -> ExitCode {
     if !survivors.is_empty() {
         println!("survived: {}", survivors.join(", "));
     }
-    if chosen.is_empty() {
-        let path = root.join(TABLE);
-        if let Err(error) = std::fs::write(&path, format!("{table}\n{sum}.\n")) {
-            return refuse(&format!("{}: {error}", path.display()));
-        }
-        println!("the table is in {TABLE}");
+    let path = root.join(TABLE);
+    let former = std::fs::read_to_string(&path).unwrap_or_default();
+    if let Err(error) = std::fs::write(&path, table(&known, rows_of(&former), rows)) {
+        return refuse(&format!("{}: {error}", path.display()));
     }
+    println!("the table is in {TABLE}");
     ExitCode::from(u8::from(!survivors.is_empty()))
+}
+
+/// The rows of the table, each by the protection that it names.
+type Rows = BTreeMap<String, String>;
+
+/// The rows that an earlier run wrote.
+fn rows_of(table: &str) -> Rows {
+    let rows = table.lines().filter_map(|line| {
+        let (name, _) = line.strip_prefix("| ")?.split_once(" | ")?;
+        Some((name.to_owned(), line.to_owned()))
+    });
+    rows.collect()
+}
+
+/// The table with the rows of this run, and the former rows of other protections.
+fn table(known: &[String], former: Rows, new: Rows) -> String {
+    let rows: Rows = former.into_iter().chain(new).collect();
+    let (run, left): (Vec<&String>, Vec<&String>) = known.iter().partition(|name| rows.contains_key(*name));
+    let rows: Vec<&String> = run.iter().filter_map(|name| rows.get(*name)).collect();
+    let noticed = rows.iter().filter(|row| !row.contains(UNNOTICED)).count();
+    let mut text = rows.iter().fold(String::from(HEAD), |text, row| text + row + "\n");
+    text += &format!("\n{noticed} of {} noticed.\n", rows.len());
+    if !left.is_empty() {
+        let left: Vec<&str> = left.iter().map(|name| name.as_str()).collect();
+        text += &format!("Not run: {}.\n", left.join(", "));
+    }
+    text
 }
 
 fn refuse(reason: &str) -> ExitCode {
@@ -225,6 +255,30 @@ impl Caught {
 
     fn told(&self) -> String {
         let first = self.tests.first().or(self.crash.as_ref()).or(self.seed.as_ref());
-        first.map_or("nothing: a hole in the suite".to_owned(), |line| line.chars().take(110).collect())
+        first.map_or(UNNOTICED.to_owned(), |line| line.chars().take(110).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_some_protections_keeps_the_rows_of_the_others() {
+        let known = ["LogFlush", "LogOrder", "LogHole"].map(str::to_owned);
+        let row = |name: &str, rest: &str| (name.to_owned(), format!("| {name} | {rest} |"));
+        let first =
+            table(&known, Rows::new(), Rows::from([row("LogHole", UNNOTICED), row("LogFlush", "2 | - | - | a")]));
+        assert!(first.ends_with("1 of 2 noticed.\nNot run: LogOrder.\n"), "{first}");
+        let gone = row("Gone", "1 | - | - | b");
+        let former = rows_of(&first).into_iter().chain([gone]).collect();
+        let next =
+            table(&known, former, Rows::from([row("LogHole", "7 | - | - | c"), row("LogOrder", "1 | - | - | d")]));
+        let listed: Vec<&str> = next.lines().filter(|line| line.starts_with("| Log")).collect();
+        assert_eq!(
+            listed,
+            ["| LogFlush | 2 | - | - | a |", "| LogOrder | 1 | - | - | d |", "| LogHole | 7 | - | - | c |"]
+        );
+        assert!(next.ends_with("3 of 3 noticed.\n"), "{next}");
     }
 }
