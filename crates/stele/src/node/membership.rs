@@ -40,15 +40,13 @@ impl Departures {
         Departures { site: site.clone(), done: Mutex::new(0) }
     }
 
-    /// Detaches all drives that have left by now, and removes their entries. Returns their paths. A command calls it
-    /// before it names a drive in the configuration: what left before is done then, and does not take the new entry
-    /// along.
-    pub async fn forget(&self, pool: &PoolServer) -> Outcome<Vec<String>> {
+    /// Detaches all drives that have left by now, and removes their entries. A command calls it before it names a drive
+    /// in the configuration: what left before is done then, and does not take the new entry along.
+    pub async fn forget(&self, pool: &PoolServer) -> Outcome<()> {
         let mut done = self.done.lock().await;
-        let Reply::Status(status) = pool.command(Command::Status).await? else { return Ok(Vec::new()) };
+        let Reply::Status(status) = pool.command(Command::Status).await? else { return Ok(()) };
         let members = status.drives.iter().filter(|drive| drive.is_member());
         let here: Vec<&str> = members.map(|drive| &*drive.name).collect();
-        let mut forgotten = Vec::new();
         // Harmless if repeated.
         let left = status.removed.iter().skip(*done);
         left.filter_map(|departed| departed.index).for_each(|index| pool.detach(index));
@@ -56,11 +54,11 @@ impl Departures {
             // Another drive may use the path already.
             let path = Path::new(&departed.name);
             if !here.iter().any(|other| crate::named::is_same(Path::new(other), path)) && forget(&self.site, path)? {
-                forgotten.push(departed.name);
+                tracing::info!("{} has left the pool and is no longer named in [pool] drives", departed.name);
             }
             *done += 1;
         }
-        Ok(forgotten)
+        Ok(())
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stele_archive::{Archive, Caller, ScrubCursor};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use crate::config::Site;
 use crate::node::Node;
 use crate::node::growth::When;
 use crate::server::head_places::HeadPlaces;
@@ -32,7 +32,7 @@ const SCRUB_LEAST: u64 = 1 << 20;
 /// Time from the start to the first self-test.
 const SELF_TEST_FIRST: Duration = Duration::from_secs(600);
 
-pub fn start(tasks: &mut JoinSet<()>, node: &Arc<Node>, places: HeadPlaces) {
+pub fn start(tasks: &mut JoinSet<()>, node: &Arc<Node>, places: Arc<Mutex<HeadPlaces>>) {
     tasks.spawn(forget_removed(Arc::clone(node)));
     let Ok(archive) = node.archive().cloned() else { return };
     tasks.spawn(step(archive.clone(), Arc::clone(node)));
@@ -58,13 +58,8 @@ async fn forget_removed(node: Arc<Node>) {
 
 /// Does so once. A stopping server calls it, since the next server does not know which drives left under this one.
 pub async fn forget_removed_now(node: &Node) {
-    match node.departures.forget(&node.pool).await {
-        Ok(forgotten) => {
-            for path in forgotten {
-                tracing::info!("{path} has left the pool and is no longer named in [pool] drives");
-            }
-        }
-        Err(failure) => tracing::warn!("a removed drive stays in the configuration: {failure}"),
+    if let Err(failure) = node.departures.forget(&node.pool).await {
+        tracing::warn!("a removed drive stays in the configuration: {failure}");
     }
 }
 
@@ -187,22 +182,19 @@ pub async fn keep_history(node: &Node) {
 }
 
 /// Sends the last head before the server stops, so that heads cover all acts since the previous one.
-pub async fn send_heads(site: &Site, node: &Node) {
+pub async fn send_heads(node: &Node, places: &Mutex<HeadPlaces>) {
     let Ok(archive) = node.archive() else { return };
-    match HeadPlaces::of(site, &node.config) {
-        Ok(mut places) => drop(places.send(archive, heads_every(node)).await),
-        Err(failure) => tracing::warn!("the audit head was not exported: {failure}"),
-    }
+    places.lock().await.send(archive, heads_every(node)).await;
 }
 
 fn heads_every(node: &Node) -> Duration {
     Duration::from_secs(node.config.archive.heads_every.max(1))
 }
 
-async fn export_heads(archive: Archive, mut places: HeadPlaces, node: Arc<Node>) {
+async fn export_heads(archive: Archive, places: Arc<Mutex<HeadPlaces>>, node: Arc<Node>) {
     let every = heads_every(&node);
     loop {
-        places.send(&archive, every).await.iter().for_each(|what| node.note_alarm("heads", what));
+        places.lock().await.send(&archive, every).await.iter().for_each(|what| node.note_alarm("heads", what));
         tokio::time::sleep(every).await;
     }
 }

@@ -2,12 +2,13 @@
 //! syslog servers, mail addresses. A time stamp authority stamps each head meanwhile, and the stamp goes beside the head
 //! in the directories and the bucket. A witness countersigns the log's head, if it continues the one signed before.
 //!
-//! Failure model: every place gets the head at the same time and has [`PATIENCE`] to take it. A place that takes none is
-//! logged and asked again at the next turn, and raises the alarm `heads` once two turns have passed. A share that hangs
-//! holds one thread and one head until it answers; no further head is written there meanwhile. An authority that gives
-//! no time stamp is treated the same way, and keeps no head from any place. At a start the server compares its log with
-//! the heads in directories and the bucket (`node::heads`); what went out by syslog or mail, a person compares with
-//! `stele audit verify --anchor`.
+//! Failure model: every place gets the head at the same time and has [`PATIENCE`] to take it. A place that takes none
+//! is logged and asked again at the next turn, and raises the alarm `heads` once two turns have passed. A share that
+//! hangs holds one thread and one head until it answers; no further head is written there meanwhile. An authority that
+//! gives no time stamp is treated the same way, and keeps no head from any place. A stop ends a turn anywhere and takes
+//! one more with the same state, so all places and the stamp get the same bytes for the same log. At a start the server
+//! compares its log with the heads in directories and the bucket (`node::heads`); what went out by syslog or mail, a
+//! person compares with `stele audit verify --anchor`.
 
 mod authority;
 
@@ -74,10 +75,12 @@ struct Lack {
 pub struct HeadPlaces {
     places: Vec<HeadPlace>,
     authority: Option<Authority>,
-    /// The last time stamp, until the log has grown.
+    /// The head of the last turn, which goes out with these bytes until the log has grown.
+    sent: Option<SignedHead>,
+    /// The time stamp of that head.
     stamped: Option<Stamped>,
     stamps: Lack,
-    witness: Option<Witness>,
+    witness: Option<Arc<Witness>>,
     countersignatures: Lack,
     /// The witness refused. A silence before keeps no refusal from being told.
     refusals: Lack,
@@ -101,7 +104,7 @@ impl HeadPlaces {
             ways.extend(each.into_iter().map(|mail| Way::Mail(Box::new(mail))));
         }
         let places = ways.into_iter().map(HeadPlace::new).collect();
-        let (authority, witness) = (Authority::of(site, config)?, Witness::of(site, config)?);
+        let (authority, witness) = (Authority::of(site, config)?, Witness::of(site, config)?.map(Arc::new));
         Ok(HeadPlaces { places, authority, witness, patience: PATIENCE, ..HeadPlaces::default() })
     }
 
@@ -114,7 +117,7 @@ impl HeadPlaces {
             Err(_) => Err(format!("the pool did not give the head within {} s", self.patience.as_secs())),
         };
         let now = Instant::now();
-        let witness = self.witness.take();
+        let witness = self.witness.clone();
         let signing = async {
             let witness = witness.as_ref()?;
             let signed = timeout(WITNESS_PATIENCE, witness.send(archive)).await;
@@ -123,7 +126,6 @@ impl HeadPlaces {
         };
         let sending = self.send_head(head, every, now);
         let (signed, mut told) = tokio::join!(signing, sending);
-        self.witness = witness;
         if let Some(signed) = signed {
             told.extend(self.note_countersigned(signed, every, now).await);
         }
@@ -163,10 +165,11 @@ impl HeadPlaces {
     async fn send_head(&mut self, mut head: Result<SignedHead, String>, every: Duration, now: Instant) -> Vec<String> {
         // The time stamp is about the head that was sent when the log ended here.
         if let Ok(head) = &mut head {
-            self.stamped.take_if(|stamped| !stamped.is_of(head));
-            if let Some(stamped) = &self.stamped {
-                *head = stamped.head.clone();
+            match self.sent.take().filter(|sent| ends_the_same_log(sent, head)) {
+                Some(sent) => *head = sent,
+                None => self.stamped = None,
             }
+            self.sent = Some(head.clone());
         }
         let stamping = stamp(self.authority.as_ref(), self.stamped.as_ref(), head.as_ref());
         let sent = self.places.iter_mut().map(|place| place.send(head.as_ref(), every, now));
@@ -190,6 +193,11 @@ impl HeadPlaces {
         }
         told
     }
+}
+
+/// Whether both heads end one log at the same record. Their times may differ.
+fn ends_the_same_log(one: &SignedHead, other: &SignedHead) -> bool {
+    (one.records, &one.link, &one.public_key) == (other.records, &other.link, &other.public_key)
 }
 
 /// Asks for the time stamp of a head that has none.
@@ -314,13 +322,8 @@ impl Shelf {
     /// no other thread starts while this one works.
     async fn on_a_thread(&mut self, work: Work) -> Result<(), String> {
         if let Some(last) = &mut self.under_way {
-            let place = self.keeper.name();
-            match last.try_recv() {
-                Err(oneshot::error::TryRecvError::Empty) => {
-                    return Err(format!("{place}: it has not taken the last head yet; the share may hang"));
-                }
-                Ok(_) | Err(oneshot::error::TryRecvError::Closed) => self.under_way = None,
-            }
+            let _ = last.await;
+            self.under_way = None;
         }
         let (sender, receiver) = oneshot::channel();
         let keeper = Arc::clone(&self.keeper);

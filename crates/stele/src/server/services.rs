@@ -17,7 +17,7 @@ use serde::Serialize;
 use stele_file::nfs::server::Tls;
 use stele_object::{Endpoint, Frontend, Rest, Settings};
 use tokio::net::UnixListener;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -89,6 +89,7 @@ pub struct Services {
     node: Arc<Node>,
     places: Places,
     latest: snapshot::Latest,
+    head_places: Arc<Mutex<HeadPlaces>>,
     /// Listeners and background work; a stop does not wait for them.
     unattended: JoinSet<()>,
     /// The administration socket; a stop waits for its commands.
@@ -112,6 +113,7 @@ impl Services {
             node: Arc::clone(node),
             places: Places { socket, ..Places::default() },
             latest: snapshot::Latest::default(),
+            head_places: Arc::new(Mutex::new(head_places)),
             unattended: JoinSet::new(),
             commands: JoinSet::new(),
             stop_commands: watch::Sender::new(false),
@@ -129,7 +131,7 @@ impl Services {
         services.serve_nbd().await?;
         services.serve_iscsi().await?;
         services.serve_shares().await?;
-        services.work_in_background(look, head_places);
+        services.work_in_background(look);
         Ok(services)
     }
 
@@ -167,7 +169,7 @@ impl Services {
             tracing::warn!("`stele pool wash` overwrites destroyed keys in the log without a server");
         }
         DEPARTED.take(second, background::forget_removed_now(&self.node)).await;
-        HEADS.take(second, background::send_heads(&self.site, &self.node)).await;
+        HEADS.take(second, background::send_heads(&self.node, &self.head_places)).await;
         COUNTERS.take(second, background::keep_history(&self.node)).await;
     }
 
@@ -335,10 +337,10 @@ impl Services {
         }
     }
 
-    fn work_in_background(&mut self, look: snapshot::Look, head_places: HeadPlaces) {
+    fn work_in_background(&mut self, look: snapshot::Look) {
         let node = &self.node;
         self.unattended.spawn(self.latest.clone().keep_fresh(Arc::clone(node), look));
-        background::start(&mut self.unattended, node, head_places);
+        background::start(&mut self.unattended, node, Arc::clone(&self.head_places));
         self.unattended.spawn(notify::keep_watch(Arc::clone(node)));
         self.unattended.spawn(smart::keep_asking(Arc::clone(node)));
     }

@@ -31,13 +31,6 @@ pub struct Stamped {
     pub reply: Vec<u8>,
 }
 
-impl Stamped {
-    /// Whether this head ends the log where the stamped one does. Their times may differ.
-    pub fn is_of(&self, head: &SignedHead) -> bool {
-        (self.head.records, &self.head.link, &self.head.public_key) == (head.records, &head.link, &head.public_key)
-    }
-}
-
 impl Authority {
     /// Reads the configuration. Nothing is asked yet.
     pub fn of(site: &Site, config: &Config) -> Outcome<Option<Authority>> {

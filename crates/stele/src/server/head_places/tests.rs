@@ -192,12 +192,40 @@ async fn places_get_the_stamped_head_until_the_log_has_grown() {
     };
     let patient = Shelf { patience: HOUR, ..shelf(note) };
     let mut sending = places(vec![HeadPlace::new(Way::Shelf(patient))]);
-    sending.stamped = Some(stamped);
+    (sending.sent, sending.stamped) = (Some(stamped.head.clone()), Some(stamped));
     for records in [7, 8] {
         sending.send_head(Ok(head(records)), HOUR, Instant::now()).await;
     }
     assert_eq!(*TIMES.lock().unwrap(), ["earlier", "now"]);
     assert!(sending.stamped.is_none(), "the stamp is about the shorter log");
+}
+
+#[tokio::test]
+async fn a_turn_after_one_that_was_broken_off_sends_the_same_bytes() {
+    static TIMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let note = |head: &SignedHead| {
+        TIMES.lock().unwrap().push(head.time.clone());
+        Ok(())
+    };
+    let (url, serving) = service(None).await;
+    let patient = Shelf { patience: HOUR, ..shelf(note) };
+    let mut sending = places(vec![HeadPlace::new(Way::Shelf(patient))]);
+    sending.authority = Some(Authority::at(&url, HOUR));
+    let taken = async {
+        while TIMES.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = sending.send_head(Ok(head(7)), HOUR, Instant::now()) => panic!("the authority answers nothing"),
+        () = taken => {}
+    }
+    serving.abort();
+    sending.authority = None;
+    sending.places.push(HeadPlace::new(Way::Shelf(Shelf { patience: HOUR, ..shelf(note) })));
+    sending.send_head(Ok(SignedHead { time: "later".into(), ..head(7) }), HOUR, Instant::now()).await;
+    let times = TIMES.lock().unwrap().clone();
+    assert!(times.len() > 1 && times.iter().all(|time| time == "now"), "{times:?}");
 }
 
 #[tokio::test]

@@ -51,6 +51,7 @@ async fn a_stop_ends_in_its_time_though_no_drive_answers() {
         node: Arc::clone(&node),
         places: Places::default(),
         latest: snapshot::Latest::default(),
+        head_places: Arc::default(),
         unattended: JoinSet::new(),
         commands: JoinSet::new(),
         stop_commands: watch::Sender::new(false),
