@@ -27,6 +27,10 @@ const QUICK_THREADS: [u32; 3] = [1, 4, 16];
 pub const DRIVES: u32 = 48;
 /// Percent of each drive in use.
 const STROKE: u8 = 8;
+/// Processors of the modelled server: one thread serves a pool.
+const PROCESSORS: u32 = 1;
+/// The axis of cells whose processors are modelled.
+const CHARGED: &str = "processors";
 /// Accesses of a round in virtual time.
 const ROUND: u64 = 400;
 
@@ -64,6 +68,16 @@ impl Kind {
             ("direction".into(), self.direction.into()),
             ("access".into(), Bytes(size).to_string()),
         ]
+    }
+
+    /// Whether the model of the gateway's memory answers it.
+    fn is_read_from_cache(self) -> bool {
+        self.cached && self.direction == "read"
+    }
+
+    /// Whose arrays are modelled for it. What the gateway's memory answers has no measured cost.
+    fn makers(self) -> &'static [Maker] {
+        if self.is_read_from_cache() { &[Maker::SteleBehindCache] } else { &[Maker::Stele, Maker::SteleOn(PROCESSORS)] }
     }
 
     /// `Random reads without cache`.
@@ -111,31 +125,34 @@ pub fn live(job: &Job, quick: bool, halves: Halves) -> Result<Vec<live::Asked>, 
     Ok(asked)
 }
 
-/// The plan on modelled drives: a cell holds all numbers of threads of a size.
+/// The plan on modelled drives, without and with a server's processor: a cell holds all numbers of threads of a size.
 pub fn plan(quick: bool) -> Result<Plan, LabError> {
     let mut cells = Vec::new();
     for kind in kinds() {
-        let reads_from_cache = kind.cached && kind.direction == "read";
-        for size in sizes(quick) {
+        for (maker, size) in kind.makers().iter().flat_map(|maker| sizes(quick).iter().map(move |size| (*maker, *size)))
+        {
             let array = Array {
-                maker: if reads_from_cache { Maker::SteleBehindCache } else { Maker::Stele },
+                maker,
                 level: Level::Raid5,
                 drives: DRIVES,
-                cached: kind.cached && !reads_from_cache,
+                cached: kind.cached && !kind.is_read_from_cache(),
                 stroke: STROKE,
                 log: LogPlace::Memory,
             };
             array.check()?;
             let planned = Planned {
                 array,
-                spec: kind.spec(*size)?,
+                spec: kind.spec(size)?,
                 alignment: Alignment::Request,
                 ask: Ask::Loads(loads(quick).iter().map(|count| u64::from(*count)).collect()),
                 effort: Effort { round: ROUND, probes_max: 1 },
                 streams: 1,
             };
             let mut cell = cell_of(&planned);
-            cell.axes = kind.axes(*size);
+            cell.axes = kind.axes(size);
+            if let Maker::SteleOn(count) = maker {
+                cell.axes.push((CHARGED.to_owned(), count.to_string()));
+            }
             cells.push((cell, planned));
         }
     }
@@ -160,8 +177,15 @@ struct Highest<'a> {
 impl<'a> Found<'a> {
     /// Runs of one kind and size, by their threads.
     fn curve(self, kind: Kind, size: u64) -> Vec<(u32, &'a RunRecord)> {
+        self.runs(kind, size, false)
+    }
+
+    fn runs(self, kind: Kind, size: u64, charged: bool) -> Vec<(u32, &'a RunRecord)> {
         let axes = kind.axes(size);
-        let matches = |cell: &&CellRecord| axes.iter().all(|(name, value)| cell.axis(name) == Some(value));
+        let matches = |cell: &&CellRecord| {
+            let is_kind = axes.iter().all(|(name, value)| cell.axis(name) == Some(value));
+            is_kind && cell.axis(CHARGED).is_some() == charged
+        };
         let cells = self.recorded.cells.iter().filter(matches);
         let mut runs: Vec<_> =
             cells.flat_map(|cell| &cell.runs).map(|run| (run.outstanding.unwrap_or(1), run)).collect();
@@ -170,8 +194,18 @@ impl<'a> Found<'a> {
     }
 
     fn highest(self, kind: Kind, by: fn(&RunRecord) -> f64) -> Option<Highest<'a>> {
-        let of_size =
-            |size: u64| self.curve(kind, size).into_iter().map(move |(threads, run)| Highest { size, threads, run });
+        self.highest_of(kind, by, false)
+    }
+
+    /// The highest rate behind a modelled processor.
+    fn highest_charged(self, kind: Kind, by: fn(&RunRecord) -> f64) -> Option<Highest<'a>> {
+        self.highest_of(kind, by, true)
+    }
+
+    fn highest_of(self, kind: Kind, by: fn(&RunRecord) -> f64, charged: bool) -> Option<Highest<'a>> {
+        let of_size = |size: u64| {
+            self.runs(kind, size, charged).into_iter().map(move |(threads, run)| Highest { size, threads, run })
+        };
         let all = SIZES.into_iter().flat_map(of_size);
         all.max_by(|left, right| by(left.run).total_cmp(&by(right.run)))
     }

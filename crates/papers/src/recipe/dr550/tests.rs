@@ -80,7 +80,9 @@ fn two_targets_are_the_two_halves() {
 #[test]
 fn in_virtual_time_all_kinds_are_asked_and_reads_with_a_cache_of_its_model() {
     let plan = plan(false).unwrap();
-    assert_eq!(plan.cells.len(), 40, "eight kinds of five sizes");
+    assert_eq!(plan.cells.len(), 40 + 30, "eight kinds of five sizes, and six of them behind a processor");
+    let charged = plan.cells.iter().filter(|(_, planned)| planned.array.maker == Maker::SteleOn(1));
+    assert!(charged.clone().count() == 30 && charged.clone().all(|(cell, _)| cell.axes.last().unwrap().0 == CHARGED));
     for (cell, planned) in &plan.cells {
         assert!(matches!(&planned.ask, Ask::Loads(loads) if loads == &[1, 2, 4, 8, 16, 32]), "{}", cell.name());
         let reads = planned.spec.read == Some(100);
@@ -89,6 +91,28 @@ fn in_virtual_time_all_kinds_are_asked_and_reads_with_a_cache_of_its_model() {
         assert_eq!(planned.array.cached, is_cached && !reads);
         assert_eq!((planned.array.drives, planned.array.level), (48, Level::Raid5));
     }
+}
+
+#[test]
+fn in_virtual_time_the_peaks_behind_a_processor_have_a_table_and_stay_out_of_the_others() {
+    let job = Job { on: None, ..job(false) };
+    let cells: Vec<_> = plan(false).unwrap().cells.into_iter().map(|(cell, _)| cell).collect();
+    let mut recorded = made_up(&job, &cells, Some("abc123"));
+    let kind = kinds().next().unwrap();
+    let free = Found { recorded: &recorded }.highest(kind, page::rate).unwrap();
+    let (free, before) = (page::rate(free.run), page_of(&recorded, true));
+    for said in ["With its processor modelled", "charged-random-read-off-rate", "charged-sequential-write-on-rate"] {
+        assert!(before.contains(said), "{said}: {before}");
+    }
+    assert!(!before.contains("charged-random-read-on"), "the gateway's memory has no measured cost");
+    for cell in recorded.cells.iter_mut().filter(|cell| cell.axis(CHARGED).is_some()) {
+        for round in cell.runs.iter_mut().flat_map(|run| &mut run.rounds) {
+            round.rate *= 3.0;
+        }
+    }
+    let found = Found { recorded: &recorded };
+    assert_eq!(page::rate(found.highest(kind, page::rate).unwrap().run), free);
+    assert!(page::rate(found.highest_charged(kind, page::rate).unwrap().run) > free);
 }
 
 #[test]
