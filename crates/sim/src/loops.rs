@@ -142,7 +142,7 @@ impl Campaign<'_> {
             }
             Ordeal::ReplacedUnderLoad => {
                 self.wait(1000, 3000)?;
-                self.say(&format!("drive {first} is replaced under load"));
+                self.say(&format!("the drive at place {first} is replaced under load"));
                 self.exchange(first, false)?;
                 self.wait(5, 2000)?;
             }
@@ -150,10 +150,10 @@ impl Campaign<'_> {
         self.pull(second)
     }
 
-    fn pull(&mut self, drive: usize) -> Result<(), Stop> {
+    fn pull(&mut self, place: usize) -> Result<(), Stop> {
         self.tally.pulls += 1;
-        self.say(&format!("drive {drive} is pulled"));
-        self.site.pull(drive)
+        self.say(&format!("the drive at place {place} is pulled"));
+        self.site.pull(place)
     }
 
     /// Waits for a random number of milliseconds in this range.
@@ -164,16 +164,16 @@ impl Campaign<'_> {
     /// Replaces each unhealthy drive by a blank device.
     fn replace(&mut self, touched: [usize; 2]) -> Result<(), Stop> {
         for said in self.site.drives()? {
-            if said.health != "healthy" && touched.contains(&(said.number as usize)) {
+            if let Some(place) = said.place.filter(|place| said.health != "healthy" && touched.contains(place)) {
                 self.say(&format!("drive {} is replaced", said.number));
-                self.exchange(said.number as usize, true)?;
+                self.exchange(place, true)?;
             }
         }
         Ok(())
     }
 
-    fn exchange(&mut self, drive: usize, wait: bool) -> Result<(), Stop> {
-        self.site.exchange(drive, wait)?;
+    fn exchange(&mut self, place: usize, wait: bool) -> Result<(), Stop> {
+        self.site.exchange(place, wait)?;
         self.tally.replaced += 1;
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Campaign<'_> {
         }
         for now in self.site.drives()? {
             let was = before.iter().find(|drive| drive.number == now.number);
-            let untouched = !touched.contains(&(now.number as usize));
+            let untouched = now.place.is_none_or(|place| !touched.contains(&place));
             if untouched && was.is_none_or(|was| was.errors != now.errors) {
                 let what =
                     format!("drive {} has errors, and nothing was done to it: {now:?}, before {was:?}", now.number);

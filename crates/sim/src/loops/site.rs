@@ -44,6 +44,8 @@ impl Drop for Guarded {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DriveSaid {
     pub number: u64,
+    /// Its device, if it is on one.
+    pub place: Option<usize>,
     pub health: String,
     /// Failed reads, failed writes, units that did not verify.
     pub errors: [u64; 3],
@@ -53,12 +55,14 @@ pub struct DriveSaid {
 struct Device {
     path: PathBuf,
     image: PathBuf,
+    /// The drive that the pool has on it.
+    number: u64,
 }
 
 pub struct Site {
     pub dir: PathBuf,
     program: PathBuf,
-    /// The device of each drive of the pool, by number.
+    /// The devices of the pool's drives.
     devices: Vec<Device>,
     /// Number of images made so far.
     images: usize,
@@ -78,8 +82,8 @@ impl Site {
         let dir = parent.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|error| trouble(&dir.display().to_string(), error))?;
         let mut site = Site { dir, program, devices: Vec::new(), images: 0, server: None };
-        for _ in 0..devices {
-            let device = site.blank()?;
+        for number in 0..devices as u64 {
+            let device = Device { number, ..site.blank()? };
             site.devices.push(device);
         }
         Ok(site)
@@ -92,19 +96,26 @@ impl Site {
         let file = fs::File::create(&image).and_then(|file| file.set_len(DEVICE_BYTES));
         file.map_err(|error| trouble(&image.display().to_string(), error))?;
         let path = run(Command::new("losetup").args(["--find", "--show"]).arg(&image))?;
-        Ok(Device { path: PathBuf::from(path.trim()), image })
+        Ok(Device { path: PathBuf::from(path.trim()), image, number: u64::MAX })
     }
 
-    /// Replaces the drive by a blank device. The old device is gone for good, and its space is free.
-    pub fn exchange(&mut self, drive: usize, wait: bool) -> Result<(), Stop> {
+    /// Replaces the drive at a place by a blank device. The old device is gone for good, and its space is free.
+    ///
+    /// A drive that still answers gets a successor with a number of its own. Any other gives its number on.
+    pub fn exchange(&mut self, place: usize, wait: bool) -> Result<(), Stop> {
         let blank = self.blank()?;
-        let (number, path) = (drive.to_string(), blank.path.display().to_string());
-        let old = std::mem::replace(&mut self.devices[drive], blank);
+        let (number, path) = (self.devices[place].number.to_string(), blank.path.display().to_string());
+        let old = std::mem::replace(&mut self.devices[place], blank);
         let mut replace = vec!["pool", "replace", &number, &path];
         replace.extend(wait.then_some("--wait"));
         let replaced = self.stele(&replace);
         old.discard();
-        replaced.map(drop)
+        replaced?;
+        let status = self.status()?;
+        let drive = status["drives"].as_array().into_iter().flatten().find(|drive| drive["path"] == *path);
+        let number = drive.and_then(|drive| drive["drive"].as_u64());
+        self.devices[place].number = number.ok_or_else(|| self.fault(&format!("no drive is at {path}: {status}")))?;
+        Ok(())
     }
 
     /// Makes a pool on the first `drives` devices, two of them in each enclosure, with the volume on it, and serves it.
@@ -160,7 +171,9 @@ impl Site {
         let said = |drive: &Value| {
             let errors = ["read_errors", "write_errors", "digest_errors"].map(|kind| drive[kind].as_u64().unwrap_or(0));
             let health = drive["health"].as_str().unwrap_or_default().to_owned();
-            Some(DriveSaid { number: drive["drive"].as_u64()?, health, errors })
+            let number = drive["drive"].as_u64()?;
+            let place = self.devices.iter().position(|device| device.number == number);
+            Some(DriveSaid { number, place, health, errors })
         };
         Ok(drives.iter().filter_map(said).collect())
     }
@@ -174,12 +187,12 @@ impl Site {
     }
 
     /// Makes every request to the device fail after its first sector.
-    pub fn pull(&self, drive: usize) -> Result<(), Stop> {
-        system::limit(&self.devices[drive].path, PULLED).map_err(|error| trouble("pulling a loop device", error))
+    pub fn pull(&self, place: usize) -> Result<(), Stop> {
+        system::limit(&self.devices[place].path, PULLED).map_err(|error| trouble("pulling a loop device", error))
     }
 
-    pub fn give_back(&self, drive: usize) -> Result<(), Stop> {
-        system::limit(&self.devices[drive].path, 0).map_err(|error| trouble("giving a loop device back", error))
+    pub fn give_back(&self, place: usize) -> Result<(), Stop> {
+        system::limit(&self.devices[place].path, 0).map_err(|error| trouble("giving a loop device back", error))
     }
 }
 
