@@ -190,6 +190,42 @@ fn a_committed_file_stays_whatever_an_operator_or_a_client_tries() {
 }
 
 #[test]
+fn the_self_test_of_a_share_tries_every_way_to_its_canary() {
+    let place = Place::new("share-self-test");
+    place.pool(5);
+    let server = serve(&place);
+    for share in ["records", "theirs"] {
+        place.json(&["share", "create", share, "--lock", "--cache", "64MiB"]);
+    }
+    let tested = place.json(&["self-test", "--bucket", "records"]);
+    let result = &tested[0];
+    assert_eq!(
+        (&result["is_share"], &result["intact"], &result["skipped"]),
+        (&true.into(), &true.into(), &Value::Null)
+    );
+    let attempts = result["attempts"].as_array().unwrap();
+    assert!(attempts.iter().all(|attempt| attempt["refused"] == true), "{attempts:#?}");
+    let through = |way: &str| attempts.iter().filter(|attempt| attempt["through"] == way).count();
+    let mounted = if mounts() { 8 } else { 0 };
+    assert_eq!(["archive", "S3", "administration socket", "NFS", "mount"].map(through), [11, 8, 2, 9, mounted]);
+    let canary = &files(&place, "records/.stele")[0];
+    assert_eq!((&canary["name"], &canary["state"]), (&"canary".into(), &"locked".into()), "{canary}");
+    // The same canary serves the next test, also after a restart.
+    let keys = server.keys();
+    server.stop();
+    let server = serve(&place).with_keys(keys);
+    let again = place.json(&["self-test", "--bucket", "records"]);
+    assert_eq!((&again[0]["canary"], &again[0]["intact"]), (&result["canary"], &true.into()));
+
+    // A client's file at that path stays, and the test says why there is none.
+    support::server::good(server.put("/theirs/.stele/canary", b"theirs"));
+    let refused = place.refused(3, &["another owner"], &["self-test", "--bucket", "theirs"]);
+    assert!(refused.contains("rename it"), "{refused}");
+    assert_eq!(support::server::good(server.get("/theirs/.stele/canary")).body, b"theirs");
+    server.stop();
+}
+
+#[test]
 fn a_share_with_object_lock_goes_with_the_versions_of_its_removed_files() {
     if !clients() {
         return;

@@ -219,7 +219,7 @@ impl Run<'_> {
                 let row: VersionRow = decode(VERSIONS, record_key, value)?;
                 let latest = key != newest;
                 newest.clone_from(&key);
-                if is_canary(&key, &row.owner) || (!self.inventory.all_versions && (!latest || row.marker)) {
+                if is_canary(&row.owner) || (!self.inventory.all_versions && (!latest || row.marker)) {
                     continue;
                 }
                 // A version's number is inverted in its record key.

@@ -136,14 +136,14 @@ pub struct Quota {
     pub versions: Option<u64>,
 }
 
-/// The key of the self-test's object in each bucket with Object Lock.
+/// The key of the self-test's object in each bucket with Object Lock; in a share, the path of its file.
 pub const CANARY_KEY: &str = ".stele/canary";
 /// The name under which the self-test acts. It is the owner of each canary.
 pub(crate) const TESTER: &str = "self-test";
 
-/// Whether a version is a canary. Clients may use its key; its owner cannot be forged.
-pub(crate) fn is_canary(key: &str, owner: &Actor) -> bool {
-    key == CANARY_KEY && matches!(owner, Actor::System(name) if name == TESTER)
+/// Whether a version is a canary. Clients may use its key; its owner cannot be forged, and owns nothing else.
+pub(crate) fn is_canary(owner: &Actor) -> bool {
+    matches!(owner, Actor::System(name) if name == TESTER)
 }
 
 /// Rules that the text of a change names.

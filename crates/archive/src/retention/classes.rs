@@ -99,7 +99,7 @@ impl Store {
         let named = self.named_class(caller, bucket, facts.key, named, facts.tags)?;
         let bound = bucket.row.classes.as_ref().and_then(|classes| classes.class(&facts));
         // The store's own canary is kept for the days that the self-test says.
-        let is_canary = is_canary(facts.key, &caller.actor);
+        let is_canary = is_canary(&caller.actor);
         let unclassed = bucket.row.is_share() || is_canary;
         let Some(name) = named.or(bound).filter(|_| !unclassed) else { return Ok((retention, None)) };
         let (version, terms) = self.active_class(name)?;

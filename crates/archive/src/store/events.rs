@@ -58,7 +58,7 @@ impl Store {
         occasion: Occasion<'_>,
     ) -> Transaction {
         // The self-test's own object has no events.
-        if is_canary(occasion.key, occasion.actor) {
+        if is_canary(occasion.actor) {
             return transaction;
         }
         let Ok(bucket) = self.buckets().by_name(occasion.bucket) else { return transaction };

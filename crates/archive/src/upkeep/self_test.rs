@@ -5,6 +5,8 @@
 //! archive's own operations, then through each interface of the running server. Each attempt must be refused, and the
 //! canary must read as it was written. Attempts and refusals are in the audit log.
 //!
+//! The canary of a share is a file. Its gateway stores it as for an S3 client, and acts on it.
+//!
 //! Interfaces that ask for a key get one that lives in memory, as long as the test of the bucket takes.
 
 use std::sync::Arc;
@@ -18,13 +20,14 @@ use crate::model::action::Action;
 use crate::model::bucket::{BucketChange, CANARY_KEY, Protection, TESTER, Versioning};
 use crate::model::checksum::Expected;
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::{Caller, Role};
+use crate::model::principal::{Access, Caller, Role};
 use crate::model::time::Timestamp;
 use crate::model::version::{Retention, RetentionMode, VersionId};
 use crate::objects::deletion::DeleteRequest;
 use crate::objects::get::GetRequest;
 use crate::objects::put::PutRequest;
 use crate::retention::rules::{Cause, judge};
+use crate::shares::ShareObjects;
 use crate::state::buckets::Bucket;
 use crate::store::{Archive, Store, lookup};
 use stele_catalog::Transaction;
@@ -52,6 +55,8 @@ pub struct Canary {
     pub bucket: String,
     pub key: &'static str,
     pub version: String,
+    /// It is a file of a share: its present version goes with the file alone.
+    pub is_file: bool,
     pub until: Timestamp,
     /// The bucket has a protection level that must not become lower.
     pub is_raised: bool,
@@ -61,7 +66,22 @@ pub struct Canary {
 
 /// The interfaces of a running server. They try on a canary what each of them could ask of the archive.
 pub trait Interfaces: Send + Sync {
+    /// The gateway's view of a share. None: the share is not open.
+    fn share(&self, bucket: &str) -> Option<Arc<dyn ShareObjects>>;
+
     fn attempt<'a>(&'a self, canary: &'a Canary) -> BoxFuture<'a, Vec<Attempt>>;
+}
+
+/// A canary as the archive has it.
+struct Subject {
+    /// The gateway of a share.
+    share: Option<Arc<dyn ShareObjects>>,
+    tester: Caller,
+    /// Who acts on the key in the archive: the tester, or the gateway in its name.
+    caller: Caller,
+    key: String,
+    version: VersionId,
+    until: Timestamp,
 }
 
 /// Ends the key when the test of a bucket ends, however it ends.
@@ -87,7 +107,7 @@ pub struct SelfTest {
     pub intact: bool,
     /// Why the bucket was not tested.
     pub skipped: Option<String>,
-    /// The bucket is a share, and has no canary.
+    /// The bucket is a share, and its canary a file.
     pub is_share: bool,
     /// The number of the audit record that states the result.
     pub record: Option<u64>,
@@ -154,22 +174,27 @@ impl Archive {
         if bucket.row.lock.is_none() {
             return Ok(skipped("it has no Object Lock, so nothing in it is protected"));
         }
-        if bucket.row.is_share() {
-            return Ok(skipped("it is a share, whose keys are the paths of its files"));
-        }
+        let share = match (bucket.row.is_share(), interfaces) {
+            (false, _) => None,
+            (true, None) => return Ok(skipped("it is a share, which only a running server can test")),
+            (true, Some(interfaces)) => match interfaces.share(bucket.name()) {
+                None => return Ok(skipped("its share is not open")),
+                share => share,
+            },
+        };
         // Every right that a caller can have. None of them opens COMPLIANCE retention.
-        let tester = Caller::system(TESTER);
-        let (version, until) = match self.canary(&tester, bucket).await {
-            Ok(canary) => canary,
+        let subject = match self.canary(Caller::system(TESTER), bucket, share).await {
+            Ok(subject) => subject,
             Err(error) => return Ok(skipped(&format!("its canary could not be stored or renewed: {error}"))),
         };
-        let mut attempts = self.attempt_removals(&tester, bucket, version).await?;
-        attempts.extend(self.attempt_weakening(&tester, bucket, version, until).await);
-        attempts.extend(self.attempt_on_bucket(&tester, bucket).await);
+        let mut attempts = self.attempt_removals(bucket, &subject).await?;
+        attempts.extend(self.attempt_weakening(bucket, &subject).await);
+        attempts.extend(self.attempt_on_bucket(bucket, &subject).await);
         if let Some(interfaces) = interfaces {
-            attempts.extend(self.attempt_through(interfaces, bucket, version, until).await);
+            attempts.extend(self.attempt_through(interfaces, bucket, &subject).await);
         }
-        let intact = self.is_intact(&tester, bucket, version).await;
+        let intact = self.is_intact(bucket, &subject).await;
+        let (tester, version) = (&subject.tester, subject.version);
         let refused = attempts.iter().filter(|attempt| attempt.refused).count();
         let detail = format!(
             "{refused} of {} forbidden operations were refused; the canary is {}",
@@ -177,7 +202,7 @@ impl Archive {
             if intact { "intact" } else { "not intact" }
         );
         let event =
-            Event::new(&tester, Action::SelfTest).object(bucket.name(), CANARY_KEY).version(version).detail(detail);
+            Event::new(tester, Action::SelfTest).object(bucket.name(), CANARY_KEY).version(version).detail(detail);
         let store = self.store();
         let record = store.record(Transaction::new().with_reserve(), event).await?.numbers().last();
         Ok(SelfTest {
@@ -186,68 +211,105 @@ impl Archive {
             attempts,
             intact,
             skipped: None,
-            is_share: false,
+            is_share: bucket.row.is_share(),
             record,
         })
     }
 
-    /// The canary and the end of its retention, stored or renewed if need be.
+    /// The canary, stored or renewed if need be.
     ///
     /// Clients may write its key. Only the test itself is the owner of a canary: the owner of a version is who stored
     /// it, no request names another, and the id of an access key is an actor of another kind. The file gateway and
-    /// reports act under other names.
-    async fn canary(&self, tester: &Caller, bucket: &Bucket) -> Result<(VersionId, Timestamp)> {
+    /// reports act under other names. A client's file at the canary's path is left alone.
+    async fn canary(&self, tester: Caller, bucket: &Bucket, share: Option<Arc<dyn ShareObjects>>) -> Result<Subject> {
         let store = self.store();
         let now = store.later_now();
-        let newest = lookup::newest(&*store.snapshot()?, bucket, CANARY_KEY)?;
+        let place = place_of(&tester, share.as_deref()).await?;
+        let newest = match &place {
+            Some((_, key)) => lookup::newest(&*store.snapshot()?, bucket, key)?,
+            None => None,
+        };
         let kept = newest.filter(|found| {
             let compliance = found.row.retention.is_some_and(|kept| kept.mode == RetentionMode::Compliance);
             compliance && !found.row.marker && found.row.owner == tester.actor
         });
-        let retention = Retention { mode: RetentionMode::Compliance, until: now.plus_days(KEPT_DAYS) };
-        let Some(found) = kept else {
-            let request = PutRequest {
-                bucket: bucket.name().into(),
-                key: CANARY_KEY.into(),
-                length: Some(CANARY.len() as u64),
-                retention: Some(retention),
-                ..PutRequest::default()
-            };
-            let mut writer = self.put(tester, request).await?;
-            writer.write(bytes::Bytes::from_static(CANARY)).await?;
-            let stored = writer.finish(Expected::default()).await?;
-            return Ok((stored.version, stored.retention.map_or(retention.until, |kept| kept.until)));
-        };
-        let until = found.row.retention.map_or(Timestamp(0), |kept| kept.until);
-        if until >= now.plus_days(LEFT_DAYS) {
-            return Ok((found.id(), until));
+        if share.is_some() && place.is_some() && kept.is_none() {
+            return Err(ArchiveError::InvalidState(format!("`{CANARY_KEY}` is a file of another owner; rename it")));
         }
-        self.set_retention(tester, bucket.name(), CANARY_KEY, Some(found.id()), Some(retention), false).await?;
-        Ok((found.id(), retention.until))
+        let retention = Retention { mode: RetentionMode::Compliance, until: now.plus_days(KEPT_DAYS) };
+        let (version, until) = match kept {
+            None => {
+                let request = PutRequest {
+                    bucket: bucket.name().into(),
+                    key: CANARY_KEY.into(),
+                    length: Some(CANARY.len() as u64),
+                    retention: Some(retention),
+                    ..PutRequest::default()
+                };
+                let mut writer = match &share {
+                    Some(share) => share.put(&tester, request).await?,
+                    None => self.put(&tester, request).await?,
+                };
+                writer.write(bytes::Bytes::from_static(CANARY)).await?;
+                let stored = writer.finish(Expected::default()).await?;
+                (stored.version, stored.retention.map_or(retention.until, |kept| kept.until))
+            }
+            Some(found) => {
+                let until = found.row.retention.map_or(Timestamp(0), |kept| kept.until);
+                (found.id(), until)
+            }
+        };
+        let place = match place {
+            None => place_of(&tester, share.as_deref()).await?,
+            place => place,
+        };
+        let (caller, key) = place.ok_or_else(|| ArchiveError::damaged("the canary", "it is gone"))?;
+        let mut subject = Subject { share, tester, caller, key, version, until };
+        if until < now.plus_days(LEFT_DAYS) {
+            self.retain(bucket, &subject, Some(retention), false).await?;
+            subject.until = retention.until;
+        }
+        Ok(subject)
     }
 
-    async fn attempt_removals(
+    async fn retain(
         &self,
-        tester: &Caller,
-        bucket: &Arc<Bucket>,
-        version: VersionId,
-    ) -> Result<Vec<Attempt>> {
+        bucket: &Bucket,
+        subject: &Subject,
+        retention: Option<Retention>,
+        bypass: bool,
+    ) -> Result<()> {
+        let Subject { share, tester, version, .. } = subject;
+        match share {
+            Some(share) => share.set_retention(tester, CANARY_KEY, Some(*version), retention, bypass).await,
+            None => {
+                self.set_retention(tester, bucket.name(), CANARY_KEY, Some(*version), retention, bypass).await.map(drop)
+            }
+        }
+    }
+
+    async fn attempt_removals(&self, bucket: &Arc<Bucket>, subject: &Subject) -> Result<Vec<Attempt>> {
         let mut attempts = Vec::new();
-        for (what, bypass_governance) in
-            [("delete the version", false), ("delete the version and bypass GOVERNANCE", true)]
-        {
+        // The version that is the present content of a file goes with the file alone.
+        let version = subject.share.is_none().then_some(subject.version);
+        let object = if version.is_some() { "version" } else { "file" };
+        for (bypass_governance, more) in [(false, ""), (true, " and bypass GOVERNANCE")] {
             let request = DeleteRequest {
                 bucket: bucket.name().into(),
                 key: CANARY_KEY.into(),
-                version: Some(version),
+                version,
                 bypass_governance,
                 ..DeleteRequest::default()
             };
-            attempts.push(attempt(what, self.delete(tester, request).await));
+            let deleted = match &subject.share {
+                Some(share) => share.delete(&subject.tester, request).await,
+                None => self.delete(&subject.tester, request).await,
+            };
+            attempts.push(attempt(&format!("delete the {object}{more}"), deleted));
         }
         // The store's own reasons to remove a version are judged, and never carried out.
         let store = self.store();
-        let found = lookup::version(&*store.snapshot()?, bucket, CANARY_KEY, Some(version))?;
+        let found = lookup::version(&*store.snapshot()?, bucket, &subject.key, Some(subject.version))?;
         for (what, cause) in [
             ("expire the version now", Cause::Expired),
             ("end the version by a lifecycle rule", Cause::Aged),
@@ -256,7 +318,7 @@ impl Archive {
             attempts.push(match &found {
                 Some(found) => {
                     let now = store.compliance_now();
-                    attempt(what, judge(bucket, CANARY_KEY, found, tester, cause, now))
+                    attempt(what, judge(bucket, &subject.key, found, &subject.caller, cause, now))
                 }
                 None => attempt::<()>(what, Err(ArchiveError::damaged("the canary", "it is gone"))),
             });
@@ -264,13 +326,8 @@ impl Archive {
         Ok(attempts)
     }
 
-    async fn attempt_weakening(
-        &self,
-        tester: &Caller,
-        bucket: &Bucket,
-        version: VersionId,
-        until: Timestamp,
-    ) -> Vec<Attempt> {
+    async fn attempt_weakening(&self, bucket: &Bucket, subject: &Subject) -> Vec<Attempt> {
+        let until = subject.until;
         let sooner = Timestamp(until.0.saturating_sub(3_600_000));
         let mut attempts = Vec::new();
         for (what, retention) in [
@@ -278,13 +335,13 @@ impl Archive {
             ("change the mode to GOVERNANCE", Some(Retention { mode: RetentionMode::Governance, until })),
             ("remove the retention", None),
         ] {
-            let changed = self.set_retention(tester, bucket.name(), CANARY_KEY, Some(version), retention, true).await;
-            attempts.push(attempt(what, changed));
+            attempts.push(attempt(what, self.retain(bucket, subject, retention, true).await));
         }
         attempts
     }
 
-    async fn attempt_on_bucket(&self, tester: &Caller, bucket: &Bucket) -> Vec<Attempt> {
+    async fn attempt_on_bucket(&self, bucket: &Bucket, subject: &Subject) -> Vec<Attempt> {
+        let tester = &subject.tester;
         let mut attempts = vec![attempt("delete the bucket", self.delete_bucket(tester, bucket.name()).await)];
         let suspended =
             self.change_bucket(tester, bucket.name(), BucketChange::Versioning(Versioning::Suspended)).await;
@@ -296,13 +353,7 @@ impl Archive {
         attempts
     }
 
-    async fn attempt_through(
-        &self,
-        interfaces: &dyn Interfaces,
-        bucket: &Bucket,
-        version: VersionId,
-        until: Timestamp,
-    ) -> Vec<Attempt> {
+    async fn attempt_through(&self, interfaces: &dyn Interfaces, bucket: &Bucket, subject: &Subject) -> Vec<Attempt> {
         let store = &self.store();
         let (access_key, secret) = store.random_credentials();
         store.upkeep().admit_tester(&access_key, secret.clone());
@@ -310,8 +361,9 @@ impl Archive {
         let canary = Canary {
             bucket: bucket.name().into(),
             key: CANARY_KEY,
-            version: version.to_string(),
-            until,
+            version: subject.version.to_string(),
+            is_file: subject.share.is_some(),
+            until: subject.until,
             is_raised: bucket.row.protection > Protection::Basic,
             access_key,
             secret,
@@ -319,14 +371,14 @@ impl Archive {
         interfaces.attempt(&canary).await
     }
 
-    async fn is_intact(&self, tester: &Caller, bucket: &Bucket, version: VersionId) -> bool {
+    async fn is_intact(&self, bucket: &Bucket, subject: &Subject) -> bool {
         let request = GetRequest {
             bucket: bucket.name().into(),
-            key: CANARY_KEY.into(),
-            version: Some(version),
+            key: subject.key.clone(),
+            version: Some(subject.version),
             ..GetRequest::default()
         };
-        let Ok(mut reader) = self.get(tester, request).await else { return false };
+        let Ok(mut reader) = self.get(&subject.caller, request).await else { return false };
         let mut content = Vec::with_capacity(CANARY.len());
         while let Some(piece) = reader.next().await {
             match piece {
@@ -338,10 +390,19 @@ impl Archive {
     }
 }
 
-/// What the alarm says. A test that could not be made is no proof either, but shares have no canary.
+/// Where the archive has the canary, and who acts on it there. None: the share has no file at its path.
+async fn place_of(tester: &Caller, share: Option<&dyn ShareObjects>) -> Result<Option<(Caller, String)>> {
+    let Some(share) = share else { return Ok(Some((tester.clone(), CANARY_KEY.to_owned()))) };
+    match share.locate(tester, Access::Read, CANARY_KEY, None).await {
+        Ok(located) => Ok(Some((located.caller, located.key))),
+        Err(ArchiveError::NoSuchKey { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the alarm says. A test that could not be made is no proof either.
 fn finding(results: &[SelfTest]) -> Option<String> {
-    let wrong = |result: &&SelfTest| !result.passed() && !result.is_share;
-    let all: Vec<String> = results.iter().filter(wrong).map(SelfTest::in_words).collect();
+    let all: Vec<String> = results.iter().filter(|result| !result.passed()).map(SelfTest::in_words).collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 

@@ -138,8 +138,9 @@ Examples:
 Each bucket with Object Lock gets an object `.stele/canary` under COMPLIANCE retention of two days, which every test
 renews. The bucket cannot be deleted while it is there. The test tries with every right to delete it, to weaken its
 retention, and to lower the bucket's protection. It does so in the archive itself, over S3 and over the administration
-socket. `[archive] self_test_hours` repeats the test. Exit codes: 0 everything was refused, 3 a bucket could not be
-tested, 5 something was allowed.")]
+socket. In a share `.stele/canary` is a file, and the test also acts as root over NFS and through a mount.
+`[archive] self_test_hours` repeats the test. Exit codes: 0 everything was refused, 3 a bucket could not be tested, 5
+something was allowed.")]
     SelfTest {
         /// Only this bucket
         #[arg(long)]

@@ -24,7 +24,7 @@ pub async fn run(site: &Site, json: bool, bucket: Option<String>) -> Outcome<()>
         )
         .next("keep the pool as it is, and report the answers"));
     }
-    match results.iter().find(|result| result.skipped.is_some() && !result.is_share) {
+    match results.iter().find(|result| result.skipped.is_some()) {
         Some(result) => Err(Failure::new(
             Kind::Refused,
             format!(

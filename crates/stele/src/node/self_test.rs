@@ -1,7 +1,10 @@
-//! The self-test through the server's own interfaces: S3, as signed requests on a connection in memory, and the
-//! administration socket. Both are the code that serves clients, from the first byte on.
+//! The self-test through the server's own interfaces: S3, as signed requests on a connection in memory, the
+//! administration socket, and of shares NFS and a mount. They are the code that serves clients, from the first byte on.
 //!
-//! Restic's REST protocol, NFS, SMB and block devices are left out: none of them can name the canary of a bucket.
+//! Restic's REST protocol and block devices are left out: neither can name a canary. Samba itself is not asked, but the
+//! mount that it serves.
+
+mod files;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -13,7 +16,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use stele_archive::{Attempt, Caller, Canary, Interfaces, SelfTest};
+use stele_archive::{Attempt, Caller, Canary, Interfaces, SelfTest, ShareObjects, Shares};
 use stele_backup::store::s3::tag;
 use stele_ground::calendar::moment;
 use stele_lab::live::s3::sign::{Keys, Request, Signer, hash};
@@ -26,6 +29,7 @@ use crate::api::archive::BucketSet;
 use crate::connection;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
+use crate::node::shares::S3View;
 
 /// Bytes of an answer.
 const ANSWER_MAX: usize = 1 << 20;
@@ -41,6 +45,7 @@ const REFUSALS: [&str; 3] = ["AccessDenied", "BucketNotEmpty", "InvalidBucketSta
 pub struct RunningInterfaces {
     /// Closing the node waits for no frontend.
     frontend: Weak<Frontend>,
+    node: Weak<Node>,
     socket: PathBuf,
     region: String,
 }
@@ -54,10 +59,18 @@ impl Node {
 }
 
 impl Interfaces for RunningInterfaces {
+    fn share(&self, bucket: &str) -> Option<Arc<dyn ShareObjects>> {
+        S3View(Weak::clone(&self.node)).objects(bucket)
+    }
+
     fn attempt<'a>(&'a self, canary: &'a Canary) -> BoxFuture<'a, Vec<Attempt>> {
         Box::pin(async move {
             let mut attempts = self.over_s3(canary).await;
             attempts.extend(self.over_the_socket(canary).await);
+            let share = self.node.upgrade().and_then(|node| node.shares.get(&canary.bucket));
+            if let Some(share) = share {
+                attempts.extend(files::attempt(&share, canary).await);
+            }
             attempts
         })
     }
@@ -65,7 +78,7 @@ impl Interfaces for RunningInterfaces {
 
 /// One request of S3.
 struct Ask {
-    what: &'static str,
+    what: String,
     method: &'static str,
     /// On the canary, or else on its bucket.
     on_canary: bool,
@@ -76,28 +89,27 @@ struct Ask {
 
 fn asks(canary: &Canary) -> Vec<Ask> {
     let version = &canary.version;
-    let ask =
-        |what, method, query: String| Ask { what, method, on_canary: true, query, bypass: false, body: String::new() };
+    let ask = |what: &str, method, query: String| {
+        let what = what.to_owned();
+        Ask { what, method, on_canary: true, query, bypass: false, body: String::new() }
+    };
+    let (object, of_it, listed) = match canary.is_file {
+        false => ("version", format!("versionId={version}"), format!("<VersionId>{version}</VersionId>")),
+        true => ("file", String::new(), String::new()),
+    };
+    let delete = |more: &str, method, query| ask(&format!("delete the {object}{more}"), method, query);
     let retain = |what, mode: &str, until: String| Ask {
         bypass: true,
         body: format!("<Retention><Mode>{mode}</Mode><RetainUntilDate>{until}</RetainUntilDate></Retention>"),
         ..ask(what, "PUT", format!("retention=&versionId={version}"))
     };
     let (until, sooner) = (canary.until.to_string(), sooner(canary));
-    let listed = format!("<Delete><Object><Key>{}</Key><VersionId>{version}</VersionId></Object></Delete>", canary.key);
+    let listed = format!("<Delete><Object><Key>{}</Key>{listed}</Object></Delete>", canary.key);
     let suspended = "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>";
     vec![
-        ask("delete the version", "DELETE", format!("versionId={version}")),
-        Ask {
-            bypass: true,
-            ..ask("delete the version and bypass GOVERNANCE", "DELETE", format!("versionId={version}"))
-        },
-        Ask {
-            on_canary: false,
-            bypass: true,
-            body: listed,
-            ..ask("delete the version with others", "POST", "delete=".into())
-        },
+        delete("", "DELETE", of_it.clone()),
+        Ask { bypass: true, ..delete(" and bypass GOVERNANCE", "DELETE", of_it) },
+        Ask { on_canary: false, bypass: true, body: listed, ..delete(" with others", "POST", "delete=".into()) },
         retain("shorten the retention by an hour", "COMPLIANCE", sooner),
         retain("change the mode to GOVERNANCE", "GOVERNANCE", until),
         Ask {
@@ -116,9 +128,9 @@ fn sooner(canary: &Canary) -> String {
 }
 
 impl RunningInterfaces {
-    pub fn new(frontend: &Arc<Frontend>, socket: PathBuf) -> RunningInterfaces {
+    pub fn new(frontend: &Arc<Frontend>, node: &Arc<Node>, socket: PathBuf) -> RunningInterfaces {
         let region = frontend.settings().region.clone();
-        RunningInterfaces { frontend: Arc::downgrade(frontend), socket, region }
+        RunningInterfaces { frontend: Arc::downgrade(frontend), node: Arc::downgrade(node), socket, region }
     }
 
     /// The counters of S3.
@@ -137,7 +149,7 @@ impl RunningInterfaces {
         let mut attempts = Vec::new();
         for ask in asks(canary) {
             let (refused, answer) = self.ask(&mut signer, canary, &ask).await;
-            attempts.push(Attempt { what: ask.what.into(), through: "S3".into(), refused, answer });
+            attempts.push(Attempt { what: ask.what.clone(), through: "S3".into(), refused, answer });
         }
         attempts
     }

@@ -203,7 +203,7 @@ impl Services {
         let shares: Arc<dyn stele_archive::Shares> = Arc::new(S3View(Arc::downgrade(&self.node)));
         let frontend =
             Frontend::with_shares(archive.clone(), Some(shares), settings, clock, Some(self.latest.source()));
-        let _ = self.node.running.set(RunningInterfaces::new(&frontend, self.places.socket.clone()));
+        let _ = self.node.running.set(RunningInterfaces::new(&frontend, &self.node, self.places.socket.clone()));
         self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend) as Arc<dyn Endpoint>, acceptor));
         self.unattended.spawn(s3::store_access_logs(Arc::clone(&frontend)));
         self.frontend = Some(frontend);

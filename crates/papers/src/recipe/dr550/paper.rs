@@ -375,6 +375,10 @@ fn over_threads(found: Found<'_>, kind: Kind, measure: &Measure, number: usize, 
     Chart::lines(title, Axis::logarithmic("threads").marked(marks), Axis::linear(measure.unit), series)
 }
 
+fn threads(count: u32) -> String {
+    if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") }
+}
+
 fn over_size(found: Found<'_>, kind: Kind) -> Chart {
     let of_count = |count: u32| {
         let at = |size: u64| {
@@ -382,7 +386,7 @@ fn over_size(found: Found<'_>, kind: Kind) -> Chart {
             runs.iter().find(|(threads, _)| *threads == count).map(|(_, run)| (size as f64, rate(run)))
         };
         let points: Vec<(f64, f64)> = SIZES.into_iter().filter_map(at).collect();
-        let name = if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") };
+        let name = threads(count);
         (!points.is_empty()).then_some(Series { name, points, marked: true })
     };
     let marks = SIZES.map(|size| (size as f64, Bytes(size).to_string()));
@@ -407,7 +411,7 @@ fn odd(found: Found<'_>) -> Vec<String> {
                 let one = runs.iter().find(|(threads, _)| *threads == count);
                 one.map(|(_, run)| (size as f64, page::megabytes_estimated(run)))
             };
-            let name = format!("{}, {count} threads, MB/s", kind.title());
+            let name = format!("{}, {}, MB/s", kind.title(), threads(count));
             curves.push(Curve { name, over: "bytes", points: SIZES.into_iter().filter_map(at).collect() });
         }
     }

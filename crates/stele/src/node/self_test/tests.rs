@@ -28,7 +28,7 @@ async fn serving(name: &str) -> (Arc<Node>, Arc<Frontend>, Place) {
     let listener = admin::listen(&socket, "[admin] socket", false).unwrap();
     let (clock, archive) = (Arc::new(SystemTime::now), node.archive().unwrap().clone());
     let frontend = Frontend::new(archive, Settings::default(), clock, None);
-    let _ = node.running.set(RunningInterfaces::new(&frontend, socket));
+    let _ = node.running.set(RunningInterfaces::new(&frontend, &node, socket));
     tokio::spawn(admin::serve(listener, Arc::clone(&node), place.1.subscribe()));
     (node, frontend, place)
 }
@@ -70,6 +70,7 @@ async fn what_an_interface_allows_is_told() {
         bucket: "plain".into(),
         key: ".stele/canary",
         version: stored.version.to_string(),
+        is_file: false,
         until: stored.modified,
         is_raised: false,
         access_key: key.id.clone(),
