@@ -24,7 +24,6 @@ mod witness;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use stele_ground::Shown;
 
 /// With the system's allocator a small write takes 50 % more processor time.
@@ -71,7 +70,7 @@ fn spoken(cli: &cli::Cli) -> tracing_subscriber::EnvFilter {
 
 fn main() -> ExitCode {
     end_when_output_fails();
-    let cli = match cli::Cli::try_parse() {
+    let cli = match cli::Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage::tell(&error),
     };

@@ -169,6 +169,33 @@ fn retention_of_the_bucket_refuses_prune_politely() {
 }
 
 #[test]
+fn the_quota_of_a_key_binds_what_restic_stores() {
+    let Some((place, server)) = start("rest-quota") else { return };
+    place.json(&["bucket", "create", "backups"]);
+    let granted = ["key", "create", "--name", "agent", "--bucket", "backups", "--access", "read,write,list"];
+    let key = place.json(&[&granted[..], &["--quota", "1MiB"]].concat());
+    let keys = ["access_key", "secret_key"].map(|name| key[name].as_str().unwrap().to_owned());
+    let limited = user(&place, &server, (keys[0].clone(), keys[1].clone()));
+    limited.good("backups", &["init"]);
+    // As restic stores a pack. Restic itself would try again for a quarter of an hour.
+    let store = |seed: u64| {
+        let pack = place.path("pack");
+        std::fs::write(&pack, content(seed, 600_000)).unwrap();
+        let sum = Command::new("sha256sum").arg(&pack).output().unwrap().stdout;
+        let name = String::from_utf8_lossy(&sum[..64]).into_owned();
+        let url = format!("{}/backups/data/{name}", limited.server);
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "-w", "%{http_code}", "-u", &keys.join(":"), "--data-binary", &format!("@{pack}"), &url]);
+        String::from_utf8_lossy(&curl.output().unwrap().stdout).into_owned()
+    };
+    assert_eq!(store(1), "200");
+    let refused = store(2);
+    assert!(refused.ends_with("403") && refused.contains("quota"), "{refused}");
+    assert_eq!(limited.good("backups", &["list", "packs"]).lines().count(), 1);
+    server.stop();
+}
+
+#[test]
 fn a_server_that_is_killed_during_a_backup_keeps_what_it_acknowledged() {
     let Some((place, server)) = start("rest-kill") else { return };
     let (files, keys) = (place.path("files"), server.keys());

@@ -78,6 +78,24 @@ fn a_file_and_an_object_are_two_views_of_one_record() {
 }
 
 #[test]
+fn the_quota_of_a_key_binds_what_it_stores_in_a_share() {
+    let place = Place::new("share-s3-quota");
+    place.pool(5);
+    let server = serve(&place);
+    place.json(&["share", "create", "home", "--cache", "64MiB"]);
+    let granted = ["key", "create", "--name", "scanner", "--bucket", "home", "--access", "read,write"];
+    let key = place.json(&[&granted[..], &["--quota", "1MiB"]].concat());
+    let [access, secret] = ["access_key", "secret_key"].map(|name| key[name].as_str().unwrap().to_owned());
+    let server = server.with_keys((access, secret));
+    server.put("/home/first", &support::content(1, 600_000));
+    let refused = server.send(server.ask("PUT", "/home/second").body(support::content(2, 600_000)));
+    assert!(refused.status == 403 && refused.text().contains("QuotaExceeded"), "{}", refused.text());
+    let names: Vec<_> = place.json(&["share", "ls", "home"]).as_array().unwrap().to_vec();
+    assert!(names.len() == 1 && names[0]["name"] == "first", "{names:?}");
+    server.stop();
+}
+
+#[test]
 fn the_aws_command_line_copies_a_tree_and_removes_it() {
     if !installed(&["aws", "--version"]) {
         return;

@@ -10,6 +10,7 @@ pub mod disposal;
 pub mod evidence;
 pub mod export;
 pub mod find;
+mod help;
 pub mod key;
 pub mod lab;
 pub mod matter;
