@@ -40,15 +40,53 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             replace_drive(world, bay)?;
         }
     }
+    let status = become_whole(world)?;
+    // A pool may report rows beyond the enclosure rule only if it has no space within it: then no enclosure is removed.
+    if status.crowded_stripes > 0 {
+        world.machine.coverage.count("rows that stay crowded for want of room");
+        world.growth.crowded = true;
+    }
+    if status.lost_stripes > 0 {
+        return Err(Violation(format!("{} stripes lost within tolerance", status.lost_stripes)));
+    }
+    // All reported faults are repaired by now: only hidden damage may be left.
+    if !world.atlas.any_hidden() {
+        prove(world, "before any scrub", 2)?;
+    }
+    // The first scrub repairs hidden damage; the second must find nothing.
+    if let Some(first) = scrub(world)? {
+        judge_first(world, &status, &first)?;
+    }
+    let second = scrub(world)?;
+    if let Some(second) = &second
+        && second.scrub_damage_found > 0
+    {
+        return Err(Violation(format!("the second scrub still found {} damaged", second.scrub_damage_found)));
+    }
+    // A drive with much hidden damage was given up by the scrub that found it.
+    if !second.is_some_and(|status| whole(&status)) {
+        become_whole(world)?;
+    }
+    if let Outcome::Reached(()) = world.look_at_everything()? {
+        world.machine.coverage.count("healings");
+    }
+    world.resume_hosts();
+    world.atlas.healed();
+    world.growth.arriving.clear();
+    prove(world, "after a scrub", 1)
+}
+
+/// Waits until the pool is whole, as an operator does who replaces the drives that it gives up.
+fn become_whole<S: System>(world: &mut World<S>) -> Result<PoolStatus, Violation> {
     let deadline = world.machine.now + HEALING_MAX;
     let mut since = world.machine.now;
-    let status = loop {
+    loop {
         world.allow(4);
         world.work(LOOK_EVERY)?;
         super::growth::carry_away_departed(world)?;
         let Outcome::Reached(status) = world.status()? else { continue };
         if whole(&status) && (status.crowded_stripes == 0 || world.growth.lacks_room_to_spread()) {
-            break status;
+            return Ok(status);
         }
         super::growth::make_room(world, &mut since)?;
         // The operator replaces a drive that the pool gave up on.
@@ -66,35 +104,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
                 world.growth.put_off
             )));
         }
-    };
-    // A pool may report rows beyond the enclosure rule only if it has no space within it: then no enclosure is removed.
-    if status.crowded_stripes > 0 {
-        world.machine.coverage.count("rows that stay crowded for want of room");
-        world.growth.crowded = true;
     }
-    if status.lost_stripes > 0 {
-        return Err(Violation(format!("{} stripes lost within tolerance", status.lost_stripes)));
-    }
-    // All reported faults are repaired by now: only hidden damage may be left.
-    if !world.atlas.any_hidden() {
-        prove(world, "before any scrub", 2)?;
-    }
-    // The first scrub repairs hidden damage; the second must find nothing.
-    if let Some(first) = scrub(world)? {
-        judge_first(world, &status, &first)?;
-    }
-    if let Some(second) = scrub(world)?
-        && second.scrub_damage_found > 0
-    {
-        return Err(Violation(format!("the second scrub still found {} damaged", second.scrub_damage_found)));
-    }
-    if let Outcome::Reached(()) = world.look_at_everything()? {
-        world.machine.coverage.count("healings");
-    }
-    world.resume_hosts();
-    world.atlas.healed();
-    world.growth.arriving.clear();
-    prove(world, "after a scrub", 1)
 }
 
 /// Replaces a drive whose replacement had to wait until now.
