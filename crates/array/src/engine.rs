@@ -246,8 +246,9 @@ impl Engine {
 
     /// The drive at the index does not answer any more.
     pub fn drive_gone(&self, index: usize) {
-        let Some(drive) = self.drives.labels.number(index) else { return };
+        // Also where nobody knows yet whose it is: it may still be on its way into the table.
         self.io.detach(index);
+        let Some(drive) = self.drives.labels.number(index) else { return };
         self.drives.labels.detach(drive);
         if !self.drive_state(drive).votes() {
             // It was given up before.

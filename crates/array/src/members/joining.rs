@@ -147,6 +147,7 @@ impl Engine {
     ) -> Result<(), ArrayError> {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
+        self.check_has_stayed(index)?;
         self.drives.labels.attach_returned(drive, index, label);
         self.drives.labels.caught_up(drive);
         // Renews its label.

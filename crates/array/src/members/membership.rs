@@ -162,6 +162,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Who puts a drive into the table has waited, and it may have left again: it left before anybody knew whose it was.
+    pub fn check_has_stayed(&self, index: usize) -> Result<(), ArrayError> {
+        match self.io.is_gone(index) {
+            true => Err(ArrayError::Degraded(format!("the drive at index {index} has left again; attach it anew"))),
+            false => Ok(()),
+        }
+    }
+
     /// A drive of the pool is back at this index.
     async fn drive_returned(
         self: &Rc<Self>,
@@ -175,6 +183,7 @@ impl Engine {
         {
             tracing::warn!("{drive} is back, for reading only: {error}");
         }
+        self.check_has_stayed(index)?;
         self.drives.labels.attach_returned(drive, index, label);
         self.drives.change(drive, |seen| {
             seen.stale = true;
@@ -208,6 +217,7 @@ impl Serving {
         self.engine.io.spawn(async move {
             if let Err(note) = serving.receive(index, &attached).await
                 && serving.engine.drives.labels.number(index).is_none()
+                && !serving.engine.io.is_gone(index)
                 && note != BLANK
                 && note != GIVEN_UP
             {

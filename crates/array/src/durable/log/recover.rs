@@ -193,7 +193,7 @@ impl Walk {
 
     async fn next_group(&mut self) -> Option<(Header, Shared)> {
         self.expected.epoch = self.epoch_of(self.expected.sequence)?.epoch;
-        let offset = self.offset;
+        let (offset, ring) = (self.offset, self.ring);
         let first = self.live.is_empty();
         let expected = self.expected;
         let mut best: Option<(u64, Header, Shared)> = None;
@@ -201,8 +201,13 @@ impl Walk {
         let reads = self.readers.iter_mut().map(|reader| async move {
             let here = reader.group(offset, &expected).await.map(|(header, bytes)| (offset, header, bytes));
             match here {
-                // The writer goes back to the start of the ring where a group does not fit before its end.
-                None if !first => reader.group(0, &expected).await.map(|(header, bytes)| (0, header, bytes)),
+                // The writer goes back to the start of the ring where a group does not fit before its end, and only there:
+                // a drive that reads or wrote in the wrong place may show it at the start all the same.
+                None if !first => reader
+                    .group(0, &expected)
+                    .await
+                    .filter(|(header, _)| offset + header.total() > ring)
+                    .map(|(header, bytes)| (0, header, bytes)),
                 here => here,
             }
         });

@@ -253,3 +253,37 @@ fn a_new_drive_takes_its_label_though_the_one_before_it_was_silent_and_kept() {
     fixture.pull(&[4]);
     fixture.command(replace(4, new, false)).expect("replaced");
 }
+
+#[test]
+fn a_drive_that_leaves_while_it_is_received_is_asked_nothing_more() {
+    let (mut left_before, mut left_after) = (0, 0);
+    for moment in 0..60 {
+        let mut fixture = Fixture::new(6, 6, 2);
+        let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+        fixture.write(volume, 0, &pattern(1, 1 << 20)).expect("written");
+        fixture.pull(&[5]);
+        fixture.idle();
+        // It is received while another loss is being settled, and leaves at any moment of that.
+        fixture.pull(&[4]);
+        let index = fixture.test_drives.drives.len();
+        fixture.begin_to_give_back(5);
+        fixture.run_operations(moment);
+        let known = |fixture: &Fixture| {
+            let serving = fixture.pool.serving().expect("it is open");
+            (serving.engine.drives.labels.number(index).is_some(), serving.engine.io.is_gone(index))
+        };
+        *(if known(&fixture).0 { &mut left_after } else { &mut left_before }) += 1;
+        fixture.pull(&[index]);
+        assert!(known(&fixture).1, "moment {moment}");
+        fixture.idle();
+        assert_eq!(known(&fixture), (false, true), "moment {moment}");
+        let status = fixture.status();
+        assert_eq!(status.drives[5].health, DriveHealth::Missing, "moment {moment}");
+        assert_eq!(status.drives.len(), 6, "moment {moment}");
+        let rejected = fixture.alarms.iter().find(|alarm| alarm.kind == AlarmKind::DriveRejected);
+        assert!(rejected.is_none(), "moment {moment}: {rejected:?}");
+        let data = pattern(1, 1 << 20);
+        assert!(fixture.read(volume, 0, 1 << 20).expect("read") == data, "moment {moment}");
+    }
+    assert!(left_before > 3 && left_after > 3, "{left_before} {left_after}");
+}

@@ -126,6 +126,30 @@ fn a_hole_below_the_watermark_is_refused_naming_the_members() {
 }
 
 #[test]
+fn a_group_written_to_the_start_of_the_ring_by_mistake_ends_no_log() {
+    // Every group in turn, on every member: it lies at the start of the ring instead of in its place.
+    for behind in 1..6 {
+        let mut bench = Bench::new(5, MIB, 25);
+        let opened = bench.open().expect("no cut").expect("opens");
+        bench.work(&opened, 30);
+        let (members, _) = opened.log.members();
+        let live: Vec<Live> = opened.log.state().live.iter().copied().collect();
+        drop(opened);
+        bench.test_drives.cut();
+        let victim = live[live.len() - behind];
+        assert_ne!(victim.offset, 0, "the group lies elsewhere");
+        let member = usize::from(members[0].0);
+        let bytes = bench.test_drives.peek(member, LOG_AT + victim.offset, victim.total as usize);
+        bench.test_drives.poke(member, LOG_AT, &bytes);
+        bench.test_drives.damage(member, LOG_AT + victim.offset, victim.total);
+        let opened = bench.open().expect("no cut").expect("the other members have all of it");
+        let found: Vec<u64> = opened.log.state().live.iter().map(|group| group.offset).collect();
+        let placed: Vec<u64> = live.iter().map(|group| group.offset).collect();
+        assert_eq!(found[..placed.len()], placed, "every group is where it was written");
+    }
+}
+
+#[test]
 fn a_log_wiped_on_every_member_is_refused() {
     let mut bench = Bench::new(5, MIB, 23);
     let opened = bench.open().expect("no cut").expect("opens");
