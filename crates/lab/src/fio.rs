@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use stele_ground::Dice;
+use stele_media::system;
 
 pub use options::Options;
 pub use process::{Tally, Way};
@@ -232,7 +233,13 @@ fn open_all(copy: &Copy<'_>) -> Result<Vec<Arc<File>>, LabError> {
     if copy.options.engine == Engine::Null {
         return Ok(Vec::new());
     }
-    copy.layout.files.iter().map(|laid| layout::open(copy.options, laid).map(Arc::new)).collect()
+    let opened = copy.layout.files.iter().map(|laid| layout::open(copy.options, laid).map(Arc::new));
+    let files: Vec<Arc<File>> = opened.collect::<Result<_, _>>()?;
+    if let Some(advice) = copy.options.advice() {
+        // Where it is refused, the kernel reads ahead as it does without.
+        files.iter().for_each(|file| drop(system::advise(file, 0, 0, advice)));
+    }
+    Ok(files)
 }
 
 /// One copy, on a thread of its own.

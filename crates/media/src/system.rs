@@ -244,6 +244,14 @@ pub fn allocate(file: &File, mode: i32, at: u64, length: u64) -> io::Result<()> 
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, at as libc::off_t, length as libc::off_t) })
 }
 
+/// Tells the kernel what will be done with a part of an open file; `advice` is one of the POSIX_FADV constants, and a length
+/// of 0 reaches to the end.
+pub fn advise(file: &File, at: u64, length: u64, advice: i32) -> io::Result<()> {
+    // SAFETY: takes integers only.
+    let error = unsafe { libc::posix_fadvise(file.as_raw_fd(), at as libc::off_t, length as libc::off_t, advice) };
+    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+}
+
 /// Writes the slices one after another at an offset, and returns the number of bytes written. With `durable`, those
 /// bytes are durable when it returns. More than 1024 slices give a short write.
 pub fn write_vectored(file: &File, slices: &[IoSlice], at: u64, durable: bool) -> io::Result<u64> {

@@ -36,7 +36,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "gtod_cpu",
     "norandommap_soft",
     "softrandommap",
-    "fadvise_hint",
     "disk_util",
     "log_avg_msec",
     "rate_ignore_thinktime",
@@ -92,6 +91,18 @@ pub enum Preallocation {
     Blocks,
     Length,
     None,
+}
+
+/// What the kernel is told of the accesses to come; it reads ahead by that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hint {
+    None,
+    /// What the job does.
+    Pattern,
+    Sequential,
+    Random,
+    /// Each place once.
+    Once,
 }
 
 /// A pause of each copy.
@@ -175,6 +186,7 @@ pub struct Options {
     pub preallocation: Preallocation,
     pub overwrite: bool,
     pub invalidate: bool,
+    pub hint: Hint,
     pub unlink: bool,
     pub create_only: bool,
     pub stonewall: bool,
@@ -239,6 +251,7 @@ impl Default for Options {
             preallocation: Preallocation::Blocks,
             overwrite: false,
             invalidate: true,
+            hint: Hint::Pattern,
             unlink: false,
             create_only: false,
             stonewall: false,
@@ -270,6 +283,16 @@ impl Options {
     /// Whether its files are removed at the end; an engine that touches none removes none.
     pub fn removes(&self) -> bool {
         self.unlink && self.engine != Engine::Null
+    }
+
+    /// What the kernel is told of its files, as the constant that it knows.
+    pub fn advice(&self) -> Option<i32> {
+        match (self.hint, self.random) {
+            (Hint::None, _) => None,
+            (Hint::Random, _) | (Hint::Pattern, true) => Some(libc::POSIX_FADV_RANDOM),
+            (Hint::Sequential, _) | (Hint::Pattern, false) => Some(libc::POSIX_FADV_SEQUENTIAL),
+            (Hint::Once, _) => Some(libc::POSIX_FADV_NOREUSE),
+        }
     }
 
     /// What only all keys together tell.
@@ -383,6 +406,16 @@ impl Options {
             }
             "overwrite" => self.overwrite = truth(value)?,
             "invalidate" => self.invalidate = truth(value)?,
+            "fadvise_hint" => {
+                self.hint = match value {
+                    "0" | "none" => Hint::None,
+                    "" | "1" => Hint::Pattern,
+                    "sequential" => Hint::Sequential,
+                    "random" => Hint::Random,
+                    "noreuse" => Hint::Once,
+                    _ => return Err("0, 1, sequential, random and noreuse are known here".into()),
+                }
+            }
             "unlink" => self.unlink = truth(value)?,
             "create_only" => self.create_only = truth(value)?,
             "zero_buffers" if truth(value)? => self.fill = Fill::Zeros,

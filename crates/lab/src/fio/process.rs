@@ -11,6 +11,7 @@ use std::time::{Duration as WallDuration, Instant as WallInstant};
 
 use stele_ground::digest::context;
 use stele_ground::{Dice, Duration};
+use stele_media::system;
 
 use super::carrier::Carrier;
 use super::log::Log;
@@ -22,7 +23,6 @@ use crate::histogram::Histogram;
 use crate::live::content::{Content, Source};
 use crate::live::engine::Answer;
 use crate::live::random;
-use crate::live::uring::Forgetting;
 use crate::workload::Access;
 
 /// What was done in one direction.
@@ -62,6 +62,9 @@ pub struct Ends<'a> {
 const SAMPLE: u64 = 500_000_000;
 /// How often a copy that waits looks whether it shall end.
 const LOOK: u64 = 20_000_000;
+
+/// Nanoseconds by which a sleep may end late: the last of a wait is spun away, so that pauses and rates are exact.
+const LATE: u64 = 100_000;
 const SECTOR: usize = 512;
 
 enum Flight {
@@ -72,21 +75,20 @@ enum Flight {
 
 /// The files of a copy, where reads shall come from the medium whenever they begin again.
 pub struct Cached {
-    forgetting: Forgetting,
     files: Vec<(Arc<File>, Region)>,
 }
 
 impl Cached {
     pub fn new(files: Vec<(Arc<File>, Region)>) -> Cached {
-        let mut cached = Cached { forgetting: Forgetting::new(), files };
+        let cached = Cached { files };
         cached.forget(None);
         cached
     }
 
-    /// One of them, or all.
-    fn forget(&mut self, only: Option<usize>) {
+    /// Of one of them, or all. Where it is refused, reads are answered from memory.
+    fn forget(&self, only: Option<usize>) {
         for (_, (file, region)) in self.files.iter().enumerate().filter(|(at, _)| only.is_none_or(|only| only == *at)) {
-            self.forgetting.forget(file, region.offset, region.length);
+            drop(system::advise(file, region.offset, region.length, libc::POSIX_FADV_DONTNEED));
         }
     }
 }
@@ -241,7 +243,7 @@ impl<'a, C: Carrier> Process<'a, C> {
 
     /// What begins again is read from the medium again, as in fio.
     fn forget(&mut self, only: Option<usize>) {
-        if let Some(cached) = &mut self.cached {
+        if let Some(cached) = &self.cached {
             cached.forget(only);
         }
     }
@@ -365,7 +367,10 @@ impl<'a, C: Carrier> Process<'a, C> {
     fn wait_until(&mut self, due: u64) {
         self.look();
         while self.now < due && !self.ended() {
-            std::thread::sleep(WallDuration::from_nanos((due - self.now).min(LOOK)));
+            match (due - self.now).checked_sub(LATE) {
+                Some(left) => std::thread::sleep(WallDuration::from_nanos(left.min(LOOK))),
+                None => std::hint::spin_loop(),
+            }
             self.look();
         }
     }

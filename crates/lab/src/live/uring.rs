@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use io_uring::squeue::Entry;
-use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 use stele_ground::Duration;
 use stele_media::Buffer;
@@ -34,29 +34,6 @@ pub struct Uring {
     flying: u32,
     // Behind the ring: their descriptors are registered there.
     _files: Vec<Arc<File>>,
-}
-
-/// Tells the system that parts of files are not needed in memory.
-pub struct Forgetting(Option<IoUring>);
-
-impl Forgetting {
-    pub fn new() -> Forgetting {
-        Forgetting(IoUring::new(1).ok())
-    }
-
-    /// Clean pages of that part leave the page cache. A hint: where it is not taken, reads are answered from memory.
-    pub fn forget(&mut self, file: &File, offset: u64, length: u64) {
-        let Some(ring) = &mut self.0 else { return };
-        // 0: to the end of the file, where a number of 32 bits does not reach.
-        let length = if length > u64::from(u32::MAX) { 0 } else { length as libc::off_t };
-        let entry =
-            opcode::Fadvise::new(Fd(file.as_raw_fd()), length, libc::POSIX_FADV_DONTNEED).offset(offset).build();
-        // SAFETY: the entry points to no memory, and the file is open until it was carried out.
-        if unsafe { ring.submission().push(&entry) }.is_ok() {
-            let _ = ring.submit_and_wait(1);
-            ring.completion().for_each(drop);
-        }
-    }
 }
 
 impl Uring {

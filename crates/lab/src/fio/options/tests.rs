@@ -55,6 +55,10 @@ fn keys_mean_what_they_mean_to_fio() {
     assert_eq!(sizes("bsrange=1k-4k,2k-8k,1k-2k"), [(1024, 4096), (2048, 8192)]);
     assert_eq!(one("filename=/a/b:c\\:d").names, ["/a/b", "c:d"]);
     assert_eq!(one("rate=1m,\nrate_iops=,50").rate.bytes, [1 << 20, 0]);
+    let advice = |text: &str| one(text).advice();
+    assert_eq!((advice(""), advice("rw=randread")), (Some(libc::POSIX_FADV_SEQUENTIAL), Some(libc::POSIX_FADV_RANDOM)));
+    assert_eq!((advice("fadvise_hint=0"), advice("fadvise_hint=random")), (None, Some(libc::POSIX_FADV_RANDOM)));
+    assert_eq!(advice("rw=randread\nfadvise_hint=noreuse"), Some(libc::POSIX_FADV_NOREUSE));
     // The last line of a key holds.
     let again = one("bs=4k\nbs=8k");
     assert_eq!((again.block_least(), again.said.iter().filter(|(key, _)| key == "bs").count()), (8192, 1));
