@@ -78,3 +78,29 @@ fn a_put_into_a_bucket_deleted_and_created_again_is_refused() {
     let answer = gate.drive(writer.finish(Expected::default()), ALL).unwrap();
     assert!(matches!(answer, Err(ArchiveError::NoSuchBucket(_))), "{answer:?}");
 }
+
+/// On real drives several groups are under way at once, and each takes whole blocks. A segment that holds little for that
+/// reason alone would be reclaimed again and again.
+#[test]
+fn short_records_are_moved_many_to_a_block() {
+    let (world, gate) = World::gated(4, 32 * MIB, 256 << 10);
+    gate.close();
+    let archive = gate.drive(world.create(), ALL).unwrap();
+    gate.drive(archive.create_bucket(&admin(), "notes", NewBucket::default()), ALL).unwrap().unwrap();
+    let store = archive.store();
+    let (appender, segments) = (store.appender(), store.segments());
+    let (first, _) = appender.tail().unwrap();
+    let mut number = 0;
+    while appender.tail().is_none_or(|(segment, _)| segment == first) {
+        gate.drive(put(&archive, "notes", &format!("note {number}"), b"a few words"), ALL).unwrap().unwrap();
+        number += 1;
+    }
+    let needed = segments.row(first).unwrap().live as u64;
+    let (open, before) = appender.tail().unwrap();
+    let reclaimed = gate.drive(store.reclaim(first), ALL).unwrap().unwrap();
+    assert!(reclaimed.retired && reclaimed.kept > 400, "{reclaimed:?}");
+    let (last, after) = appender.tail().unwrap();
+    let full = segments.rows().keys().filter(|segment| (open..last).contains(segment)).count() as u64;
+    let taken = full * u64::from(segments.size) + u64::from(after) - u64::from(before);
+    assert!(taken * 8 <= needed * 10, "{needed} bytes of {} records took {taken}", reclaimed.kept);
+}

@@ -6,6 +6,7 @@
 //! that by at most ten minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -40,8 +41,11 @@ use crate::store::scan::scan;
 use crate::store::uploads::part_rows;
 use crate::store::{Store, lookup};
 
-/// Records being moved at once.
+/// Records being moved at once: long ones, and those shorter than `SHORT`. A group of the appender takes whole blocks, so short
+/// records have to be many in each, or the new segment is no fuller than the old one and is soon reclaimed again.
 const MOVING: usize = 32;
+const MOVING_SHORT: usize = 512;
+const SHORT: u32 = 16 << 10;
 
 /// The result for one segment.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -67,11 +71,14 @@ impl Store {
         let mut reclaimed = Reclaimed::default();
         let mut failed = !walk.unreadable.is_empty();
         let mut damaged = BTreeSet::new();
-        let moves = found.into_iter().map(async |(at, header)| {
+        let (short, long) = found.into_iter().partition::<Vec<_>, _>(|(_, header)| header.length() < SHORT);
+        let keep = async |(at, header): (u32, RecordHeader)| {
             let lone = header.kind.needs_reference().then_some(at);
             self.keep_if_needed(segment, at, header).await.map_err(|error| (error, lone))
-        });
-        let mut outcomes = futures_util::stream::iter(moves).buffer_unordered(MOVING);
+        };
+        let long = futures_util::stream::iter(long).map(&keep).buffer_unordered(MOVING);
+        let short = futures_util::stream::iter(short).map(&keep).buffer_unordered(MOVING_SHORT);
+        let mut outcomes = pin!(long.chain(short));
         while let Some(outcome) = outcomes.next().await {
             match outcome {
                 Ok(true) => reclaimed.kept += 1,
@@ -84,7 +91,6 @@ impl Store {
                 }
             }
         }
-        drop(outcomes);
         // A power cut or a kill tears writes that were not acknowledged. No row refers to those.
         let needed = self.referred_among(segment, &damaged)?;
         reclaimed.dropped += (damaged.len() - needed.len()) as u64;
