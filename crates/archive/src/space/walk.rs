@@ -44,8 +44,11 @@ impl Walk {
                     return Ok(Some((at, header)));
                 }
                 _ => {
-                    self.doubtful |= bytes.iter().any(|byte| *byte != 0) && !SegmentFooter::begins(bytes);
-                    self.at = align_up(at + 1, BLOCK);
+                    // The next block is looked at by itself: where padding is shorter than a header, a record begins there.
+                    let next = align_up(at + 1, BLOCK);
+                    let here = bytes.get(..(next - at) as usize).unwrap_or(bytes);
+                    self.doubtful |= here.iter().any(|byte| *byte != 0) && !SegmentFooter::begins(bytes);
+                    self.at = next;
                 }
             }
         }
