@@ -46,8 +46,8 @@ impl Walk {
                 _ => {
                     // The next block is looked at by itself: where padding is shorter than a header, a record begins there.
                     let next = align_up(at + 1, BLOCK);
-                    let here = bytes.get(..(next - at) as usize).unwrap_or(bytes);
-                    self.doubtful |= here.iter().any(|byte| *byte != 0) && !SegmentFooter::begins(bytes);
+                    let mut here = bytes.iter().take((next - at) as usize);
+                    self.doubtful |= here.any(|byte| *byte != 0) && !SegmentFooter::begins(bytes);
                     self.at = next;
                 }
             }

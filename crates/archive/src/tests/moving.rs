@@ -11,12 +11,17 @@ use crate::testing::{Gate, MIB};
 
 const ALL: usize = 1_000_000;
 
-/// A store in which the segment with the bucket's note holds hardly anything else that is needed.
-fn scene() -> (World, Gate, Archive) {
-    let (world, gate) = World::gated(3, 32 * MIB, 256 << 10);
+fn with_bucket(seed: u64, bucket: &str) -> (World, Gate, Archive) {
+    let (world, gate) = World::gated(seed, 32 * MIB, 256 << 10);
     gate.close();
     let archive = gate.drive(world.create(), ALL).unwrap();
-    gate.drive(archive.create_bucket(&admin(), "busy", NewBucket::default()), ALL).unwrap().unwrap();
+    gate.drive(archive.create_bucket(&admin(), bucket, NewBucket::default()), ALL).unwrap().unwrap();
+    (world, gate, archive)
+}
+
+/// A store in which the segment with the bucket's note holds hardly anything else that is needed.
+fn scene() -> (World, Gate, Archive) {
+    let (world, gate, archive) = with_bucket(3, "busy");
     for n in 0..12 {
         gate.drive(put(&archive, "busy", "filler", &content(n, 60_000)), ALL).unwrap().unwrap();
     }
@@ -85,10 +90,7 @@ fn a_put_into_a_bucket_deleted_and_created_again_is_refused() {
 /// reason alone would be reclaimed again and again.
 #[test]
 fn short_records_are_moved_many_to_a_block() {
-    let (world, gate) = World::gated(4, 32 * MIB, 256 << 10);
-    gate.close();
-    let archive = gate.drive(world.create(), ALL).unwrap();
-    gate.drive(archive.create_bucket(&admin(), "notes", NewBucket::default()), ALL).unwrap().unwrap();
+    let (_world, gate, archive) = with_bucket(4, "notes");
     let store = archive.store();
     let (appender, segments) = (store.appender(), store.segments());
     let (first, _) = appender.tail().unwrap();
@@ -110,10 +112,7 @@ fn short_records_are_moved_many_to_a_block() {
 /// A walk that meets doubtful bytes has the whole catalog looked through. The padding behind a group is none, however short.
 #[test]
 fn groups_beside_one_another_leave_no_doubtful_bytes() {
-    let (world, gate) = World::gated(6, 32 * MIB, 256 << 10);
-    gate.close();
-    let archive = gate.drive(world.create(), ALL).unwrap();
-    gate.drive(archive.create_bucket(&admin(), "notes", NewBucket::default()), ALL).unwrap().unwrap();
+    let (_world, gate, archive) = with_bucket(6, "notes");
     for round in 0..150 {
         let together = 12 + round % 15;
         let keys: Vec<String> = (0..together).map(|n| format!("{round}-{n}-{}", "k".repeat(round))).collect();

@@ -127,7 +127,7 @@ fn a_hole_below_the_watermark_is_refused_naming_the_members() {
 
 #[test]
 fn a_group_written_to_the_start_of_the_ring_by_mistake_ends_no_log() {
-    // Every group in turn, on every member: it lies at the start of the ring instead of in its place.
+    // Each of the last groups in turn: on the first member it lies at the start of the ring instead of in its place.
     for behind in 1..6 {
         let mut bench = Bench::new(5, MIB, 25);
         let opened = bench.open().expect("no cut").expect("opens");
