@@ -54,6 +54,9 @@ pub struct Units {
     pub good: Vec<bool>,
     /// Units that verify only under the images they are owed: the drive holds something older. Empty where there are none.
     pub owed: Vec<usize>,
+    /// Units without content, zero or never written, whose places the drive cannot read. A read of a longer range fails with
+    /// them each time: they are to be written.
+    pub unreadable: Vec<usize>,
     /// The drive could be asked, so that what is bad can be put right in place.
     pub reachable: bool,
     /// The drive answered with an error.
@@ -65,7 +68,7 @@ pub struct Columns {
     pub units: Range<usize>,
     /// One per strip; none where it was not wanted.
     pub strips: Vec<Option<Buffer>>,
-    /// Units that were bad although their drive answered, with strip and unit: to be repaired.
+    /// Units that were bad or unreadable although their drive answered, with strip and unit: to be repaired.
     pub repair: Vec<(usize, usize)>,
     /// Units that their drives hold as they were before an in-place write that missed them: no damage, and to be written.
     pub owed: Vec<(usize, usize)>,
@@ -119,6 +122,7 @@ impl Engine {
                 buffer: Buffer::zeroed(bytes.len()),
                 good: vec![true; units.len()],
                 owed: Vec::new(),
+                unreadable: Vec::new(),
                 reachable: index.is_some(),
                 failed: false,
             };
@@ -126,7 +130,7 @@ impl Engine {
         let Some(index) = index else {
             let good = units.map(|unit| of.digest(strip, unit) <= ZERO).collect();
             let buffer = Buffer::zeroed(bytes.len());
-            return Units { buffer, good, owed: Vec::new(), reachable: false, failed: false };
+            return Units { buffer, good, owed: Vec::new(), unreadable: Vec::new(), reachable: false, failed: false };
         };
         let at = of.places[strip].at + bytes.start as u64;
         let read = match self.io.read(index, at, bytes.len(), priority).await {
@@ -149,11 +153,11 @@ impl Engine {
                 }
                 let good = units.map(|unit| of.digest(strip, unit) <= ZERO).collect();
                 let buffer = Buffer::zeroed(bytes.len());
-                return Units { buffer, good, owed: Vec::new(), reachable, failed: reachable };
+                return Units { buffer, good, owed: Vec::new(), unreadable: Vec::new(), reachable, failed: reachable };
             }
         };
         let good = self.verify(of, strip, units, &mut buffer);
-        Units { buffer, good, owed: Vec::new(), reachable: true, failed: false }
+        Units { buffer, good, owed: Vec::new(), unreadable: Vec::new(), reachable: true, failed: false }
     }
 
     fn verify(&self, of: &Stripe, strip: usize, units: Range<usize>, buffer: &mut [u8]) -> Vec<bool> {
@@ -173,19 +177,22 @@ impl Engine {
     async fn read_units_singly(&self, of: &Stripe, strip: usize, units: Range<usize>, priority: Priority) -> Units {
         let size = of.shape.unit_bytes;
         let buffer = Buffer::zeroed(units.len() * size);
-        let mut whole = Units { buffer, good: Vec::new(), owed: Vec::new(), reachable: true, failed: true };
+        let mut whole =
+            Units { buffer, good: Vec::new(), owed: Vec::new(), unreadable: Vec::new(), reachable: true, failed: true };
         for (place, unit) in units.enumerate() {
             let Some(index) = self.drives.index(of.places[strip].cell.drive) else {
                 whole.reachable = false;
                 whole.good.push(of.digest(strip, unit) <= ZERO);
                 continue;
             };
-            if of.digest(strip, unit) <= ZERO {
-                whole.good.push(true);
-                continue;
-            }
             let at = of.places[strip].at + (unit * size) as u64;
             let good = match self.io.read(index, at, size, priority).await {
+                result if of.digest(strip, unit) <= ZERO => {
+                    if result.is_err_and(|error| error.fault == MediaFault::Damaged) {
+                        whole.unreadable.push(place);
+                    }
+                    true
+                }
                 Ok(data) => {
                     whole.buffer[place * size..][..size].copy_from_slice(&data);
                     of.check(self, strip, unit, &data)
@@ -281,7 +288,8 @@ impl Engine {
             let good =
                 |read: &[Option<Units>], strip: usize| read[strip].as_ref().is_some_and(|units| units.good[place]);
             for (strip, units) in read.iter().enumerate() {
-                if units.as_ref().is_some_and(|units| units.reachable && !units.good[place]) {
+                let is_bad = |units: &Units| !units.good[place] || units.unreadable.contains(&place);
+                if units.as_ref().is_some_and(|units| units.reachable && is_bad(units)) {
                     columns.repair.push((strip, unit));
                 }
                 if units.as_ref().is_some_and(|units| units.reachable && units.owed.contains(&place)) {

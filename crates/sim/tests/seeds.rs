@@ -70,6 +70,14 @@ const REGRESSIONS: &[(u64, &str)] = &[
          two looks at its layers",
     ),
     (2_001_311, "a drive that was pulled took the log in place of a slow one, and the pool only read from then on"),
+    (
+        130_020_340,
+        "a drive answered again, and took no label before the next look: a scrub called the label damaged for good",
+    ),
+    (
+        130_022_773,
+        "one bad place without content, between two blocks with content, was read again and again, and its drive given up",
+    ),
     (3_100_313, "the world took an enclosure away that had half of the drives, since others had been removed"),
 ];
 

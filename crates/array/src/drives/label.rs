@@ -15,7 +15,6 @@
 //!   last: from then on every commit is refused, and the pool only reads.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use stele_ground::{Bytes, DriveId, Duration, PoolId};
@@ -347,11 +346,6 @@ impl Labels {
         self.0.undecided.borrow().clone()
     }
 
-    /// These drives do not answer now, and are kept all the same: labels do not wait for them.
-    pub fn note_silent(&self, drives: BTreeSet<DriveNumber>) {
-        self.0.silence.note(drives);
-    }
-
     pub fn is_disabled(&self, protection: Mutation) -> bool {
         self.0.io.is_disabled(protection)
     }
@@ -418,6 +412,7 @@ impl Labels {
         complete: u64,
         whole: bool,
     ) -> Result<(), MediaError> {
+        self.look_whether_it_answers(number);
         self.0.silence.or(number, self.write_next(new, number, promised, complete, whole)).await
     }
 

@@ -287,6 +287,9 @@ impl Engine {
             return None;
         }
         let read = self.read_hedged(of, strip, units).await;
+        if !read.unreadable.is_empty() {
+            self.ask_repair(StripeKey { volume: of.volume, stripe: of.stripe });
+        }
         read.good.iter().all(|good| *good).then_some(read.buffer)
     }
 

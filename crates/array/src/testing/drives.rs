@@ -3,7 +3,7 @@
 //! Each drive has what is durable and, in order, the writes since. A cut keeps of those (and of the writes not yet
 //! finished) any subset of sectors. Everything follows one seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stele_ground::{BLOCK, Bytes, Dice, Duration, Instant};
 use stele_media::{Completion, Geometry, MediaError, MediaFault, Op, Request};
@@ -37,6 +37,8 @@ pub struct TestDrive {
     pub wakes_at_label: bool,
     /// Answers writes to these places with errors.
     pub fails_at: std::ops::Range<u64>,
+    /// Blocks, by number, that it cannot read before they are written again.
+    pub unreadable: BTreeSet<u64>,
     reads: u64,
 }
 
@@ -369,6 +371,16 @@ impl TestDrive {
         }
         if self.is_loose && matches!(op, Op::Read { at, .. } if *at >= 12 << 20) {
             return Err(MediaError::new(MediaFault::Damaged, "the drive does not answer"));
+        }
+        if let Some((at, length)) = op.range() {
+            let blocks = at / BLOCK as u64..(at + length) / BLOCK as u64;
+            match op {
+                Op::Read { .. } if blocks.clone().any(|block| self.unreadable.contains(&block)) => {
+                    return Err(MediaError::new(MediaFault::Damaged, "a bad place"));
+                }
+                Op::Write { .. } | Op::Zero { .. } => self.unreadable.retain(|block| !blocks.contains(block)),
+                _ => {}
+            }
         }
         match op {
             Op::Read { at, buffer } => get(&self.current, *at, buffer),

@@ -1,6 +1,10 @@
+use std::collections::BTreeSet;
+
 use super::*;
+use crate::model::Action;
 use crate::testing::drives::TestDrives;
 use stele_ground::{Dice, MIB};
+use stele_media::Completion;
 
 const SIZE: Bytes = Bytes(64 * MIB);
 
@@ -329,6 +333,30 @@ fn a_drive_that_takes_no_label_keeps_the_scrub_from_none_of_the_others() {
     let scrubbed = test_drives.finish(&tasks, &io, async move { labels.scrub().await }).expect("no cut");
     assert_eq!((scrubbed.repaired, scrubbed.trouble.len()), (1, 1), "{:?}", scrubbed.trouble);
     assert!(scrubbed.trouble[0].to_string().contains("drive 1"), "{}", scrubbed.trouble[0]);
+}
+
+#[test]
+fn a_drive_that_answers_again_takes_its_label_before_the_next_look() {
+    let mut test_drives = created(4, 7);
+    test_drives.damage(1, copy_at(SIZE, 0) + 64, 4);
+    let discovery = found(&mut test_drives).expect("a pool");
+    let (tasks, io) = test_drives.start();
+    let labels = Labels::resume(&io, &discovery, false);
+    // A write that the drive does not answer.
+    let own = io.clone();
+    let bytes = vec![Buffer::zeroed(4096).freeze()];
+    tasks.spawn(async move { drop(own.write(1, LOG_AT, bytes, Priority::Urgent).await) });
+    tasks.run_ready();
+    let mut out = Vec::new();
+    io.drain(&mut out);
+    let Some(Action::Drive { drive: 1, request }) = out.pop() else { panic!("{out:?}") };
+    labels.note_silent(&BTreeSet::from([DriveNumber(1)]));
+    let again = labels.clone();
+    let scrubbed = test_drives.finish(&tasks, &io, async move { again.scrub().await }).expect("no cut");
+    assert!(scrubbed.trouble[0].to_string().contains("drive 1 does not answer"), "{:?}", scrubbed.trouble);
+    io.complete(1, Completion { tag: request.tag, op: request.op, result: Ok(()) });
+    let scrubbed = test_drives.finish(&tasks, &io, async move { labels.scrub().await });
+    assert_eq!(scrubbed, Some(Scrubbed { repaired: 1, trouble: Vec::new() }));
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn a_new_drive_takes_its_label_though_the_one_before_it_was_silent_and_kept() {
     let new = fixture.add_blank();
     {
         let engine = &fixture.pool.serving().expect("it is open").engine;
-        engine.drives.labels.note_silent(std::collections::BTreeSet::from([DriveNumber(4)]));
+        engine.drives.labels.note_silent(&std::collections::BTreeSet::from([DriveNumber(4)]));
     }
     fixture.pull(&[4]);
     fixture.command(replace(4, new, false)).expect("replaced");

@@ -52,7 +52,7 @@ impl Serving {
                 Some(_) => {}
             }
         }
-        engine.drives.labels.note_silent(kept);
+        engine.drives.labels.note_silent(&kept);
         self.ask_again();
     }
 
