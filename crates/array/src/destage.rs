@@ -359,7 +359,7 @@ impl Engine {
         let wanted = if reconstruct { rest } else { modify };
         // Invariant 7: what parity is computed from was verified just now.
         let columns: Columns = self.read_columns(of, wanted, run.clone(), Priority::Destage).await;
-        if !columns.repair.is_empty() {
+        if columns.wants_repair() {
             self.ask_repair(StripeKey { volume: of.volume, stripe: of.stripe });
         }
         if let Some((strip, _)) = columns.lost.first() {

@@ -68,16 +68,25 @@ pub struct Columns {
     pub units: Range<usize>,
     /// One per strip; none where it was not wanted.
     pub strips: Vec<Option<Buffer>>,
-    /// Units that were bad or unreadable although their drive answered, with strip and unit: to be repaired.
+    /// Units that were bad although their drive answered, with strip and unit: to be repaired.
     pub repair: Vec<(usize, usize)>,
     /// Units that their drives hold as they were before an in-place write that missed them: no damage, and to be written.
     pub owed: Vec<(usize, usize)>,
+    /// Units without content whose places cannot be read: no damage, and to be written, so that reads over them succeed.
+    pub unreadable: Vec<(usize, usize)>,
     /// Units of wanted strips that cannot be had: too few others verify, or they were lost before.
     pub lost: Vec<(usize, usize)>,
     /// Strips that were to be read, and whose drives were not there to be asked.
     pub unasked: Strips,
     /// Strips that were to be read, and whose drives answered with errors.
     pub failed: Strips,
+}
+
+impl Columns {
+    /// Whether units are to be written in place.
+    pub fn wants_repair(&self) -> bool {
+        !self.repair.is_empty() || !self.unreadable.is_empty()
+    }
 }
 
 impl Stripe {
@@ -280,6 +289,7 @@ impl Engine {
             strips: Vec::new(),
             repair: Vec::new(),
             owed: Vec::new(),
+            unreadable: Vec::new(),
             lost: Vec::new(),
             unasked: Strips::of((0..shape.width()).filter(unreached)),
             failed: Strips::of((0..shape.width()).filter(failed)),
@@ -288,9 +298,11 @@ impl Engine {
             let good =
                 |read: &[Option<Units>], strip: usize| read[strip].as_ref().is_some_and(|units| units.good[place]);
             for (strip, units) in read.iter().enumerate() {
-                let is_bad = |units: &Units| !units.good[place] || units.unreadable.contains(&place);
-                if units.as_ref().is_some_and(|units| units.reachable && is_bad(units)) {
+                if units.as_ref().is_some_and(|units| units.reachable && !units.good[place]) {
                     columns.repair.push((strip, unit));
+                }
+                if units.as_ref().is_some_and(|units| units.reachable && units.unreadable.contains(&place)) {
+                    columns.unreadable.push((strip, unit));
                 }
                 if units.as_ref().is_some_and(|units| units.reachable && units.owed.contains(&place)) {
                     columns.owed.push((strip, unit));

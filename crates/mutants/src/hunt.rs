@@ -1,34 +1,22 @@
-//! The hunt: each mutant alone, quick tests first.
+//! The hunt: each mutant alone, against the tests that reach it, the quickest first.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use crate::place;
+use crate::detectors::{Ended, Test, run};
 use crate::sites::Site;
-use crate::tree::Detectors;
+use crate::tree::Program;
+use crate::{abreast, place};
 
-/// The slowest of the array's tests: they run last.
-const SLOW: [&str; 14] = [
-    "drives::label::agreement::model",
-    "pool::tests::agreement",
-    "pool::tests::relog",
-    "pool::tests::absent",
-    "pool::tests::protections",
-    "pool::tests::redo",
-    "reactor::tests",
-    "upkeep::moving::tests",
-    "upkeep::enclosures::tests::a_crash",
-    "layers::tests::model",
-    "pool::commands::tests",
-    "space::layout::tests::rebuild_load",
-    "hosts::ahead::tests",
-    "durable::table::tests",
-];
-/// Seconds after which tests without a verdict count as failed, since a mutant may hang: for the quick tests, and for
-/// all.
-const PATIENCE: [&str; 2] = ["180", "900"];
+/// Tests with a mutant may take this many times as long as without one, and `GRACE` more: a mutant may hang.
+const PATIENCE: u32 = 8;
+const GRACE: Duration = Duration::from_secs(5);
+/// Tests run in one process up to this long in all; the next process may take four times as long.
+const FIRST: Duration = Duration::from_millis(500);
 
 /// Draws `count` of the mutants, in order and with equal probability.
 pub fn sample(sites: &mut Vec<Site>, count: usize, seed: u64) {
@@ -46,102 +34,116 @@ pub fn sample(sites: &mut Vec<Site>, count: usize, seed: u64) {
     sites.extend(keyed.into_iter().map(|(_, site)| site));
 }
 
-pub struct Report {
-    verdicts: Vec<(Site, Option<String>)>,
-    begun: Instant,
+/// What became of a mutant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// By this test.
+    Noticed(String),
+    /// By so many tests reached, by none noticed.
+    Survived(usize),
 }
 
-pub fn hunt(detectors: &Detectors, chosen: &[Site]) -> Result<Report, String> {
-    if let Some(red) = noticed(detectors, 0)? {
-        return Err(format!("already red without any mutant, so nothing can be learnt: {red}"));
-    }
-    let mut report = Report { verdicts: Vec::new(), begun: Instant::now() };
-    for (at, site) in chosen.iter().enumerate() {
-        let verdict = noticed(detectors, site.number)?;
-        let told = verdict.clone().unwrap_or_else(|| "SURVIVED".into());
-        let left = report.begun.elapsed().as_secs() * (chosen.len() - at - 1) as u64 / (at as u64 + 1);
-        println!(
-            "{:>5} {:<26} {:<24} {:<12} {:.60}  {told:.90}  ({} of {}, {left} s left)",
-            site.number,
-            place(site),
-            site.function,
-            site.change.word(),
-            site.text,
-            at + 1,
-            chosen.len()
-        );
-        report.verdicts.push((site.clone(), verdict));
-    }
-    Ok(report)
+pub struct Hunt<'a> {
+    pub programs: &'a [Program],
+    pub tests: &'a [Test],
+    pub jobs: usize,
 }
 
-/// The first test that fails with this mutant active.
-fn noticed(detectors: &Detectors, number: u32) -> Result<Option<String>, String> {
-    let quick: Vec<&str> = SLOW.iter().flat_map(|slow| ["--skip", slow]).collect();
-    let [soon, late] = PATIENCE;
-    if let Some(red) = red(&detectors.array, &quick, soon, number)? {
-        return Ok(Some(red));
+impl Hunt<'_> {
+    pub fn hunt(&self, chosen: &[Site], book: &Book) -> Result<Vec<(Site, Verdict)>, String> {
+        let begun = Instant::now();
+        let known = book.read()?;
+        let asked: Vec<&Site> = chosen.iter().filter(|site| !known.contains_key(&site.key)).collect();
+        println!("{} mutants, of which {} were noticed before", chosen.len(), chosen.len() - asked.len());
+        let done = Mutex::new(0_u64);
+        let verdicts = abreast(self.jobs, &asked, |_, site| {
+            let verdict = self.verdict(site)?;
+            book.keep(site, &verdict)?;
+            let mut done = done.lock().map_err(|_| "a thread of the hunt panicked")?;
+            *done += 1;
+            let left = begun.elapsed().as_secs() * (asked.len() as u64 - *done) / *done;
+            let told = match &verdict {
+                Verdict::Noticed(test) => test.clone(),
+                Verdict::Survived(tests) => format!("SURVIVED {tests} tests"),
+            };
+            println!(
+                "{:>5} {:<26} {:<24} {:<12} {:.60}  {told:.90}  ({done} of {}, {left} s left)",
+                site.number,
+                place(site),
+                site.function,
+                site.change.word(),
+                site.text,
+                asked.len()
+            );
+            Ok((site.key.clone(), verdict))
+        });
+        let mut all: HashMap<String, Verdict> = known;
+        all.extend(verdicts.into_iter().collect::<Result<Vec<_>, String>>()?);
+        Ok(chosen.iter().filter_map(|site| Some((site.clone(), all.get(&site.key)?.clone()))).collect())
     }
-    for program in &detectors.world {
-        if let Some(red) = red(program, &[], soon, number)? {
-            return Ok(Some(red));
+
+    /// Asks the tests that reach the mutant: of two, first the one that noticed more mutants in less time.
+    fn verdict(&self, site: &Site) -> Result<Verdict, String> {
+        let mut tests: Vec<&Test> = self.tests.iter().filter(|test| test.reached.contains(&site.number)).collect();
+        let cost = |test: &Test| test.took.as_micros() / (1 + test.noticed.load(Ordering::Relaxed) as u128);
+        tests.sort_by_cached_key(|test| cost(test));
+        let environment = [("STELE_MUTANT", site.number.to_string())];
+        let (mut rest, mut limit) = (tests.as_slice(), FIRST);
+        while let Some(first) = rest.first() {
+            let mut time = Duration::ZERO;
+            let fits = |test: &&&Test| {
+                time += test.took;
+                test.program == first.program && (time <= limit || test.name == first.name)
+            };
+            let count = rest.iter().take_while(fits).count();
+            let (batch, later) = rest.split_at(count);
+            let names: Vec<&String> = batch.iter().map(|test| &test.name).collect();
+            let took: Duration = batch.iter().map(|test| test.took).sum();
+            if let Ended::Red(test) = run(&self.programs[first.program], &names, took * PATIENCE + GRACE, &environment)?
+            {
+                if let Some(known) = batch.iter().find(|known| known.name == test) {
+                    known.noticed.fetch_add(1, Ordering::Relaxed);
+                }
+                return Ok(Verdict::Noticed(test));
+            }
+            (rest, limit) = (later, limit * 4);
         }
+        Ok(Verdict::Survived(tests.len()))
     }
-    red(&detectors.array, &[], late, number)
 }
 
-fn red(
-    (folder, program): &(PathBuf, PathBuf),
-    arguments: &[&str],
-    patience: &str,
-    number: u32,
-) -> Result<Option<String>, String> {
-    let mut tests = Command::new("timeout");
-    tests.args(["--kill-after=5", patience]).arg(program).args(arguments).arg("--format=pretty");
-    tests.current_dir(folder).env("STELE_MUTANT", number.to_string()).env("RUST_BACKTRACE", "0").stderr(Stdio::null());
-    let failed = |error: std::io::Error| format!("{}: {error}", program.display());
-    let mut running = tests.stdout(Stdio::piped()).spawn().map_err(failed)?;
-    for line in BufReader::new(running.stdout.take().ok_or("a program without output")?).split(b'\n') {
-        let line = String::from_utf8_lossy(&line.map_err(failed)?).into_owned();
-        if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
-            // One failed test is enough. `timeout` hands the signal on.
-            Command::new("kill").arg(running.id().to_string()).status().map_err(failed)?;
-            running.wait().map_err(failed)?;
-            return Ok(Some(test.to_owned()));
-        }
-    }
-    let ended = running.wait().map_err(failed)?;
-    Ok((!ended.success()).then(|| "no verdict: it hangs or aborts".into()))
+/// Verdicts of earlier hunts, so that a hunt that was stopped goes on. What a test noticed stays noticed as long as the
+/// file is the same; survivors are asked again.
+pub struct Book {
+    path: PathBuf,
 }
 
-impl Report {
-    pub fn survivors(&self) -> usize {
-        self.verdicts.iter().filter(|(_, verdict)| verdict.is_none()).count()
-    }
-
-    pub fn sum(&self) -> String {
-        format!(
-            "{} of {} mutants noticed, {} survived, in {} s",
-            self.verdicts.len() - self.survivors(),
-            self.verdicts.len(),
-            self.survivors(),
-            self.begun.elapsed().as_secs()
-        )
-    }
-
-    /// The survivors as a page.
-    pub fn page(&self, all: usize) -> String {
-        let mut page = format!(
-            "# Mutants by machine\n\nWritten by `./x mutate --write-docs`: statements are left out and conditions turned\n\
-             round, one at a time, in the files of the array that agreement, log, recovery and rebuild live in. Asked: {} of\n\
-             {all}; noticed by a test: {}. The survivors:\n\n| place | function | change | code |\n| --- | --- | --- | --- |\n",
-            self.verdicts.len(),
-            self.verdicts.len() - self.survivors()
-        );
-        for (site, _) in self.verdicts.iter().filter(|(_, verdict)| verdict.is_none()) {
-            let code = site.text.replace('|', "\\|");
-            page += &format!("| {} | {} | {} | `{code}` |\n", place(site), site.function, site.change.word());
+impl Book {
+    pub fn open(folder: &Path, anew: bool) -> Result<Book, String> {
+        let book = Book { path: folder.join("noticed.tsv") };
+        if anew && book.path.exists() {
+            std::fs::remove_file(&book.path).map_err(|error| book.told(&error))?;
         }
-        page
+        Ok(book)
+    }
+
+    fn read(&self) -> Result<HashMap<String, Verdict>, String> {
+        if !self.path.exists() {
+            return Ok(HashMap::new());
+        }
+        let text = std::fs::read_to_string(&self.path).map_err(|error| self.told(&error))?;
+        let verdicts = text.lines().filter_map(|line| line.split_once('\t'));
+        Ok(verdicts.map(|(key, test)| (key.to_owned(), Verdict::Noticed(test.to_owned()))).collect())
+    }
+
+    fn keep(&self, site: &Site, verdict: &Verdict) -> Result<(), String> {
+        let Verdict::Noticed(test) = verdict else { return Ok(()) };
+        let file = std::fs::File::options().append(true).create(true).open(&self.path);
+        let line = format!("{}\t{test}\n", site.key);
+        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|error| self.told(&error))
+    }
+
+    fn told(&self, error: &std::io::Error) -> String {
+        format!("{}: {error}", self.path.display())
     }
 }

@@ -1,14 +1,19 @@
 //! Mutants by machine: small changes of the array's code, one at a time. For each, at least one test must fail.
 //!
 //! All changes are woven, inactive, into one copy of the sources. The tests are built once, and an environment variable
-//! activates one change. A mutant therefore costs a test run and no build.
+//! activates one change. A mutant therefore costs a test run and no build. Each test runs alone once, to learn which changes
+//! it reaches: a mutant is put to these tests only.
 
+mod detectors;
 mod hunt;
+mod report;
 mod sites;
 mod tree;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::Parser;
 
@@ -46,8 +51,11 @@ const FILES: [&str; 25] = [
     name = "stele-mutants",
     bin_name = "./x mutate",
     about = "Changes the array's code in small ways, one at a time, and shows which changes no test notices",
-    after_help = "Examples:\n  ./x mutate --list\n  ./x mutate --sample 100 --seed 1\n  \
-                  ./x mutate --in label --in rebuild --write-docs"
+    after_help = "A hunt that was stopped goes on: what a test noticed is kept in target/mutants as long as the file with \
+                  the mutant stays the same. Exit code 0 if every survivor has a reason in crates/mutants/reasons.tsv, \
+                  1 if not, 2 if the hunt failed.\n\n\
+                  Examples:\n  ./x mutate --list\n  ./x mutate --sample 100 --seed 1\n  \
+                  ./x mutate --in label --in rebuild\n  ./x mutate --write-docs"
 )]
 struct Arguments {
     /// Only files whose path contains this; may be given several times.
@@ -61,11 +69,17 @@ struct Arguments {
     sample: Option<usize>,
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Ask again what earlier hunts know.
+    #[arg(long)]
+    anew: bool,
+    /// Mutants asked at the same time; default: one a processor.
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
     /// Show the mutants and build nothing.
     #[arg(long)]
     list: bool,
-    /// Write the table of survivors to docs/machine-mutants.md.
-    #[arg(long)]
+    /// Write the table of survivors to docs/machine-mutants.md; only for all mutants.
+    #[arg(long, conflicts_with_all = ["within", "only", "sample"])]
     write_docs: bool,
 }
 
@@ -80,7 +94,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the hunt, and returns the number of survivors.
+/// Runs the hunt, and returns the number of survivors without a reason.
 fn run(arguments: &Arguments) -> Result<usize, String> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;
@@ -114,14 +128,42 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
         println!("{} of {all} mutants", chosen.len());
         return Ok(0);
     }
-    let detectors = tree::build(&root, &woven)?;
-    let report = hunt::hunt(&detectors, &chosen)?;
+    let folder = detectors::folder(&root)?;
+    let reasons = report::Reason::read(&root)?;
+    let programs = tree::build(&root, &woven)?;
+    let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
+    let tests = detectors::find(&programs, jobs, &folder)?;
+    let book = hunt::Book::open(&folder, arguments.anew)?;
+    let verdicts = hunt::Hunt { programs: &programs, tests: &tests, jobs }.hunt(&chosen, &book)?;
+    let report = report::Report { verdicts, reasons };
     println!("{}", report.sum());
     if arguments.write_docs {
+        report.idle().for_each(|reason| println!("a reason without a survivor: {reason}"));
         let path = root.join("docs/machine-mutants.md");
         std::fs::write(&path, report.page(all)).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    Ok(report.survivors())
+    Ok(report.unexplained())
+}
+
+/// Does the work for every item, so many at a time, and returns the results in order.
+fn abreast<T: Sync, R: Send>(jobs: usize, items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(items.len()));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some((place, item)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, items.get(at)?)))
+                {
+                    let result = work(place, item);
+                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((place, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.sort_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 fn place(site: &sites::Site) -> String {

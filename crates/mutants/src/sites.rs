@@ -1,6 +1,8 @@
 //! The places at which a source file can be changed, and the file with all changes in it, each inactive until its
 //! number is chosen.
 
+use std::hash::{DefaultHasher, Hasher};
+
 use proc_macro2::{LineColumn, Span};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -16,6 +18,8 @@ pub struct Site {
     pub change: Change,
     /// The changed code, on one line.
     pub text: String,
+    /// Names the mutant from one hunt to the next, as long as its file stays the same.
+    pub key: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +69,7 @@ struct Finder<'a> {
     text: &'a str,
     /// The start of each line.
     lines: Vec<usize>,
+    fingerprint: u64,
     next: u32,
     functions: Vec<String>,
     sites: Vec<Site>,
@@ -75,10 +80,13 @@ struct Finder<'a> {
 impl<'a> Finder<'a> {
     fn new(file: &'a str, text: &'a str, first: u32) -> Finder<'a> {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let mut hasher = DefaultHasher::new();
+        hasher.write(text.as_bytes());
         Finder {
             file,
             text,
             lines,
+            fingerprint: hasher.finish(),
             next: first,
             functions: Vec::new(),
             sites: Vec::new(),
@@ -100,7 +108,8 @@ impl<'a> Finder<'a> {
         let number = self.next;
         self.next += 1;
         let function = self.functions.last().cloned().unwrap_or_default();
-        self.sites.push(Site { number, file: self.file.into(), line: span.start().line, function, change, text });
+        let key = format!("{} {:016x} {}", self.file, self.fingerprint, self.sites.len());
+        self.sites.push(Site { number, file: self.file.into(), line: span.start().line, function, change, text, key });
         let (before, after) = match change {
             Change::LeftOut => (format!("if !crate::mutant::on({number}) {{ "), " }".into()),
             Change::TurnedRound => ("((".into(), format!(") != crate::mutant::on({number}))")),

@@ -5,15 +5,33 @@ use std::process::Command;
 
 use crate::sites::{Site, woven};
 
+/// What the woven code asks. With STELE_MUTANTS_REACHED, a file, each site writes its number there when a test first
+/// reaches it.
 const MODULE: &str = "\
-//! The number of the active mutant.
+//! The number of the active mutant, and which sites a test reaches.
 
+use std::fs::File;
+use std::io::Write;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn on(number: u32) -> bool {
     static CHOSEN: OnceLock<u32> = OnceLock::new();
     let chosen = || std::env::var(\"STELE_MUTANT\").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    reached(number);
     *CHOSEN.get_or_init(chosen) == number
+}
+
+fn reached(number: u32) {
+    static BOOK: OnceLock<Option<File>> = OnceLock::new();
+    static SEEN: [AtomicBool; 1 << 14] = [const { AtomicBool::new(false) }; 1 << 14];
+    let open = |path| File::options().append(true).create(true).open(path).expect(\"the book of reached sites\");
+    let Some(mut book) = BOOK.get_or_init(|| std::env::var_os(\"STELE_MUTANTS_REACHED\").map(open)).as_ref() else {
+        return;
+    };
+    if !SEEN[number as usize].load(Ordering::Relaxed) && !SEEN[number as usize].swap(true, Ordering::Relaxed) {
+        writeln!(book, \"{number}\").expect(\"the book of reached sites\");
+    }
 }
 ";
 /// Woven code has unusual parentheses and nesting.
@@ -31,7 +49,7 @@ pub fn weave(root: &Path, files: &[&str]) -> Result<Woven, String> {
     let (from, sources) = (root.join("crates/array/src"), copy.join("crates/array/src"));
     let mut own: Vec<PathBuf> = files.iter().map(|file| sources.join(file)).collect();
     own.extend(["lib.rs", "mutant.rs"].map(|file| sources.join(file)));
-    for part in ["crates", "xtask", "Cargo.toml", "Cargo.lock", ".cargo"] {
+    for part in ["crates", "xtask", "FORMAT", "Cargo.toml", "Cargo.lock", ".cargo"] {
         mirror(&root.join(part), &copy.join(part), &own)?;
     }
     let mut sites: Vec<Site> = Vec::new();
@@ -50,13 +68,14 @@ pub fn weave(root: &Path, files: &[&str]) -> Result<Woven, String> {
     Ok(Woven { sites, copy })
 }
 
-/// Test programs, in the order in which they run; each with its working directory.
-pub struct Detectors {
-    pub array: (PathBuf, PathBuf),
-    pub world: Vec<(PathBuf, PathBuf)>,
+/// A test program and the directory in which it runs.
+pub struct Program {
+    pub folder: PathBuf,
+    pub path: PathBuf,
 }
 
-pub fn build(root: &Path, woven: &Woven) -> Result<Detectors, String> {
+/// Builds the test programs: the array's own tests, and those of the simulated world.
+pub fn build(root: &Path, woven: &Woven) -> Result<Vec<Program>, String> {
     println!("building the tests of {} mutants, once ...", woven.sites.len());
     let suites = [
         ("crates/array", vec!["--package", "stele-array", "--lib"]),
@@ -76,12 +95,10 @@ pub fn build(root: &Path, woven: &Woven) -> Result<Detectors, String> {
             // "  Executable unittests src/lib.rs (/path/deps/stele_array-0123456789abcdef)"
             let path = line.trim().strip_prefix("Executable ").and_then(|rest| rest.rsplit_once('('));
             let Some((_, path)) = path else { continue };
-            found.push((woven.copy.join(folder), woven.copy.join(path.trim_end_matches(')'))));
+            found.push(Program { folder: woven.copy.join(folder), path: woven.copy.join(path.trim_end_matches(')')) });
         }
     }
-    let mut found = found.into_iter();
-    let array = found.next().ok_or("cargo named no test program")?;
-    Ok(Detectors { array, world: found.collect() })
+    if found.is_empty() { Err("cargo named no test program".into()) } else { Ok(found) }
 }
 
 /// Makes `to` equal to `from`, except for the files in `own`.

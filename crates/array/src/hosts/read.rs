@@ -362,7 +362,7 @@ impl Engine {
                 false => Strips::of([run.strip]),
             };
             let columns = self.read_columns(&of, wanted, units.clone(), Priority::Host).await;
-            if !columns.repair.is_empty() {
+            if columns.wants_repair() {
                 self.ask_repair(StripeKey { volume: of.volume, stripe });
             }
             self.rebuilding.promote(StripeKey { volume: of.volume, stripe });

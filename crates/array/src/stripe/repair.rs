@@ -124,7 +124,7 @@ impl Engine {
                 self.note_lost(volume, stripe);
             }
         }
-        if columns.repair.is_empty() && columns.owed.is_empty() {
+        if !columns.wants_repair() && columns.owed.is_empty() {
             return Ok(healed);
         }
         let (repaired, failed) = self.rewrite(&of, columns, priority).await;
@@ -228,7 +228,7 @@ impl Engine {
     async fn rewrite(&self, of: &Stripe, columns: Columns, priority: Priority) -> (u64, Strips) {
         let size = of.shape.unit_bytes;
         let mut bad: Vec<Vec<usize>> = vec![Vec::new(); of.shape.width()];
-        for (strip, unit) in columns.repair.iter().chain(&columns.owed) {
+        for (strip, unit) in columns.repair.iter().chain(&columns.owed).chain(&columns.unreadable) {
             bad[*strip].push(*unit);
         }
         // Runs of units are made of units in order.
