@@ -36,8 +36,8 @@ pub enum Ended {
 }
 
 /// Runs every test alone, or reads what an earlier run of the same programs found.
-pub fn find(programs: &[Program], jobs: usize, folder: &Path) -> Result<Vec<Test>, String> {
-    let kept = folder.join(format!("reached-{:016x}.tsv", fingerprint(programs)?));
+pub fn find(programs: &[Program], fingerprint: &str, jobs: usize, folder: &Path) -> Result<Vec<Test>, String> {
+    let kept = folder.join(format!("reached-{fingerprint}.tsv"));
     if let Ok(text) = std::fs::read_to_string(&kept) {
         return text
             .lines()
@@ -84,13 +84,14 @@ fn parse(line: &str) -> Option<Test> {
     })
 }
 
-fn fingerprint(programs: &[Program]) -> Result<u64, String> {
+/// Tells programs from others.
+pub fn fingerprint(programs: &[Program]) -> Result<String, String> {
     let mut hasher = DefaultHasher::new();
     for program in programs {
         let bytes = std::fs::read(&program.path).map_err(|error| format!("{}: {error}", program.path.display()))?;
         hasher.write(&bytes);
     }
-    Ok(hasher.finish())
+    Ok(format!("{:016x}", hasher.finish()))
 }
 
 fn names(program: &Program) -> Result<Vec<String>, String> {

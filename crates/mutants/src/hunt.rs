@@ -39,14 +39,23 @@ pub fn sample(sites: &mut Vec<Site>, count: usize, seed: u64) {
 pub enum Verdict {
     /// By this test.
     Noticed(String),
-    /// By so many tests reached, by none noticed.
-    Survived(usize),
+    /// By none of the tests that were run.
+    Survived(Asked),
+}
+
+/// How many tests reach a mutant, and how many of them were run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asked {
+    pub run: usize,
+    pub reach: usize,
 }
 
 pub struct Hunt<'a> {
     pub programs: &'a [Program],
     pub tests: &'a [Test],
     pub jobs: usize,
+    /// Tests of a mutant take no longer than this together, as long as they take without it.
+    pub budget: Duration,
 }
 
 impl Hunt<'_> {
@@ -54,7 +63,7 @@ impl Hunt<'_> {
         let begun = Instant::now();
         let known = book.read()?;
         let asked: Vec<&Site> = chosen.iter().filter(|site| !known.contains_key(&site.key)).collect();
-        println!("{} mutants, of which {} were noticed before", chosen.len(), chosen.len() - asked.len());
+        println!("{} mutants, of which earlier hunts know {}", chosen.len(), chosen.len() - asked.len());
         let done = Mutex::new(0_u64);
         let verdicts = abreast(self.jobs, &asked, |_, site| {
             let verdict = self.verdict(site)?;
@@ -64,7 +73,7 @@ impl Hunt<'_> {
             let left = begun.elapsed().as_secs() * (asked.len() as u64 - *done) / *done;
             let told = match &verdict {
                 Verdict::Noticed(test) => test.clone(),
-                Verdict::Survived(tests) => format!("SURVIVED {tests} tests"),
+                Verdict::Survived(asked) => format!("SURVIVED {} of {} tests", asked.run, asked.reach),
             };
             println!(
                 "{:>5} {:<26} {:<24} {:<12} {:.60}  {told:.90}  ({done} of {}, {left} s left)",
@@ -86,7 +95,14 @@ impl Hunt<'_> {
     fn verdict(&self, site: &Site) -> Result<Verdict, String> {
         let mut tests: Vec<&Test> = self.tests.iter().filter(|test| test.reached.contains(&site.number)).collect();
         let cost = |test: &Test| test.took.as_micros() / (1 + test.noticed.load(Ordering::Relaxed) as u128);
+        let reach = tests.len();
         tests.sort_by_cached_key(|test| cost(test));
+        let mut spent = Duration::ZERO;
+        tests.retain(|test| {
+            let fits = spent + test.took <= self.budget;
+            spent += if fits { test.took } else { Duration::ZERO };
+            fits
+        });
         let environment = [("STELE_MUTANT", site.number.to_string())];
         let (mut rest, mut limit) = (tests.as_slice(), FIRST);
         while let Some(first) = rest.first() {
@@ -108,42 +124,54 @@ impl Hunt<'_> {
             }
             (rest, limit) = (later, limit * 4);
         }
-        Ok(Verdict::Survived(tests.len()))
+        Ok(Verdict::Survived(Asked { run: tests.len(), reach }))
     }
 }
 
 /// Verdicts of earlier hunts, so that a hunt that was stopped goes on. What a test noticed stays noticed as long as the
-/// file is the same; survivors are asked again.
+/// file is the same. Survivors are asked again by other tests, or within another budget.
 pub struct Book {
-    path: PathBuf,
+    noticed: PathBuf,
+    survived: PathBuf,
 }
 
 impl Book {
-    pub fn open(folder: &Path, anew: bool) -> Result<Book, String> {
-        let book = Book { path: folder.join("noticed.tsv") };
-        if anew && book.path.exists() {
-            std::fs::remove_file(&book.path).map_err(|error| book.told(&error))?;
+    pub fn open(folder: &Path, fingerprint: &str, budget: Duration, anew: bool) -> Result<Book, String> {
+        let survived = folder.join(format!("survived-{}-{fingerprint}.tsv", budget.as_secs()));
+        let book = Book { noticed: folder.join("noticed.tsv"), survived };
+        for path in [&book.noticed, &book.survived].into_iter().filter(|path| anew && path.exists()) {
+            std::fs::remove_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(book)
     }
 
     fn read(&self) -> Result<HashMap<String, Verdict>, String> {
-        if !self.path.exists() {
-            return Ok(HashMap::new());
+        let mut verdicts = HashMap::new();
+        for path in [&self.survived, &self.noticed].into_iter().filter(|path| path.exists()) {
+            let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            verdicts.extend(text.lines().filter_map(|line| {
+                let (key, told) = line.split_once('\t')?;
+                let survived = |(run, reach): (&str, &str)| {
+                    Some(Verdict::Survived(Asked { run: run.parse().ok()?, reach: reach.parse().ok()? }))
+                };
+                let verdict = match path == &self.noticed {
+                    true => Verdict::Noticed(told.to_owned()),
+                    false => told.split_once('\t').and_then(survived)?,
+                };
+                Some((key.to_owned(), verdict))
+            }));
         }
-        let text = std::fs::read_to_string(&self.path).map_err(|error| self.told(&error))?;
-        let verdicts = text.lines().filter_map(|line| line.split_once('\t'));
-        Ok(verdicts.map(|(key, test)| (key.to_owned(), Verdict::Noticed(test.to_owned()))).collect())
+        Ok(verdicts)
     }
 
     fn keep(&self, site: &Site, verdict: &Verdict) -> Result<(), String> {
-        let Verdict::Noticed(test) = verdict else { return Ok(()) };
-        let file = std::fs::File::options().append(true).create(true).open(&self.path);
-        let line = format!("{}\t{test}\n", site.key);
-        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|error| self.told(&error))
-    }
-
-    fn told(&self, error: &std::io::Error) -> String {
-        format!("{}: {error}", self.path.display())
+        let (path, told) = match verdict {
+            Verdict::Noticed(test) => (&self.noticed, test.clone()),
+            Verdict::Survived(asked) => (&self.survived, format!("{}\t{}", asked.run, asked.reach)),
+        };
+        let file = std::fs::File::options().append(true).create(true).open(path);
+        let line = format!("{}\t{told}\n", site.key);
+        file.and_then(|mut file| file.write_all(line.as_bytes()))
+            .map_err(|error| format!("{}: {error}", path.display()))
     }
 }

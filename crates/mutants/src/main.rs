@@ -14,15 +14,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use clap::Parser;
 
 /// Files in which an error would cost records: agreement, log, recovery, checkpoints, redo, moving, rebuild.
-const FILES: [&str; 25] = [
+const FILES: [&str; 26] = [
     "drives/label.rs",
     "drives/label/agreement.rs",
     "drives/label/commit.rs",
     "drives/label/discover.rs",
+    "drives/label/silence.rs",
     "durable/log.rs",
     "durable/log/commit.rs",
     "durable/log/membership.rs",
@@ -72,6 +74,9 @@ struct Arguments {
     /// Ask again what earlier hunts know.
     #[arg(long)]
     anew: bool,
+    /// The tests of one mutant, the quickest first, take at most so many seconds together without it.
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    seconds: u64,
     /// Mutants asked at the same time; default: one a processor.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -132,10 +137,12 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
     let reasons = report::Reason::read(&root)?;
     let programs = tree::build(&root, &woven)?;
     let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
-    let tests = detectors::find(&programs, jobs, &folder)?;
-    let book = hunt::Book::open(&folder, arguments.anew)?;
-    let verdicts = hunt::Hunt { programs: &programs, tests: &tests, jobs }.hunt(&chosen, &book)?;
-    let report = report::Report { verdicts, reasons };
+    let fingerprint = detectors::fingerprint(&programs)?;
+    let tests = detectors::find(&programs, &fingerprint, jobs, &folder)?;
+    let budget = Duration::from_secs(arguments.seconds);
+    let book = hunt::Book::open(&folder, &fingerprint, budget, arguments.anew)?;
+    let verdicts = hunt::Hunt { programs: &programs, tests: &tests, jobs, budget }.hunt(&chosen, &book)?;
+    let report = report::Report { verdicts, reasons, budget };
     println!("{}", report.sum());
     if arguments.write_docs {
         report.idle().for_each(|reason| println!("a reason without a survivor: {reason}"));

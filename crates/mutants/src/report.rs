@@ -1,8 +1,9 @@
 //! The table of survivors, each with the reason why no test notices it.
 
 use std::path::Path;
+use std::time::Duration;
 
-use crate::hunt::Verdict;
+use crate::hunt::{Asked, Verdict};
 use crate::place;
 use crate::sites::Site;
 
@@ -48,15 +49,16 @@ impl Reason {
 pub struct Report {
     pub verdicts: Vec<(Site, Verdict)>,
     pub reasons: Vec<Reason>,
+    pub budget: Duration,
 }
 
 impl Report {
-    fn survivors(&self) -> impl Iterator<Item = (&Site, usize, Option<&str>)> {
+    fn survivors(&self) -> impl Iterator<Item = (&Site, Asked, Option<&str>)> {
         self.verdicts.iter().filter_map(|(site, verdict)| match verdict {
             Verdict::Noticed(_) => None,
-            Verdict::Survived(tests) => {
+            Verdict::Survived(asked) => {
                 let reason = self.reasons.iter().find(|reason| reason.fits(site));
-                Some((site, *tests, reason.map(|reason| reason.reason.as_str())))
+                Some((site, *asked, reason.map(|reason| reason.reason.as_str())))
             }
         })
     }
@@ -89,18 +91,19 @@ impl Report {
         let mut page = format!(
             "# Mutants by machine\n\n`./x mutate --write-docs` writes this page. It leaves out statements and turns conditions\n\
              round, one at a time, in the files of the array that hold agreement, log, recovery, redo, moving and rebuild.\n\
-             For each it runs the tests that reach the place: the array's own, and the histories and seeds of the simulated\n\
-             world.\n\nIt asked {} of {all} mutants. Tests noticed {}, and {survived} survived. {} of the survivors have a reason\n\
-             ({REASONS}).\n\n| place | function | change | code | tests that reach it | why no test fails |\n\
+             For each it runs tests that reach the place, the quickest first and {} s of them at most: the array's own, and\n\
+             the histories and seeds of the simulated world.\n\nIt asked {} of {all} mutants. Tests noticed {}, and {survived} survived. {} of the survivors have a reason\n\
+             ({REASONS}).\n\n| place | function | change | code | tests run, of those that reach it | why none fails |\n\
              | --- | --- | --- | --- | ---: | --- |\n",
+            self.budget.as_secs(),
             self.verdicts.len(),
             self.verdicts.len() - survived,
             survived - self.unexplained()
         );
-        for (site, tests, reason) in self.survivors() {
+        for (site, asked, reason) in self.survivors() {
             let code = site.text.replace('|', "\\|");
             let row = [&place(site), &site.function, site.change.word(), &format!("`{code}`")].join(" | ");
-            page += &format!("| {row} | {tests} | {} |\n", reason.unwrap_or("not known"));
+            page += &format!("| {row} | {} of {} | {} |\n", asked.run, asked.reach, reason.unwrap_or("not known"));
         }
         page
     }
