@@ -167,14 +167,17 @@ async fn repair(dir: &Path, server: &mut Server, stored: &Stored, lines: &mut Ve
     let client = archive::connect(server);
     let pace = archive::read_all(&client, stored).await?;
     let after_reads = number(&server.ask(&["pool", "status"]).await?, "repaired");
-    println!("   {places} places damaged; reads repaired {after_reads} of them on the way: {}", show(&pace));
+    println!("   8 bytes changed at {places} places of a drive; reads met and repaired {after_reads}: {}", show(&pace));
     if after_reads == 0 {
         return Err("no read met the damage, so nothing was shown".to_owned());
     }
     let first = server.ask(&["pool", "scrub", "--wait"]).await?;
     let second = server.ask(&["pool", "scrub", "--wait"]).await?;
     let (found, left) = (number(&first, "scrub_damage_found"), number(&second, "scrub_damage_found"));
-    println!("   a scrub found and repaired the other {found}; the next one found {left}");
+    let unused = places.saturating_sub(after_reads + found);
+    println!(
+        "   a scrub found and repaired {found} more; {unused} places were not in use; the next scrub found {left}"
+    );
     if left != 0 || number(&second, "lost_stripes") != 0 {
         return Err(format!("the second scrub still found {left} damaged places"));
     }

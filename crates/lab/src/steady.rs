@@ -56,7 +56,11 @@ pub fn is_steady(rates: &[f64]) -> bool {
 pub fn shortfall(rates: &[f64]) -> Option<String> {
     let window = rates.get(rates.len().saturating_sub(ROUNDS)..).unwrap_or_default();
     if window.len() < ROUNDS {
-        return Some(format!("{} rounds are too few to tell", rates.len()));
+        let rounds = match rates.len() {
+            1 => "1 round is".to_owned(),
+            rounds => format!("{rounds} rounds are"),
+        };
+        return Some(format!("{rounds} too few to tell"));
     }
     let (range, rise) = spread(window);
     if range > 0.2 {

@@ -37,12 +37,15 @@ fn query(stream: &TcpStream) -> Option<Vec<u8>> {
 }
 
 /// `openssl ts -reply` behind HTTP. It says how long each reply was.
-fn serve(authority: Arc<Authority>) -> (SocketAddr, Receiver<usize>) {
+/// The thread ends with the process, and the authority's files go with the last other holder.
+fn serve(authority: &Arc<Authority>) -> (SocketAddr, Receiver<usize>) {
+    let authority = Arc::downgrade(authority);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, (sender, given)) = (listener.local_addr().unwrap(), channel());
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let Some(body) = query(&stream) else { continue };
+            let Some(authority) = authority.upgrade() else { return };
             let reply = authority.reply(&body);
             let head = format!(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/timestamp-reply\r\ncontent-length: {}\r\n\r\n",
@@ -73,7 +76,7 @@ fn heads_are_stamped_and_the_stamps_verify_here_and_in_openssl() {
     let place = Place::new("heads-stamped");
     place.up().stop();
     let [authority, stranger] = ["heads", "heads-stranger"].map(|name| Arc::new(Authority::new(name, ECDSA, "sha256")));
-    let (address, given) = serve(Arc::clone(&authority));
+    let (address, given) = serve(&authority);
     let (trusted, also) = (authority.path("ca.pem"), place.path("also"));
     with_archive(
         &place,
@@ -118,7 +121,7 @@ fn stamps_stay_valid_over_a_restart() {
     let place = Place::new("heads-kept");
     place.up().stop();
     let authority = Arc::new(Authority::new("heads-kept", ECDSA, "sha256"));
-    let (address, _given) = serve(Arc::clone(&authority));
+    let (address, _given) = serve(&authority);
     with_archive(&place, &format!("heads_timestamp = \"http://{address}/\""));
     place.serve().stop();
     let before: Vec<_> = stamped(&place).iter().map(|head| (head.clone(), std::fs::read(head).unwrap())).collect();
@@ -183,7 +186,7 @@ fn a_bucket_elsewhere_keeps_heads_and_reveals_a_pool_set_back() {
     let place = Place::new("heads-bucket");
     place.up().stop();
     let authority = Arc::new(Authority::new("heads-bucket", ECDSA, "sha256"));
-    let (address, _given) = serve(Arc::clone(&authority));
+    let (address, _given) = serve(&authority);
     with_archive(&place, &format!("{lines}\nheads_bucket_days = 7\nheads_timestamp = \"http://{address}/\""));
     place.serve().stop();
     let sent = names(&vault, "heads");

@@ -30,7 +30,7 @@ pub struct CopyRequest {
     pub source: CopySource,
     pub bucket: String,
     pub key: String,
-    /// None: the source's metadata. A copy onto itself must replace something.
+    /// None: the source's metadata. A copy onto itself must replace something, or be wanted `anew`.
     pub metadata: Option<Metadata>,
     /// Where the copy redirects to, if the source's metadata is taken: that of the source is never copied.
     pub redirect: Option<String>,
@@ -42,6 +42,8 @@ pub struct CopyRequest {
     pub condition: WriteCondition,
     pub algorithm: Option<Algorithm>,
     pub customer_key: Option<CustomerKey>,
+    /// The request names the store's encryption or a storage class: the object is to be stored anew, as it is.
+    pub anew: bool,
 }
 
 /// The copy, and the version that was copied.
@@ -83,7 +85,8 @@ impl CopyRequest {
             || request.class.is_some()
             || request.customer_key.is_some()
             || source.customer_key.is_some()
-            || request.algorithm.is_some();
+            || request.algorithm.is_some()
+            || request.anew;
         if itself && !replaces {
             return Err(ArchiveError::InvalidRequest(
                 "a copy of an object onto itself must change its metadata, tags, checksum or encryption".into(),

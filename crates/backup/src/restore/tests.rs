@@ -113,10 +113,11 @@ fn a_part_of_a_snapshot_is_selected_by_path_and_pattern() {
     check("data", &["1[25]", "/**/data/1/7"], &["15"], &["0", "0/12", "1", "1/7"]);
     check("data", &[], &["0", "2"], &["1", "1/1", "1/10", "1/13", "1/16", "1/19", "1/4", "1/7"]);
     // Patterns that select nothing are no success.
-    let mut nothing = options(&Temporary::new().0, &folder.join("data"));
+    let target = Temporary::new();
+    let mut nothing = options(&target.0, &folder.join("data"));
     nothing.include.add("*.conf", false).unwrap();
     assert!(matches!(with(&repository, &saved, &nothing), Err(BackupError::Missing(_))));
-    let mut options = options(&Temporary::new().0, &folder.0);
+    let mut options = options(&target.0, &folder.0);
     options.within.extend_from_slice(b"/none");
     assert!(matches!(with(&repository, &saved, &options), Err(BackupError::Missing(_))));
 }

@@ -119,6 +119,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         condition,
         algorithm: algorithm_named(input.checksum_algorithm.as_ref().map(|name| name.as_str()))?,
         customer_key,
+        anew: input.server_side_encryption.is_some() || input.storage_class.is_some(),
     };
     let copied = wire.objects.copy(&call.caller, copy).await.map_err(source_refusal)?;
     let info = copied.object;

@@ -581,6 +581,9 @@ def copies():
     refused("a copy onto itself that changes nothing", "InvalidRequest", 400, s3.copy_object, Bucket=name, Key="src/ä b", CopySource=source)
     s3.copy_object(Bucket=name, Key="src/ä b", CopySource=source, MetadataDirective="REPLACE", Metadata={"self": "1"})
     same("a copy onto itself that changes metadata", s3.head_object(Bucket=name, Key="src/ä b")["Metadata"], {"self": "1"})
+    for asked in ({"ServerSideEncryption": "AES256"}, {"StorageClass": "STANDARD"}):
+        s3.copy_object(Bucket=name, Key="src/ä b", CopySource=source, **asked)
+        same(f"a copy onto itself that names {asked}", s3.head_object(Bucket=name, Key="src/ä b")["Metadata"], {"self": "1"})
     refused("a copy of nothing", "NoSuchKey", 404, s3.copy_object, Bucket=other, Key="d", CopySource={"Bucket": name, "Key": "none"})
     refused("a copy from no bucket", "NoSuchBucket", 404, s3.copy_object, Bucket=other, Key="d", CopySource={"Bucket": f"none-{RUN}", "Key": "k"})
     tag = s3.head_object(Bucket=name, Key="src/ä b")["ETag"]
