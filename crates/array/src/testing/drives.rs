@@ -31,6 +31,8 @@ pub struct TestDrive {
     pub is_loose: bool,
     /// Its controller resets: it answers so many requests with errors, whatever they are.
     pub refuses: u32,
+    /// Answers so many writes with errors that it may not make again.
+    pub retries: u32,
     /// Its controller hangs: every read fails, also of its labels.
     pub is_cut: bool,
     /// It ends to hang when its label is read.
@@ -345,6 +347,10 @@ impl TestDrive {
         }
         if matches!(op, Op::Write { at, .. } if self.fails_at.contains(at)) {
             return Err(MediaError::new(MediaFault::Damaged, "the drive cannot write here"));
+        }
+        if self.retries > 0 && matches!(op, Op::Write { .. }) {
+            self.retries -= 1;
+            return Err(MediaError::new(MediaFault::Retry, "the drive is busy"));
         }
         if self.fails_writes && matches!(op, Op::Write { at, .. } if *at >= 12 << 20) {
             return Err(MediaError::new(MediaFault::Retry, "the drive did not write"));

@@ -406,3 +406,133 @@ fn a_commit_that_too_few_drives_could_take_is_not_begun() {
     assert_eq!(outcome, Some(Ok(())));
     assert_eq!(labels.configuration().spare_drives, 3);
 }
+
+/// The epochs that each drive's label promises and is complete as of.
+fn ages(test_drives: &mut TestDrives) -> Vec<Option<(u64, u64)>> {
+    let discovery = found(test_drives).expect("a pool");
+    discovery.labels.iter().map(|label| label.as_ref().map(|label| (label.promised, label.complete))).collect()
+}
+
+#[test]
+fn a_scrub_writes_a_label_with_all_that_its_drive_promised() {
+    let mut test_drives = created(4, 7);
+    let discovery = found(&mut test_drives).expect("a pool");
+    let (tasks, io) = test_drives.start();
+    let labels = Labels::resume(&io, &discovery, false);
+    let own = labels.clone();
+    let opened = async move {
+        own.promise(&discovery).await?;
+        own.claim(&[]).await?;
+        own.commit(|configuration| configuration.spare_drives += 1).await
+    };
+    assert_eq!(test_drives.finish(&tasks, &io, opened), Some(Ok(())));
+    let before = ages(&mut test_drives);
+    test_drives.damage(1, copy_at(SIZE, 0) + 64, 4);
+    let scrubbed = test_drives.finish(&tasks, &io, async move { labels.scrub().await });
+    assert_eq!(scrubbed, Some(Scrubbed { repaired: 1, trouble: Vec::new() }));
+    assert_eq!(ages(&mut test_drives), before);
+}
+
+#[test]
+fn a_scrub_writes_all_of_a_labels_space() {
+    let mut test_drives = created(4, 7);
+    let discovery = found(&mut test_drives).expect("a pool");
+    let (tasks, io) = test_drives.start();
+    let labels = Labels::resume(&io, &discovery, false);
+    // The last block of a copy's space, far behind the label.
+    let block = (copy_at(SIZE, 2) + LABEL_SIZE) / 4096 - 1;
+    test_drives.drives[1].unreadable.insert(block);
+    let scrubbed = test_drives.finish(&tasks, &io, async move { labels.scrub().await });
+    assert_eq!(scrubbed, Some(Scrubbed { repaired: 1, trouble: Vec::new() }));
+    assert!(test_drives.drives[1].unreadable.is_empty());
+}
+
+#[test]
+fn a_label_says_which_epoch_was_agreed_before_its_own() {
+    let mut test_drives = created(4, 7);
+    let epochs = commit(&mut test_drives, 3);
+    assert_eq!(found(&mut test_drives).expect("a pool").configuration.settled, epochs[1]);
+    // Also in the first commit after the pool was made.
+    let mut test_drives = TestDrives::new(4, SIZE, 8);
+    let (tasks, io) = test_drives.start();
+    let labels = Labels::new(&io, configuration(&test_drives), (0..4).collect());
+    let made = async move {
+        labels.publish().await?;
+        labels.commit(|configuration| configuration.spare_drives += 1).await
+    };
+    assert_eq!(test_drives.finish(&tasks, &io, made), Some(Ok(())));
+    let configuration = found(&mut test_drives).expect("a pool").configuration;
+    assert_eq!((configuration.settled, configuration.epoch), (1, 2));
+}
+
+#[test]
+fn after_a_commit_that_may_be_found_or_not_every_other_is_refused() {
+    let mut test_drives = created(4, 9);
+    let discovery = found(&mut test_drives).expect("a pool");
+    let (tasks, io) = test_drives.start();
+    let labels = Labels::resume(&io, &discovery, false);
+    let own = labels.clone();
+    let opened = async move {
+        own.promise(&discovery).await?;
+        own.claim(&[]).await
+    };
+    assert_eq!(test_drives.finish(&tasks, &io, opened), Some(Ok(())));
+    for drive in 1..4 {
+        test_drives.drives[drive].fails_at = 0..SIZE.0;
+    }
+    let own = labels.clone();
+    let change = async move { own.commit(|configuration| configuration.spare_drives += 1).await };
+    let failed = test_drives.finish(&tasks, &io, change).expect("no cut");
+    assert!(matches!(failed, Err(ArrayError::Degraded(_))), "{failed:?}");
+    test_drives.drives.iter_mut().for_each(|drive| drive.fails_at = 0..0);
+    let again = test_drives.finish(&tasks, &io, async move { labels.commit(|_| {}).await });
+    assert_eq!(again, Some(failed), "drive 0 has the label that nobody agreed to");
+}
+
+#[test]
+fn of_two_drives_with_one_number_the_newer_label_counts_wherever_it_is() {
+    let mut test_drives = created(4, 2);
+    let older = test_drives.drives[1].clone();
+    commit(&mut test_drives, 1);
+    test_drives.drives.insert(0, older);
+    let discovery = found(&mut test_drives).expect("a pool");
+    assert_eq!(discovery.present[&DriveNumber(1)], 2);
+    assert_eq!(discovery.found[0].verdict, Verdict::Duplicate { number: DriveNumber(1), of: 2 });
+}
+
+#[test]
+fn of_proposals_with_one_epoch_the_one_on_most_drives_counts() {
+    for most in [[0, 1, 4], [2, 3, 4]] {
+        let mut test_drives = created(5, 2);
+        let mut proposals = [configuration(&test_drives), configuration(&test_drives)];
+        (proposals[0].epoch, proposals[1].epoch) = (5, 5);
+        proposals[1].spare_drives += 1;
+        for drive in 0..5 {
+            let of_most = most.contains(&drive);
+            let label = label(3, drive as u16, proposals[usize::from(of_most)].clone());
+            for copy in copies_of(3) {
+                test_drives.poke(drive, copy_at(SIZE, copy), &label.encode());
+            }
+        }
+        let discovery = found(&mut test_drives).expect("a pool");
+        assert_eq!(discovery.configuration, proposals[1]);
+        for (drive, found) in discovery.found.iter().enumerate() {
+            let stale = matches!(found.verdict, Verdict::Stale { .. });
+            assert_eq!(stale, !most.contains(&drive), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn an_epoch_that_a_majority_lacks_was_never_in_force() {
+    let test_drives = TestDrives::new(4, SIZE, 1);
+    let newest = Configuration { epoch: 9, settled: 7, ..configuration(&test_drives) };
+    let floor = |epochs: [u64; 4]| {
+        let here: Vec<_> = (0..4).map(DriveNumber).zip(epochs).collect();
+        agreement::floor(&newest, &here)
+    };
+    assert_eq!(floor([9, 7, 7, 7]), 7);
+    assert_eq!(floor([7, 7, 7, 9]), 7);
+    assert_eq!(floor([9, 9, 9, 7]), 9);
+    assert_eq!(agreement::floor(&newest, &[(DriveNumber(0), 9)]), 9, "those that are away may hold it");
+}

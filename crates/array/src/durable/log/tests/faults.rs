@@ -266,6 +266,9 @@ fn enclosures_are_spread_over() {
     let (members, _) = opened.log.members();
     let enclosures: BTreeSet<u16> = members.iter().map(|member| member.0 / 2).collect();
     assert_eq!(enclosures.len(), 4);
+    // Also over those of the members that stay.
+    let chosen = membership::choose(&opened.labels, &[DriveNumber(1), DriveNumber(4)], &BTreeSet::new());
+    assert_eq!(chosen, [1, 4, 2, 6].map(DriveNumber));
 }
 
 #[test]
@@ -460,5 +463,91 @@ fn a_group_of_an_abandoned_branch_is_never_continued() {
         let run = std::panic::AssertUnwindSafe(|| bench.open().expect("no cut").map(drop));
         let fine = matches!(std::panic::catch_unwind(run), Ok(Ok(()))) && bench.acknowledged == lsn.0;
         assert_eq!(fine, safe);
+    }
+}
+
+#[test]
+fn a_hole_before_the_end_of_the_ring_is_shown_by_groups_at_its_start() {
+    let mut bench = Bench::new(5, MIB, 33);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let victim = loop {
+        bench.work(&opened, 5);
+        let live: Vec<Live> = opened.log.state().live.iter().copied().collect();
+        let turn = live.windows(2).position(|pair| pair[1].offset < pair[0].offset);
+        if let Some(at) = turn.filter(|at| at + 4 < live.len() && *at > 0) {
+            break live[at];
+        }
+    };
+    drop(opened);
+    for drive in 0..5 {
+        bench.test_drives.damage(drive, LOG_AT + victim.offset, victim.total);
+    }
+    let opened = bench.open().expect("no cut");
+    assert!(matches!(opened, Err(ArrayError::Damaged(_))), "acknowledged groups follow at the ring's start");
+}
+
+#[test]
+#[should_panic(expected = "the log was opened for reading only")]
+fn a_log_that_was_opened_for_reading_takes_no_records() {
+    let mut bench = Bench::new(5, MIB, 34);
+    let discovery = bench.discovery().expect("a pool");
+    let (tasks, io) = bench.test_drives.start();
+    let labels = Labels::resume(&io, &discovery, false);
+    let own = io.clone();
+    let recovered = async move { Log::recover(&own, &labels, FIRST, true, async |_, _| Ok(())).await };
+    let (log, _) = bench.test_drives.finish(&tasks, &io, recovered).expect("no cut").expect("opens");
+    let mut paid = log.try_reserve(log.cost(&Record::Seal), Purpose::Inside).expect("room");
+    log.append(&Record::Seal, &mut paid);
+}
+
+#[test]
+fn a_member_may_ask_twice_to_be_tried_again_and_not_three_times() {
+    for (times, stays) in [(2, true), (3, false)] {
+        let mut bench = Bench::new(6, MIB, 35);
+        let opened = bench.open().expect("no cut").expect("opens");
+        bench.work(&opened, 5);
+        let member = opened.log.members().0[1];
+        bench.test_drives.drives[usize::from(member.0)].retries = times;
+        bench.work(&opened, 1);
+        let (members, wanted) = opened.log.members();
+        assert_eq!((members.contains(&member), members.len()), (stays, wanted), "{times} times");
+    }
+}
+
+#[test]
+fn a_drive_that_is_to_leave_carries_the_log_no_more() {
+    let mut bench = Bench::new(6, MIB, 36);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 5);
+    let mut leave = |drive| {
+        let log = opened.log.clone();
+        bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.leave(drive).await }).expect("no cut")
+    };
+    let (before, _) = opened.log.members();
+    assert_eq!(leave(before[2]), Ok(()));
+    let (members, wanted) = opened.log.members();
+    assert!(!members.contains(&before[2]) && members.len() == wanted, "{members:?}");
+    let epochs = opened.log.counters().epoch_changes;
+    assert_eq!(leave(before[2]), Ok(()), "it carries none");
+    assert_eq!((opened.log.members().0, opened.log.counters().epoch_changes), (members, epochs));
+    bench.work(&opened, 5);
+
+    // As many drives as members: nobody takes its place.
+    let mut bench = Bench::new(4, MIB, 37);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let (members, log) = (opened.log.members().0, opened.log.clone());
+    let stays = members[0];
+    let left = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.leave(stays).await });
+    assert!(matches!(left, Some(Err(ArrayError::Degraded(_)))), "{left:?}");
+    assert_eq!(opened.log.members().0, members);
+    bench.work(&opened, 5);
+}
+
+#[test]
+fn the_first_group_is_durable_before_a_pool_is_made() {
+    for seed in 0..100 {
+        let mut bench = Bench::new(5, MIB, seed);
+        bench.test_drives.cut();
+        assert!(bench.open().expect("no cut").is_ok(), "seed {seed}");
     }
 }

@@ -140,7 +140,11 @@ fn seal_publishes_the_watermark_once() {
         let log = opened.log.clone();
         bench
             .test_drives
-            .finish(&opened.tasks, &opened.io, async move { log.seal().await })
+            .finish(&opened.tasks, &opened.io, async move {
+                log.seal().await?;
+                assert_eq!(log.durable_lsn().next(), log.next_lsn(), "a seal is durable when it is answered");
+                Ok::<_, ArrayError>(())
+            })
             .expect("no cut")
             .expect("sealed");
     }
@@ -203,4 +207,38 @@ fn small_writes_cost_little() {
     let groups = opened.log.counters().groups;
     println!("{rate:.0} records of 4 KiB a second, {:.1} a group, {drives} members", done.get() as f64 / groups as f64);
     assert!(rate > 30_000.0, "{rate} records a second");
+}
+
+#[test]
+fn no_group_departs_into_what_is_being_washed() {
+    for (before, length, waits) in [(0, 4096, true), (4096, 8192, true), (0, 8 << 10, true), (4096, 4096, false)] {
+        let mut bench = Bench::new(4, MIB, 5);
+        let opened = bench.open().expect("no cut").expect("opens");
+        bench.work(&opened, 5);
+        let (log, head) = (&opened.log, opened.log.state().head);
+        log.change().washing = Some((head - before, head - before + length));
+        let mut paid = log.try_reserve(log.cost(&Record::Seal), Purpose::Inside).expect("room");
+        let lsn = log.append(&Record::Seal, &mut paid);
+        bench.test_drives.run(&opened.tasks, &opened.io);
+        assert_eq!(log.durable_lsn() < lsn, waits, "{before} {length}");
+        log.change().washing = None;
+        log.kick();
+        bench.test_drives.run(&opened.tasks, &opened.io);
+        assert_eq!(log.durable_lsn(), lsn);
+    }
+}
+
+#[test]
+fn an_epoch_in_which_no_group_is_live_is_forgotten() {
+    let mut configuration = configuration(4, MIB, 2);
+    let epoch = |epoch, first_group| crate::drives::label::LogEpoch { epoch, first_group, members: Vec::new() };
+    configuration.log = vec![epoch(1, 1), epoch(2, 5)];
+    let mut begin = |number, first_group, oldest| {
+        configuration.epoch = number;
+        assert_eq!(membership::begin_epoch(&mut configuration, first_group, &[DriveNumber(1)], oldest), number);
+        configuration.log.iter().map(|epoch| (epoch.epoch, epoch.first_group)).collect::<Vec<_>>()
+    };
+    assert_eq!(begin(3, 5, 4), [(1, 1), (3, 5)], "an epoch without a group gives way");
+    assert_eq!(begin(4, 9, 5), [(3, 5), (4, 9)]);
+    assert_eq!(begin(5, 12, 8), [(3, 5), (4, 9), (5, 12)]);
 }
