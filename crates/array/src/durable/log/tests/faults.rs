@@ -542,12 +542,3 @@ fn a_drive_that_is_to_leave_carries_the_log_no_more() {
     assert_eq!(opened.log.members().0, members);
     bench.work(&opened, 5);
 }
-
-#[test]
-fn the_first_group_is_durable_before_a_pool_is_made() {
-    for seed in 0..100 {
-        let mut bench = Bench::new(5, MIB, seed);
-        bench.test_drives.cut();
-        assert!(bench.open().expect("no cut").is_ok(), "seed {seed}");
-    }
-}

@@ -3,6 +3,7 @@
 use super::*;
 use crate::durable::log::group::Header;
 use crate::model::Action;
+use stele_ground::Duration;
 use stele_media::{Completion, Op};
 
 #[test]
@@ -241,4 +242,27 @@ fn an_epoch_in_which_no_group_is_live_is_forgotten() {
     assert_eq!(begin(3, 5, 4), [(1, 1), (3, 5)], "an epoch without a group gives way");
     assert_eq!(begin(4, 9, 5), [(3, 5), (4, 9)]);
     assert_eq!(begin(5, 12, 8), [(3, 5), (4, 9), (5, 12)]);
+}
+
+#[test]
+fn a_wait_for_room_goes_on_as_long_as_the_log_gets_shorter() {
+    for shrinks in [true, false] {
+        let mut bench = Bench::new(4, MIB, 6);
+        let opened = bench.open().expect("no cut").expect("opens");
+        bench.work(&opened, 12);
+        let live: Vec<Live> = opened.log.state().live.iter().copied().collect();
+        let (log, io) = (opened.log.clone(), opened.io.clone());
+        let held = log.try_reserve(log.free().0, Purpose::Host).expect("it is free");
+        let needed = live[0].total + 4096;
+        opened.tasks.spawn(async move {
+            io.sleep(Duration::from_secs(8)).await;
+            log.trim(log.position(live[usize::from(shrinks)].first));
+            io.sleep(Duration::from_secs(8)).await;
+            drop(held);
+        });
+        let log = opened.log.clone();
+        let waiting = async move { log.reserve_within(needed, Purpose::Host, Duration::from_secs(10)).await.map(drop) };
+        let waited = bench.test_drives.finish(&opened.tasks, &opened.io, waiting).expect("no cut");
+        assert_eq!(waited.is_ok(), shrinks, "{waited:?}");
+    }
 }
