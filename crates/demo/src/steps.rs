@@ -174,17 +174,25 @@ async fn repair(dir: &Path, server: &mut Server, stored: &Stored, lines: &mut Ve
     let first = server.ask(&["pool", "scrub", "--wait"]).await?;
     let second = server.ask(&["pool", "scrub", "--wait"]).await?;
     let (found, left) = (number(&first, "scrub_damage_found"), number(&second, "scrub_damage_found"));
-    let unused = places.saturating_sub(after_reads + found);
-    println!(
-        "   a scrub found and repaired {found} more; {unused} places were not in use; the next scrub found {left}"
-    );
+    println!("   a scrub found and repaired {found} more; the next one found {left}");
+    let given_up = given_up(&second);
+    if let Some(drive) = given_up {
+        let (begun, new) = (Instant::now(), dir.join("drives/e2-2.img"));
+        let (drive, new) = (drive.to_string(), new.to_string_lossy());
+        server.ask(&["pool", "replace", &drive, &new, "--size", "1GiB", "--yes", "--wait"]).await?;
+        let took = begun.elapsed().as_secs_f64();
+        println!("   the pool had given the drive up for its errors; a new one took its place in {took:.1} s");
+    }
     if left != 0 || number(&second, "lost_stripes") != 0 {
         return Err(format!("the second scrub still found {left} damaged places"));
     }
     lines.push(Line { step: "damaged", what: format!("{places} places on one drive"), pace: None });
     lines.push(Line {
         step: "repaired",
-        what: format!("{after_reads} by reads, {found} by a scrub; the next scrub is clean"),
+        what: format!(
+            "{after_reads} by reads, {found} by a scrub{}; the next scrub is clean",
+            if given_up.is_some() { ", the drive replaced" } else { "" }
+        ),
         pace: None,
     });
     Ok(pace)
@@ -218,7 +226,11 @@ async fn lose_enclosure(dir: &Path, server: &mut Server, stored: &Stored, lines:
                 }
             }
             _ if number(&status, "rebuilt") > 0 => {
-                println!("   rebuilt {} strips; full redundancy again", number(&status, "rebuilt"));
+                let outcome = match number(&status, "stripes_without_spare") {
+                    0 => "full redundancy again".to_owned(),
+                    waiting => format!("{waiting} stripes wait for a new drive, since no spare space is left"),
+                };
+                println!("   rebuilt {} strips; {outcome}", number(&status, "rebuilt"));
                 lines.push(Line { step: "lost", what: "an enclosure of two drives".to_owned(), pace: None });
                 lines.push(Line {
                     step: "rebuilt",
@@ -250,6 +262,12 @@ fn first_key(stored: &Stored) -> String {
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The number of a drive that the pool has given up.
+fn given_up(status: &Value) -> Option<u64> {
+    let mut drives = status.get("drives")?.as_array()?.iter();
+    drives.find(|drive| drive.get("health").is_some_and(|health| health == "failed"))?.get("drive")?.as_u64()
 }
 
 fn number(value: &Value, name: &str) -> u64 {
