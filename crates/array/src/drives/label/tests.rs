@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::model::Action;
+use crate::runtime::task::Tasks;
 use crate::testing::drives::TestDrives;
 use stele_ground::{Dice, MIB};
 use stele_media::Completion;
@@ -413,19 +414,27 @@ fn ages(test_drives: &mut TestDrives) -> Vec<Option<(u64, u64)>> {
     discovery.labels.iter().map(|label| label.as_ref().map(|label| (label.promised, label.complete))).collect()
 }
 
-#[test]
-fn a_scrub_writes_a_label_with_all_that_its_drive_promised() {
-    let mut test_drives = created(4, 7);
-    let discovery = found(&mut test_drives).expect("a pool");
+/// Opens for writing; these drives missed something.
+fn opened(test_drives: &mut TestDrives, stale: &'static [DriveNumber]) -> (Tasks, Io, Labels) {
+    let discovery = found(test_drives).expect("a pool");
     let (tasks, io) = test_drives.start();
     let labels = Labels::resume(&io, &discovery, false);
     let own = labels.clone();
-    let opened = async move {
+    let claim = async move {
         own.promise(&discovery).await?;
-        own.claim(&[]).await?;
-        own.commit(|configuration| configuration.spare_drives += 1).await
+        own.claim(stale).await
     };
-    assert_eq!(test_drives.finish(&tasks, &io, opened), Some(Ok(())));
+    assert_eq!(test_drives.finish(&tasks, &io, claim), Some(Ok(())));
+    (tasks, io, labels)
+}
+
+#[test]
+fn a_scrub_writes_a_label_with_all_that_its_drive_promised() {
+    let mut test_drives = created(4, 7);
+    let (tasks, io, labels) = opened(&mut test_drives, &[]);
+    let own = labels.clone();
+    let change = async move { own.commit(|configuration| configuration.spare_drives += 1).await };
+    assert_eq!(test_drives.finish(&tasks, &io, change), Some(Ok(())));
     let before = ages(&mut test_drives);
     test_drives.damage(1, copy_at(SIZE, 0) + 64, 4);
     let scrubbed = test_drives.finish(&tasks, &io, async move { labels.scrub().await });
@@ -468,15 +477,7 @@ fn a_label_says_which_epoch_was_agreed_before_its_own() {
 #[test]
 fn after_a_commit_that_may_be_found_or_not_every_other_is_refused() {
     let mut test_drives = created(4, 9);
-    let discovery = found(&mut test_drives).expect("a pool");
-    let (tasks, io) = test_drives.start();
-    let labels = Labels::resume(&io, &discovery, false);
-    let own = labels.clone();
-    let opened = async move {
-        own.promise(&discovery).await?;
-        own.claim(&[]).await
-    };
-    assert_eq!(test_drives.finish(&tasks, &io, opened), Some(Ok(())));
+    let (tasks, io, labels) = opened(&mut test_drives, &[]);
     for drive in 1..4 {
         test_drives.drives[drive].fails_at = 0..SIZE.0;
     }
@@ -535,4 +536,41 @@ fn an_epoch_that_a_majority_lacks_was_never_in_force() {
     assert_eq!(floor([7, 7, 7, 9]), 7);
     assert_eq!(floor([9, 9, 9, 7]), 9);
     assert_eq!(agreement::floor(&newest, &[(DriveNumber(0), 9)]), 9, "those that are away may hold it");
+}
+
+#[test]
+fn a_drive_that_missed_something_counts_again_when_it_has_caught_up() {
+    const STALE: DriveNumber = DriveNumber(3);
+    let mut test_drives = created(4, 9);
+    test_drives.drives[3].gone = true;
+    commit(&mut test_drives, 1);
+    test_drives.drives[3].gone = false;
+    let (tasks, io, labels) = opened(&mut test_drives, &[STALE]);
+    let state = |labels: &Labels| labels.configuration().drives[3].state;
+    assert_eq!(state(&labels), DriveState::Filling);
+    let complete = |test_drives: &mut TestDrives| ages(test_drives)[3].map(|(_, complete)| complete);
+    assert_eq!(complete(&mut test_drives), Some(1));
+    for caught_up in [false, true] {
+        if caught_up {
+            labels.caught_up(STALE);
+        }
+        let own = labels.clone();
+        let change =
+            async move { own.commit(|configuration| configuration.drives[3].state = DriveState::Active).await };
+        assert_eq!(test_drives.finish(&tasks, &io, change), Some(Ok(())));
+        let epoch = labels.configuration().epoch;
+        assert_eq!(complete(&mut test_drives), Some(if caught_up { epoch } else { 1 }));
+    }
+}
+
+#[test]
+fn a_drive_that_leaves_counts_among_those_that_agree_to_it() {
+    let mut test_drives = created(4, 9);
+    let (tasks, io, labels) = opened(&mut test_drives, &[]);
+    // Two of four would be no majority of the former voters.
+    labels.detach(DriveNumber(2));
+    let own = labels.clone();
+    let leave = async move { own.commit(|configuration| configuration.drives[3].state = DriveState::Retired).await };
+    assert_eq!(test_drives.finish(&tasks, &io, leave), Some(Ok(())));
+    assert_eq!(labels.usable(), [DriveNumber(0), DriveNumber(1)]);
 }

@@ -266,3 +266,21 @@ fn a_wait_for_room_goes_on_as_long_as_the_log_gets_shorter() {
         assert_eq!(waited.is_ok(), shrinks, "{waited:?}");
     }
 }
+
+#[test]
+fn a_trim_frees_what_lies_before_its_group() {
+    let mut bench = Bench::new(4, MIB, 7);
+    let opened = bench.open().expect("no cut").expect("opens");
+    // Until the ring begins again.
+    while opened.log.state().live.iter().all(|live| live.offset > 0) || opened.log.state().live.len() < 8 {
+        bench.work(&opened, 3);
+    }
+    let live: Vec<Live> = opened.log.state().live.iter().copied().collect();
+    let behind: Vec<u64> = live.iter().map(|live| opened.log.behind(live.first)).collect();
+    let before = |at: usize| (live[at].offset + bench.ring - live[0].offset) % bench.ring;
+    assert_eq!(behind, (0..live.len()).map(before).collect::<Vec<_>>());
+    assert!(behind.is_sorted() && behind[0] == 0 && behind[1] > 0, "{behind:?}");
+    // A record within a group frees what its group frees.
+    let last = live[live.len() - 1];
+    assert_eq!(opened.log.behind(Lsn(opened.log.next_lsn().0 - 1)), before(live.len() - 1), "{last:?}");
+}
