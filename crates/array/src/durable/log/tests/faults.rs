@@ -542,3 +542,30 @@ fn a_drive_that_is_to_leave_carries_the_log_no_more() {
     assert_eq!(opened.log.members().0, members);
     bench.work(&opened, 5);
 }
+
+#[test]
+fn a_log_that_stops_answers_everybody_who_waits() {
+    let mut bench = Bench::new(4, MIB, 38);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 5);
+    let log = &opened.log;
+    let answers: Rc<RefCell<BTreeMap<&str, ArrayError>>> = Rc::default();
+    let mut paid = log.try_reserve(log.cost(&Record::Seal), Purpose::Inside).expect("room");
+    let held = log.try_reserve(log.free().0, Purpose::Host).expect("it is free");
+    let lsn = log.append(&Record::Seal, &mut paid);
+    let (own, answered) = (log.clone(), Rc::clone(&answers));
+    opened.tasks.spawn(async move {
+        let error = own.durable(lsn).await.expect_err("too few members");
+        answered.borrow_mut().insert("a record", error);
+    });
+    let (own, answered) = (log.clone(), Rc::clone(&answers));
+    opened.tasks.spawn(async move {
+        let error = own.reserve(8192, Purpose::Host).await.map(drop).expect_err("no room");
+        answered.borrow_mut().insert("room", error);
+    });
+    (1..4).for_each(|drive| bench.test_drives.drives[drive].gone = true);
+    bench.test_drives.run(&opened.tasks, &opened.io);
+    let stopped = log.stopped().expect("it has stopped");
+    assert_eq!(*answers.borrow(), BTreeMap::from([("a record", stopped.clone()), ("room", stopped)]));
+    drop(held);
+}
