@@ -62,27 +62,19 @@ def work(place, twin):
     both(lambda root: (root / "small").write_bytes(b"smaller, and then longer"))
     yield "a file written again", differences(place, twin)
 
-    def append(root):
-        with open(root / "tree/a/one", "ab") as file:
-            file.write(b"appended")
+    def edit(name, mode, change):
+        def act(root):
+            with open(root / name, mode) as file:
+                change(file)
 
-    both(append)
+        both(act)
+
+    edit("tree/a/one", "ab", lambda file: file.write(b"appended"))
     yield "a file appended to", differences(place, twin)
-
-    def change(root):
-        with open(root / "large", "r+b") as file:
-            file.seek(12_345_678)
-            file.write(b"changed in the middle")
-
-    both(change)
+    edit("large", "r+b", lambda file: (file.seek(12_345_678), file.write(b"changed in the middle")))
     yield "a large file changed in the middle", differences(place, twin)
-
-    def cut(root):
-        # By an open file: s3fs 1.90 stores zeros if a file is cut short by its name alone.
-        with open(root / "large", "r+b") as file:
-            file.truncate(10_000_000)
-
-    both(cut)
+    # By an open file: s3fs 1.90 stores zeros if a file is cut short by its name alone.
+    edit("large", "r+b", lambda file: file.truncate(10_000_000))
     yield "a file cut short", differences(place, twin)
     both(lambda root: (root / "large").rename(root / "tree/moved"))
     yield "a file renamed", differences(place, twin)

@@ -63,6 +63,13 @@ pub struct Units {
     pub failed: bool,
 }
 
+impl Units {
+    /// As a drive gave them, without an error.
+    fn of(buffer: Buffer, good: Vec<bool>) -> Units {
+        Units { buffer, good, owed: Vec::new(), unreadable: Vec::new(), reachable: true, failed: false }
+    }
+}
+
 /// Verified units of several strips over one range of units.
 pub struct Columns {
     pub units: Range<usize>,
@@ -127,19 +134,13 @@ impl Engine {
         let drive = of.places[strip].cell.drive;
         let index = self.drives.index(drive);
         if of.is_blank(strip, units.clone()) {
-            return Units {
-                buffer: Buffer::zeroed(bytes.len()),
-                good: vec![true; units.len()],
-                owed: Vec::new(),
-                unreadable: Vec::new(),
-                reachable: index.is_some(),
-                failed: false,
-            };
+            let blank = Units::of(Buffer::zeroed(bytes.len()), vec![true; units.len()]);
+            return Units { reachable: index.is_some(), ..blank };
         }
         let Some(index) = index else {
             let good = units.map(|unit| of.digest(strip, unit) <= ZERO).collect();
             let buffer = Buffer::zeroed(bytes.len());
-            return Units { buffer, good, owed: Vec::new(), unreadable: Vec::new(), reachable: false, failed: false };
+            return Units { reachable: false, ..Units::of(buffer, good) };
         };
         let at = of.places[strip].at + bytes.start as u64;
         let read = match self.io.read(index, at, bytes.len(), priority).await {
@@ -162,11 +163,11 @@ impl Engine {
                 }
                 let good = units.map(|unit| of.digest(strip, unit) <= ZERO).collect();
                 let buffer = Buffer::zeroed(bytes.len());
-                return Units { buffer, good, owed: Vec::new(), unreadable: Vec::new(), reachable, failed: reachable };
+                return Units { reachable, failed: reachable, ..Units::of(buffer, good) };
             }
         };
         let good = self.verify(of, strip, units, &mut buffer);
-        Units { buffer, good, owed: Vec::new(), unreadable: Vec::new(), reachable: true, failed: false }
+        Units::of(buffer, good)
     }
 
     fn verify(&self, of: &Stripe, strip: usize, units: Range<usize>, buffer: &mut [u8]) -> Vec<bool> {
@@ -186,8 +187,7 @@ impl Engine {
     async fn read_units_singly(&self, of: &Stripe, strip: usize, units: Range<usize>, priority: Priority) -> Units {
         let size = of.shape.unit_bytes;
         let buffer = Buffer::zeroed(units.len() * size);
-        let mut whole =
-            Units { buffer, good: Vec::new(), owed: Vec::new(), unreadable: Vec::new(), reachable: true, failed: true };
+        let mut whole = Units { failed: true, ..Units::of(buffer, Vec::new()) };
         for (place, unit) in units.enumerate() {
             let Some(index) = self.drives.index(of.places[strip].cell.drive) else {
                 whole.reachable = false;

@@ -20,14 +20,7 @@ impl Units {
     /// What stands for a strip that was not waited for.
     fn absent(of: &Stripe, units: Range<usize>) -> Units {
         let buffer = Buffer::zeroed(of.shape.bytes_of(units.clone()).len());
-        Units {
-            buffer,
-            good: vec![false; units.len()],
-            owed: Vec::new(),
-            unreadable: Vec::new(),
-            reachable: false,
-            failed: false,
-        }
+        Units { reachable: false, ..Units::of(buffer, vec![false; units.len()]) }
     }
 }
 
@@ -99,14 +92,7 @@ impl Engine {
         }
         let buffer = columns.strips.into_iter().nth(strip).flatten()?;
         self.hospital.note_hedged(1);
-        Some(Units {
-            buffer,
-            good: vec![true; units.len()],
-            owed: Vec::new(),
-            unreadable: Vec::new(),
-            reachable: true,
-            failed: false,
-        })
+        Some(Units::of(buffer, vec![true; units.len()]))
     }
 
     /// The wanted strips as far as their drives answer in time. Answers which were left out.
