@@ -211,9 +211,9 @@ impl Cache {
     }
 
     /// The block was read ahead for this volume, and nobody has asked for it. False where somebody has, or it is gone.
-    pub fn mark_ahead(&mut self, key: BlockKey, face: VolumeId) -> bool {
+    pub fn mark_ahead(&mut self, key: BlockKey, handle: VolumeId) -> bool {
         match self.places.get(&key) {
-            Some(BlockPlace::Clean(index)) => self.clean.mark_ahead(*index, face),
+            Some(BlockPlace::Clean(index)) => self.clean.mark_ahead(*index, handle),
             _ => false,
         }
     }
@@ -224,8 +224,8 @@ impl Cache {
     }
 
     /// Of the bytes read ahead for the volume: those read since, and those that left unread.
-    pub fn ahead_of(&self, face: VolumeId) -> (u64, u64) {
-        self.clean.ahead_of(face)
+    pub fn ahead_of(&self, handle: VolumeId) -> (u64, u64) {
+        self.clean.ahead_of(handle)
     }
 
     /// Whether the block is held, dirty or clean.

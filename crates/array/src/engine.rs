@@ -28,7 +28,7 @@ use crate::state::hospital::Hospital;
 use crate::state::losses::Losses;
 use crate::state::membership::Membership;
 use crate::state::moving::Moving;
-use crate::state::reading::Reading;
+use crate::state::reading::ReadingAhead;
 use crate::state::rebuilding::Rebuilding;
 use crate::state::reclaiming::Reclaiming;
 use crate::state::repairing::Repairing;
@@ -70,7 +70,7 @@ pub struct Surroundings {
     pub admission: Admission,
     pub destaging: Destaging,
     pub checkpointing: Checkpointing,
-    pub reading: Reading,
+    pub reading: ReadingAhead,
     pub repairing: Repairing,
     pub rebuilding: Rebuilding,
     pub scrubbing: Scrubbing,
@@ -134,7 +134,7 @@ impl Engine {
             admission: Admission::new(now),
             destaging: Destaging::new(destages, now),
             checkpointing: Checkpointing::default(),
-            reading: Reading::default(),
+            reading: ReadingAhead::default(),
             repairing: Repairing::default(),
             rebuilding: Rebuilding::new(now),
             scrubbing: Scrubbing::new(now),

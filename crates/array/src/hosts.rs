@@ -14,7 +14,7 @@ use crate::model::mutation::Mutation;
 use crate::model::place::{Lsn, StripeKey};
 use crate::model::{Action, ArrayError, Command, WriteMode};
 use crate::runtime::sync::join_all;
-use crate::volumes::face::Face;
+use crate::volumes::handle::VolumeHandle;
 use crate::volumes::{LayerKind, Volume};
 
 pub mod ahead;
@@ -62,35 +62,35 @@ pub fn media_error(error: &ArrayError) -> MediaError {
 }
 
 impl Serving {
-    /// `volume` is the number of a face.
+    /// `volume` is the number of a handle.
     pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request, manner: Manner) {
         let engine = &self.engine;
         engine.admission.note_host(engine.io.now());
-        let found = engine.look(|core| core.volumes.faced(volume));
+        let found = engine.look(|core| core.volumes.by_handle(volume));
         let checked = match &found {
             None => Err(MediaError::new(MediaFault::Gone, format!("the pool has no volume {volume}"))),
             Some(volume) => check_request(volume, &request.op),
         };
-        let face = found.as_ref().and_then(|volume| volume.face());
-        let (Ok(()), Some(layer), Some(face)) = (&checked, found, face) else {
+        let handle = found.as_ref().and_then(|volume| volume.handle());
+        let (Ok(()), Some(layer), Some(handle)) = (&checked, found, handle) else {
             return self.finish(volume, request.tag, request.op, checked);
         };
         match &mut request.op {
             Op::Read { at, buffer } => {
                 engine.count.reads.add(1);
                 engine.count.read_bytes.add(buffer.len() as u64);
-                let stream = engine.note_read(&layer, &face, *at, buffer.len());
+                let stream = engine.note_read(&layer, &handle, *at, buffer.len());
                 if engine.read_cached(&layer, *at, buffer, stream) {
-                    face.note_hit();
+                    handle.note_hit();
                     return self.finish(volume, request.tag, request.op, Ok(()));
                 }
             }
             Op::View { at, length, pieces } => {
                 engine.count.reads.add(1);
                 engine.count.read_bytes.add(*length);
-                let stream = engine.note_read(&layer, &face, *at, *length as usize);
+                let stream = engine.note_read(&layer, &handle, *at, *length as usize);
                 if let Some(found) = engine.view_cached(&layer, *at, *length, stream) {
-                    face.note_hit();
+                    handle.note_hit();
                     *pieces = found;
                     return self.finish(volume, request.tag, request.op, Ok(()));
                 }
@@ -111,8 +111,8 @@ impl Serving {
             let (op, result) = match op {
                 Op::Write { at, data, fua } if manner == Manner::Atomic => {
                     // As in `carry_out`: the volume gets no other layer meanwhile.
-                    let _permit = face.write().await;
-                    let result = match serving.engine.faced(&face) {
+                    let _permit = handle.write().await;
+                    let result = match serving.engine.by_handle(&handle) {
                         Ok(layer) => {
                             let result = serving.engine.write_atomic(&layer, at, data.clone()).await;
                             serving.forced(&layer, fua, result).await
@@ -124,8 +124,8 @@ impl Serving {
                 Op::Write { at, data, fua } if manner == Manner::Ordered => {
                     let say = || serving.engine.io.emit(Action::Ordered { volume, tag });
                     // As in `carry_out`: the volume gets no other layer meanwhile.
-                    let _permit = face.write().await;
-                    let result = match serving.engine.faced(&face) {
+                    let _permit = handle.write().await;
+                    let result = match serving.engine.by_handle(&handle) {
                         Ok(layer) => {
                             let result = serving.engine.write_ordered(&layer, at, data.clone(), say).await;
                             serving.forced(&layer, fua, result).await
@@ -134,7 +134,7 @@ impl Serving {
                     };
                     (Op::Write { at, data, fua }, result)
                 }
-                op => serving.carry_out(&face, op).await,
+                op => serving.carry_out(&handle, op).await,
             };
             serving.engine.admission.end();
             serving.finish(volume, tag, op, result.map_err(|error| media_error(&error)));
@@ -145,18 +145,18 @@ impl Serving {
         self.engine.io.emit(Action::Finished { volume, completion: Completion { tag, op, result } });
     }
 
-    async fn carry_out(&self, face: &Face, op: Op) -> (Op, Result<(), ArrayError>) {
+    async fn carry_out(&self, handle: &VolumeHandle, op: Op) -> (Op, Result<(), ArrayError>) {
         match op {
             Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => {
                 // From here to the answer the volume gets no other layer.
-                let _permit = face.write().await;
-                match self.engine.faced(face) {
+                let _permit = handle.write().await;
+                match self.engine.by_handle(handle) {
                     Ok(volume) => self.carry_out_on(&volume, op).await,
                     Err(error) => (op, Err(error)),
                 }
             }
             mut op => loop {
-                let volume = match self.engine.faced(face) {
+                let volume = match self.engine.by_handle(handle) {
                     Ok(volume) => volume,
                     Err(error) => return (op, Err(error)),
                 };
@@ -227,9 +227,9 @@ fn check_request(volume: &Volume, op: &Op) -> Result<(), MediaError> {
 
 impl Engine {
     /// The layer that a host reaches now.
-    fn faced(&self, face: &Face) -> Result<Rc<Volume>, ArrayError> {
-        let found = self.look(|core| core.volumes.faced(face.id));
-        found.ok_or_else(|| ArrayError::Missing(format!("volume {} was deleted", face.id)))
+    fn by_handle(&self, handle: &VolumeHandle) -> Result<Rc<Volume>, ArrayError> {
+        let found = self.look(|core| core.volumes.by_handle(handle.id));
+        found.ok_or_else(|| ArrayError::Missing(format!("volume {} was deleted", handle.id)))
     }
 
     /// Makes a range read as zeros: whole stripes give up their slots, blocks are written as zeros, and parts of
@@ -429,7 +429,7 @@ impl Engine {
     ) -> Result<(), ArrayError> {
         extents.clear();
         volume.check_stays()?;
-        let since = match since.map(|face| self.snapshot_beneath(volume, face)) {
+        let since = match since.map(|handle| self.snapshot_beneath(volume, handle)) {
             // Rolled back or deleted since: nothing is known to be as it was.
             Some(None) => {
                 extents.push(Extent { length, state: ExtentState::Data });
@@ -460,9 +460,9 @@ impl Engine {
         volume.check_stays()
     }
 
-    /// The layer of a snapshot's face, if the volume stands on it.
-    fn snapshot_beneath(&self, volume: &Rc<Volume>, face: VolumeId) -> Option<VolumeId> {
-        let layer = self.look(|core| core.volumes.faced(face))?.id;
+    /// The layer of a snapshot's handle, if the volume stands on it.
+    fn snapshot_beneath(&self, volume: &Rc<Volume>, handle: VolumeId) -> Option<VolumeId> {
+        let layer = self.look(|core| core.volumes.by_handle(handle))?.id;
         let mut here = volume.base();
         while let Some(below) = here {
             if below == layer {

@@ -1,7 +1,7 @@
 //! Volumes: their descriptions, and what is counted of each. Their maps and slots live in tables.
 //!
 //! What is called a volume here is a *layer*: a map of its own, on a base or on none. A volume that was never snapshotted
-//! is one layer. Hosts and operators know a layer by its face; see [`crate::layers`].
+//! is one layer. Hosts and operators know a layer by its handle; see [`crate::layers`].
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +17,10 @@ use crate::model::{ArrayError, VolumeSpec, WriteMode};
 use crate::space::layout::RowClass;
 
 pub mod ahead;
-pub mod face;
 pub mod gathering;
+pub mod handle;
 
-use face::Face;
+use handle::VolumeHandle;
 
 /// What a layer is to hosts and operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,10 +54,10 @@ pub struct Volume {
     pub id: VolumeId,
     kind: Cell<LayerKind>,
     /// How hosts reach it; none when it was given up.
-    face: RefCell<Option<Rc<Face>>>,
+    handle: RefCell<Option<Rc<VolumeHandle>>>,
     /// The layer that shows through where this one has nothing of its own.
     base: Cell<Option<VolumeId>>,
-    /// Of a snapshot: the face of the volume it was taken of; of a clone: the face of its snapshot.
+    /// Of a snapshot: the handle of the volume it was taken of; of a clone: the handle of its snapshot.
     origin: Cell<Option<VolumeId>>,
     /// Seconds since 1970 as told by whoever took the snapshot; 0 of others.
     made: Cell<u64>,
@@ -82,7 +82,7 @@ impl Volume {
         Volume {
             id,
             kind: Cell::new(LayerKind::Volume),
-            face: RefCell::new(Some(Face::new(id, ahead))),
+            handle: RefCell::new(Some(VolumeHandle::new(id, ahead))),
             base: Cell::new(None),
             origin: Cell::new(None),
             made: Cell::new(0),
@@ -105,16 +105,16 @@ impl Volume {
     }
 
     /// How hosts reach it; none when it was given up.
-    pub fn face(&self) -> Option<Rc<Face>> {
-        self.face.borrow().clone()
+    pub fn handle(&self) -> Option<Rc<VolumeHandle>> {
+        self.handle.borrow().clone()
     }
 
-    pub fn set_face(&self, face: Option<Rc<Face>>) {
-        self.face.replace(face);
+    pub fn set_handle(&self, handle: Option<Rc<VolumeHandle>>) {
+        self.handle.replace(handle);
     }
 
-    pub fn take_face(&self) -> Option<Rc<Face>> {
-        self.face.take()
+    pub fn take_handle(&self) -> Option<Rc<VolumeHandle>> {
+        self.handle.take()
     }
 
     /// The layer that shows through where this one has nothing of its own.
@@ -126,7 +126,7 @@ impl Volume {
         self.base.set(base);
     }
 
-    /// Of a snapshot: the face of the volume it was taken of; of a clone: the face of its snapshot.
+    /// Of a snapshot: the handle of the volume it was taken of; of a clone: the handle of its snapshot.
     pub fn origin(&self) -> Option<VolumeId> {
         self.origin.get()
     }
@@ -219,8 +219,8 @@ impl Volume {
         self.gone.get() || self.kind.get() == LayerKind::GivenUp
     }
 
-    pub fn face_id(&self) -> Option<VolumeId> {
-        self.face.borrow().as_ref().map(|face| face.id)
+    pub fn handle_id(&self) -> Option<VolumeId> {
+        self.handle.borrow().as_ref().map(|handle| handle.id)
     }
 
     pub fn is_owned(&self) -> bool {
@@ -258,9 +258,9 @@ impl Volume {
         w.u32(u32::from(self.retained.get()));
         w.u64(self.mapped.get());
         w.u8(self.kind.get().number());
-        w.u8(self.face.borrow().as_ref().map_or(0, |face| face.ahead.stripes()));
+        w.u8(self.handle.borrow().as_ref().map_or(0, |handle| handle.ahead.stripes()));
         w.u16(0);
-        w.u32(number(self.face_id()));
+        w.u32(number(self.handle_id()));
         w.u32(number(self.base.get()));
         w.u32(number(self.origin.get()));
         w.u64(self.made.get());
@@ -283,14 +283,15 @@ impl Volume {
         let retained = r.u32()? != 0;
         let mapped = r.u64()?;
         let (kind, ahead, _) = (LayerKind::from_number(r.u8()?)?, r.u8()?, r.u16()?);
-        let (face, base, origin) = (some(r.u32()?), some(r.u32()?), some(r.u32()?));
+        let (handle, base, origin) = (some(r.u32()?), some(r.u32()?), some(r.u32()?));
         let made = r.u64()?;
         // A layer stands on an older one, so that no walk downwards is without end.
-        if base.is_some_and(|base| base >= id) || face.is_none() != (kind == LayerKind::GivenUp) {
+        if base.is_some_and(|base| base >= id) || handle.is_none() != (kind == LayerKind::GivenUp) {
             return None;
         }
         let volume = Volume::new(id, spec::decode(r)?);
-        *volume.face.borrow_mut() = face.map(|face| Face::new(face, ahead.min(crate::volumes::ahead::STRIPES_MAX)));
+        *volume.handle.borrow_mut() =
+            handle.map(|handle| VolumeHandle::new(handle, ahead.min(crate::volumes::ahead::STRIPES_MAX)));
         volume.kind.set(kind);
         volume.base.set(base);
         volume.origin.set(origin);
@@ -305,7 +306,7 @@ impl Volume {
 #[derive(Default)]
 pub struct Volumes {
     by_id: BTreeMap<VolumeId, Rc<Volume>>,
-    by_face: BTreeMap<VolumeId, Rc<Volume>>,
+    by_handle: BTreeMap<VolumeId, Rc<Volume>>,
     /// The number the next layer gets; numbers are never used again.
     pub next: u32,
 }
@@ -317,12 +318,12 @@ impl Volumes {
     }
 
     /// The layer that hosts reach by this number now.
-    pub fn faced(&self, face: VolumeId) -> Option<Rc<Volume>> {
-        self.by_face.get(&face).cloned()
+    pub fn by_handle(&self, handle: VolumeId) -> Option<Rc<Volume>> {
+        self.by_handle.get(&handle).cloned()
     }
 
     pub fn named(&self, name: &str) -> Option<Rc<Volume>> {
-        self.by_face.values().find(|volume| volume.spec().name == name).cloned()
+        self.by_handle.values().find(|volume| volume.spec().name == name).cloned()
     }
 
     /// Every layer.
@@ -330,9 +331,9 @@ impl Volumes {
         self.by_id.values().cloned().collect()
     }
 
-    /// Volumes and snapshots, in the order of their faces.
-    pub fn all_faced(&self) -> Vec<Rc<Volume>> {
-        self.by_face.values().cloned().collect()
+    /// Volumes and snapshots, in the order of their handles.
+    pub fn all_with_handles(&self) -> Vec<Rc<Volume>> {
+        self.by_handle.values().cloned().collect()
     }
 
     /// Layers that stand on this one.
@@ -353,22 +354,22 @@ impl Volumes {
         self.by_id.insert(volume.id, volume);
     }
 
-    /// Hosts reach the layer by its face from here on.
+    /// Hosts reach the layer by its handle from here on.
     pub fn show(&mut self, volume: &Rc<Volume>) {
-        if let Some(face) = volume.face_id() {
-            self.next = self.next.max(face.0 + 1);
-            self.by_face.insert(face, Rc::clone(volume));
+        if let Some(handle) = volume.handle_id() {
+            self.next = self.next.max(handle.0 + 1);
+            self.by_handle.insert(handle, Rc::clone(volume));
         }
     }
 
-    pub fn hide(&mut self, face: VolumeId) {
-        self.by_face.remove(&face);
+    pub fn hide(&mut self, handle: VolumeId) {
+        self.by_handle.remove(&handle);
     }
 
     pub fn remove(&mut self, id: VolumeId) -> Option<Rc<Volume>> {
         let gone = self.by_id.remove(&id)?;
-        if let Some(face) = gone.face_id() {
-            self.hide(face);
+        if let Some(handle) = gone.handle_id() {
+            self.hide(handle);
         }
         Some(gone)
     }

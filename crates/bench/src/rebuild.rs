@@ -9,7 +9,7 @@ use stele_array::{DriveHealth, OpenOptions, PoolStatus};
 use stele_ground::{Bytes, Dice, Duration, MIB};
 use stele_media::simulated::{HardDrive, HardDriveSpec, Model, SECTOR};
 use stele_media::{Buffer, Op};
-use stele_sim::clinic::{Clinic, Ward};
+use stele_sim::virtual_pool::{PoolPlan, VirtualPool};
 
 use crate::harness::{Bench, Unit};
 
@@ -18,7 +18,7 @@ const PAGE: &str = "docs/rebuild.md";
 const HELD: u64 = 64 * MIB;
 const DRIVE: u64 = 256 * MIB;
 const STRIP: u64 = 64 << 10;
-/// Drives of a shelf.
+/// Drives of a world.
 const SHELF: usize = 12;
 /// Number of drives, and multiples of `HELD`.
 const CASES: [(usize, u64); 5] = [(12, 1), (24, 1), (58, 1), (116, 1), (24, 2)];
@@ -39,7 +39,7 @@ struct Figures {
 }
 
 fn measure(drives: usize, held: u64) -> Result<Figures, String> {
-    let ward = Ward {
+    let plan = PoolPlan {
         enclosures: (0..drives).map(|drive| (drive / SHELF) as u32).collect(),
         drive_size: Bytes(DRIVE),
         log: Bytes(16 * MIB),
@@ -48,34 +48,34 @@ fn measure(drives: usize, held: u64) -> Result<Figures, String> {
         seed: drives as u64,
         model: &drive,
     };
-    let mut clinic = Clinic::new(ward)?;
-    fill(&mut clinic, drives, held)?;
-    let stripes = clinic.status()?.stripes;
+    let mut pool = VirtualPool::new(plan)?;
+    fill(&mut pool, drives, held)?;
+    let stripes = pool.status()?.stripes;
     let moment = Duration::from_millis(10);
     let most = Duration::from_secs(24 * 3600);
     let whole = |status: &PoolStatus| status.rebuild.is_none() && status.copy_back.is_none();
     // One drive.
-    clinic.machine.detach(0);
-    let begun = clinic.machine.now;
-    clinic.until(moment, most, |status| status.rebuild.is_some())?;
-    clinic.until(moment, most, whole)?;
-    let one = clinic.machine.now.since(begun);
-    clinic.machine.attach(0);
+    pool.machine.detach(0);
+    let begun = pool.machine.now;
+    pool.until(moment, most, |status| status.rebuild.is_some())?;
+    pool.until(moment, most, whole)?;
+    let one = pool.machine.now.since(begun);
+    pool.machine.attach(0);
     let well = |status: &PoolStatus| status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy);
-    clinic.until(Duration::from_secs(1), most, |status| well(status) && whole(status))?;
+    pool.until(Duration::from_secs(1), most, |status| well(status) && whole(status))?;
     // Two drives at once, from different shelves if there are several.
     let other = if drives > SHELF { SHELF + 1 } else { 1 };
-    clinic.machine.detach(0);
-    clinic.machine.detach(other);
-    let begun = clinic.machine.now;
-    clinic.pass(Duration::from_millis(1));
-    let status = clinic.status()?;
+    pool.machine.detach(0);
+    pool.machine.detach(other);
+    let begun = pool.machine.now;
+    pool.pass(Duration::from_millis(1));
+    let status = pool.status()?;
     let share = status.critical_stripes as f64 / stripes as f64;
-    clinic.until(moment, most, |status| status.critical_stripes == 0)?;
-    let critical = clinic.machine.now.since(begun);
-    clinic.until(moment, most, whole)?;
-    let two = clinic.machine.now.since(begun);
-    if clinic.status()?.lost_stripes > 0 {
+    pool.until(moment, most, |status| status.critical_stripes == 0)?;
+    let critical = pool.machine.now.since(begun);
+    pool.until(moment, most, whole)?;
+    let two = pool.machine.now.since(begun);
+    if pool.status()?.lost_stripes > 0 {
         return Err(format!("{drives} drives: stripes were lost"));
     }
     let held = (stripes * 10 * STRIP) as f64 / drives as f64;
@@ -83,22 +83,22 @@ fn measure(drives: usize, held: u64) -> Result<Figures, String> {
 }
 
 /// Writes whole stripes of zeros over the whole volume.
-fn fill(clinic: &mut Clinic, drives: usize, held: u64) -> Result<(), String> {
+fn fill(pool: &mut VirtualPool, drives: usize, held: u64) -> Result<(), String> {
     let stripe = 8 * STRIP;
     let stripes = drives as u64 * held / (10 * STRIP);
-    let volume = clinic.volume("a", "8+2", stripes * stripe, STRIP)?;
+    let volume = pool.volume("a", "8+2", stripes * stripe, STRIP)?;
     let zeros = Buffer::zeroed(stripe as usize).freeze();
     let depth = 4 * drives as u64;
     for first in (0..stripes).step_by(depth as usize) {
         let tags: Vec<u64> = (first..stripes.min(first + depth))
-            .map(|at| clinic.submit(volume, Op::Write { at: at * stripe, data: vec![zeros.clone()], fua: false }))
+            .map(|at| pool.submit(volume, Op::Write { at: at * stripe, data: vec![zeros.clone()], fua: false }))
             .collect();
         for tag in tags {
-            let (_, result, _) = clinic.wait(tag, Duration::from_secs(3600)).ok_or("a write was not answered")?;
+            let (_, result, _) = pool.wait(tag, Duration::from_secs(3600)).ok_or("a write was not answered")?;
             result.map_err(|error| error.to_string())?;
         }
     }
-    clinic.command(stele_array::Command::Checkpoint).map(drop)
+    pool.command(stele_array::Command::Checkpoint).map(drop)
 }
 
 /// The share of stripes with strips on both of two given drives, if every set of ten drives were equally likely.

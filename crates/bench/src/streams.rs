@@ -10,7 +10,7 @@ use stele_array::{Command, OpenOptions};
 use stele_ground::{Bytes, Dice, Duration, Instant, MIB, VolumeId};
 use stele_media::simulated::{HardDrive, HardDriveSpec, Model, SECTOR, Work};
 use stele_media::{Buffer, Op, Shared};
-use stele_sim::clinic::{Clinic, Ward};
+use stele_sim::virtual_pool::{PoolPlan, VirtualPool};
 
 use crate::harness::{Bench, Unit};
 
@@ -35,8 +35,8 @@ fn drive(mut dice: Dice) -> Box<dyn Model> {
     Box::new(HardDrive::new(HardDriveSpec::published_15k(), &mut dice))
 }
 
-fn pool(drives: usize) -> Result<Clinic, String> {
-    Clinic::new(Ward {
+fn pool(drives: usize) -> Result<VirtualPool, String> {
+    VirtualPool::new(PoolPlan {
         enclosures: (0..drives as u32).collect(),
         drive_size: Bytes(HardDriveSpec::published_15k().sectors * SECTOR as u64),
         log: Bytes(256 * MIB),
@@ -56,7 +56,7 @@ struct Stream {
 
 /// Runs streams over equal parts of the volume's beginning, each with so many requests outstanding. Answers MiB/s.
 fn run_streams(
-    clinic: &mut Clinic,
+    pool: &mut VirtualPool,
     volume: VolumeId,
     bytes: u64,
     streams: u64,
@@ -67,13 +67,13 @@ fn run_streams(
     let mut all: Vec<Stream> = (0..streams)
         .map(|number| Stream { at: number * part, end: (number + 1) * part, under_way: VecDeque::new() })
         .collect();
-    let begun = clinic.machine.now;
+    let begun = pool.machine.now;
     loop {
         let mut is_over = true;
         for stream in &mut all {
             while stream.under_way.len() < depth && stream.at < stream.end {
                 let length = PIECE.min(stream.end - stream.at);
-                stream.under_way.push_back(clinic.submit(volume, op(stream.at, length)));
+                stream.under_way.push_back(pool.submit(volume, op(stream.at, length)));
                 stream.at += length;
             }
         }
@@ -81,7 +81,7 @@ fn run_streams(
         for stream in &mut all {
             if let Some(tag) = stream.under_way.pop_front() {
                 is_over = false;
-                let (_, result, _) = clinic.wait(tag, PATIENCE).ok_or("a request was not answered")?;
+                let (_, result, _) = pool.wait(tag, PATIENCE).ok_or("a request was not answered")?;
                 result.map_err(|error| error.to_string())?;
             }
         }
@@ -89,7 +89,7 @@ fn run_streams(
             break;
         }
     }
-    let seconds = clinic.machine.now.since(begun).as_secs_f64();
+    let seconds = pool.machine.now.since(begun).as_secs_f64();
     Ok((part * streams) as f64 / MIB as f64 / seconds)
 }
 
@@ -112,11 +112,11 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
             continue;
         }
         let limit = drives as f64 * one * 9.0 / 10.0;
-        let mut clinic = pool(drives)?;
+        let mut pool = pool(drives)?;
         let bytes = (drives as u64 * HELD) / STRIPE * STRIPE;
-        let volume = clinic.volume("a", CODE, bytes, STRIP)?;
+        let volume = pool.volume("a", CODE, bytes, STRIP)?;
         let (name, read_ahead) = ("a".to_owned(), Some(READ_AHEAD));
-        clinic.command(Command::SetVolume { name, read_ahead, mode: None })?;
+        pool.command(Command::SetVolume { name, read_ahead, mode: None })?;
         let zeros: Shared = Buffer::zeroed(STRIPE as usize).freeze();
         let write = |at, length: u64| Op::Write { at, data: vec![zeros.slice(0..length as usize)], fua: false };
         let read = |at, length: u64| Op::Read { at, buffer: Buffer::zeroed(length as usize) };
@@ -126,10 +126,10 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
             bench.figure(&format!("{case}, {what}"), Unit::more("MiB/s"), value, reference, None);
             row.push_str(&format!(" {value:.0} |"));
         };
-        say("write, 1 stream".into(), run_streams(&mut clinic, volume, bytes, 1, WRITES, &write)?);
+        say("write, 1 stream".into(), run_streams(&mut pool, volume, bytes, 1, WRITES, &write)?);
         for streams in READERS {
-            clinic.reopen()?;
-            let rate = run_streams(&mut clinic, volume, bytes, streams, READS, &read)?;
+            pool.reopen()?;
+            let rate = run_streams(&mut pool, volume, bytes, streams, READS, &read)?;
             say(format!("read, {streams} at once"), rate);
         }
         page.push_str(&row);

@@ -2,7 +2,7 @@
 //! and everything must still be readable.
 //!
 //! The proof uses a copy: the power goes now, the remaining drives move into another machine, and the pool is opened
-//! there. The story thus continues undisturbed, and the reads of the proof repair nothing in it. The copies hold either
+//! there. The history thus continues undisturbed, and the reads of the proof repair nothing in it. The copies hold either
 //! the drives' caches too, or only the durable data: a power cut may leave both.
 
 use std::collections::BTreeSet;
@@ -59,7 +59,7 @@ fn choose<S: System>(world: &mut World<S>, number: usize) -> BTreeSet<usize> {
     }
     let mut shuffled = members;
     dice.shuffle(&mut shuffled);
-    // The same in runs with crashes alone, where the story itself removes no drive.
+    // The same in runs with crashes alone, where the history itself removes no drive.
     let tolerated = world.setup.tolerance.min(shuffled.len().saturating_sub(1) / 2);
     shuffled.into_iter().take(tolerated).collect()
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use stele_array::Pool;
 
 use crate::coverage::Coverage;
+use crate::history;
 use crate::oracle::Violation;
 use crate::setup::{Campaign, Setup};
-use crate::story;
 use crate::system::System;
 use crate::trace::{TAIL, Trace};
 use crate::world::World;
@@ -49,7 +49,7 @@ pub fn run_once<S: System>(seed: u64, campaign: Campaign, tail: usize) -> Run {
 pub fn run_setup<S: System>(seed: u64, setup: Setup, tail: usize) -> Run {
     let campaign = setup.campaign;
     let mut world = World::<S>::new(seed, setup, Trace::new(tail));
-    let verdict = guarded(|| story::run(&mut world));
+    let verdict = guarded(|| history::run(&mut world));
     world.machine.coverage.count(format!("seeds {campaign:?}"));
     Run {
         hash: world.machine.hash(),

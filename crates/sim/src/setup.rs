@@ -44,7 +44,7 @@ pub struct Setup {
     pub tolerance: usize,
     /// Whether a whole enclosure may be lost.
     pub enclosure_may_go: bool,
-    /// Number of steps of the story.
+    /// Number of steps of the history.
     pub steps: u64,
     /// Whether snapshots are taken, cloned, rolled back to and deleted.
     pub snapshots: bool,

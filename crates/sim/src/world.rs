@@ -1,6 +1,6 @@
 //! The world of one seed: a machine, its hosts, and the loop that runs them.
 //!
-//! Safety is checked at every answer. Whatever the story does (see [`crate::story`]), the world brings the pool back
+//! Safety is checked at every answer. Whatever the history does (see [`crate::history`]), the world brings the pool back
 //! after each crash and compares its state with its promises.
 
 mod layers;
@@ -20,11 +20,11 @@ use stele_media::simulated::{Plain, SimulatedDrive};
 use stele_media::{Drive, Geometry, MediaFault};
 
 use crate::atlas::Atlas;
+use crate::history::{Growth, Outages};
 use crate::host::{Excuse, Host};
 use crate::machine::{Happening, Machine, Step};
 use crate::oracle::Violation;
 use crate::setup::{Campaign, Setup};
-use crate::story::{Growth, Outages};
 use crate::system::System;
 use crate::trace::Trace;
 use plan::plan_of;
@@ -65,7 +65,7 @@ pub struct World<S> {
     fates: BTreeMap<String, (Fate, VolumeSpec)>,
     /// Sizes requested by an interrupted resize.
     grown: BTreeMap<String, u64>,
-    /// Decides the events of the story; hosts, drives and crashes have dice of their own.
+    /// Decides the events of the history; hosts, drives and crashes have dice of their own.
     pub dice: Dice,
     pub crash_dice: Dice,
     /// Decides the faults of memory.

@@ -5,7 +5,7 @@ use stele_array::{OpenOptions, PoolStatus};
 use stele_ground::{Bytes, Duration, Instant, MIB, VolumeId};
 use stele_media::simulated::Plain;
 use stele_media::{Buffer, Op};
-use stele_sim::clinic::{Clinic, Ward};
+use stele_sim::virtual_pool::{PoolPlan, VirtualPool};
 
 const PATIENT: Duration = Duration::from_secs(600);
 const STRIP: u64 = 16 << 10;
@@ -17,15 +17,15 @@ fn go_without_what_is_named() {
     }
 }
 
-fn clinic(drives: u32, rate: Option<Bytes>) -> Clinic {
+fn pool(drives: u32, rate: Option<Bytes>) -> VirtualPool {
     go_without_what_is_named();
-    clinic_of_runs(drives, rate, Bytes(4 * STRIP))
+    pool_of_runs(drives, rate, Bytes(4 * STRIP))
 }
 
-fn clinic_of_runs(drives: u32, rate: Option<Bytes>, background_run: Bytes) -> Clinic {
+fn pool_of_runs(drives: u32, rate: Option<Bytes>, background_run: Bytes) -> VirtualPool {
     let open =
         OpenOptions { rebuild_after: Duration(0), background_rate: rate, background_run, ..OpenOptions::default() };
-    let ward = Ward {
+    let plan = PoolPlan {
         enclosures: (0..drives).collect(),
         drive_size: Bytes(96 * MIB),
         log: Bytes(8 * MIB),
@@ -34,83 +34,83 @@ fn clinic_of_runs(drives: u32, rate: Option<Bytes>, background_run: Bytes) -> Cl
         seed: u64::from(drives),
         model: &|dice| Box::new(Plain::flash(dice)),
     };
-    Clinic::new(ward).expect("a pool")
+    VirtualPool::new(plan).expect("a pool")
 }
 
 /// A volume of 4+2 that fills this many bytes of each drive.
-fn filled(clinic: &mut Clinic, held: u64) -> VolumeId {
-    let size = clinic.machine.bays.len() as u64 * held / 6 * 4 / MIB * MIB;
-    let volume = clinic.volume("a", "4+2", size, STRIP).expect("a volume");
+fn filled(pool: &mut VirtualPool, held: u64) -> VolumeId {
+    let size = pool.machine.bays.len() as u64 * held / 6 * 4 / MIB * MIB;
+    let volume = pool.volume("a", "4+2", size, STRIP).expect("a volume");
     let data = Buffer::zeroed(MIB as usize).freeze();
     for at in (0..size).step_by(MIB as usize) {
-        let tag = clinic.submit(volume, Op::Write { at, data: vec![data.clone()], fua: false });
-        clinic.wait(tag, PATIENT).expect("an answer").1.expect("written");
+        let tag = pool.submit(volume, Op::Write { at, data: vec![data.clone()], fua: false });
+        pool.wait(tag, PATIENT).expect("an answer").1.expect("written");
     }
-    clinic.command(stele_array::Command::Checkpoint).expect("a checkpoint");
+    pool.command(stele_array::Command::Checkpoint).expect("a checkpoint");
     volume
 }
 
 /// A host that issues an operation every five milliseconds, until the condition holds; returns the duration.
-fn beside_a_host(clinic: &mut Clinic, volume: VolumeId, mut enough: impl FnMut(&PoolStatus) -> bool) -> Duration {
-    let begun: Instant = clinic.machine.now;
-    while !enough(&clinic.status().expect("a status")) {
-        clinic.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
-        clinic.pass(Duration::from_millis(5));
-        assert!(clinic.machine.now.since(begun) < PATIENT, "it does not end");
+fn beside_a_host(pool: &mut VirtualPool, volume: VolumeId, mut enough: impl FnMut(&PoolStatus) -> bool) -> Duration {
+    let begun: Instant = pool.machine.now;
+    while !enough(&pool.status().expect("a status")) {
+        pool.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
+        pool.pass(Duration::from_millis(5));
+        assert!(pool.machine.now.since(begun) < PATIENT, "it does not end");
     }
-    clinic.machine.now.since(begun)
+    pool.machine.now.since(begun)
 }
 
 #[test]
 fn beside_hosts_a_rebuild_keeps_to_its_rate_and_without_them_to_none() {
-    let mut clinic = clinic(12, Some(Bytes(MIB)));
-    let volume = filled(&mut clinic, 12 * MIB);
+    let mut pool = pool(12, Some(Bytes(MIB)));
+    let volume = filled(&mut pool, 12 * MIB);
     // The host is active when the drive goes.
-    clinic.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
-    clinic.machine.detach(0);
-    clinic.pass(Duration::from_millis(1));
-    let begun = clinic.machine.now;
-    let took = beside_a_host(&mut clinic, volume, |status| status.rebuilt * STRIP >= 3 * MIB);
+    pool.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
+    pool.machine.detach(0);
+    pool.pass(Duration::from_millis(1));
+    let begun = pool.machine.now;
+    let took = beside_a_host(&mut pool, volume, |status| status.rebuilt * STRIP >= 3 * MIB);
     assert!(took > Duration::from_millis(2_500), "3 MiB in {took}, at 1 MiB a second");
     assert!(took < Duration::from_millis(3_500), "3 MiB in {took}, at 1 MiB a second");
     let over = |status: &PoolStatus| status.rebuild.is_none();
-    let left = clinic.until(Duration::from_millis(10), PATIENT, over).expect("rebuilt");
+    let left = pool.until(Duration::from_millis(10), PATIENT, over).expect("rebuilt");
     assert!(left < Duration::from_secs(2), "the other 9 MiB took {left} without hosts");
-    assert!(clinic.machine.now > begun);
+    assert!(pool.machine.now > begun);
 }
 
 #[test]
 fn stripes_that_may_lose_nothing_more_are_rebuilt_at_their_floor_beside_hosts() {
-    let mut clinic = clinic(12, Some(Bytes(256 << 10)));
-    let volume = filled(&mut clinic, 12 * MIB);
-    clinic.machine.detach(0);
-    clinic.machine.detach(5);
-    clinic.pass(Duration::from_micros(10));
-    let status = clinic.status().expect("a status");
+    let mut pool = pool(12, Some(Bytes(256 << 10)));
+    let volume = filled(&mut pool, 12 * MIB);
+    pool.machine.detach(0);
+    pool.machine.detach(5);
+    pool.pass(Duration::from_micros(10));
+    let status = pool.status().expect("a status");
     let critical = status.critical_stripes * STRIP;
     assert!(critical > 2 * MIB, "{critical} bytes may lose nothing more");
     // At the configured rate it would take more than eight seconds.
-    let took = beside_a_host(&mut clinic, volume, |status| status.critical_stripes == 0);
+    let took = beside_a_host(&mut pool, volume, |status| status.critical_stripes == 0);
     assert!(took < Duration::from_secs(1), "{critical} bytes took {took}");
-    let rebuilt = clinic.status().expect("a status").rebuilt * STRIP;
+    let rebuilt = pool.status().expect("a status").rebuilt * STRIP;
     assert!(rebuilt < critical + MIB, "{rebuilt} bytes were rebuilt for {critical} that were urgent");
 }
 
 #[test]
 fn a_rebuild_is_the_faster_the_more_drives_take_part() {
     let times = [12, 24, 48].map(|drives| {
-        let mut clinic = clinic(drives, None);
+        let mut pool = pool(drives, None);
         // More rows of each drive than are worked on at once.
-        filled(&mut clinic, 48 * MIB);
+        filled(&mut pool, 48 * MIB);
         // Until the host that wrote it counts as active no more.
-        clinic.pass(Duration::from_secs(1));
-        clinic.machine.detach(0);
-        let begun = clinic.machine.now;
+        pool.pass(Duration::from_secs(1));
+        pool.machine.detach(0);
+        let begun = pool.machine.now;
         let moment = Duration::from_millis(1);
-        clinic.until(moment, PATIENT, |status| status.rebuild.is_some()).expect("begun");
-        clinic.until(moment, PATIENT, |status| status.rebuild.is_none()).expect("rebuilt");
-        assert_eq!(clinic.status().expect("a status").lost_stripes, 0);
-        clinic.machine.now.since(begun)
+        pool.until(moment, PATIENT, |status| status.rebuild.is_some()).expect("begun");
+        pool.until(moment, PATIENT, |status| status.rebuild.is_none()).expect("rebuilt");
+        assert_eq!(pool.status().expect("a status").lost_stripes, 0);
+        pool.machine.now.since(begun)
     });
     println!("12, 24 and 48 drives: {times:?}");
     let [few, more, many] = times.map(|time| time.0);
@@ -120,55 +120,55 @@ fn a_rebuild_is_the_faster_the_more_drives_take_part() {
 
 #[test]
 fn a_scrub_under_way_does_not_hold_up_what_may_lose_nothing_more() {
-    let mut clinic = clinic_of_runs(12, Some(Bytes(MIB)), Bytes(4 * MIB));
-    let volume = filled(&mut clinic, 12 * MIB);
-    clinic.pass(Duration::from_secs(60));
-    clinic.command(stele_array::Command::StartScrub).expect("a scrub begins");
+    let mut pool = pool_of_runs(12, Some(Bytes(MIB)), Bytes(4 * MIB));
+    let volume = filled(&mut pool, 12 * MIB);
+    pool.pass(Duration::from_secs(60));
+    pool.command(stele_array::Command::StartScrub).expect("a scrub begins");
     // Without hosts, runs are out on all drives.
-    clinic.pass(Duration::from_micros(100));
-    clinic.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
-    clinic.machine.detach(0);
-    clinic.machine.detach(5);
-    clinic.pass(Duration::from_micros(10));
-    let critical = clinic.status().expect("a status").critical_stripes * STRIP;
+    pool.pass(Duration::from_micros(100));
+    pool.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
+    pool.machine.detach(0);
+    pool.machine.detach(5);
+    pool.pass(Duration::from_micros(10));
+    let critical = pool.status().expect("a status").critical_stripes * STRIP;
     assert!(critical > 2 * MIB, "{critical} bytes may lose nothing more");
-    let took = beside_a_host(&mut clinic, volume, |status| status.critical_stripes == 0);
+    let took = beside_a_host(&mut pool, volume, |status| status.critical_stripes == 0);
     assert!(took < Duration::from_secs(2), "{critical} bytes took {took}");
 }
 
 #[test]
 fn a_loss_ends_the_wait_of_what_may_lose_more() {
-    let mut clinic = clinic_of_runs(12, Some(Bytes(256 << 10)), Bytes(4 * MIB));
-    let volume = filled(&mut clinic, 12 * MIB);
-    clinic.pass(Duration::from_secs(60));
-    clinic.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
-    clinic.machine.detach(0);
+    let mut pool = pool_of_runs(12, Some(Bytes(256 << 10)), Bytes(4 * MIB));
+    let volume = filled(&mut pool, 12 * MIB);
+    pool.pass(Duration::from_secs(60));
+    pool.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
+    pool.machine.detach(0);
     // All rows have asked for their turn, which comes in seconds.
-    beside_a_host(&mut clinic, volume, |status| status.rebuilt > 0);
-    clinic.machine.detach(5);
-    clinic.pass(Duration::from_micros(10));
-    let critical = clinic.status().expect("a status").critical_stripes * STRIP;
+    beside_a_host(&mut pool, volume, |status| status.rebuilt > 0);
+    pool.machine.detach(5);
+    pool.pass(Duration::from_micros(10));
+    let critical = pool.status().expect("a status").critical_stripes * STRIP;
     assert!(critical > 2 * MIB, "{critical} bytes may lose nothing more");
-    let took = beside_a_host(&mut clinic, volume, |status| status.critical_stripes == 0);
+    let took = beside_a_host(&mut pool, volume, |status| status.critical_stripes == 0);
     assert!(took < Duration::from_secs(1), "{critical} bytes took {took}");
 }
 
 #[test]
 fn a_rebuild_takes_hardly_longer_beside_a_scrub() {
     let times = [false, true].map(|scrub| {
-        let mut clinic = clinic_of_runs(12, None, Bytes(4 * MIB));
-        filled(&mut clinic, 24 * MIB);
-        clinic.pass(Duration::from_secs(60));
-        clinic.machine.detach(0);
-        let begun = clinic.machine.now;
+        let mut pool = pool_of_runs(12, None, Bytes(4 * MIB));
+        filled(&mut pool, 24 * MIB);
+        pool.pass(Duration::from_secs(60));
+        pool.machine.detach(0);
+        let begun = pool.machine.now;
         let moment = Duration::from_micros(100);
-        clinic.until(moment, PATIENT, |status| status.rebuild.is_some()).expect("begun");
+        pool.until(moment, PATIENT, |status| status.rebuild.is_some()).expect("begun");
         if scrub {
-            clinic.command(stele_array::Command::StartScrub).expect("a scrub begins");
+            pool.command(stele_array::Command::StartScrub).expect("a scrub begins");
         }
-        clinic.until(moment, PATIENT, |status| status.rebuild.is_none()).expect("rebuilt");
-        assert_eq!(clinic.status().expect("a status").scrubs_finished, 0, "the scrub went on");
-        clinic.machine.now.since(begun)
+        pool.until(moment, PATIENT, |status| status.rebuild.is_none()).expect("rebuilt");
+        assert_eq!(pool.status().expect("a status").scrubs_finished, 0, "the scrub went on");
+        pool.machine.now.since(begun)
     });
     println!("without a scrub and beside one: {times:?}");
     let [alone, beside] = times.map(|time| time.0);

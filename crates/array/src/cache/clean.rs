@@ -77,9 +77,9 @@ impl Clean {
     pub fn touch(&mut self, index: u32, counts: bool) -> &Shared {
         let slot = &mut self.slots[index as usize];
         match slot.ahead.take() {
-            Some(face) => {
+            Some(handle) => {
                 self.waiting -= 1;
-                self.ahead.entry(face).or_default().0 += BLOCK as u64;
+                self.ahead.entry(handle).or_default().0 += BLOCK as u64;
             }
             None if counts => slot.reads = (slot.reads + 1).min(READS_MAX),
             None => {}
@@ -97,11 +97,11 @@ impl Clean {
         self.waste(index);
     }
 
-    pub fn mark_ahead(&mut self, index: u32, face: VolumeId) -> bool {
+    pub fn mark_ahead(&mut self, index: u32, handle: VolumeId) -> bool {
         let slot = &mut self.slots[index as usize];
         let unread = slot.reads == 0 && slot.ahead.is_none();
         if unread {
-            slot.ahead = Some(face);
+            slot.ahead = Some(handle);
             self.waiting += 1;
         }
         unread
@@ -112,15 +112,15 @@ impl Clean {
         self.waiting
     }
 
-    pub fn ahead_of(&self, face: VolumeId) -> (u64, u64) {
-        self.ahead.get(&face).copied().unwrap_or_default()
+    pub fn ahead_of(&self, handle: VolumeId) -> (u64, u64) {
+        self.ahead.get(&handle).copied().unwrap_or_default()
     }
 
     /// The block leaves: what was read ahead and never asked for was in vain.
     fn waste(&mut self, index: u32) {
-        if let Some(face) = self.slots[index as usize].ahead.take() {
+        if let Some(handle) = self.slots[index as usize].ahead.take() {
             self.waiting -= 1;
-            self.ahead.entry(face).or_default().1 += BLOCK as u64;
+            self.ahead.entry(handle).or_default().1 += BLOCK as u64;
         }
     }
 

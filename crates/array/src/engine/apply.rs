@@ -230,8 +230,8 @@ impl Surroundings {
                 self.apply_adopted(core, &from, &to, *stripe, *slot, pages);
             }
             Record::VolumeReadAhead { volume, stripes } => self.change_volume(core, *volume, pages, |_, volume| {
-                if let Some(face) = volume.face() {
-                    face.ahead.set_stripes(*stripes);
+                if let Some(handle) = volume.handle() {
+                    handle.ahead.set_stripes(*stripes);
                 }
             }),
             Record::Checkpoint { .. }

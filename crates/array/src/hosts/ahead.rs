@@ -21,7 +21,7 @@ use crate::model::place::BlockKey;
 use crate::stripe::runs;
 use crate::volumes::Volume;
 use crate::volumes::ahead::Measure;
-use crate::volumes::face::Face;
+use crate::volumes::handle::VolumeHandle;
 
 /// Of the cache so many parts hold what waits for streams: one.
 const ROOM: u64 = 8;
@@ -29,41 +29,41 @@ const ROOM: u64 = 8;
 /// A range on its way, of one stripe.
 struct Coming {
     engine: Rc<Engine>,
-    face: Rc<Face>,
+    handle: Rc<VolumeHandle>,
     range: Range<u64>,
 }
 
 impl Drop for Coming {
     fn drop(&mut self) {
         self.engine.reading.end(self.range.end - self.range.start);
-        self.face.ahead.arrived(&self.range);
+        self.handle.ahead.arrived(&self.range);
     }
 }
 
 impl Engine {
     /// A host reads: starts reading ahead where that is part of a stream. Answers whether it is.
-    pub fn note_read(self: &Rc<Self>, volume: &Rc<Volume>, face: &Rc<Face>, at: u64, length: usize) -> bool {
+    pub fn note_read(self: &Rc<Self>, volume: &Rc<Volume>, handle: &Rc<VolumeHandle>, at: u64, length: usize) -> bool {
         let room = self.options.block_cache.0 / ROOM;
         let taken = self.reading.coming() + self.look(|core| core.cache.ahead_waiting());
         let stripe = volume.shape.data();
         let of = Measure { size: volume.size(), stripe, room, left: room.saturating_sub(taken) };
-        let (stream, fetch) = face.ahead.note(at, length as u64, of);
+        let (stream, fetch) = handle.ahead.note(at, length as u64, of);
         let mut rest = fetch.unwrap_or(0..0);
         while !rest.is_empty() {
             let range = rest.start..rest.end.min((rest.start / stripe + 1) * stripe);
             rest.start = range.end;
-            if face.ahead.expect(&range) {
+            if handle.ahead.expect(&range) {
                 self.reading.begin(range.end - range.start);
-                let coming = Coming { engine: Rc::clone(self), face: Rc::clone(face), range };
+                let coming = Coming { engine: Rc::clone(self), handle: Rc::clone(handle), range };
                 let volume = Rc::clone(volume);
-                self.io.spawn(async move { coming.engine.fetch_ahead(&volume, &coming.face, &coming.range).await });
+                self.io.spawn(async move { coming.engine.fetch_ahead(&volume, &coming.handle, &coming.range).await });
             }
         }
         stream
     }
 
     /// Reads what the cache lacks of a part of a stripe. A failure is the host's to meet when it comes there.
-    async fn fetch_ahead(&self, volume: &Rc<Volume>, face: &Face, range: &Range<u64>) {
+    async fn fetch_ahead(&self, volume: &Rc<Volume>, handle: &VolumeHandle, range: &Range<u64>) {
         let stripe = range.start / volume.shape.data();
         if !matches!(self.found(volume, stripe).await, Ok(found) if found.slot().is_some()) {
             return;
@@ -77,14 +77,15 @@ impl Engine {
                 return;
             }
             let came: Vec<BlockKey> = run.filter_map(|block| self.cached_layer(volume, first + block as u64)).collect();
-            let marked = self.step(|core| came.into_iter().filter(|key| core.cache.mark_ahead(*key, face.id)).count());
-            face.ahead.note_fetched((marked * BLOCK) as u64);
+            let marked =
+                self.step(|core| came.into_iter().filter(|key| core.cache.mark_ahead(*key, handle.id)).count());
+            handle.ahead.note_fetched((marked * BLOCK) as u64);
         }
     }
 
-    pub fn ahead_counts(&self, face: &Face) -> AheadCounts {
-        let (useful, wasted) = self.look(|core| core.cache.ahead_of(face.id));
-        AheadCounts { fetched: Bytes(face.ahead.fetched()), useful: Bytes(useful), wasted: Bytes(wasted) }
+    pub fn ahead_counts(&self, handle: &VolumeHandle) -> AheadCounts {
+        let (useful, wasted) = self.look(|core| core.cache.ahead_of(handle.id));
+        AheadCounts { fetched: Bytes(handle.ahead.fetched()), useful: Bytes(useful), wasted: Bytes(wasted) }
     }
 }
 

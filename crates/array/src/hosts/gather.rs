@@ -10,8 +10,8 @@ use stele_ground::BLOCK;
 use crate::engine::Engine;
 use crate::model::ArrayError;
 use crate::volumes::Volume;
-use crate::volumes::face::Face;
 use crate::volumes::gathering::{GRACE, Gather, Outcome, Part, Turn, WAIT_MAX, is_long};
+use crate::volumes::handle::VolumeHandle;
 
 /// A request with several pieces, as far as holding them back goes.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ impl Engine {
     pub async fn gather(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
-        face: &Face,
+        handle: &VolumeHandle,
         part: &Part,
         stretch: Stretch,
     ) -> Result<bool, ArrayError> {
@@ -36,16 +36,16 @@ impl Engine {
         let (stripe, inside) = (part.at / stripe_bytes, (part.at % stripe_bytes) as usize);
         let whole = stripe_bytes.min(volume.size() - stripe * stripe_bytes) as usize;
         let aligned = inside.is_multiple_of(BLOCK) && part.length.is_multiple_of(BLOCK);
-        let begins = inside == 0 || face.gathering.is_open(stripe);
+        let begins = inside == 0 || handle.gathering.is_open(stripe);
         if !begins || !aligned || part.length == whole || !is_long(part.length, whole) || volume.stays_in_place() {
             return Ok(false);
         }
-        match face.gathering.take(part, stripe, whole, stretch.in_order, stretch.next) {
+        match handle.gathering.take(part, stripe, whole, stretch.in_order, stretch.next) {
             Turn::Alone => Ok(false),
             Turn::Write(gather) => Ok(self.write_gathered(volume, stripe, &gather).await == Outcome::Written),
             Turn::Wait { gather, first } => {
                 if first {
-                    self.wait_for_rest(face, stripe, &gather).await;
+                    self.wait_for_rest(handle, stripe, &gather).await;
                 }
                 loop {
                     let settled = gather.settled.changed();
@@ -59,21 +59,21 @@ impl Engine {
     }
 
     /// Answers when the stripe is complete, or its pieces have been let go.
-    async fn wait_for_rest(&self, face: &Face, stripe: u64, gather: &Rc<Gather>) {
+    async fn wait_for_rest(&self, handle: &VolumeHandle, stripe: u64, gather: &Rc<Gather>) {
         let until = self.io.now() + WAIT_MAX;
         loop {
-            let (settled, calm) = (gather.settled.changed(), face.gathering.calm());
-            if !face.gathering.is_waited_for(stripe, gather) {
+            let (settled, calm) = (gather.settled.changed(), handle.gathering.calm());
+            if !handle.gathering.is_waited_for(stripe, gather) {
                 return;
             }
             // What was answered last may bring the rest at once.
-            let was_calm = face.gathering.is_calm();
+            let was_calm = handle.gathering.is_calm();
             let wake = if was_calm { until.min(self.io.now() + GRACE) } else { until };
             let sleep = self.io.sleep_until(wake);
             futures_util::pin_mut!(settled, calm, sleep);
             futures_util::future::select(settled, futures_util::future::select(calm, sleep)).await;
-            let in_vain = self.io.now() >= until || was_calm && face.gathering.is_calm() && self.io.now() >= wake;
-            if in_vain && face.gathering.give_up(stripe, gather) {
+            let in_vain = self.io.now() >= until || was_calm && handle.gathering.is_calm() && self.io.now() >= wake;
+            if in_vain && handle.gathering.give_up(stripe, gather) {
                 return gather.settle(Outcome::Apart);
             }
         }

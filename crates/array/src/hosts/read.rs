@@ -99,14 +99,14 @@ impl Engine {
 
     /// As `read_host`, after what was read ahead of it has come.
     pub async fn read_here_or_there(&self, volume: &Rc<Volume>, at: u64, out: &mut [u8]) -> Result<(), ArrayError> {
-        let face = volume.face();
-        if let Some(face) = face {
+        let handle = volume.handle();
+        if let Some(handle) = handle {
             let range = at..at + out.len() as u64;
-            if face.ahead.catch_up(range, volume.shape.data()).await && self.read_cached(volume, at, out, true) {
-                face.note_hit();
+            if handle.ahead.catch_up(range, volume.shape.data()).await && self.read_cached(volume, at, out, true) {
+                handle.note_hit();
                 return Ok(());
             }
-            face.note_miss();
+            handle.note_miss();
         }
         self.read_host(volume, at, out).await
     }

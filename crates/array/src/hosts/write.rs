@@ -27,8 +27,8 @@ use crate::state::redo::StripWrite;
 use crate::stripe::allocation::Allocation;
 use crate::stripe::digests_of;
 use crate::volumes::Volume;
-use crate::volumes::face::Face;
 use crate::volumes::gathering::{Part, is_long};
+use crate::volumes::handle::VolumeHandle;
 
 /// Bytes of one Write record at most.
 pub const WRITE_MAX: usize = 256 << 10;
@@ -91,10 +91,11 @@ impl Engine {
     ) -> Result<(), ArrayError> {
         self.check_writable()?;
         let length: usize = data.iter().map(Shared::len).sum();
-        let face = volume.face().filter(|_| is_long(length, volume.shape.data() as usize));
+        let handle = volume.handle().filter(|_| is_long(length, volume.shape.data() as usize));
         let next = at + length as u64;
-        let gathers =
-            face.as_deref().map(|face| (face, Stretch { in_order: face.gathering.note(at, length as u64), next }));
+        let gathers = handle
+            .as_deref()
+            .map(|handle| (handle, Stretch { in_order: handle.gathering.note(at, length as u64), next }));
         let mut parts = parts(volume, at, data);
         if parts.len() == 1
             && let Some(part) = parts.pop()
@@ -109,12 +110,12 @@ impl Engine {
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         part: Part,
-        gathers: Option<(&Face, Stretch)>,
+        gathers: Option<(&VolumeHandle, Stretch)>,
     ) -> Result<(), ArrayError> {
         let (at, length) = (part.at, part.length as u64);
-        let _under_way = gathers.map(|(face, _)| face.gathering.begin());
-        if let Some((face, stretch)) = gathers
-            && self.gather(volume, face, &part, stretch).await?
+        let _under_way = gathers.map(|(handle, _)| handle.gathering.begin());
+        if let Some((handle, stretch)) = gathers
+            && self.gather(volume, handle, &part, stretch).await?
         {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use crate::formats::map::{self, Home};
 use crate::formats::{entry, tables};
 use crate::model::place::{SlotId, StripeKey};
 use crate::volumes::ahead::STRIPES;
-use crate::volumes::face::Face;
+use crate::volumes::handle::VolumeHandle;
 use crate::volumes::{LayerKind, Volume};
 
 impl Surroundings {
@@ -27,10 +27,10 @@ impl Surroundings {
         assert_eq!(volume.class, base.class, "layers that stand on one another have one shape");
         volume.set_base(Some(base.id));
         match new.reason {
-            Reason::Clone => volume.set_origin(base.face_id()),
+            Reason::Clone => volume.set_origin(base.handle_id()),
             Reason::Snapshot | Reason::Rollback => {
                 assert!(!former.is_retained(), "a volume with retained records is never rolled back");
-                volume.set_face(former.take_face());
+                volume.set_handle(former.take_handle());
                 volume.set_origin(former.origin());
             }
         }
@@ -38,8 +38,8 @@ impl Surroundings {
             Reason::Clone => {}
             Reason::Snapshot => {
                 former.set_kind(LayerKind::Snapshot);
-                former.set_face(Some(Face::new(new.layer, STRIPES)));
-                former.set_origin(volume.face_id());
+                former.set_handle(Some(VolumeHandle::new(new.layer, STRIPES)));
+                former.set_origin(volume.handle_id());
                 former.set_made(new.made);
                 former.change_spec(|spec| spec.name.clone_from(&new.name));
                 core.volumes.show(&former);
@@ -59,8 +59,8 @@ impl Surroundings {
     pub(crate) fn apply_given_up(&self, core: &mut Core, volume: &Volume) {
         assert!(!volume.is_retained(), "a volume with retained records is never deleted");
         volume.set_kind(LayerKind::GivenUp);
-        if let Some(face) = volume.take_face() {
-            core.volumes.hide(face.id);
+        if let Some(handle) = volume.take_handle() {
+            core.volumes.hide(handle.id);
         }
     }
 

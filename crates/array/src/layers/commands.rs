@@ -36,9 +36,9 @@ impl Engine {
         let reason = Reason::Snapshot;
         let new =
             NewLayer { reason, layer: self.next_layer(), base: volume.id, former: volume.id, made, name: name.into() };
-        let face = new.layer;
+        let handle = new.layer;
         self.put_on(new, &volume).await?;
-        self.status_of_face(face)
+        self.status_of_handle(handle)
     }
 
     pub async fn clone_snapshot(self: &Rc<Self>, snapshot: &str, name: &str) -> Result<VolumeStatus, ArrayError> {
@@ -57,7 +57,7 @@ impl Engine {
         let new = NewLayer { reason, layer, base, former: base, made: 0, name: name.into() };
         let lsn = self.record(Record::Layer { new }, Purpose::Inside).await?;
         self.log.durable(lsn).await?;
-        self.status_of_face(layer)
+        self.status_of_handle(layer)
     }
 
     /// The volume shows what the snapshot shows, and keeps its size; what lies beyond the snapshot's reads as zeros.
@@ -66,7 +66,7 @@ impl Engine {
         self.check_writable()?;
         let (volume, snapshot) = (self.named(volume)?, self.named(snapshot)?);
         refuse_owned(&volume, "is never rolled back: what its owner has promised since would be undone")?;
-        if volume.kind() == LayerKind::Snapshot || snapshot.origin() != volume.face_id() {
+        if volume.kind() == LayerKind::Snapshot || snapshot.origin() != volume.handle_id() {
             return Err(ArrayError::Invalid(format!(
                 "'{}' is no snapshot of volume '{}'; `stele volume list` shows which are",
                 snapshot.name(),
@@ -74,12 +74,12 @@ impl Engine {
             )));
         }
         self.check_depth(&snapshot)?;
-        let face = volume.face_id();
+        let handle = volume.handle_id();
         let (reason, layer) = (Reason::Rollback, self.next_layer());
         let new = NewLayer { reason, layer, base: snapshot.id, former: volume.id, made: 0, name: String::new() };
         self.put_on(new, &volume).await?;
         self.reclaiming.want();
-        self.status_of_face(face.unwrap_or(layer))
+        self.status_of_handle(handle.unwrap_or(layer))
     }
 
     /// Deletes a volume or snapshot. Its name is free and its content unreachable when this answers; where other layers
@@ -111,15 +111,15 @@ impl Engine {
 
     /// Refuses to delete what snapshots were taken of, or clones were made of.
     fn check_nobody_of(&self, volume: &Volume) -> Result<(), ArrayError> {
-        let face = volume.face_id();
+        let handle = volume.handle_id();
         let (what, others) = match volume.kind() {
             LayerKind::Snapshot => ("clones", LayerKind::Volume),
             LayerKind::Volume | LayerKind::GivenUp => ("snapshots", LayerKind::Snapshot),
         };
         let of_it: Vec<String> = self
-            .look(|core| core.volumes.all_faced())
+            .look(|core| core.volumes.all_with_handles())
             .into_iter()
-            .filter(|other| other.kind() == others && face.is_some() && other.origin() == face)
+            .filter(|other| other.kind() == others && handle.is_some() && other.origin() == handle)
             .map(|other| format!("'{}'", other.name()))
             .collect();
         if of_it.is_empty() {
@@ -191,16 +191,16 @@ impl Engine {
 
     /// Answers when no write is under way on the volume; none begins while the permit lives.
     async fn stop_writes(&self, volume: &Volume) -> Option<Permit> {
-        let face = volume.face();
-        match face {
-            Some(face) if !self.io.is_disabled(Mutation::LayerGate) => Some(face.stop_writes().await),
+        let handle = volume.handle();
+        match handle {
+            Some(handle) if !self.io.is_disabled(Mutation::LayerGate) => Some(handle.stop_writes().await),
             _ => None,
         }
     }
 
-    fn status_of_face(&self, face: VolumeId) -> Result<VolumeStatus, ArrayError> {
-        let volume = self.look(|core| core.volumes.faced(face));
-        let volume = volume.ok_or_else(|| ArrayError::Missing(format!("volume {face} was deleted meanwhile")))?;
+    fn status_of_handle(&self, handle: VolumeId) -> Result<VolumeStatus, ArrayError> {
+        let volume = self.look(|core| core.volumes.by_handle(handle));
+        let volume = volume.ok_or_else(|| ArrayError::Missing(format!("volume {handle} was deleted meanwhile")))?;
         Ok(self.volume_status(&volume))
     }
 }

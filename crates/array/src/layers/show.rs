@@ -16,16 +16,16 @@ use crate::volumes::{LayerKind, Volume};
 
 impl Engine {
     pub fn volume_status(&self, volume: &Volume) -> VolumeStatus {
-        let name_of = |face: VolumeId| self.look(|core| core.volumes.faced(face)).map(|volume| volume.name());
-        let face = volume.face();
+        let name_of = |handle: VolumeId| self.look(|core| core.volumes.by_handle(handle)).map(|volume| volume.name());
+        let handle = volume.handle();
         VolumeStatus {
-            id: face.as_ref().map_or(volume.id, |face| face.id),
+            id: handle.as_ref().map_or(volume.id, |handle| handle.id),
             spec: volume.spec().clone(),
             retained: volume.is_retained(),
             snapshot: volume.kind() == LayerKind::Snapshot,
             origin: volume.origin().and_then(name_of),
             made: volume.made(),
-            read_ahead: face.as_ref().map_or(0, |face| face.ahead.stripes()),
+            read_ahead: handle.as_ref().map_or(0, |handle| handle.ahead.stripes()),
             allocated: volume.allocated(),
             lost: Vec::new(),
             unreadable: Vec::new(),
@@ -61,9 +61,9 @@ impl Engine {
         let volume = self.named(name)?;
         let (refers, alone) = self.count_stripes(&volume).await?;
         let stripe = volume.shape.data();
-        let face = volume.face();
-        let ahead = face.as_ref().map(|face| self.ahead_counts(face)).unwrap_or_default();
-        let (hits, misses) = face.as_ref().map_or((0, 0), |face| face.reads());
+        let handle = volume.handle();
+        let ahead = handle.as_ref().map(|handle| self.ahead_counts(handle)).unwrap_or_default();
+        let (hits, misses) = handle.as_ref().map_or((0, 0), |handle| handle.reads());
         let of_it = |layer: VolumeId| {
             let blocks = self.look(|core| {
                 let count = |stripe| core.cache.dirty_count(StripeKey { volume: layer, stripe });

@@ -27,7 +27,7 @@ impl Serving {
             }
             Command::ListVolumes => {
                 let mut list = Vec::new();
-                for volume in engine.look(|core| core.volumes.all_faced()) {
+                for volume in engine.look(|core| core.volumes.all_with_handles()) {
                     list.push(engine.whole_status(&volume).await?);
                 }
                 Ok(Reply::Volumes(list))
@@ -291,7 +291,7 @@ impl Engine {
     async fn protect(self: &Rc<Self>, id: VolumeId, owner: &str, retained: bool) -> Result<(), ArrayError> {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
-        let volume = self.look(|core| core.volumes.faced(id));
+        let volume = self.look(|core| core.volumes.by_handle(id));
         let volume = volume.ok_or_else(|| ArrayError::Missing(format!("the pool has no volume {id}")))?;
         let id = volume.id;
         let owned = volume.spec().owner.clone();

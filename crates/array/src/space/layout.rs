@@ -31,7 +31,7 @@ use balance::Candidate;
 pub use row::{Member, Row, RowClass, RowKind};
 pub use shared::SharedLayout;
 pub use units::UnitCount;
-use units::Units;
+use units::UnitMap;
 
 /// Rows that are begun before others are full take at most one part in so many of what is free.
 const PLENTY: u64 = 16;
@@ -58,7 +58,7 @@ struct Drive {
     enclosure: u32,
     /// Takes new cells.
     open: bool,
-    units: Units,
+    units: UnitMap,
     reserved: u32,
     rows: BTreeMap<RowId, u32>,
     /// Rows in which it is a parity member.
@@ -103,7 +103,7 @@ impl Layout {
                 None => self.drives.push(Drive {
                     enclosure: entry.enclosure,
                     open: entry.takes_more(),
-                    units: Units::new(total),
+                    units: UnitMap::new(total),
                     reserved: 0,
                     rows: BTreeMap::new(),
                     parity: 0,

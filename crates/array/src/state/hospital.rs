@@ -1,4 +1,4 @@
-//! What the hospital knows of each drive: its chart, whether it is slow or silent, and what hedging may cost.
+//! What the hospital knows of each drive: its history, whether it is slow or silent, and what hedging may cost.
 //!
 //! The rules are in `upkeep/hospital.rs`. All of it is lost with the process.
 
@@ -66,7 +66,7 @@ pub enum Trouble {
 
 /// How a read of a drive is gone about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Course {
+pub enum ReadPolicy {
     /// The others too, if it takes longer.
     AskFor(Duration),
     /// The drive and the others.
@@ -77,7 +77,7 @@ pub enum Course {
 
 /// What is known of a drive.
 #[derive(Default, Debug)]
-pub struct Chart {
+pub struct DriveHistory {
     pub errors: VecDeque<(Instant, Trouble)>,
     pub suspect_since: Option<Instant>,
     pub slow_since: Option<Instant>,
@@ -94,7 +94,7 @@ pub struct Chart {
 }
 
 pub struct Hospital {
-    charts: RefCell<BTreeMap<DriveNumber, Chart>>,
+    histories: RefCell<BTreeMap<DriveNumber, DriveHistory>>,
     slow: RefCell<BTreeSet<DriveNumber>>,
     /// Some drive was found slow.
     slowed: Notify,
@@ -102,7 +102,7 @@ pub struct Hospital {
     /// The oldest request out on each drive, by index, and at how many looks it was the same.
     looks: RefCell<BTreeMap<usize, (Out, u32)>>,
     /// Drives let go for their silence, by index, and when they are asked again.
-    ward: RefCell<BTreeMap<usize, (DriveNumber, Instant)>>,
+    let_go: RefCell<BTreeMap<usize, (DriveNumber, Instant)>>,
     patience: Cell<Duration>,
     compare_at: Cell<Instant>,
     under_way: Cell<u32>,
@@ -120,12 +120,12 @@ pub struct Hospital {
 impl Default for Hospital {
     fn default() -> Hospital {
         Hospital {
-            charts: RefCell::default(),
+            histories: RefCell::default(),
             slow: RefCell::default(),
             slowed: Notify::default(),
             silent: RefCell::default(),
             looks: RefCell::default(),
-            ward: RefCell::default(),
+            let_go: RefCell::default(),
             patience: Cell::new(OVERDUE_MAX),
             compare_at: Cell::default(),
             under_way: Cell::new(0),
@@ -148,13 +148,13 @@ impl Drop for Hedge<'_> {
 }
 
 impl Hospital {
-    fn chart<R>(&self, drive: DriveNumber, with: impl FnOnce(&mut Chart) -> R) -> R {
-        with(self.charts.borrow_mut().entry(drive).or_default())
+    fn history<R>(&self, drive: DriveNumber, with: impl FnOnce(&mut DriveHistory) -> R) -> R {
+        with(self.histories.borrow_mut().entry(drive).or_default())
     }
 
-    /// The drive's chart, if it has one.
-    pub fn look_up<R>(&self, drive: DriveNumber, read: impl FnOnce(&Chart) -> R) -> Option<R> {
-        self.charts.borrow().get(&drive).map(read)
+    /// The drive's history, if it has one.
+    pub fn look_up<R>(&self, drive: DriveNumber, read: impl FnOnce(&DriveHistory) -> R) -> Option<R> {
+        self.histories.borrow().get(&drive).map(read)
     }
 
     pub fn is_slow(&self, drive: DriveNumber) -> bool {
@@ -167,13 +167,13 @@ impl Hospital {
 
     /// The driver has lost the drive at this index: it is not asked again.
     pub fn forget(&self, index: usize) {
-        self.ward.borrow_mut().remove(&index);
+        self.let_go.borrow_mut().remove(&index);
         self.looks.borrow_mut().remove(&index);
     }
 
     /// Another drive stands in its place now.
     pub fn replaced(&self, drive: DriveNumber) {
-        self.charts.borrow_mut().remove(&drive);
+        self.histories.borrow_mut().remove(&drive);
         self.slow.borrow_mut().remove(&drive);
         self.silent.borrow_mut().remove(&drive);
     }
@@ -182,16 +182,16 @@ impl Hospital {
 /// Reads that go round a drive.
 impl Hospital {
     /// How to go about a read of the drive, as long as reads are hedged at all.
-    pub fn course(&self, drive: DriveNumber) -> Course {
+    pub fn read_policy(&self, drive: DriveNumber) -> ReadPolicy {
         if self.is_silent(drive) {
-            return Course::Avoid;
+            return ReadPolicy::Avoid;
         }
         if !self.is_slow(drive) {
-            return Course::AskFor(self.patience.get());
+            return ReadPolicy::AskFor(self.patience.get());
         }
         let round = self.rounds.get() + 1;
         self.rounds.set(round);
-        if round.is_multiple_of(PROBE_EVERY) { Course::AskBoth } else { Course::Avoid }
+        if round.is_multiple_of(PROBE_EVERY) { ReadPolicy::AskBoth } else { ReadPolicy::Avoid }
     }
 
     /// None at the limit.
@@ -257,24 +257,24 @@ impl Hospital {
 
     /// A slow drive was late again lately.
     pub fn stays_slow(&self, drive: DriveNumber, service: &Service, now: Instant) -> bool {
-        self.chart(drive, |chart| {
+        self.history(drive, |history| {
             if service.late_of(8) > 0 {
-                chart.late_at = now;
+                history.late_at = now;
             }
-            now < chart.late_at + WELL_AFTER
+            now < history.late_at + WELL_AFTER
         })
     }
 
     /// The drive is slow from now on; the means are its own and its peers'.
     pub fn call_slow(&self, drive: DriveNumber, means: (Duration, Duration), now: Instant) {
-        self.chart(drive, |chart| (chart.slow_since, chart.late_at, chart.means) = (Some(now), now, means));
+        self.history(drive, |history| (history.slow_since, history.late_at, history.means) = (Some(now), now, means));
         self.slow.borrow_mut().insert(drive);
         self.slowed.wake_all();
     }
 
     pub fn call_prompt(&self, drive: DriveNumber) {
         self.slow.borrow_mut().remove(&drive);
-        self.chart(drive, |chart| chart.slow_since = None);
+        self.history(drive, |history| history.slow_since = None);
     }
 }
 
@@ -282,17 +282,17 @@ impl Hospital {
 impl Hospital {
     /// Answers whether the drive has too many errors to be kept, and whether it has become suspect by this one.
     pub fn note_trouble(&self, drive: DriveNumber, trouble: Trouble, now: Instant) -> (bool, bool) {
-        self.chart(drive, |chart| {
-            if chart.errors.len() == KEPT {
-                chart.errors.pop_front();
+        self.history(drive, |history| {
+            if history.errors.len() == KEPT {
+                history.errors.pop_front();
             }
-            chart.errors.push_back((now, trouble));
+            history.errors.push_back((now, trouble));
             let today = Instant(now.0.saturating_sub(DAY.0));
-            let newly = chart.errors_since(today) >= SUSPECT && chart.suspect_since.is_none();
+            let newly = history.errors_since(today) >= SUSPECT && history.suspect_since.is_none();
             if newly {
-                chart.suspect_since = Some(now);
+                history.suspect_since = Some(now);
             }
-            (chart.failed.is_none() && chart.hopeless(now).is_some(), newly)
+            (history.failed.is_none() && history.hopeless(now).is_some(), newly)
         })
     }
 
@@ -307,21 +307,21 @@ impl Hospital {
 
     /// Drives with too many errors that were not given up for them, and what went wrong.
     pub fn hopeless(&self, now: Instant) -> Vec<(DriveNumber, String)> {
-        let charts = self.charts.borrow();
-        let open = charts.iter().filter(|(_, chart)| chart.failed.is_none());
-        open.filter_map(|(drive, chart)| Some((*drive, chart.hopeless(now)?))).collect()
+        let histories = self.histories.borrow();
+        let open = histories.iter().filter(|(_, history)| history.failed.is_none());
+        open.filter_map(|(drive, history)| Some((*drive, history.hopeless(now)?))).collect()
     }
 
     pub fn call_failed(&self, drive: DriveNumber, what: String, now: Instant) {
-        self.chart(drive, |chart| {
-            chart.failed = Some((now, what));
-            chart.kept = None;
+        self.history(drive, |history| {
+            history.failed = Some((now, what));
+            history.kept = None;
         });
     }
 
     /// The drive is not well, and is kept. True where that was not known before.
     pub fn call_kept(&self, drive: DriveNumber, reason: String) -> bool {
-        self.chart(drive, |chart| chart.kept.replace(reason)).is_none()
+        self.history(drive, |history| history.kept.replace(reason)).is_none()
     }
 }
 
@@ -349,10 +349,10 @@ impl Hospital {
     pub fn note_silent(&self, silent: &BTreeSet<DriveNumber>, now: Instant) -> BTreeSet<DriveNumber> {
         let before = self.silent.replace(silent.clone());
         for drive in silent.difference(&before) {
-            self.chart(*drive, |chart| chart.silent_since = Some(now));
+            self.history(*drive, |history| history.silent_since = Some(now));
         }
         for drive in before.difference(silent) {
-            self.chart(*drive, |chart| chart.silent_since = None);
+            self.history(*drive, |history| history.silent_since = None);
         }
         before
     }
@@ -360,40 +360,40 @@ impl Hospital {
     /// The drive was let go for its silence.
     pub fn let_go(&self, index: usize, drive: DriveNumber, now: Instant) {
         self.silent.borrow_mut().remove(&drive);
-        self.chart(drive, |chart| {
-            chart.departures.push_back(now);
-            chart.kept = None;
+        self.history(drive, |history| {
+            history.departures.push_back(now);
+            history.kept = None;
         });
         self.ask_again(index, drive, now);
     }
 
     /// A drive that was let go is asked then.
     pub fn ask_again(&self, index: usize, drive: DriveNumber, at: Instant) {
-        self.ward.borrow_mut().insert(index, (drive, at));
+        self.let_go.borrow_mut().insert(index, (drive, at));
     }
 
     pub fn has_let_go(&self) -> bool {
-        !self.ward.borrow().is_empty()
+        !self.let_go.borrow().is_empty()
     }
 
     /// Drives that were let go and may be asked now, if they have answered everything.
     pub fn due(&self, now: Instant, has_answered: impl Fn(usize) -> bool) -> Vec<(usize, DriveNumber)> {
-        let ward = self.ward.borrow();
-        let due = ward.iter().filter(|(index, (_, at))| *at <= now && has_answered(**index));
+        let let_go = self.let_go.borrow();
+        let due = let_go.iter().filter(|(index, (_, at))| *at <= now && has_answered(**index));
         due.map(|(index, (drive, _))| (*index, *drive)).collect()
     }
 
     /// The drive is no longer waited for. Answers how often it was let go since then.
     pub fn discharge(&self, index: usize, drive: DriveNumber, since: Instant) -> usize {
-        self.ward.borrow_mut().remove(&index);
-        self.chart(drive, |chart| {
-            chart.departures.retain(|at| *at >= since);
-            chart.departures.len()
+        self.let_go.borrow_mut().remove(&index);
+        self.history(drive, |history| {
+            history.departures.retain(|at| *at >= since);
+            history.departures.len()
         })
     }
 }
 
-impl Chart {
+impl DriveHistory {
     fn count(&self, trouble: Trouble, since: Instant) -> usize {
         self.errors.iter().filter(|(at, kind)| *kind == trouble && *at >= since).count()
     }

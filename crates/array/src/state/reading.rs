@@ -3,11 +3,11 @@
 use std::cell::Cell;
 
 #[derive(Default)]
-pub struct Reading {
+pub struct ReadingAhead {
     coming: Cell<u64>,
 }
 
-impl Reading {
+impl ReadingAhead {
     /// So many bytes were asked of the drives.
     pub fn begin(&self, bytes: u64) {
         self.coming.set(self.coming.get() + bytes);

@@ -14,7 +14,7 @@ use stele_media::{Buffer, Priority};
 
 use super::{Columns, Stripe, Units};
 use crate::engine::Engine;
-use crate::state::hospital::Course;
+use crate::state::hospital::ReadPolicy;
 
 impl Units {
     /// What stands for a strip that was not waited for.
@@ -27,15 +27,15 @@ impl Units {
 impl Engine {
     /// As `read_units` for a host: whoever is first answers. What does not verify may be no damage, as there.
     pub async fn read_hedged(&self, of: &Stripe, strip: usize, units: Range<usize>) -> Units {
-        match self.course(of.places[strip].cell.drive) {
-            Course::Avoid => {
+        match self.read_policy(of.places[strip].cell.drive) {
+            ReadPolicy::Avoid => {
                 if let Some(units) = self.reconstruct_hedged(of, strip, units.clone()).await {
                     return units;
                 }
                 self.read_units(of, strip, units, Priority::Host).await
             }
-            Course::AskBoth => self.race(of, strip, units, None).await,
-            Course::AskFor(patience) => self.race(of, strip, units, Some(patience)).await,
+            ReadPolicy::AskBoth => self.race(of, strip, units, None).await,
+            ReadPolicy::AskFor(patience) => self.race(of, strip, units, Some(patience)).await,
         }
     }
 
@@ -108,10 +108,10 @@ impl Engine {
         let reads = strips.iter().map(|&strip| async move {
             let absent = || Units::absent(of, units.clone());
             let asked = self.read_units(of, strip, units.clone(), priority);
-            match self.course(of.places[strip].cell.drive) {
-                Course::AskBoth => (strip, asked.await, false),
-                Course::Avoid => (strip, absent(), true),
-                Course::AskFor(patience) => {
+            match self.read_policy(of.places[strip].cell.drive) {
+                ReadPolicy::AskBoth => (strip, asked.await, false),
+                ReadPolicy::Avoid => (strip, absent(), true),
+                ReadPolicy::AskFor(patience) => {
                     let late = self.io.sleep(patience);
                     pin_mut!(asked, late);
                     match select(asked, late).await {

@@ -20,22 +20,22 @@ use crate::model::place::DriveNumber;
 use crate::model::{AlarmKind, Severity};
 use crate::runtime::io::service::Service;
 use crate::state::hospital::{
-    Course, DAY, LATE_ABOVE, LATE_MAX, LATE_TIMES, MEAN_TIMES, OVERDUE_MAX, OVERDUE_MIN, OVERDUE_TIMES, READS_MIN,
+    DAY, LATE_ABOVE, LATE_MAX, LATE_TIMES, MEAN_TIMES, OVERDUE_MAX, OVERDUE_MIN, OVERDUE_TIMES, READS_MIN, ReadPolicy,
     SUSPECT, Trouble,
 };
 
 pub mod condition;
+mod monitor;
 mod probe;
-mod ward;
 
 impl Engine {
     /// How to go about a read of the drive.
-    pub fn course(&self, drive: DriveNumber) -> Course {
+    pub fn read_policy(&self, drive: DriveNumber) -> ReadPolicy {
         if self.hospital.wants_comparison(self.io.now()) {
             self.compare();
         }
         self.hospital.earn();
-        if self.io.is_disabled(Mutation::Hedge) { Course::AskFor(DAY) } else { self.hospital.course(drive) }
+        if self.io.is_disabled(Mutation::Hedge) { ReadPolicy::AskFor(DAY) } else { self.hospital.read_policy(drive) }
     }
 
     /// Present, up to date, and answering as its peers do.

@@ -13,10 +13,10 @@ impl<S: System> World<S> {
     /// Stops the machine now, and restarts it.
     pub fn crash_and_recover(&mut self) -> Result<(), Violation> {
         loop {
-            crate::story::crash(self);
+            crate::history::crash(self);
             self.replies.clear();
             self.hosts.values_mut().for_each(Host::crash);
-            crate::story::befall_while_down(self);
+            crate::history::befall_while_down(self);
             if self.start()? {
                 return Ok(());
             }
@@ -32,7 +32,7 @@ impl<S: System> World<S> {
             self.machine.fuse = Some(1 + self.crash_dice.below(sides));
             self.machine.coverage.count("fuse set during recovery");
         }
-        crate::story::threaten_opening(self);
+        crate::history::threaten_opening(self);
         let options = self.open_options();
         let order = self.machine.present(&mut self.crash_dice);
         self.machine.open(options, &order);

@@ -37,16 +37,16 @@ const WITNESS_PATIENCE: Duration = Duration::from_secs(40);
 const TURNS_MISSED: u32 = 2;
 
 enum Way {
-    Shelf(Shelf),
+    Storage(Storage),
     Syslog(Syslog),
     Mail(Box<Mail>),
 }
 
-/// What a thread does at a shelf.
+/// What a thread does at such a place.
 type Work = Box<dyn FnOnce(&dyn Keeper) -> Outcome<()> + Send>;
 
 /// A directory, perhaps of a share, or a bucket, and what it has not taken yet.
-struct Shelf {
+struct Storage {
     keeper: Arc<dyn Keeper>,
     /// The number of records of the last head whose time stamp it has.
     stamped: Option<u64>,
@@ -91,10 +91,10 @@ pub struct HeadPlaces {
 impl HeadPlaces {
     /// Reads the configuration. Nothing is sent yet.
     pub fn of(site: &Site, config: &Config) -> Outcome<HeadPlaces> {
-        let shelf = |keeper| Way::Shelf(Shelf { keeper, stamped: None, under_way: None, patience: PATIENCE });
+        let storage = |keeper| Way::Storage(Storage { keeper, stamped: None, under_way: None, patience: PATIENCE });
         let directories = heads::places(site, config).into_iter().map(|path| Arc::new(path) as Arc<dyn Keeper>);
         let bucket = HeadBucket::of(site, config)?.map(|bucket| bucket as Arc<dyn Keeper>);
-        let mut ways: Vec<Way> = directories.chain(bucket).map(shelf).collect();
+        let mut ways: Vec<Way> = directories.chain(bucket).map(storage).collect();
         for text in &config.archive.heads_syslog {
             ways.push(Way::Syslog(Syslog::parse(text)?));
         }
@@ -254,9 +254,9 @@ impl HeadPlace {
 
     /// Keeps a countersigned head. Syslog and mail keep none.
     async fn keep_countersigned(&mut self, made: &Countersigned, every: Duration, now: Instant) -> Option<String> {
-        let Way::Shelf(shelf) = &mut self.way else { return None };
+        let Way::Storage(storage) = &mut self.way else { return None };
         let copy = made.clone();
-        let kept = shelf.within_patience(Box::new(move |keeper| keeper.write_countersigned(&copy))).await;
+        let kept = storage.within_patience(Box::new(move |keeper| keeper.write_countersigned(&copy))).await;
         let Err(reason) = kept else {
             self.countersignatures.end();
             return None;
@@ -269,12 +269,12 @@ impl HeadPlace {
     /// Keeps the time stamp of the head that the place has. Syslog and mail keep none.
     async fn keep(&mut self, stamped: &Stamped, every: Duration, now: Instant) -> Option<String> {
         let records = Some(stamped.head.records);
-        let Way::Shelf(shelf) = &mut self.way else { return None };
-        if self.has != records || shelf.stamped == records {
+        let Way::Storage(storage) = &mut self.way else { return None };
+        if self.has != records || storage.stamped == records {
             return None;
         }
-        let Err(reason) = shelf.keep(stamped).await else {
-            shelf.stamped = records;
+        let Err(reason) = storage.keep(stamped).await else {
+            storage.stamped = records;
             self.stamps.end();
             return None;
         };
@@ -287,7 +287,7 @@ impl HeadPlace {
 impl Way {
     async fn take(&mut self, head: &SignedHead) -> Result<(), String> {
         match self {
-            Way::Shelf(shelf) => shelf.take(head).await,
+            Way::Storage(storage) => storage.take(head).await,
             Way::Syslog(syslog) => syslog.send(head).await.map_err(|failure| failure.to_string()),
             Way::Mail(mail) => {
                 let subject = format!("[stele] head of {} records", head.records);
@@ -302,7 +302,7 @@ fn late(name: impl std::fmt::Display) -> String {
     format!("{name}: it did not answer within {} s", PATIENCE.as_secs())
 }
 
-impl Shelf {
+impl Storage {
     async fn take(&mut self, head: &SignedHead) -> Result<(), String> {
         let head = head.clone();
         self.within_patience(Box::new(move |keeper| keeper.write(&head))).await

@@ -92,8 +92,8 @@ fn creditable(clock: &ComplianceClock) -> u64 {
 #[test]
 fn a_credit_is_never_more_than_the_time_spent_closed() {
     // (what happens between an opening at START and a credit, what the credit may add)
-    type Story = fn(ComplianceClock) -> ComplianceClock;
-    let stories: [(&str, Story, u64); 8] = [
+    type History = fn(ComplianceClock) -> ComplianceClock;
+    let histories: [(&str, History, u64); 8] = [
         (
             "the system clock is set ahead by eight years while it is open",
             |mut clock| {
@@ -155,8 +155,8 @@ fn a_credit_is_never_more_than_the_time_spent_closed() {
             0,
         ),
     ];
-    for (what, story, expected) in stories {
-        assert_eq!(creditable(&story(ComplianceClock::start(at(0, START)))), expected, "{what}");
+    for (what, history, expected) in histories {
+        assert_eq!(creditable(&history(ComplianceClock::start(at(0, START)))), expected, "{what}");
     }
 }
 

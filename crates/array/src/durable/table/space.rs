@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::place::RowId;
-use crate::space::layout::units::Units;
+use crate::space::layout::units::UnitMap;
 
 /// A page's worth of a table row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,12 +29,12 @@ impl PagePlace {
 /// Which places are taken.
 #[derive(Default)]
 pub struct PageSpace {
-    rows: BTreeMap<RowId, Units>,
+    rows: BTreeMap<RowId, UnitMap>,
 }
 
 impl PageSpace {
     pub fn add_row(&mut self, row: RowId, places: u32) {
-        self.rows.insert(row, Units::new(places));
+        self.rows.insert(row, UnitMap::new(places));
     }
 
     pub fn rows(&self) -> impl Iterator<Item = RowId> + '_ {

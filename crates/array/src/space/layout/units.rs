@@ -11,7 +11,7 @@ pub struct UnitCount {
 
 /// A drive's units: a bit each, set when taken.
 #[derive(Clone, Default, Debug)]
-pub struct Units {
+pub struct UnitMap {
     total: u32,
     used: u32,
     bits: Vec<u64>,
@@ -19,9 +19,9 @@ pub struct Units {
     hint: u32,
 }
 
-impl Units {
-    pub fn new(total: u32) -> Units {
-        Units { total, used: 0, bits: vec![0; total.div_ceil(64) as usize], hint: 0 }
+impl UnitMap {
+    pub fn new(total: u32) -> UnitMap {
+        UnitMap { total, used: 0, bits: vec![0; total.div_ceil(64) as usize], hint: 0 }
     }
 
     /// A drive never shrinks; a replacement may be larger.

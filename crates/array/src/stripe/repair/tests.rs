@@ -7,13 +7,13 @@ use crate::testing::{Fixture, pattern, spec};
 /// Puts other parity onto a strip of the volume's first stripe, with the digests that belong to it.
 fn make_parity_wrong(fixture: &mut Fixture, volume: stele_ground::VolumeId) {
     let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
-    let face = engine.look(|core| core.volumes.get(volume)).expect("a volume");
+    let handle = engine.look(|core| core.volumes.get(volume)).expect("a volume");
     let (page, at) = crate::engine::Engine::map_page_id(volume, 0);
     let home = engine.table.cached(page).expect("in memory").read(|bytes| map::get(bytes, at));
     let map::Home::Slot(slot) = home else { panic!("{home:?}") };
-    let (page, at) = crate::engine::Engine::slot_page_id(&face.shape, slot);
+    let (page, at) = crate::engine::Engine::slot_page_id(&handle.shape, slot);
     let page = engine.table.cached(page).expect("in memory");
-    let of = engine.picture(&face, 0, slot, &page, at).expect("it is mapped");
+    let of = engine.picture(&handle, 0, slot, &page, at).expect("it is mapped");
     let strip = of.shape.k;
     let wrong = pattern(77, of.shape.strip);
     let place = of.places[strip];

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::model::place::DriveNumber;
 use crate::model::{Alarm, AlarmKind, DriveHealth, DriveStatus};
 use crate::space::layout::RowKind;
-use crate::state::hospital::{Chart, DAY, SUSPECT};
+use crate::state::hospital::{DAY, DriveHistory, SUSPECT};
 
 /// Said of a drive.
 #[derive(Clone, Default, Debug)]
@@ -44,7 +44,7 @@ impl Engine {
 
     fn errors_today(&self, drive: DriveNumber) -> usize {
         let today = Instant(self.io.now().0.saturating_sub(DAY.0));
-        self.hospital.look_up(drive, |chart| chart.errors_since(today)).unwrap_or(0)
+        self.hospital.look_up(drive, |history| history.errors_since(today)).unwrap_or(0)
     }
 
     /// What is wrong with the drive; nothing where it is well.
@@ -63,7 +63,7 @@ impl Engine {
                 (Condition { wrong, since: seen.missing_since, done, ..Condition::default() }, AlarmKind::DriveMissing)
             }
             DriveHealth::Failed => {
-                let failed = self.hospital.look_up(drive, |chart| chart.failed.clone()).flatten();
+                let failed = self.hospital.look_up(drive, |history| history.failed.clone()).flatten();
                 let (since, wrong) = match failed {
                     Some((at, what)) => (Some(at), format!("given up: {what}")),
                     None if seen.note.is_empty() => (None, "was given up before the pool was opened".to_owned()),
@@ -95,26 +95,26 @@ impl Engine {
     }
 
     fn suspicion(&self, drive: DriveNumber) -> (Condition, AlarmKind) {
-        let of = |chart: &Chart| self.suspicion_of(drive, chart);
+        let of = |history: &DriveHistory| self.suspicion_of(drive, history);
         self.hospital.look_up(drive, of).unwrap_or((Condition::default(), AlarmKind::DriveSuspect))
     }
 
-    fn suspicion_of(&self, drive: DriveNumber, chart: &Chart) -> (Condition, AlarmKind) {
+    fn suspicion_of(&self, drive: DriveNumber, history: &DriveHistory) -> (Condition, AlarmKind) {
         let today = Instant(self.io.now().0.saturating_sub(DAY.0));
-        let errors = chart.errors_since(today);
+        let errors = history.errors_since(today);
         let (wrong, since, done, kind) = if self.hospital.is_silent(drive) {
             let done = "reads go round it; writes wait for it".to_owned();
-            ("does not answer".to_owned(), chart.silent_since, done, AlarmKind::DriveNeeded)
+            ("does not answer".to_owned(), history.silent_since, done, AlarmKind::DriveNeeded)
         } else if errors >= SUSPECT {
             let wrong = format!("{errors} errors within a day; {}", self.drives.seen(drive).note);
             let done = format!("{} damaged units written again", self.drives.seen(drive).repaired);
-            (wrong, chart.suspect_since, done, AlarmKind::DriveSuspect)
+            (wrong, history.suspect_since, done, AlarmKind::DriveSuspect)
         } else {
-            let (mean, median) = chart.means;
+            let (mean, median) = history.means;
             let wrong = format!("much slower than its peers: {mean} a read was found, {median} of theirs");
-            (wrong, chart.slow_since, "hosts' reads go round it".to_owned(), AlarmKind::DriveSlow)
+            (wrong, history.slow_since, "hosts' reads go round it".to_owned(), AlarmKind::DriveSlow)
         };
-        let (done, kind) = match &chart.kept {
+        let (done, kind) = match &history.kept {
             Some(reason) => (format!("kept, since it is needed: {reason}"), AlarmKind::DriveNeeded),
             None => (done, kind),
         };

@@ -23,24 +23,25 @@ fn formatted() -> Image {
 }
 
 /// The expected answers, and the expected contents after each transaction.
-struct Story {
+struct History {
     transactions: Vec<Transaction>,
     answers: Vec<Result<crate::Receipt, CatalogError>>,
     states: Vec<Box<dyn Snapshot>>,
 }
 
-impl Story {
-    fn new(seed: u64, length: usize) -> Story {
+impl History {
+    fn new(seed: u64, length: usize) -> History {
         let (mut dice, twin) = (Dice::new(seed), MemoryCatalog::new());
-        let mut story = Story { transactions: Vec::new(), answers: Vec::new(), states: vec![twin.snapshot().unwrap()] };
-        while story.transactions.len() < length {
+        let mut history =
+            History { transactions: Vec::new(), answers: Vec::new(), states: vec![twin.snapshot().unwrap()] };
+        while history.transactions.len() < length {
             let mut transaction = draw(&mut dice);
             transaction.preconditions.truncate(dice.below(2) as usize);
-            story.answers.push(twin.commit(transaction.clone()).wait());
-            story.transactions.push(transaction);
-            story.states.push(twin.snapshot().unwrap());
+            history.answers.push(twin.commit(transaction.clone()).wait());
+            history.transactions.push(transaction);
+            history.states.push(twin.snapshot().unwrap());
         }
-        story
+        history
     }
 
     /// Continues from the state after `done` transactions. Returns the number certainly done when the power goes.
@@ -70,12 +71,12 @@ impl Story {
 }
 
 /// Runs until the power goes at `step`; returns the image and the number of completed transactions.
-fn run(story: &Story, image: Image, seed: u64, step: Option<u64>, done: usize) -> (Image, usize, u64) {
+fn run(history: &History, image: Image, seed: u64, step: Option<u64>, done: usize) -> (Image, usize, u64) {
     let volume = PowerCut::new(SIZE, image, seed, step);
     let mut sure = done;
     if let Ok(catalog) = InlineCatalog::open(&volume.handle(), options()) {
-        sure = story.judge(&catalog, done);
-        sure = story.tell(&catalog, sure);
+        sure = history.judge(&catalog, done);
+        sure = history.tell(&catalog, sure);
     } else {
         assert!(volume.is_dead(), "it opens while there is power");
     }
@@ -83,18 +84,18 @@ fn run(story: &Story, image: Image, seed: u64, step: Option<u64>, done: usize) -
 }
 
 fn crash_everywhere(seed: u64, length: usize, again_every: u64) {
-    let (story, blank) = (Story::new(seed, length), formatted());
-    let (_, all, steps) = run(&story, blank.clone(), seed, None, 0);
+    let (history, blank) = (History::new(seed, length), formatted());
+    let (_, all, steps) = run(&history, blank.clone(), seed, None, 0);
     assert_eq!(all, length);
     let mut crashes = 0;
     for step in 1..=steps {
-        let (image, sure, _) = run(&story, blank.clone(), seed ^ step, Some(step), 0);
+        let (image, sure, _) = run(&history, blank.clone(), seed ^ step, Some(step), 0);
         let mut next = 1 + step % again_every;
         loop {
             // Cut again during or soon after recovery, each time a little later, until it completes.
-            let (image, sure, _) = run(&story, image.clone(), seed ^ (step << 8) ^ next, Some(next), sure);
+            let (image, sure, _) = run(&history, image.clone(), seed ^ (step << 8) ^ next, Some(next), sure);
             crashes += 1;
-            let (_, end, steps) = run(&story, image, seed, None, sure);
+            let (_, end, steps) = run(&history, image, seed, None, sure);
             assert_eq!(end, length, "seed {seed}, step {step}, then {next}");
             next += again_every;
             if next > steps {

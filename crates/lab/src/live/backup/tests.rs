@@ -18,7 +18,7 @@ enum Fault {
 }
 
 #[derive(Default)]
-struct Shelf {
+struct Stored {
     kept: BTreeMap<Place, Vec<u8>>,
     /// In no snapshot yet.
     fresh: BTreeMap<Place, Vec<u8>>,
@@ -31,60 +31,60 @@ struct Shelf {
 
 struct Fake {
     fault: Fault,
-    shelf: Arc<Mutex<Shelf>>,
+    stored: Arc<Mutex<Stored>>,
 }
 
-struct Talk(Fault, Arc<Mutex<Shelf>>);
+struct Talk(Fault, Arc<Mutex<Stored>>);
 
 impl Repository for Fake {
     fn session(&self) -> Result<Box<dyn Session>, String> {
-        self.shelf.lock().unwrap().sessions += 1;
-        Ok(Box::new(Talk(self.fault, Arc::clone(&self.shelf))))
+        self.stored.lock().unwrap().sessions += 1;
+        Ok(Box::new(Talk(self.fault, Arc::clone(&self.stored))))
     }
 
     fn settle(&self) -> Result<(), LabError> {
-        let mut shelf = self.shelf.lock().unwrap();
-        assert_eq!(shelf.sessions, 0, "all sessions have ended");
-        shelf.settled += 1;
-        let fresh = std::mem::take(&mut shelf.fresh);
-        match (self.fault, shelf.settled) {
+        let mut stored = self.stored.lock().unwrap();
+        assert_eq!(stored.sessions, 0, "all sessions have ended");
+        stored.settled += 1;
+        let fresh = std::mem::take(&mut stored.fresh);
+        match (self.fault, stored.settled) {
             (Fault::ForgetsAtSettling, 2..) => {}
             (Fault::RefusesSettling, 2..) => return Err(LabError::Failed("no room for a snapshot".into())),
-            _ => shelf.kept.extend(fresh),
+            _ => stored.kept.extend(fresh),
         }
         Ok(())
     }
 
     fn remove(&self) -> Result<(), LabError> {
-        self.shelf.lock().unwrap().removed = true;
+        self.stored.lock().unwrap().removed = true;
         Ok(())
     }
 
     fn keep(&self) -> Result<(), LabError> {
-        self.shelf.lock().unwrap().closed = true;
+        self.stored.lock().unwrap().closed = true;
         Ok(())
     }
 
     fn description(&self) -> String {
-        "a shelf".into()
+        "a fake".into()
     }
 }
 
 impl Session for Talk {
     fn save(&mut self, place: Place, is_kept: bool, content: &[u8]) -> Result<(), String> {
-        let mut shelf = self.1.lock().unwrap();
+        let mut stored = self.1.lock().unwrap();
         let loses = self.0 == Fault::Loses && content.get(8).is_some_and(|byte| byte % 5 == 0);
         match is_kept {
-            true if loses && shelf.kept.contains_key(&place) => {}
-            true => drop(shelf.fresh.insert(place, content.to_vec())),
-            false => shelf.passing += 1,
+            true if loses && stored.kept.contains_key(&place) => {}
+            true => drop(stored.fresh.insert(place, content.to_vec())),
+            false => stored.passing += 1,
         }
         Ok(())
     }
 
     fn restore(&mut self, place: Place, into: &mut [u8]) -> Result<(), String> {
-        let shelf = self.1.lock().unwrap();
-        let found = shelf.fresh.get(&place).or_else(|| shelf.kept.get(&place));
+        let stored = self.1.lock().unwrap();
+        let found = stored.fresh.get(&place).or_else(|| stored.kept.get(&place));
         into.copy_from_slice(found.ok_or_else(|| format!("{place:?} was never saved"))?);
         Ok(())
     }
@@ -98,13 +98,13 @@ impl Drop for Talk {
 
 const LENGTH: u64 = 8192;
 
-fn opened(fault: Fault, content: Content) -> (Ready, Arc<Mutex<Shelf>>) {
-    let shelf = Arc::new(Mutex::new(Shelf::default()));
-    let repository = Arc::new(Fake { fault, shelf: Arc::clone(&shelf) });
+fn opened(fault: Fault, content: Content) -> (Ready, Arc<Mutex<Stored>>) {
+    let stored = Arc::new(Mutex::new(Stored::default()));
+    let repository = Arc::new(Fake { fault, stored: Arc::clone(&stored) });
     let opening = Opening { files: 16, writes: true, content, step: LENGTH, longest: LENGTH, ..Opening::default() };
     let address = "backup:/nowhere".parse().unwrap();
     let length = checked(&address, opening).unwrap();
-    (open_with(&address, repository, opening, length).unwrap(), shelf)
+    (open_with(&address, repository, opening, length).unwrap(), stored)
 }
 
 fn setup(content: Content, read: u8) -> Setup {
@@ -169,9 +169,9 @@ fn sessions_save_and_restore_and_all_is_settled_behind_a_run() {
     for (read, content) in
         [(0, Content::default()), (100, Content::default()), (50, Content::default()), (50, VERIFIED)]
     {
-        let (ready, shelf) = opened(Fault::None, content);
+        let (ready, stored) = opened(Fault::None, content);
         measured(&ready, &setup(content, read)).unwrap();
-        let found = shelf.lock().unwrap();
+        let found = stored.lock().unwrap();
         assert_eq!(found.settled, if read == 0 { 1 } else { 2 }, "once prepared, once measured");
         assert_eq!(found.kept.len(), if read == 0 { 0 } else { 16 });
         assert_eq!(found.passing > 0, read < 100 && !content.verify, "what is not checked takes no place");
@@ -182,12 +182,12 @@ fn sessions_save_and_restore_and_all_is_settled_behind_a_run() {
         }
         ready.remove().unwrap();
         drop(ready);
-        let found = shelf.lock().unwrap();
+        let found = stored.lock().unwrap();
         assert!(found.removed && !found.closed);
     }
-    let (ready, shelf) = opened(Fault::None, VERIFIED);
+    let (ready, stored) = opened(Fault::None, VERIFIED);
     drop(ready);
-    assert!(!shelf.lock().unwrap().removed && shelf.lock().unwrap().closed, "what is kept is closed");
+    assert!(!stored.lock().unwrap().removed && stored.lock().unwrap().closed, "what is kept is closed");
 }
 
 #[test]

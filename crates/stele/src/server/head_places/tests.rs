@@ -41,12 +41,12 @@ impl Keeper for Fake {
     }
 }
 
-fn shelf(write: fn(&SignedHead) -> Outcome<()>) -> Shelf {
-    Shelf { keeper: Arc::new(Fake(write)), stamped: None, under_way: None, patience: Duration::from_millis(1) }
+fn storage(write: fn(&SignedHead) -> Outcome<()>) -> Storage {
+    Storage { keeper: Arc::new(Fake(write)), stamped: None, under_way: None, patience: Duration::from_millis(1) }
 }
 
 fn directory(write: fn(&SignedHead) -> Outcome<()>) -> HeadPlace {
-    HeadPlace::new(Way::Shelf(shelf(write)))
+    HeadPlace::new(Way::Storage(storage(write)))
 }
 
 fn places(places: Vec<HeadPlace>) -> HeadPlaces {
@@ -190,8 +190,8 @@ async fn places_get_the_stamped_head_until_the_log_has_grown() {
         TIMES.lock().unwrap().push(head.time.clone());
         Ok(())
     };
-    let patient = Shelf { patience: HOUR, ..shelf(note) };
-    let mut sending = places(vec![HeadPlace::new(Way::Shelf(patient))]);
+    let patient = Storage { patience: HOUR, ..storage(note) };
+    let mut sending = places(vec![HeadPlace::new(Way::Storage(patient))]);
     (sending.sent, sending.stamped) = (Some(stamped.head.clone()), Some(stamped));
     for records in [7, 8] {
         sending.send_head(Ok(head(records)), HOUR, Instant::now()).await;
@@ -208,8 +208,8 @@ async fn a_turn_after_one_that_was_broken_off_sends_the_same_bytes() {
         Ok(())
     };
     let (url, serving) = service(None).await;
-    let patient = Shelf { patience: HOUR, ..shelf(note) };
-    let mut sending = places(vec![HeadPlace::new(Way::Shelf(patient))]);
+    let patient = Storage { patience: HOUR, ..storage(note) };
+    let mut sending = places(vec![HeadPlace::new(Way::Storage(patient))]);
     sending.authority = Some(Authority::at(&url, HOUR));
     let taken = async {
         while TIMES.lock().unwrap().is_empty() {
@@ -222,7 +222,7 @@ async fn a_turn_after_one_that_was_broken_off_sends_the_same_bytes() {
     }
     serving.abort();
     sending.authority = None;
-    sending.places.push(HeadPlace::new(Way::Shelf(Shelf { patience: HOUR, ..shelf(note) })));
+    sending.places.push(HeadPlace::new(Way::Storage(Storage { patience: HOUR, ..storage(note) })));
     sending.send_head(Ok(SignedHead { time: "later".into(), ..head(7) }), HOUR, Instant::now()).await;
     let times = TIMES.lock().unwrap().clone();
     assert!(times.len() > 1 && times.iter().all(|time| time == "now"), "{times:?}");
@@ -234,8 +234,8 @@ async fn a_place_that_the_unit_shows_read_only_names_the_drop_in() {
         let path = Path::new("/mnt/vault");
         Err(crate::failure::io_failure("make", path, &std::io::Error::from_raw_os_error(libc::EROFS)))
     };
-    let patient = Shelf { patience: HOUR, ..shelf(refused) };
-    let mut sending = places(vec![HeadPlace::new(Way::Shelf(patient))]);
+    let patient = Storage { patience: HOUR, ..storage(refused) };
+    let mut sending = places(vec![HeadPlace::new(Way::Storage(patient))]);
     let now = Instant::now();
     sending.send_head(Ok(head(1)), HOUR, now).await;
     let told = sending.send_head(Ok(head(1)), HOUR, now + 2 * HOUR).await.concat();

@@ -26,7 +26,7 @@ const RETURNS: u64 = 4;
 /// The decisions about power cuts.
 pub struct Outages {
     dice: Dice,
-    /// Decides when enclosures return, besides the story's own events, which rarely meet one that is away.
+    /// Decides when enclosures return, besides the history's own events, which rarely meet one that is away.
     returns: Dice,
     /// Whether the power goes in runs under this seed.
     restless: bool,

@@ -1,4 +1,4 @@
-//! The story of a seed: the events on the pool while its hosts work, and the proof at the end that it healed.
+//! The history of a seed: the events on the pool while its hosts work, and the proof at the end that it healed.
 
 mod growth;
 mod healing;
@@ -84,7 +84,7 @@ fn moves(campaign: Campaign) -> &'static [(Move, u64)] {
     }
 }
 
-/// Runs the whole story of the world's seed.
+/// Runs the whole history of the world's seed.
 pub fn run<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.begin()?;
     world.begin_faults();
@@ -252,7 +252,7 @@ fn come_back<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.crash_and_recover()
 }
 
-/// The end of every story.
+/// The end of every history.
 fn finish<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.machine.trace.say(world.machine.now, "== the end: faults stop");
     world.stop_faults();

@@ -32,7 +32,7 @@ pub trait Carrier {
 /// The whole catalog, as records by table.
 type Content = Vec<(u16, Vec<u8>, Vec<u8>)>;
 
-struct Shelf<'a, C> {
+struct CatalogWorld<'a, C> {
     carrier: &'a C,
     /// All acknowledged transactions, in order.
     history: Vec<Transaction>,
@@ -43,7 +43,7 @@ struct Shelf<'a, C> {
 
 /// Runs transactions under crashes, for `rounds` lives of the machine.
 pub fn run<C: Carrier>(carrier: &C, seed: u64, rounds: u64) -> Result<Coverage, Violation> {
-    let mut shelf = Shelf {
+    let mut world = CatalogWorld {
         carrier,
         history: Vec::new(),
         twin: MemoryCatalog::new(),
@@ -54,15 +54,15 @@ pub fn run<C: Carrier>(carrier: &C, seed: u64, rounds: u64) -> Result<Coverage, 
     format(&carrier.handle(), &Format { id: [7; 16], journal: None })
         .map_err(|error| Violation(format!("the catalog cannot be made on {size}: {error}")))?;
     for _ in 0..rounds {
-        shelf.life()?;
+        world.life()?;
     }
     carrier.clear_fuse();
-    let catalog = shelf.open()?.ok_or_else(|| Violation("the machine crashed without a fuse".into()))?;
-    shelf.compare(&catalog, None)?;
-    Ok(shelf.coverage)
+    let catalog = world.open()?.ok_or_else(|| Violation("the machine crashed without a fuse".into()))?;
+    world.compare(&catalog, None)?;
+    Ok(world.coverage)
 }
 
-impl<C: Carrier> Shelf<'_, C> {
+impl<C: Carrier> CatalogWorld<'_, C> {
     fn options(&mut self) -> Options {
         Options { cache: Bytes(MIB), overlay: Bytes((4 * KIB) << self.dice.below(6)) }
     }

@@ -1,4 +1,4 @@
-//! A rack: a pool of simulated drives with volumes that carry a catalog or an archive through crashes.
+//! The world of a pool of simulated drives with volumes that carry a catalog or an archive through crashes.
 //!
 //! Between two lives of the machine a drive may be missing and come back stale, and drives may have damage, within the
 //! tolerance of the volume's code. The catalog or archive on the volume must notice nothing but the crashes.
@@ -13,9 +13,9 @@ use stele_media::simulated::{Plain, SimulatedDrive};
 use stele_media::{Geometry, Handle};
 
 use crate::atlas::Atlas;
+use crate::catalog_world::Carrier;
 use crate::machine::{CrashKind, Happening, Machine, Step};
 use crate::oracle::Violation;
-use crate::shelf::Carrier;
 use crate::stage;
 use crate::system::System;
 use crate::trace::Trace;
@@ -23,7 +23,7 @@ use crate::trace::Trace;
 /// Virtual time limit for a pool to open and to answer a command.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A requested volume of the rack.
+/// A requested volume of the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub name: &'static str,
@@ -34,7 +34,7 @@ pub struct Wanted {
 }
 
 /// The pool behind the volumes.
-pub struct Rack<S> {
+pub struct PoolWorld<S> {
     machine: Rc<RefCell<Machine<S>>>,
     wanted: Vec<Wanted>,
     volumes: RefCell<Vec<VolumeStatus>>,
@@ -45,7 +45,7 @@ pub struct Rack<S> {
     ids: RefCell<u64>,
 }
 
-impl<S: System + 'static> Rack<S> {
+impl<S: System + 'static> PoolWorld<S> {
     /// Makes a pool of this many drives with these volumes, and puts it on this thread's stage.
     pub fn new(
         seed: u64,
@@ -53,7 +53,7 @@ impl<S: System + 'static> Rack<S> {
         drive_size: Bytes,
         wanted: &[Wanted],
         faults: bool,
-    ) -> Result<Rack<S>, Violation> {
+    ) -> Result<PoolWorld<S>, Violation> {
         let mut dice = Dice::new(seed ^ 0x4ACC_0000);
         let atlas = Atlas::new(1);
         let mut plan = FaultPlan::new(dice.roll()).permitted_by(atlas.permit());
@@ -77,7 +77,7 @@ impl<S: System + 'static> Rack<S> {
             dirty_limit: Bytes((256 * KIB) << dice.below(4)),
             ..OpenOptions::default()
         };
-        let rack = Rack {
+        let pool = PoolWorld {
             machine: Rc::new(RefCell::new(machine)),
             wanted: wanted.to_vec(),
             volumes: RefCell::default(),
@@ -87,9 +87,9 @@ impl<S: System + 'static> Rack<S> {
             faults,
             ids: RefCell::new(1 << 40),
         };
-        rack.create()?;
-        stage::set(rack.machine.clone());
-        Ok(rack)
+        pool.create()?;
+        stage::set(pool.machine.clone());
+        Ok(pool)
     }
 
     fn create(&self) -> Result<(), Violation> {
@@ -99,7 +99,7 @@ impl<S: System + 'static> Rack<S> {
             let drives = machine.bays.iter().map(|bay| bay.identity).collect();
             let options = CreateOptions {
                 pool: PoolId([0x4A; 16]),
-                name: "rack".into(),
+                name: "pool".into(),
                 drives,
                 seed: 3,
                 log: Some(Bytes(4 * MIB)),
@@ -227,7 +227,7 @@ impl<S: System + 'static> Rack<S> {
     }
 }
 
-impl<S: System + 'static> Carrier for Rack<S> {
+impl<S: System + 'static> Carrier for PoolWorld<S> {
     fn handle(&self) -> Handle {
         self.volume(0).unwrap_or_else(|| {
             stage::handle(stele_ground::VolumeId(0), Geometry { size: Bytes(0), block: Bytes(4096) })

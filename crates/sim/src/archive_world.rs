@@ -15,14 +15,14 @@ use stele_archive::{
 use stele_catalog::{CatalogError, Format, InlineCatalog, format};
 use stele_ground::{Bytes, Dice, Instant, KIB, MIB};
 
+use crate::catalog_world::Carrier;
 use crate::coverage::Coverage;
 use crate::oracle::Violation;
-use crate::rack::Rack;
-use crate::shelf::Carrier;
+use crate::pool_world::PoolWorld;
 use crate::stage;
 use crate::system::System;
 
-const BUCKET: &str = "custody";
+const BUCKET: &str = "records";
 
 /// A clock that stands still, and dice for entropy.
 struct Still(Mutex<Dice>);
@@ -37,8 +37,8 @@ impl Surroundings for Still {
     }
 }
 
-struct Custody<'a, S> {
-    rack: &'a Rack<S>,
+struct ArchiveWorld<'a, S> {
+    pool: &'a PoolWorld<S>,
     surroundings: Arc<Still>,
     master: MasterKey,
     dice: Dice,
@@ -47,43 +47,43 @@ struct Custody<'a, S> {
     coverage: Coverage,
 }
 
-/// Runs puts under crashes, for `rounds` lives of the machine. The rack's first volume is the catalog's, its second the
+/// Runs puts under crashes, for `rounds` lives of the machine. The pool's first volume is the catalog's, its second the
 /// data's.
-pub fn run<S: System + 'static>(rack: &Rack<S>, seed: u64, rounds: u64) -> Result<Coverage, Violation> {
+pub fn run<S: System + 'static>(pool: &PoolWorld<S>, seed: u64, rounds: u64) -> Result<Coverage, Violation> {
     let surroundings = Arc::new(Still(Mutex::new(Dice::new(seed ^ 0xC057_0D1E))));
     let master = MasterKey::generate(&*surroundings);
     let (dice, coverage) = (Dice::new(seed), Coverage::default());
-    let mut custody = Custody { rack, surroundings, master, dice, objects: BTreeMap::new(), coverage };
+    let mut world = ArchiveWorld { pool, surroundings, master, dice, objects: BTreeMap::new(), coverage };
     let wrong = |what: &str, error: &dyn std::fmt::Display| Violation(format!("{what}: {error}"));
-    format(&rack.handle(), &Format { id: [9; 16], journal: None }).map_err(|e| wrong("no catalog", &e))?;
-    let foundation = custody.foundation().map_err(|e| wrong("the catalog does not open", &e))?;
-    let create = Archive::create(foundation, custody.options());
+    format(&pool.handle(), &Format { id: [9; 16], journal: None }).map_err(|e| wrong("no catalog", &e))?;
+    let foundation = world.foundation().map_err(|e| wrong("the catalog does not open", &e))?;
+    let create = Archive::create(foundation, world.options());
     let archive = stage::block_on(create).and_then(Result::ok).ok_or_else(|| Violation("no archive".into()))?;
     let caller = Caller::local(0);
     let bucket = archive.create_bucket(&caller, BUCKET, NewBucket::default());
     stage::block_on(bucket).and_then(Result::ok).ok_or_else(|| Violation("no bucket".into()))?;
     drop(archive);
     for _ in 0..rounds {
-        custody.life()?;
-        rack.clear_fuse();
-        rack.restart()?;
+        world.life()?;
+        pool.clear_fuse();
+        pool.restart()?;
     }
-    let archive = custody.open()?.ok_or_else(|| Violation("the machine crashed without a fuse".into()))?;
-    custody.judge(&archive)?;
-    Ok(custody.coverage)
+    let archive = world.open()?.ok_or_else(|| Violation("the machine crashed without a fuse".into()))?;
+    world.judge(&archive)?;
+    Ok(world.coverage)
 }
 
-impl<S: System + 'static> Custody<'_, S> {
+impl<S: System + 'static> ArchiveWorld<'_, S> {
     fn options(&self) -> Options {
         Options { segment: Bytes(MIB), frame_cache: Bytes(0), piece_cache: Bytes(0), ..Options::default() }
     }
 
     fn foundation(&self) -> Result<Foundation, CatalogError> {
         let options = stele_catalog::Options { cache: Bytes(MIB), overlay: Bytes(256 * KIB) };
-        let catalog = InlineCatalog::open(&self.rack.handle(), options)?;
+        let catalog = InlineCatalog::open(&self.pool.handle(), options)?;
         Ok(Foundation {
             catalog: Arc::new(catalog),
-            data: self.rack.volume(1).ok_or(CatalogError::Busy)?,
+            data: self.pool.volume(1).ok_or(CatalogError::Busy)?,
             surroundings: self.surroundings.clone(),
             guard: Arc::new(NoGuard),
             master: self.master.clone(),
@@ -112,7 +112,7 @@ impl<S: System + 'static> Custody<'_, S> {
         self.judge(&archive)?;
         let sides = 1 << self.dice.below(12);
         let fuse = 1 + self.dice.below(sides);
-        self.rack.set_fuse(fuse);
+        self.pool.set_fuse(fuse);
         for _ in 0..20 {
             let beside = 1 + self.dice.below(4);
             let numbers: Vec<u64> = (0..beside).map(|number| self.objects.len() as u64 + number).collect();

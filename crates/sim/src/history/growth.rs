@@ -15,7 +15,7 @@ use crate::world::{Outcome, World};
 
 /// An operator takes a moment between pushing a drive in and naming it.
 const NAMING: Duration = Duration::from_millis(100);
-/// Largest number of drives in a story, for its speed.
+/// Largest number of drives in a history, for its speed.
 const MEMBERS_MAX: usize = 30;
 /// Time after which an operator adds a drive, because another does not become empty.
 const ROOM_AFTER: Duration = Duration::from_secs(300);
@@ -72,7 +72,7 @@ impl Growth {
     }
 }
 
-/// Lets the pool grow or shrink at random, after a step of the story.
+/// Lets the pool grow or shrink at random, after a step of the history.
 pub(super) fn befall<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     carry_away_departed(world)?;
     if world.refused.is_some() {
@@ -198,7 +198,7 @@ fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violati
     }
 }
 
-/// Starts to empty a drive. The story continues meanwhile.
+/// Starts to empty a drive. The history continues meanwhile.
 fn remove<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let staying = world.growth.staying(&world.members);
     let Some(&bay) = world.growth.dice.pick(&staying) else { return Ok(()) };

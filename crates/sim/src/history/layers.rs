@@ -1,14 +1,14 @@
 //! Events on volumes besides writes: snapshots, clones, rollbacks, and their end. Its own dice decide, so that the rest
-//! of a story is the same with and without them.
+//! of a history is the same with and without them.
 
 use crate::oracle::Violation;
 use crate::system::System;
 use crate::world::World;
 
-/// Largest number of volumes and snapshots in a story, for its speed.
+/// Largest number of volumes and snapshots in a history, for its speed.
 const HOSTS_MAX: usize = 9;
 
-/// Causes a random event on a volume, after a step of the story.
+/// Causes a random event on a volume, after a step of the history.
 pub fn befall<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let (volumes, snapshots): (Vec<String>, Vec<String>) = {
         let names = |snapshot: bool| {

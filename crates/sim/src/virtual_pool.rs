@@ -1,4 +1,4 @@
-//! A clinic: a pool on simulated drives in virtual time, without chance, with one request after another. It measures
+//! A pool on simulated drives in virtual time, without chance, with one request after another. It measures
 //! times: of reads beside a slow drive, of the reaction to a drive that does not answer, of a rebuild. Every run gives
 //! the same digits.
 
@@ -16,7 +16,7 @@ use crate::machine::{Happening, Machine};
 use crate::trace::Trace;
 
 /// The pool and its answers.
-pub struct Clinic {
+pub struct VirtualPool {
     pub machine: Machine<Pool>,
     pub alarms: Vec<Alarm>,
     open: OpenOptions,
@@ -26,7 +26,7 @@ pub struct Clinic {
 }
 
 /// The configuration of a pool.
-pub struct Ward<'a> {
+pub struct PoolPlan<'a> {
     /// The enclosure of each drive.
     pub enclosures: Vec<u32>,
     pub drive_size: Bytes,
@@ -37,37 +37,37 @@ pub struct Ward<'a> {
     pub model: &'a dyn Fn(Dice) -> Box<dyn Model>,
 }
 
-impl Clinic {
-    pub fn new(ward: Ward<'_>) -> Result<Clinic, String> {
-        let mut dice = Dice::new(ward.seed);
-        let plan = FaultPlan::new(dice.roll());
+impl VirtualPool {
+    pub fn new(plan: PoolPlan<'_>) -> Result<VirtualPool, String> {
+        let mut dice = Dice::new(plan.seed);
+        let faults = FaultPlan::new(dice.roll());
         let mut machine = Machine::new(Trace::new(0));
-        for enclosure in &ward.enclosures {
-            let geometry = Geometry { size: ward.drive_size, block: Bytes(BLOCK as u64) };
-            let drive = SimulatedDrive::new(geometry, Bytes(BLOCK as u64), (ward.model)(dice.fork()));
-            machine.add_bay(drive, &plan, *enclosure);
+        for enclosure in &plan.enclosures {
+            let geometry = Geometry { size: plan.drive_size, block: Bytes(BLOCK as u64) };
+            let drive = SimulatedDrive::new(geometry, Bytes(BLOCK as u64), (plan.model)(dice.fork()));
+            machine.add_bay(drive, &faults, *enclosure);
         }
         let options = CreateOptions {
             pool: PoolId([0xC1; 16]),
-            name: "clinic".into(),
+            name: "virtual".into(),
             drives: machine.bays.iter().map(|bay| bay.identity).collect(),
             seed: dice.roll(),
-            log: Some(ward.log),
-            spare_drives: ward.spare_drives,
+            log: Some(plan.log),
+            spare_drives: plan.spare_drives,
             created: 0,
         };
         let order: Vec<usize> = (0..machine.bays.len()).collect();
-        machine.create(options, ward.open.clone(), &order);
-        let mut clinic = Clinic {
+        machine.create(options, plan.open.clone(), &order);
+        let mut pool = VirtualPool {
             machine,
             alarms: Vec::new(),
-            open: ward.open,
+            open: plan.open,
             finished: BTreeMap::new(),
             replies: BTreeMap::new(),
             next: 1,
         };
-        clinic.until_ready()?;
-        Ok(clinic)
+        pool.until_ready()?;
+        Ok(pool)
     }
 
     fn until_ready(&mut self) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! The face of a volume or snapshot: what stays the same to its hosts while layers come and go behind it.
+//! The handle of a volume or snapshot: what stays the same to its hosts while layers come and go behind it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::volumes::gathering::Gathering;
 /// More writes than this under way on one volume wait.
 const WRITES: u64 = 1 << 20;
 
-pub struct Face {
+pub struct VolumeHandle {
     /// The number that hosts and commands use.
     pub id: VolumeId,
     /// Held by every write from its choice of the layer to its end.
@@ -24,16 +24,16 @@ pub struct Face {
     misses: Cell<u64>,
 }
 
-impl std::fmt::Debug for Face {
+impl std::fmt::Debug for VolumeHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Face({})", self.id)
+        write!(f, "VolumeHandle({})", self.id)
     }
 }
 
-impl Face {
+impl VolumeHandle {
     /// `ahead`: stripes read ahead.
-    pub fn new(id: VolumeId, ahead: u8) -> Rc<Face> {
-        Rc::new(Face {
+    pub fn new(id: VolumeId, ahead: u8) -> Rc<VolumeHandle> {
+        Rc::new(VolumeHandle {
             id,
             gate: Semaphore::new(WRITES),
             ahead: Ahead::of(ahead),

@@ -1,7 +1,7 @@
 use stele_array::Pool;
 
 use super::*;
-use crate::rack::{Rack, Wanted};
+use crate::pool_world::{PoolWorld, Wanted};
 use crate::run::guarded;
 
 #[test]
@@ -46,12 +46,12 @@ fn the_catalog_survives_power_cuts_on_a_pool() {
     for seed in 0..6 {
         // Once each, as the B-tree's library writes its pages in an order that no seed decides.
         let once = || {
-            let rack = Rack::<Pool>::new(seed, 5, Bytes(96 * MIB), &[CATALOG], seed % 2 == 1).expect("a pool");
-            let verdict = guarded(|| run(&rack, seed, 5));
+            let pool = PoolWorld::<Pool>::new(seed, 5, Bytes(96 * MIB), &[CATALOG], seed % 2 == 1).expect("a pool");
+            let verdict = guarded(|| run(&pool, seed, 5));
             stage::strike();
             match verdict {
-                Ok(more) => (more, rack.coverage()),
-                Err(violation) => panic!("seed {seed}: {violation}\n{}", rack.tail().join("\n")),
+                Ok(more) => (more, pool.coverage()),
+                Err(violation) => panic!("seed {seed}: {violation}\n{}", pool.tail().join("\n")),
             }
         };
         let (of_catalog, of_pool) = once();

@@ -1,4 +1,4 @@
-//! Events on the drives of a story: they leave and return, and are replaced, damaged, rolled back, cloned and slowed.
+//! Events on the drives of a history: they leave and return, and are replaced, damaged, rolled back, cloned and slowed.
 
 use stele_array::{ArrayError, Command, DriveHealth};
 use stele_ground::{DriveId, Duration};

@@ -2,7 +2,7 @@ use stele_array::mutation::{Mutation, Mutations};
 use stele_array::{Action, Attached, CreateOptions, DigestUnit, Event, OpenOptions, Pool, State};
 
 use super::*;
-use crate::rack::Wanted;
+use crate::pool_world::Wanted;
 use crate::run::guarded;
 
 const CATALOG: Wanted = Wanted {
@@ -51,19 +51,19 @@ impl System for Hasty {
 
 /// Whether the seed passes, with its coverage.
 fn passes<S: System + 'static>(seed: u64) -> Result<Coverage, String> {
-    let rack = Rack::<S>::new(seed, 7, Bytes(96 * MIB), &[CATALOG, DATA], seed % 3 == 1).expect("a pool");
-    let verdict = guarded(|| run(&rack, seed, 6));
+    let pool = PoolWorld::<S>::new(seed, 7, Bytes(96 * MIB), &[CATALOG, DATA], seed % 3 == 1).expect("a pool");
+    let verdict = guarded(|| run(&pool, seed, 6));
     stage::strike();
-    let mut coverage = verdict.map_err(|violation| format!("seed {seed}: {violation}\n{}", rack.tail().join("\n")))?;
-    coverage.merge(&rack.coverage());
+    let mut coverage = verdict.map_err(|violation| format!("seed {seed}: {violation}\n{}", pool.tail().join("\n")))?;
+    coverage.merge(&pool.coverage());
     Ok(coverage)
 }
 
-/// A few seeds, or those that `STELE_CUSTODY` names: `STELE_CUSTODY=1377,2000..2400 ./x t sim custody`.
+/// A few seeds, or those that `STELE_ARCHIVE_WORLD` names: `STELE_ARCHIVE_WORLD=1377,2000..2400 ./x t sim world`.
 fn chosen() -> Vec<u64> {
-    let Ok(text) = std::env::var("STELE_CUSTODY") else { return (0..24).collect() };
+    let Ok(text) = std::env::var("STELE_ARCHIVE_WORLD") else { return (0..24).collect() };
     let number =
-        |text: &str| text.trim().parse::<u64>().unwrap_or_else(|_| panic!("STELE_CUSTODY: '{text}' is no seed"));
+        |text: &str| text.trim().parse::<u64>().unwrap_or_else(|_| panic!("STELE_ARCHIVE_WORLD: '{text}' is no seed"));
     text.split(',')
         .flat_map(|part| match part.split_once("..") {
             Some((from, to)) => number(from)..number(to),
