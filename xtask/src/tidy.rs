@@ -7,6 +7,7 @@
 mod documents;
 mod floors;
 mod folders;
+mod names;
 mod prose;
 mod source;
 
@@ -27,7 +28,7 @@ pub fn check(root: &Path) -> Vec<String> {
     if files.is_empty() {
         return vec![format!("{}: git lists no files here; run from a clone", root.display())];
     }
-    let mut faults = Vec::new();
+    let (mut faults, mut types) = (Vec::new(), names::PublicTypes::default());
     for path in &files {
         if path.extension().is_some_and(|end| LEFTOVERS.iter().any(|leftover| end == *leftover)) {
             faults.push(format!("{}: a patch left this file behind; delete it", path.display()));
@@ -38,6 +39,7 @@ pub fn check(root: &Path) -> Vec<String> {
         if name.ends_with(".rs") && !name.starts_with("xtask/src/tidy") {
             source::check(&name, &text, &mut faults);
             folders::check(&name, &text, &mut faults);
+            types.check(&name, &text, &mut faults);
         } else if name.starts_with("crates/") && name.ends_with("/Cargo.toml") {
             floors::check(&name, &text, &mut faults);
         } else if documents::is_one(&name) {

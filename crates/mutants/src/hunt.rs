@@ -1,6 +1,6 @@
 //! The hunt: each mutant alone, against the tests that reach it, the quickest first.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -61,13 +61,14 @@ pub struct Hunt<'a> {
 impl Hunt<'_> {
     pub fn hunt(&self, chosen: &[Site], book: &Book) -> Result<Vec<(Site, Verdict)>, String> {
         let begun = Instant::now();
-        let known = book.read()?;
-        let asked: Vec<&Site> = chosen.iter().filter(|site| !known.contains_key(&site.key)).collect();
-        println!("{} mutants, of which earlier hunts know {}", chosen.len(), chosen.len() - asked.len());
+        let (noticed, asked_before) = book.read()?;
+        let mut asked: Vec<&Site> = chosen.iter().filter(|site| !noticed.contains_key(&site.key)).collect();
+        // New ones first: most of those that survived before do so again.
+        asked.sort_by_key(|site| asked_before.contains_key(&site.key));
+        println!("{} mutants, of which earlier hunts noticed {}", chosen.len(), chosen.len() - asked.len());
         let done = Mutex::new(0_u64);
         let verdicts = abreast(self.jobs, &asked, |_, site| {
-            let verdict = self.verdict(site)?;
-            book.keep(site, &verdict)?;
+            let verdict = self.verdict(site, asked_before.get(&site.key), book)?;
             let mut done = done.lock().map_err(|_| "a thread of the hunt panicked")?;
             *done += 1;
             let left = begun.elapsed().as_secs() * (asked.len() as u64 - *done) / *done;
@@ -86,23 +87,27 @@ impl Hunt<'_> {
             );
             Ok((site.key.clone(), verdict))
         });
-        let mut all: HashMap<String, Verdict> = known;
+        let mut all: HashMap<String, Verdict> =
+            noticed.into_iter().map(|(key, test)| (key, Verdict::Noticed(test))).collect();
         all.extend(verdicts.into_iter().collect::<Result<Vec<_>, String>>()?);
         Ok(chosen.iter().filter_map(|site| Some((site.clone(), all.get(&site.key)?.clone()))).collect())
     }
 
-    /// Asks the tests that reach the mutant: of two, first the one that noticed more mutants in less time.
-    fn verdict(&self, site: &Site) -> Result<Verdict, String> {
+    /// Asks the tests that reach the mutant, the quickest of them within the budget, but none that let it live `before`: of
+    /// two, first the one that noticed more mutants in less time.
+    fn verdict(&self, site: &Site, before: Option<&HashSet<String>>, book: &Book) -> Result<Verdict, String> {
         let mut tests: Vec<&Test> = self.tests.iter().filter(|test| test.reached.contains(&site.number)).collect();
-        let cost = |test: &Test| test.took.as_micros() / (1 + test.noticed.load(Ordering::Relaxed) as u128);
         let reach = tests.len();
-        tests.sort_by_cached_key(|test| cost(test));
+        tests.sort_by_key(|test| test.took);
         let mut spent = Duration::ZERO;
         tests.retain(|test| {
-            let fits = spent + test.took <= self.budget;
-            spent += if fits { test.took } else { Duration::ZERO };
-            fits
+            spent += test.took;
+            spent <= self.budget
         });
+        let fit = tests.len();
+        tests.retain(|test| before.is_none_or(|before| !before.contains(&test.name)));
+        let cost = |test: &Test| test.took.as_micros() / (1 + test.noticed.load(Ordering::Relaxed) as u128);
+        tests.sort_by_cached_key(|test| cost(test));
         let environment = [("STELE_MUTANT", site.number.to_string())];
         let (mut rest, mut limit) = (tests.as_slice(), FIRST);
         while let Some(first) = rest.first() {
@@ -120,58 +125,67 @@ impl Hunt<'_> {
                 if let Some(known) = batch.iter().find(|known| known.name == test) {
                     known.noticed.fetch_add(1, Ordering::Relaxed);
                 }
+                book.note_noticed(site, &test)?;
                 return Ok(Verdict::Noticed(test));
             }
             (rest, limit) = (later, limit * 4);
         }
-        Ok(Verdict::Survived(Asked { run: tests.len(), reach }))
+        book.note_survived(site, &tests)?;
+        Ok(Verdict::Survived(Asked { run: fit, reach }))
     }
 }
 
-/// Verdicts of earlier hunts, so that a hunt that was stopped goes on. What a test noticed stays noticed as long as the
-/// file is the same. Survivors are asked again by other tests, or within another budget.
+/// What earlier hunts found, so that a hunt goes on after a stop. It holds as long as the mutated file is the same.
 pub struct Book {
+    /// A line for each mutant: its key, and the test that noticed it.
     noticed: PathBuf,
+    /// The same, with all tests that let it live.
     survived: PathBuf,
 }
 
 impl Book {
-    pub fn open(folder: &Path, fingerprint: &str, budget: Duration, anew: bool) -> Result<Book, String> {
-        let survived = folder.join(format!("survived-{}-{fingerprint}.tsv", budget.as_secs()));
-        let book = Book { noticed: folder.join("noticed.tsv"), survived };
+    pub fn open(folder: &Path, anew: bool) -> Result<Book, String> {
+        let book = Book { noticed: folder.join("noticed.tsv"), survived: folder.join("survived.tsv") };
         for path in [&book.noticed, &book.survived].into_iter().filter(|path| anew && path.exists()) {
             std::fs::remove_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(book)
     }
 
-    fn read(&self) -> Result<HashMap<String, Verdict>, String> {
-        let mut verdicts = HashMap::new();
-        for path in [&self.survived, &self.noticed].into_iter().filter(|path| path.exists()) {
-            let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            verdicts.extend(text.lines().filter_map(|line| {
-                let (key, told) = line.split_once('\t')?;
-                let survived = |(run, reach): (&str, &str)| {
-                    Some(Verdict::Survived(Asked { run: run.parse().ok()?, reach: reach.parse().ok()? }))
-                };
-                let verdict = match path == &self.noticed {
-                    true => Verdict::Noticed(told.to_owned()),
-                    false => told.split_once('\t').and_then(survived)?,
-                };
-                Some((key.to_owned(), verdict))
-            }));
+    /// Who noticed which mutant, and which tests let which live.
+    #[expect(clippy::type_complexity, reason = "two tables by key, read at one place")]
+    fn read(&self) -> Result<(HashMap<String, String>, HashMap<String, HashSet<String>>), String> {
+        let noticed = lines(&self.noticed)?.into_iter().filter_map(|line| {
+            let (key, test) = line.split_once('\t')?;
+            Some((key.to_owned(), test.to_owned()))
+        });
+        let mut survived: HashMap<String, HashSet<String>> = HashMap::new();
+        for line in lines(&self.survived)? {
+            let mut fields = line.split('\t').map(str::to_owned);
+            survived.entry(fields.next().unwrap_or_default()).or_default().extend(fields);
         }
-        Ok(verdicts)
+        Ok((noticed.collect(), survived))
     }
 
-    fn keep(&self, site: &Site, verdict: &Verdict) -> Result<(), String> {
-        let (path, told) = match verdict {
-            Verdict::Noticed(test) => (&self.noticed, test.clone()),
-            Verdict::Survived(asked) => (&self.survived, format!("{}\t{}", asked.run, asked.reach)),
-        };
-        let file = std::fs::File::options().append(true).create(true).open(path);
-        let line = format!("{}\t{told}\n", site.key);
-        file.and_then(|mut file| file.write_all(line.as_bytes()))
-            .map_err(|error| format!("{}: {error}", path.display()))
+    fn note_noticed(&self, site: &Site, test: &str) -> Result<(), String> {
+        append(&self.noticed, &format!("{}\t{test}\n", site.key))
     }
+
+    fn note_survived(&self, site: &Site, tests: &[&Test]) -> Result<(), String> {
+        let names: Vec<&str> = tests.iter().map(|test| test.name.as_str()).collect();
+        append(&self.survived, &format!("{}\t{}\n", site.key, names.join("\t")))
+    }
+}
+
+fn lines(path: &Path) -> Result<Vec<String>, String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+fn append(path: &Path, line: &str) -> Result<(), String> {
+    let file = std::fs::File::options().append(true).create(true).open(path);
+    file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|error| format!("{}: {error}", path.display()))
 }

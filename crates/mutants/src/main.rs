@@ -53,8 +53,9 @@ const FILES: [&str; 26] = [
     name = "stele-mutants",
     bin_name = "./x mutate",
     about = "Changes the array's code in small ways, one at a time, and shows which changes no test notices",
-    after_help = "A hunt that was stopped goes on: what a test noticed is kept in target/mutants as long as the file with \
-                  the mutant stays the same. Exit code 0 if every survivor has a reason in crates/mutants/reasons.tsv, \
+    after_help = "A hunt that was stopped goes on: which test noticed a mutant, and which let it live, is kept in \
+                  target/mutants as long as the file with the mutant stays the same. Use --anew after a test was \
+                  changed. Exit code 0 if every survivor has a reason in crates/mutants/reasons.tsv, \
                   1 if not, 2 if the hunt failed.\n\n\
                   Examples:\n  ./x mutate --list\n  ./x mutate --sample 100 --seed 1\n  \
                   ./x mutate --in label --in rebuild\n  ./x mutate --write-docs"
@@ -140,7 +141,7 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
     let fingerprint = detectors::fingerprint(&programs)?;
     let tests = detectors::find(&programs, &fingerprint, jobs, &folder)?;
     let budget = Duration::from_secs(arguments.seconds);
-    let book = hunt::Book::open(&folder, &fingerprint, budget, arguments.anew)?;
+    let book = hunt::Book::open(&folder, arguments.anew)?;
     let verdicts = hunt::Hunt { programs: &programs, tests: &tests, jobs, budget }.hunt(&chosen, &book)?;
     let report = report::Report { verdicts, reasons, budget };
     println!("{}", report.sum());

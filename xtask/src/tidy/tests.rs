@@ -50,6 +50,29 @@ fn dependencies_point_down() {
 }
 
 #[test]
+fn a_public_type_has_its_name_alone_in_its_crate() {
+    let found = |files: &[(&str, &str)]| {
+        let (mut types, mut faults) = (names::PublicTypes::default(), Vec::new());
+        files.iter().for_each(|(name, text)| types.check(name, text, &mut faults));
+        faults
+    };
+    let (a, b) = ("crates/array/src/a.rs", "crates/array/src/b.rs");
+    let faults = found(&[(a, "pub struct Pool;"), (b, "\n    pub enum Pool<'a> {")]);
+    assert!(faults.len() == 1 && faults[0].starts_with("crates/array/src/b.rs:2: 'Pool'"), "{faults:?}");
+    assert!(faults[0].contains("crates/array/src/a.rs:1"), "{faults:?}");
+    for (name, text) in [
+        ("crates/media/src/b.rs", "pub struct Pool;"),
+        ("crates/array/src/b/tests.rs", "pub struct Pool;"),
+        ("crates/array/examples/b.rs", "pub struct Pool;"),
+        (b, "struct Pool;"),
+        (b, "pub struct PoolView;"),
+        (b, "pub use a::Pool;"),
+    ] {
+        assert_eq!(found(&[(a, "pub struct Pool;"), (name, text)]), Vec::<String>::new(), "{name}: {text}");
+    }
+}
+
+#[test]
 fn the_second_verifier_stays_as_short_as_documented() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let name = "contrib/verify-proof.py";
