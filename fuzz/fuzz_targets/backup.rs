@@ -9,7 +9,7 @@ use stele_backup::repository::Header;
 use stele_backup::repository::epochs::{Epoch, SessionState};
 use stele_backup::segment::{Footer, SEGMENT_CHUNKS_MAX};
 use stele_backup::snapshot::{Snapshot, SnapshotId};
-use stele_backup::tree::{Reader, is_name, order};
+use stele_backup::tree::{TreeReader, is_name, order};
 
 /// The bytes with the hash of all before it at the end, so that the fuzzer gets past it.
 fn hashed(bytes: &[u8]) -> Vec<u8> {
@@ -17,7 +17,7 @@ fn hashed(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn tree(bytes: &[u8]) {
-    let Ok(mut reader) = Reader::new(bytes) else { return };
+    let Ok(mut reader) = TreeReader::new(bytes) else { return };
     while let Ok(Some((path, entry))) = reader.step() {
         assert!(is_name(&entry.name));
         assert!(path.is_empty() || path.split(|byte| *byte == b'/').all(is_name));

@@ -4,13 +4,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde::de::DeserializeOwned;
-use stele_lab::hosts::wire::{Ask, LINE_MAX, Lines, STRANGER_MAX, Say, is_proof, proof};
+use stele_lab::hosts::wire::{Ask, LINE_MAX, LineBuffer, STRANGER_MAX, Say, is_proof, proof};
 use stele_lab::hosts::{HostRecord, merged};
 use stele_lab::live::target::Target;
 
 /// All values before the first invalid line.
 fn read<T: DeserializeOwned>(bytes: &[u8], line_max: usize, step: usize) -> Vec<T> {
-    let (mut lines, mut found) = (Lines::new(line_max), Vec::new());
+    let (mut lines, mut found) = (LineBuffer::new(line_max), Vec::new());
     for part in bytes.chunks(step) {
         lines.feed(part);
         loop {

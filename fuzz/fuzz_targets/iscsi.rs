@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use stele_block::iscsi::framing::Framing;
 use stele_block::iscsi::login::{LOGIN_DATA_MAX, Refusal};
 use stele_block::iscsi::parameters::Parameters;
-use stele_block::iscsi::{Agreed, Connection, Credentials, Discovery, Login, LoginRules, Next, Shared, Targets};
+use stele_block::iscsi::{Connection, Credentials, Discovery, Login, LoginResult, LoginRules, Next, Shared, Targets};
 use stele_block::scsi::{Answer, Ask, Profile, Reached, Reservations, UnitId};
 use stele_ground::{Bytes, Instant};
 use stele_media::{Drive, MemoryDrive, Priority, Request};
@@ -38,8 +38,8 @@ fn log_in(bytes: &[u8]) {
     }
 }
 
-fn agreed(target: Option<&str>) -> Agreed {
-    Agreed {
+fn agreed(target: Option<&str>) -> LoginResult {
+    LoginResult {
         initiator: "iqn.a:b".to_owned(),
         isid: [0; 6],
         target: target.map(str::to_owned),

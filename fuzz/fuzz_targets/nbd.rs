@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use libfuzzer_sys::fuzz_target;
 use stele_block::nbd::reply::Form;
-use stele_block::nbd::{Agreed, Context, Handshake, Session, Step, Tls};
+use stele_block::nbd::{Context, Handshake, HandshakeStep, NbdSession, Negotiated, Tls};
 use stele_block::{Access, Directory, Disk, Export, Limits, Peer, Protocol};
 use stele_ground::{Bytes, Instant};
 use stele_media::{Done, Drive, Geometry, Handle, MemoryDrive, Op, Port, Priority, ReactorSession, Request};
@@ -79,16 +79,16 @@ fuzz_target!(|input: &[u8]| {
     let mut handshake = Handshake::new(directory, Peer::default(), Tls::Offered);
     for part in bytes.chunks(piece) {
         match handshake.receive(part) {
-            Step::More => {}
-            Step::StartTls => handshake.secured(Peer { tls: true, ..Peer::default() }),
-            Step::Transmit(_) | Step::End => break,
+            HandshakeStep::More => {}
+            HandshakeStep::StartTls => handshake.secured(Peer { tls: true, ..Peer::default() }),
+            HandshakeStep::Transmit(_) | HandshakeStep::End => break,
         }
         handshake.take_outgoing();
     }
     for form in [Form::Simple, Form::Structured, Form::Extended] {
         let Ok(disk) = Disk::open(&target, &Peer::default()) else { return };
-        let agreed = Agreed { disk, form, contexts: Context::all(&[]), rest: Vec::new() };
-        let mut session = Session::new(Box::new(Wire(bytes.iter().copied().collect(), piece)), agreed);
+        let agreed = Negotiated { disk, form, contexts: Context::all(&[]), rest: Vec::new() };
+        let mut session = NbdSession::new(Box::new(Wire(bytes.iter().copied().collect(), piece)), agreed);
         let mut now = Instant(0);
         for _ in 0..10_000 {
             if session.turn(now).end {

@@ -17,7 +17,9 @@ use stele_file::nfs::rpc::{self, Reply};
 use stele_file::nfs::server::Peer;
 use stele_file::nfs::v4;
 use stele_file::nfs::xdr::Writer;
-use stele_file::nfs::{Ended, Export, Handle, Network, Options, Program, Rule, Server, Squash, serve_connection};
+use stele_file::nfs::{
+    ConnectionEnd, Export, Handle, Network, Options, Program, Rule, Server, Squash, serve_connection,
+};
 use stele_file::{Inode, MemoryFiles, Moment};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
@@ -70,7 +72,7 @@ fn serve(server: &Arc<Server<MemoryFiles>>, calls: Vec<u8>, piece: usize) {
     let mut wire = Wire { calls: calls.into(), piece, answers: Vec::new() };
     let peer = Peer { address: ([127, 0, 0, 1], 700).into(), secure: false };
     let ended = RUNTIME.block_on(serve_connection(&mut wire, peer, server.clone()));
-    assert!(matches!(ended, Ended::Closed | Ended::Record(_)), "{ended:?}");
+    assert!(matches!(ended, ConnectionEnd::Closed | ConnectionEnd::Record(_)), "{ended:?}");
     let mut rest = &wire.answers[..];
     while let Some((mark, behind)) = rest.split_first_chunk() {
         let length = u32::from_be_bytes(*mark) ^ 1 << 31;

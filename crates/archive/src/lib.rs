@@ -73,7 +73,7 @@ pub use model::notification::{
     is_target_name,
 };
 pub use model::pairing::Paired;
-pub use model::policy::{Facts, Policy};
+pub use model::policy::{Policy, RequestFacts};
 pub use model::principal::{
     Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Owned, Rights, Role, Session,
 };

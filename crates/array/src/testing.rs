@@ -31,7 +31,7 @@ pub type Answer = (Op, Result<(), MediaError>);
 
 /// Why an answer did not come.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum NoAnswer {
     PowerCut,
     Media(MediaError),
     Array(ArrayError),
@@ -123,25 +123,25 @@ impl Fixture {
     }
 
     /// Runs until the pool is ready, failed or closed.
-    pub fn settle(&mut self) -> Result<(), Trouble> {
+    pub fn settle(&mut self) -> Result<(), NoAnswer> {
         let mut answers = Vec::new();
         let end = self.test_drives.run_pool(&mut self.pool, &mut answers, |_, pool| *pool.state() != State::Starting);
         self.note(answers);
         match (end, self.pool.state()) {
             (_, State::Ready { .. } | State::Closed) => Ok(()),
-            (End::PowerCut, _) => Err(Trouble::PowerCut),
-            (_, State::Failed(error)) => Err(Trouble::Array(error.clone())),
-            (_, State::Starting) => Err(Trouble::Silence),
+            (End::PowerCut, _) => Err(NoAnswer::PowerCut),
+            (_, State::Failed(error)) => Err(NoAnswer::Array(error.clone())),
+            (_, State::Starting) => Err(NoAnswer::Silence),
         }
     }
 
     /// The power goes, and comes back: the pool is opened again.
-    pub fn crash(&mut self) -> Result<(), Trouble> {
+    pub fn crash(&mut self) -> Result<(), NoAnswer> {
         self.test_drives.cut();
         self.open()
     }
 
-    pub fn open(&mut self) -> Result<(), Trouble> {
+    pub fn open(&mut self) -> Result<(), NoAnswer> {
         self.begin_to_open();
         self.settle()
     }
@@ -216,23 +216,23 @@ impl Fixture {
         (end, results)
     }
 
-    fn submit(&mut self, volume: VolumeId, op: Op) -> Result<Op, Trouble> {
+    fn submit(&mut self, volume: VolumeId, op: Op) -> Result<Op, NoAnswer> {
         let (end, mut results) = self.submit_all(volume, vec![op]);
         match (results.pop().flatten(), end) {
             (Some((op, Ok(()))), _) => Ok(op),
-            (Some((_, Err(error))), _) => Err(Trouble::Media(error)),
-            (None, End::PowerCut) => Err(Trouble::PowerCut),
-            (None, End::Idle) => Err(Trouble::Silence),
+            (Some((_, Err(error))), _) => Err(NoAnswer::Media(error)),
+            (None, End::PowerCut) => Err(NoAnswer::PowerCut),
+            (None, End::Idle) => Err(NoAnswer::Silence),
         }
     }
 
-    pub fn write(&mut self, volume: VolumeId, at: u64, data: &[u8]) -> Result<(), Trouble> {
+    pub fn write(&mut self, volume: VolumeId, at: u64, data: &[u8]) -> Result<(), NoAnswer> {
         let data = vec![Buffer::copy_of(data).freeze()];
         self.submit(volume, Op::Write { at, data, fua: false }).map(drop)
     }
 
     /// A write that is to be there as a whole or not at all.
-    pub fn write_atomic(&mut self, volume: VolumeId, at: u64, data: &[u8]) -> Result<(), Trouble> {
+    pub fn write_atomic(&mut self, volume: VolumeId, at: u64, data: &[u8]) -> Result<(), NoAnswer> {
         let tag = self.next;
         self.next += 1;
         let op = Op::Write { at, data: vec![Buffer::copy_of(data).freeze()], fua: false };
@@ -246,14 +246,14 @@ impl Fixture {
             if let Action::Finished { completion, .. } = answer
                 && completion.tag == tag
             {
-                return completion.result.map_err(Trouble::Media);
+                return completion.result.map_err(NoAnswer::Media);
             }
         }
-        Err(if let End::PowerCut = end { Trouble::PowerCut } else { Trouble::Silence })
+        Err(if let End::PowerCut = end { NoAnswer::PowerCut } else { NoAnswer::Silence })
     }
 
     /// By a read or by a view, in turn.
-    pub fn read(&mut self, volume: VolumeId, at: u64, length: usize) -> Result<Vec<u8>, Trouble> {
+    pub fn read(&mut self, volume: VolumeId, at: u64, length: usize) -> Result<Vec<u8>, NoAnswer> {
         let op = match self.next.is_multiple_of(2) {
             true => Op::Read { at, buffer: Buffer::zeroed(length) },
             false => Op::View { at, length: length as u64, pieces: Vec::new() },
@@ -265,7 +265,7 @@ impl Fixture {
         }
     }
 
-    pub fn discard(&mut self, volume: VolumeId, at: u64, length: u64) -> Result<(), Trouble> {
+    pub fn discard(&mut self, volume: VolumeId, at: u64, length: u64) -> Result<(), NoAnswer> {
         self.submit(volume, Op::Discard { at, length }).map(drop)
     }
 
@@ -276,7 +276,7 @@ impl Fixture {
         }
     }
 
-    pub fn command(&mut self, command: Command) -> Result<Reply, Trouble> {
+    pub fn command(&mut self, command: Command) -> Result<Reply, NoAnswer> {
         self.pool.event(Event::Command { id: self.next, command });
         self.next += 1;
         let mut answers = Vec::new();
@@ -285,10 +285,10 @@ impl Fixture {
         let end = self.test_drives.run_pool(&mut self.pool, &mut answers, replied);
         for answer in self.note(answers) {
             if let Action::Reply { reply, .. } = answer {
-                return reply.map_err(Trouble::Array);
+                return reply.map_err(NoAnswer::Array);
             }
         }
-        Err(if end == End::PowerCut { Trouble::PowerCut } else { Trouble::Silence })
+        Err(if end == End::PowerCut { NoAnswer::PowerCut } else { NoAnswer::Silence })
     }
 
     /// As `command`; after so many drive operations something else happens.
@@ -297,7 +297,7 @@ impl Fixture {
         command: Command,
         operations: u64,
         and: impl FnOnce(&mut TestDrives),
-    ) -> Result<Reply, Trouble> {
+    ) -> Result<Reply, NoAnswer> {
         self.begin_command(command);
         let mut answers = Vec::new();
         let replied = |answers: &[Action]| answers.iter().any(|answer| matches!(answer, Action::Reply { .. }));
@@ -311,10 +311,10 @@ impl Fixture {
         let end = self.test_drives.run_pool(&mut self.pool, &mut answers, |answers, _| replied(answers));
         for answer in self.note(answers) {
             if let Action::Reply { reply, .. } = answer {
-                return reply.map_err(Trouble::Array);
+                return reply.map_err(NoAnswer::Array);
             }
         }
-        Err(if end == End::PowerCut { Trouble::PowerCut } else { Trouble::Silence })
+        Err(if end == End::PowerCut { NoAnswer::PowerCut } else { NoAnswer::Silence })
     }
 
     /// Gives a command whose answer nobody waits for.

@@ -33,7 +33,7 @@ use crate::repository::{Indexed, Repository};
 use crate::snapshot::{Counts, Description, ISSUES_MAX, Issue, Snapshot, SnapshotId};
 use crate::store::Name;
 use crate::tree::{Entry, Metadata, Piece};
-use crate::walk::Folder;
+use crate::walk::DirectoryHandle;
 
 /// Batches between the walk and the tree. The walk waits when so many are under way.
 const BATCHES_MAX: usize = 128;
@@ -45,7 +45,7 @@ pub const SPAN: u64 = 64 << 20;
 
 /// What to save, and how.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BackupOptions {
     pub paths: Vec<PathBuf>,
     pub filter: Filter,
     pub one_file_system: bool,
@@ -75,7 +75,7 @@ pub struct Options {
 
 /// What a running backup has done so far.
 #[derive(Default, Debug)]
-pub struct Progress {
+pub struct BackupProgress {
     pub files: AtomicU64,
     pub bytes: AtomicU64,
     /// Files and bytes of the previous snapshot, as an estimate. Zero: unknown.
@@ -85,7 +85,7 @@ pub struct Progress {
     pub stop: AtomicBool,
 }
 
-impl Progress {
+impl BackupProgress {
     fn check(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(BackupError::Stopped) } else { Ok(()) }
     }
@@ -116,7 +116,7 @@ enum Item {
 /// A file, by its directory.
 #[derive(Clone)]
 struct FileAt {
-    folder: Folder,
+    folder: DirectoryHandle,
     name: Vec<u8>,
     stat: Stat,
     path: Arc<[u8]>,
@@ -141,8 +141,8 @@ type Numbered<T> = (u64, Vec<T>);
 /// What all threads share.
 struct Job<'a> {
     indexed: &'a Indexed,
-    options: &'a Options,
-    progress: &'a Progress,
+    options: &'a BackupOptions,
+    progress: &'a BackupProgress,
     packer: &'a Packer,
     chunker: Chunker,
     under_way: Mutex<usize>,
@@ -200,11 +200,16 @@ pub enum Source<'a> {
     /// One file of this name with the content of a stream.
     Stream { name: Vec<u8>, reader: &'a mut dyn std::io::Read },
     /// A snapshot of a volume of an array.
-    Volume { name: String, reader: &'a dyn volume::Reader },
+    Volume { name: String, reader: &'a dyn volume::VolumeReader },
 }
 
 /// Makes a backup. Files that cannot be read are listed in its description; everything else is an error.
-pub fn run(repository: &Repository, source: Source<'_>, options: &Options, progress: &Progress) -> Result<Saved> {
+pub fn run(
+    repository: &Repository,
+    source: Source<'_>,
+    options: &BackupOptions,
+    progress: &BackupProgress,
+) -> Result<Saved> {
     let paths = match &source {
         Source::Files => scan::roots(&options.paths)?,
         Source::Stream { name, .. } => vec![name.clone()],

@@ -18,7 +18,7 @@ use crate::error::{BackupError, Result};
 use crate::repository::trees::Found;
 use crate::repository::{Dated, Indexed};
 use crate::snapshot::{Description, SnapshotId, is_within};
-use crate::tree::{Content, Entry, Metadata, Piece, Reader, Stamp, join, order};
+use crate::tree::{Content, Entry, Metadata, Piece, Stamp, TreeReader, join, order};
 use stele_ground::calendar::moment;
 
 /// Descriptions of snapshots, tree chunks, lists of pieces and content chunks that are kept. A content chunk has at most
@@ -63,7 +63,7 @@ pub struct Seen {
 
 /// A file in a listing; the next page begins behind its cookie.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Member {
+pub struct ListedFile {
     pub cookie: u64,
     pub seen: Seen,
 }
@@ -187,7 +187,7 @@ impl Browser {
         let (id, _) = description.tree.get(chunk).ok_or_else(missing)?;
         kept(&self.trees, TREES_KEPT, id, || {
             let bytes = self.indexed.chunk(Kind::Tree, id)?;
-            let (mut reader, mut found) = (Reader::new(&bytes)?, Vec::new());
+            let (mut reader, mut found) = (TreeReader::new(&bytes)?, Vec::new());
             while let Some((directory, entry)) = reader.step()? {
                 found.push(Found { path: join(directory, &entry.name), entry });
             }
@@ -319,7 +319,7 @@ impl Browser {
     }
 
     /// Members of a directory behind a cookie (zero: from the beginning), at most `limit`; and whether these were all.
-    pub fn list(&self, directory: u64, cookie: u64, limit: usize) -> Result<(Vec<Member>, bool)> {
+    pub fn list(&self, directory: u64, cookie: u64, limit: usize) -> Result<(Vec<ListedFile>, bool)> {
         let node = Node::of(directory).ok_or_else(missing)?;
         let virtuals: Vec<Node> = match node {
             Node::Root if self.latest.is_none() => vec![Node::Ids, Node::Dates],
@@ -331,13 +331,13 @@ impl Browser {
         let from = usize::try_from((cookie + 1).saturating_sub(COOKIE_MIN)).unwrap_or(usize::MAX);
         let mut members = Vec::new();
         for (at, node) in virtuals.iter().enumerate().skip(from).take(limit) {
-            members.push(Member { cookie: at as u64 + COOKIE_MIN, seen: self.see(*node)? });
+            members.push(ListedFile { cookie: at as u64 + COOKIE_MIN, seen: self.see(*node)? });
         }
         let end = from.saturating_add(members.len()) >= virtuals.len();
         Ok((members, end))
     }
 
-    fn list_entries(&self, node: Node, cookie: u64, limit: usize) -> Result<(Vec<Member>, bool)> {
+    fn list_entries(&self, node: Node, cookie: u64, limit: usize) -> Result<(Vec<ListedFile>, bool)> {
         let Some((snapshot, path, first)) = self.directory(node)? else {
             return Err(BackupError::Invalid("this is no directory".to_owned()));
         };
@@ -374,7 +374,7 @@ impl Browser {
                 }
                 let number = Node::Entry(snapshot, at).number();
                 let seen = Seen { number, entry: found.entry.clone() };
-                members.push(Member { cookie: at.packed() + COOKIE_MIN, seen });
+                members.push(ListedFile { cookie: at.packed() + COOKIE_MIN, seen });
                 skipped = Some(found.path.clone());
                 at = at.next();
                 if found.entry.content == Content::Directory {

@@ -26,7 +26,7 @@ use crate::store::{Folder, Name};
 
 /// How many to keep of each kind. All zero keeps nothing, and is refused.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Policy {
+pub struct ForgetPolicy {
     pub last: usize,
     pub hourly: usize,
     pub daily: usize,
@@ -74,16 +74,16 @@ impl Candidate {
 
 /// A snapshot with the rules that keep it. Without any, it goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Judged {
+pub struct JudgedSnapshot {
     pub candidate: Candidate,
     pub kept_by: Vec<String>,
 }
 
-impl Judged {
+impl JudgedSnapshot {
     /// Kept by no rule yet. A date that is wrong keeps a snapshot whatever the rules.
-    pub fn new(candidate: Candidate) -> Judged {
+    pub fn new(candidate: Candidate) -> JudgedSnapshot {
         let kept_by = if candidate.is_misdated { vec![MISDATED.to_owned()] } else { Vec::new() };
-        Judged { candidate, kept_by }
+        JudgedSnapshot { candidate, kept_by }
     }
 
     fn keep(&mut self, rule: &str) {
@@ -145,11 +145,11 @@ pub const COMPLETE: &str = "complete";
 
 /// Keeps the latest snapshot without gaps of each series whose later ones have gaps: by either clock, as all rules. What
 /// the gaps lack may be in no other snapshot.
-pub fn keep_complete(judged: &mut [Judged]) {
+pub fn keep_complete(judged: &mut [JudgedSnapshot]) {
     for clock in [agent as Clock, store] {
         let place = |is: &Candidate| (clock(is), is.finished, is.id);
         let mut latest: BTreeMap<Series, [Option<Ended>; 2]> = BTreeMap::new();
-        for Judged { candidate: is, .. } in judged.iter().filter(|is| !is.candidate.is_misdated) {
+        for JudgedSnapshot { candidate: is, .. } in judged.iter().filter(|is| !is.candidate.is_misdated) {
             let found = latest.entry(is.series.clone()).or_default();
             let [complete, gaps] = found;
             let of_kind = if is.has_gaps { gaps } else { complete };
@@ -167,13 +167,13 @@ pub fn keep_complete(judged: &mut [Judged]) {
 }
 
 /// Judges all snapshots: in each series, newest first.
-pub fn judge(candidates: Vec<Candidate>, policy: &Policy) -> Result<Vec<Judged>> {
+pub fn judge(candidates: Vec<Candidate>, policy: &ForgetPolicy) -> Result<Vec<JudgedSnapshot>> {
     judge_with(candidates, policy, GAP_SECONDS_MAX)
 }
 
 /// As [`judge`], with another longest gap.
-pub fn judge_with(candidates: Vec<Candidate>, policy: &Policy, gap_max: u64) -> Result<Vec<Judged>> {
-    if *policy == Policy::default() {
+pub fn judge_with(candidates: Vec<Candidate>, policy: &ForgetPolicy, gap_max: u64) -> Result<Vec<JudgedSnapshot>> {
+    if *policy == ForgetPolicy::default() {
         return Err(BackupError::Invalid("no rule keeps any snapshot; give at least one".to_owned()));
     }
     let sure = || candidates.iter().filter(|is| !is.is_misdated);
@@ -184,9 +184,10 @@ pub fn judge_with(candidates: Vec<Candidate>, policy: &Policy, gap_max: u64) -> 
     }
     let mut judged = Vec::new();
     for members in series.into_values() {
-        let mut members: Vec<Judged> = members.into_iter().map(Judged::new).collect();
+        let mut members: Vec<JudgedSnapshot> = members.into_iter().map(JudgedSnapshot::new).collect();
         for (clock, line) in &clocks {
-            members.sort_by_key(|Judged { candidate: is, .. }| std::cmp::Reverse((clock(is), is.finished, is.id)));
+            members
+                .sort_by_key(|JudgedSnapshot { candidate: is, .. }| std::cmp::Reverse((clock(is), is.finished, is.id)));
             judge_series(&mut members, policy, *clock, line);
         }
         judged.extend(members);
@@ -201,7 +202,7 @@ pub fn named(
     all: &[Dated],
     names: &[SnapshotId],
     mut describe: impl FnMut(&Dated) -> Option<Candidate>,
-) -> Result<Vec<Judged>> {
+) -> Result<Vec<JudgedSnapshot>> {
     let missing = |id: &SnapshotId| BackupError::Missing(format!("the repository has no snapshot {id}"));
     let found = names.iter().map(|id| all.iter().find(|dated| dated.id == *id).ok_or_else(|| missing(id)));
     let found = found.collect::<Result<Vec<&Dated>>>()?;
@@ -215,7 +216,7 @@ pub fn named(
             has_gaps: false,
             is_misdated: false,
         };
-        Judged { candidate: describe(dated).unwrap_or(unread), kept_by: Vec::new() }
+        JudgedSnapshot { candidate: describe(dated).unwrap_or(unread), kept_by: Vec::new() }
     });
     Ok(judged.collect())
 }
@@ -238,7 +239,7 @@ fn agent(candidate: &Candidate) -> u64 {
 }
 
 /// Judges the members of a series, newest first by the clock.
-fn judge_series(members: &mut [Judged], policy: &Policy, clock: Clock, line: &Timeline) {
+fn judge_series(members: &mut [JudgedSnapshot], policy: &ForgetPolicy, clock: Clock, line: &Timeline) {
     let periods: [(&'static str, usize, Period); 5] = [
         ("hourly", policy.hourly, |at| (at / 3600).to_string()),
         ("daily", policy.daily, |at| (at / DAY).to_string()),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::crypt::ChunkId;
 use crate::error::{BackupError, Result};
 use crate::references::{Ordinals, References};
-use crate::segment::{Entry, Footer, SegmentId};
+use crate::segment::{ChunkEntry, Footer, SegmentId};
 
 /// Bits of a word that number the segment: 16 million segments, a petabyte.
 const SEGMENT_BITS: u32 = 24;
@@ -38,20 +38,20 @@ pub struct Location {
 
 /// A footer that can be searched by id.
 #[derive(Debug)]
-pub struct Directory {
+pub struct FooterIndex {
     pub footer: Footer,
     /// Ordinals in the order of their ids.
     by_id: Vec<u32>,
 }
 
-impl Directory {
-    pub fn new(footer: Footer) -> Directory {
+impl FooterIndex {
+    pub fn new(footer: Footer) -> FooterIndex {
         let mut by_id: Vec<u32> = (0..footer.entries.len() as u32).collect();
         by_id.sort_by_key(|ordinal| footer.entries.get(*ordinal as usize).map(|entry| entry.id));
-        Directory { footer, by_id }
+        FooterIndex { footer, by_id }
     }
 
-    pub fn entry(&self, ordinal: u32) -> Option<&Entry> {
+    pub fn entry(&self, ordinal: u32) -> Option<&ChunkEntry> {
         self.footer.entries.get(ordinal as usize)
     }
 
@@ -125,7 +125,7 @@ pub struct Index {
     preferred: BTreeSet<u32>,
     numbers: BTreeMap<SegmentId, u32>,
     /// Footers in memory, each with the time of its last use.
-    footers: BTreeMap<u32, (Arc<Directory>, u64)>,
+    footers: BTreeMap<u32, (Arc<FooterIndex>, u64)>,
     footer_chunks: usize,
     uses: u64,
     source: FooterSource,
@@ -168,7 +168,7 @@ impl Index {
         let number = number as u32;
         self.segments.push(Known { id, damaged, stored });
         self.numbers.insert(id, number);
-        self.keep(number, Arc::new(Directory::new(footer)));
+        self.keep(number, Arc::new(FooterIndex::new(footer)));
         Ok(number)
     }
 
@@ -210,14 +210,14 @@ impl Index {
     }
 
     /// The footer of a segment.
-    pub fn directory(&mut self, segment: u32) -> Result<Arc<Directory>> {
+    pub fn directory(&mut self, segment: u32) -> Result<Arc<FooterIndex>> {
         self.uses += 1;
         if let Some((directory, used)) = self.footers.get_mut(&segment) {
             *used = self.uses;
             return Ok(Arc::clone(directory));
         }
         let id = self.segment(segment)?;
-        let directory = Arc::new(Directory::new((self.source)(&id)?));
+        let directory = Arc::new(FooterIndex::new((self.source)(&id)?));
         self.keep(segment, Arc::clone(&directory));
         Ok(directory)
     }
@@ -251,7 +251,7 @@ impl Index {
     }
 
     /// Keeps a footer in memory, and gives up those that were used longest ago.
-    fn keep(&mut self, number: u32, directory: Arc<Directory>) {
+    fn keep(&mut self, number: u32, directory: Arc<FooterIndex>) {
         self.uses += 1;
         self.footer_chunks += directory.footer.entries.len();
         self.footers.insert(number, (directory, self.uses));

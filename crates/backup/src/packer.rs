@@ -22,7 +22,7 @@ use crate::index::{Gathered, Location};
 use crate::references::{Ordinals, References};
 use crate::repository::Indexed;
 use crate::repository::epochs::Session;
-use crate::segment::{Footer, Prepared, SegmentId, Writer};
+use crate::segment::{Footer, Prepared, SegmentId, SegmentWriter};
 use crate::snapshot::SnapshotId;
 use crate::store::Name;
 
@@ -31,8 +31,8 @@ type Full = (Footer, Vec<u8>);
 
 #[derive(Default)]
 struct Open {
-    content: Option<Writer>,
-    tree: Option<Writer>,
+    content: Option<SegmentWriter>,
+    tree: Option<SegmentWriter>,
 }
 
 #[derive(Default)]
@@ -168,7 +168,7 @@ impl Packer {
         let target = self.indexed.header.segment_bytes;
         let writer = slot.get_or_insert_with(|| {
             let buffer = if kind == Kind::Content { lock(&self.shared.buffers).pop() } else { None };
-            Writer::new(&self.indexed.keys, kind, self.indexed.salt(), buffer.unwrap_or_default())
+            SegmentWriter::new(&self.indexed.keys, kind, self.indexed.salt(), buffer.unwrap_or_default())
         });
         writer.add(&prepared)?;
         self.shared.new_bytes.fetch_add(raw.len() as u64, Ordering::Relaxed);
@@ -235,7 +235,7 @@ impl Packer {
         self.check()
     }
 
-    fn send(&self, writer: Writer) -> Result<()> {
+    fn send(&self, writer: SegmentWriter) -> Result<()> {
         *lock(&self.shared.under_way) += 1;
         self.sender.send(writer.finish()).map_err(|_| {
             *lock(&self.shared.under_way) -= 1;

@@ -64,7 +64,7 @@ fn is_due(condemned: u64, epoch: u64, latest: u64, oldest_session: Option<u64>) 
 
 /// What a running prune has removed so far.
 #[derive(Default, Debug)]
-pub struct Progress {
+pub struct PruneProgress {
     pub segments: AtomicU64,
     pub bytes: AtomicU64,
     /// Bytes of the segments that it removes. Zero: unknown yet, or none.
@@ -73,7 +73,7 @@ pub struct Progress {
     pub stop: AtomicBool,
 }
 
-impl Progress {
+impl PruneProgress {
     fn check(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(BackupError::Stopped) } else { Ok(()) }
     }
@@ -81,10 +81,10 @@ impl Progress {
 
 /// Runs one prune. With `dry_run` it changes nothing.
 pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
-    run_with(repository, dry_run, &Progress::default())
+    run_with(repository, dry_run, &PruneProgress::default())
 }
 
-pub fn run_with(repository: &Closed, dry_run: bool, progress: &Progress) -> Result<Pruned> {
+pub fn run_with(repository: &Closed, dry_run: bool, progress: &PruneProgress) -> Result<Pruned> {
     let latest = repository.epoch()?;
     let (live, ended) = repository.sessions()?;
     let oldest = live.iter().map(|session| session.epoch).min();

@@ -109,7 +109,7 @@ pub struct Dated {
 
 /// A segment in the list of a repository.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Kept {
+pub struct StoredSegment {
     pub id: SegmentId,
     pub size: u64,
     /// When it was stored, by the store's clock: seconds since 1970.
@@ -178,11 +178,11 @@ impl Closed {
     }
 
     /// Segments of the store with their sizes and dates.
-    pub fn segments_dated(&self) -> Result<Vec<Kept>> {
+    pub fn segments_dated(&self) -> Result<Vec<StoredSegment>> {
         let mut found = Vec::new();
         self.store.list(Folder::Segments, &mut |listed| {
             let id = listed.name.id().map(SegmentId).filter(|_| listed.size <= SEGMENT_BYTES_MAX);
-            found.extend(id.map(|id| Kept { id, size: listed.size, stored: listed.stored }));
+            found.extend(id.map(|id| StoredSegment { id, size: listed.size, stored: listed.stored }));
             Ok(())
         })?;
         found.sort_unstable();

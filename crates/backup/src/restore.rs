@@ -34,7 +34,7 @@ const WINDOW_FILES: usize = 32 << 10;
 const WINDOW_PIECES: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RestoreOptions {
     pub target: PathBuf,
     /// The directory or file to restore; empty for everything.
     pub within: Vec<u8>,
@@ -48,7 +48,7 @@ pub struct Options {
 }
 
 #[derive(Default, Debug)]
-pub struct Progress {
+pub struct RestoreProgress {
     pub files: AtomicU64,
     pub bytes: AtomicU64,
     /// Bytes of the snapshot. Zero: a part of it is restored, and its length is unknown.
@@ -56,7 +56,7 @@ pub struct Progress {
     pub stop: AtomicBool,
 }
 
-impl Progress {
+impl RestoreProgress {
     fn check(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(BackupError::Stopped) } else { Ok(()) }
     }
@@ -104,8 +104,8 @@ struct Planned {
 
 struct Job<'a> {
     indexed: &'a Indexed,
-    options: &'a Options,
-    progress: &'a Progress,
+    options: &'a RestoreOptions,
+    progress: &'a RestoreProgress,
     target: Target,
     issues: Mutex<(u64, Vec<Issue>)>,
 }
@@ -162,7 +162,12 @@ struct Restore<'a, 'b> {
     done: Restored,
 }
 
-pub fn run(indexed: &Indexed, description: &Description, options: &Options, progress: &Progress) -> Result<Restored> {
+pub fn run(
+    indexed: &Indexed,
+    description: &Description,
+    options: &RestoreOptions,
+    progress: &RestoreProgress,
+) -> Result<Restored> {
     run_in(Target::open(&options.target)?, indexed, description, options, progress)
 }
 
@@ -170,8 +175,8 @@ fn run_in(
     target: Target,
     indexed: &Indexed,
     description: &Description,
-    options: &Options,
-    progress: &Progress,
+    options: &RestoreOptions,
+    progress: &RestoreProgress,
 ) -> Result<Restored> {
     let job = Job { indexed, options, progress, target, issues: Mutex::default() };
     let mut restore = Restore::new(&job);
@@ -237,7 +242,7 @@ enum Choice {
     LeftOut,
 }
 
-fn choose(options: &Options, found: Found) -> Choice {
+fn choose(options: &RestoreOptions, found: Found) -> Choice {
     // A pattern that matches a directory stands for all below it.
     let ends = found.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let above = || ends.clone().chain([found.path.len()]).filter_map(|end| found.path.get(..end));

@@ -33,7 +33,7 @@ const COMPRESSED: u32 = 1 << 31;
 
 /// One chunk of a footer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct ChunkEntry {
     pub id: ChunkId,
     /// Where the sealed chunk begins in the segment.
     pub offset: u32,
@@ -44,7 +44,7 @@ pub struct Entry {
     pub compressed: bool,
 }
 
-impl Entry {
+impl ChunkEntry {
     fn bound(&self) -> [u8; 37] {
         let mut bound = [0; 37];
         let (id, rest) = bound.split_at_mut(32);
@@ -61,7 +61,7 @@ impl Entry {
 pub struct Footer {
     pub kind: Kind,
     pub salt: Salt,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ChunkEntry>,
 }
 
 impl Footer {
@@ -129,7 +129,7 @@ impl Footer {
             if length as usize > CHUNK_MAX || stored as usize > CHUNK_MAX + TAG_BYTES || !raw_fits {
                 return Err(decoder.damaged("a chunk has an impossible length"));
             }
-            entries.push(Entry { id, offset: offset as u32, stored, length, compressed });
+            entries.push(ChunkEntry { id, offset: offset as u32, stored, length, compressed });
             offset += u64::from(stored);
             if offset > SEGMENT_BYTES_MAX {
                 return Err(decoder.damaged("its chunks exceed the longest segment"));
@@ -208,25 +208,25 @@ impl<'a> Prepared<'a> {
 }
 
 /// A segment that is being filled, in memory.
-pub struct Writer {
+pub struct SegmentWriter {
     key: SealingKey,
     footer: Footer,
     bytes: Vec<u8>,
 }
 
-impl Writer {
+impl SegmentWriter {
     /// `buffer` is one that an earlier segment used, or a new one.
-    pub fn new(keys: &Keys, kind: Kind, salt: Salt, mut buffer: Vec<u8>) -> Writer {
+    pub fn new(keys: &Keys, kind: Kind, salt: Salt, mut buffer: Vec<u8>) -> SegmentWriter {
         let footer = Footer { kind, salt, entries: Vec::new() };
         buffer.clear();
         buffer.extend_from_slice(&header(kind, &salt));
-        Writer { key: footer.key(keys), footer, bytes: buffer }
+        SegmentWriter { key: footer.key(keys), footer, bytes: buffer }
     }
 
     /// Appends a chunk and returns its ordinal.
     pub fn add(&mut self, chunk: &Prepared<'_>) -> Result<usize> {
         let ordinal = self.footer.entries.len();
-        let entry = Entry {
+        let entry = ChunkEntry {
             id: chunk.id,
             offset: self.bytes.len() as u32,
             stored: (chunk.stored.len() + TAG_BYTES) as u32,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use stele_ground::Dice;
 
-use crate::backup::{Options, Progress, Saved, Source, run};
+use crate::backup::{BackupOptions, BackupProgress, Saved, Source, run};
 use crate::chunker::Lengths;
 use crate::compress::Compressor;
 use crate::crypt::{Keys, Kind};
@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::keyring::Cost;
 use crate::repository::{Making, Repository, Surroundings};
 use crate::restore::{self, Restored};
-use crate::segment::{Footer, Prepared, SEGMENT_BYTES_MAX, SegmentId, Writer};
+use crate::segment::{Footer, Prepared, SEGMENT_BYTES_MAX, SegmentId, SegmentWriter};
 use crate::store::memory::Memory;
 use crate::store::{Folder, Name, Store};
 
@@ -94,8 +94,8 @@ impl Drop for Temporary {
     }
 }
 
-pub fn options(path: &Path) -> Options {
-    Options {
+pub fn options(path: &Path) -> BackupOptions {
+    BackupOptions {
         paths: vec![path.to_owned()],
         filter: Default::default(),
         one_file_system: false,
@@ -117,13 +117,13 @@ pub fn options(path: &Path) -> Options {
 }
 
 pub fn save(repository: &Repository, path: &Path) -> Result<Saved> {
-    run(repository, Source::Files, &options(path), &Progress::default())
+    run(repository, Source::Files, &options(path), &BackupProgress::default())
 }
 
 /// Restores all that was saved from `path` into `target`.
 pub fn restore(repository: &Repository, saved: &Saved, path: &Path, target: &Path) -> Result<Restored> {
     let (indexed, _) = repository.index(&repository.epoch()?, None)?;
-    let options = restore::Options {
+    let options = restore::RestoreOptions {
         target: target.to_owned(),
         within: crate::backup::tree_path(path)?,
         exclude: Default::default(),
@@ -131,7 +131,7 @@ pub fn restore(repository: &Repository, saved: &Saved, path: &Path, target: &Pat
         verify: false,
         workers: 2,
     };
-    restore::run(&indexed, &saved.description, &options, &restore::Progress::default())
+    restore::run(&indexed, &saved.description, &options, &restore::RestoreProgress::default())
 }
 
 pub fn random(seed: u64, length: usize) -> Vec<u8> {
@@ -184,7 +184,7 @@ pub fn plant(repository: &Repository, store: &Memory, keys: &Keys) {
         names.iter().map(|name| Footer::decode(&store.get(name, SEGMENT_BYTES_MAX).unwrap()).unwrap()).collect();
     for kind in [Kind::Content, Kind::Tree] {
         loop {
-            let mut writer = Writer::new(keys, kind, repository.salt(), Vec::new());
+            let mut writer = SegmentWriter::new(keys, kind, repository.salt(), Vec::new());
             for entry in footers.iter().filter(|footer| footer.kind == kind).flat_map(|footer| &footer.entries) {
                 let mut compressor = Compressor::new(1).unwrap();
                 let content = vec![b'!'; entry.length as usize];

@@ -271,7 +271,7 @@ pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 
 /// Encodes entries into chunks.
 #[derive(Default, Debug)]
-pub struct Writer {
+pub struct TreeWriter {
     chunk: Vec<u8>,
     /// The path of the directory of the next entry, and the length of the path at each level above it.
     path: Vec<u8>,
@@ -287,7 +287,7 @@ pub struct Cut {
     pub first: Vec<u8>,
 }
 
-impl Writer {
+impl TreeWriter {
     /// Adds an entry that is `depth` directories below the top. Gives a chunk if the entry ends one.
     pub fn add(&mut self, depth: usize, entry: &Entry) -> Option<Cut> {
         let up = self.levels.len().saturating_sub(depth);
@@ -340,15 +340,15 @@ fn hash(name: &[u8]) -> u64 {
 
 /// Decodes one chunk of a tree.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct TreeReader<'a> {
     decoder: Decoder<'a>,
     path: Vec<u8>,
     /// The directory of the last entry, if that is a directory.
     entered: Option<Vec<u8>>,
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Result<Reader<'a>> {
+impl<'a> TreeReader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Result<TreeReader<'a>> {
         let mut decoder = Decoder::new(bytes, "tree chunk");
         if decoder.byte()? != VERSION {
             return Err(decoder.damaged("it is of another version"));
@@ -357,7 +357,7 @@ impl<'a> Reader<'a> {
         if !path.is_empty() && !path.split(|byte| *byte == b'/').all(is_name) {
             return Err(decoder.damaged("its path is no path"));
         }
-        Ok(Reader { decoder, path, entered: None })
+        Ok(TreeReader { decoder, path, entered: None })
     }
 
     /// The next entry with the path of its directory.

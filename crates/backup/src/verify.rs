@@ -26,7 +26,7 @@ use crate::tree::{Content, Piece};
 pub const FAULTS_MAX: usize = 1000;
 
 #[derive(Default, Debug)]
-pub struct Progress {
+pub struct VerifyProgress {
     pub segments: AtomicU64,
     pub segments_expected: AtomicU64,
     pub bytes: AtomicU64,
@@ -37,7 +37,7 @@ pub struct Progress {
     pub stop: AtomicBool,
 }
 
-impl Progress {
+impl VerifyProgress {
     fn note(&self, id: SegmentId, text: &str) {
         lock(&self.damaged).push((id, text.to_owned()));
     }
@@ -83,7 +83,7 @@ impl Verified {
 }
 
 /// Checks all snapshots. With `data`, reads every segment too.
-pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Progress) -> Result<Verified> {
+pub fn run(repository: &Repository, data: bool, workers: usize, progress: &VerifyProgress) -> Result<Verified> {
     let mut verified = Verified::default();
     let segments = repository.segments()?;
     verified.segments = segments.len() as u64;
@@ -111,7 +111,7 @@ pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Progr
     Ok(verified)
 }
 
-fn expect(progress: &Progress, segments: &[(SegmentId, u64)]) {
+fn expect(progress: &VerifyProgress, segments: &[(SegmentId, u64)]) {
     progress.segments_expected.store(segments.len() as u64, Ordering::Relaxed);
     progress.bytes_expected.store(segments.iter().map(|(_, size)| size).sum(), Ordering::Relaxed);
 }
@@ -120,7 +120,7 @@ fn check_snapshot(
     indexed: &Indexed,
     id: &SnapshotId,
     snapshot: &Snapshot,
-    progress: &Progress,
+    progress: &VerifyProgress,
     verified: &mut Verified,
 ) -> Result<()> {
     let (places, description) = (Places::of(indexed, &snapshot.references), &snapshot.description);
@@ -244,7 +244,7 @@ fn read_all(
     repository: &Repository,
     segments: &[(SegmentId, u64)],
     workers: usize,
-    progress: &Progress,
+    progress: &VerifyProgress,
     verified: &mut Verified,
 ) -> Result<()> {
     let (next, faults, failure) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(None));
@@ -352,7 +352,7 @@ fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<O
 }
 
 /// Compares every segment with its name, without the key. Gives those that differ.
-pub fn scrub(repository: &Closed, progress: &Progress) -> Result<Vec<(SegmentId, String)>> {
+pub fn scrub(repository: &Closed, progress: &VerifyProgress) -> Result<Vec<(SegmentId, String)>> {
     let segments = repository.segments()?;
     expect(progress, &segments);
     for (id, size) in segments {

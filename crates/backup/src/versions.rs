@@ -20,7 +20,7 @@ use crate::error::{BackupError, Result};
 use crate::filter::Filter;
 use crate::repository::Indexed;
 use crate::snapshot::{Description, SnapshotId};
-use crate::tree::{Content, Entry, Reader, encode_pieces, join, order};
+use crate::tree::{Content, Entry, TreeReader, encode_pieces, join, order};
 
 const DAY: u64 = 86_400;
 /// Classes of a policy.
@@ -31,12 +31,12 @@ pub const SNAPSHOTS_MAX: usize = 512;
 
 /// How many versions are kept, and for how long after they ended. None: without a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Kept {
+pub struct VersionRetention {
     pub versions: Option<u64>,
     pub days: Option<u64>,
 }
 
-impl Kept {
+impl VersionRetention {
     /// Whether the version with this many newer ones, which ended so many seconds ago, is kept.
     fn keeps(&self, newer: u64, seconds: u64) -> bool {
         let few = self.versions.is_none_or(|versions| newer < versions);
@@ -50,20 +50,20 @@ pub struct Class {
     /// What it is for; empty for everything.
     pub include: Filter,
     /// While the file exists. The present version is one of them, and always stays.
-    pub exists: Kept,
+    pub exists: VersionRetention,
     /// After it was deleted; the days count from the end of each version.
-    pub deleted: Kept,
+    pub deleted: VersionRetention,
 }
 
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct VersionPolicy {
     classes: Vec<Class>,
     /// Days for which every version stays after it ended.
     least_days: u64,
 }
 
-impl Policy {
-    pub fn new(classes: Vec<Class>, least_days: u64) -> Result<Policy> {
+impl VersionPolicy {
+    pub fn new(classes: Vec<Class>, least_days: u64) -> Result<VersionPolicy> {
         let invalid = |text: String| Err(BackupError::Invalid(text));
         if classes.is_empty() || classes.len() > CLASSES_MAX {
             return invalid(format!("a policy has 1 to {CLASSES_MAX} classes"));
@@ -83,7 +83,7 @@ impl Policy {
                 ));
             }
         }
-        Ok(Policy { classes, least_days })
+        Ok(VersionPolicy { classes, least_days })
     }
 
     /// The first class whose rules match the path or a directory above it.
@@ -97,7 +97,7 @@ impl Policy {
 
 /// A snapshot of the series.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub struct SeriesSnapshot {
     pub id: SnapshotId,
     /// By the store's clock.
     pub stored: u64,
@@ -106,7 +106,7 @@ pub struct Member {
 
 /// Why snapshots stay; those that are missing here may go.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Judged {
+pub struct Judgement {
     pub kept: BTreeMap<SnapshotId, BTreeSet<String>>,
     /// Snapshots that were too many to be judged now. They stay.
     pub left: usize,
@@ -116,7 +116,7 @@ pub struct Judged {
 pub type Version = [u8; 32];
 
 /// Judges the snapshots of one series, oldest first, at a moment of the store's clock.
-pub fn judge(indexed: &Indexed, members: &[Member], policy: &Policy, now: u64) -> Result<Judged> {
+pub fn judge(indexed: &Indexed, members: &[SeriesSnapshot], policy: &VersionPolicy, now: u64) -> Result<Judgement> {
     let left = members.len().saturating_sub(SNAPSHOTS_MAX);
     let (early, members) = members.split_at(left);
     let mut reasons: Vec<BTreeSet<String>> = vec![BTreeSet::new(); members.len()];
@@ -127,7 +127,7 @@ pub fn judge(indexed: &Indexed, members: &[Member], policy: &Policy, now: u64) -
     while let Some((path, found)) = merge.step()? {
         keep_versions(&path, &found, members, policy, now, &mut reasons);
     }
-    let mut judged = Judged { kept: BTreeMap::new(), left };
+    let mut judged = Judgement { kept: BTreeMap::new(), left };
     let stays = early.iter().map(|member| (member.id, BTreeSet::from(["not-judged".to_owned()])));
     judged.kept.extend(stays);
     let kept = members.iter().zip(reasons).filter(|(_, reasons)| !reasons.is_empty());
@@ -143,7 +143,7 @@ struct Run {
 }
 
 /// The versions of one path, oldest first. `found` has the snapshots with the path, by their places.
-fn runs(found: &BTreeMap<usize, Version>, members: &[Member]) -> Vec<Run> {
+fn runs(found: &BTreeMap<usize, Version>, members: &[SeriesSnapshot]) -> Vec<Run> {
     let (mut runs, mut version): (Vec<Run>, Option<Version>) = (Vec::new(), None);
     for (place, member) in members.iter().enumerate() {
         let here = found.get(&place).copied();
@@ -170,8 +170,8 @@ fn runs(found: &BTreeMap<usize, Version>, members: &[Member]) -> Vec<Run> {
 fn keep_versions(
     path: &[u8],
     found: &BTreeMap<usize, Version>,
-    members: &[Member],
-    policy: &Policy,
+    members: &[SeriesSnapshot],
+    policy: &VersionPolicy,
     now: u64,
     reasons: &mut [BTreeSet<String>],
 ) {
@@ -241,8 +241,8 @@ impl PartialOrd for Next {
 }
 
 impl<'a> Merge<'a> {
-    fn new(indexed: &'a Indexed, members: &[Member]) -> Result<Merge<'a>> {
-        let cursor = |member: &Member| Cursor {
+    fn new(indexed: &'a Indexed, members: &[SeriesSnapshot]) -> Result<Merge<'a>> {
+        let cursor = |member: &SeriesSnapshot| Cursor {
             chunks: member.description.tree.iter().rev().map(|(id, _)| *id).collect(),
             entries: Arc::default(),
             at: 0,
@@ -275,7 +275,7 @@ impl<'a> Merge<'a> {
         }
         self.shared.retain(|_, entries| entries.strong_count() > 0);
         let bytes = self.indexed.chunk(Kind::Tree, id)?;
-        let (mut reader, mut entries) = (Reader::new(&bytes)?, Entries::new());
+        let (mut reader, mut entries) = (TreeReader::new(&bytes)?, Entries::new());
         while let Some((directory, entry)) = reader.step()? {
             if entry.content != Content::Directory {
                 entries.push((join(directory, &entry.name), version(&entry)));

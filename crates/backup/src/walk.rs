@@ -14,26 +14,26 @@ use rustix::io::Errno;
 use crate::tree::{Content, Metadata, Stamp, XATTR_MAX, XATTRS_BYTES_MAX, XATTRS_MAX};
 
 /// A directory that is open.
-pub type Folder = Arc<OwnedFd>;
+pub type DirectoryHandle = Arc<OwnedFd>;
 
 /// Names and metadata of a directory, read relative to it.
-pub fn open_top() -> rustix::io::Result<Folder> {
+pub fn open_top() -> rustix::io::Result<DirectoryHandle> {
     rustix::fs::open("/", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map(Arc::new)
 }
 
-pub fn open_folder(parent: &Folder, name: &[u8]) -> rustix::io::Result<Folder> {
+pub fn open_folder(parent: &DirectoryHandle, name: &[u8]) -> rustix::io::Result<DirectoryHandle> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open(parent, name, flags).map(Arc::new)
 }
 
 /// Opens a file for reading. Without waiting, should it have become a pipe.
-pub fn open_file(parent: &Folder, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+pub fn open_file(parent: &DirectoryHandle, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     open(parent, name, flags)
 }
 
 /// Without a change of the access time, where that is allowed.
-fn open(parent: &Folder, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+fn open(parent: &DirectoryHandle, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let name = OsStr::from_bytes(name);
     match rustix::fs::openat(parent, name, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => rustix::fs::openat(parent, name, flags, Mode::empty()),
@@ -41,12 +41,12 @@ fn open(parent: &Folder, name: &[u8], flags: OFlags) -> rustix::io::Result<Owned
     }
 }
 
-pub fn stat(parent: &Folder, name: &[u8]) -> rustix::io::Result<Stat> {
+pub fn stat(parent: &DirectoryHandle, name: &[u8]) -> rustix::io::Result<Stat> {
     rustix::fs::statat(parent, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// The names in a directory, in the order of their bytes.
-pub fn names(folder: &Folder) -> rustix::io::Result<Vec<Vec<u8>>> {
+pub fn names(folder: &DirectoryHandle) -> rustix::io::Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -75,7 +75,7 @@ pub fn metadata(stat: &Stat) -> Metadata {
 }
 
 /// The content of everything that is no regular file. None: it is one, or it is of no known kind.
-pub fn content(parent: &Folder, name: &[u8], stat: &Stat) -> rustix::io::Result<Option<Content>> {
+pub fn content(parent: &DirectoryHandle, name: &[u8], stat: &Stat) -> rustix::io::Result<Option<Content>> {
     Ok(Some(match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Content::Directory,
         FileType::Symlink => {
@@ -115,7 +115,7 @@ pub fn xattrs(file: BorrowedFd<'_>) -> rustix::io::Result<Vec<(Vec<u8>, Vec<u8>)
 }
 
 /// Those of something that cannot be opened: a symbolic link or a special file.
-pub fn xattrs_unopened(parent: &Folder, name: &[u8]) -> rustix::io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub fn xattrs_unopened(parent: &DirectoryHandle, name: &[u8]) -> rustix::io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut path = format!("/proc/self/fd/{}/", parent.as_fd().as_raw_fd()).into_bytes();
     path.extend_from_slice(name);
     let path = OsStr::from_bytes(&path);

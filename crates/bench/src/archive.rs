@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use stele_archive::{
-    BucketChange, Caller, DeleteRequest, Facts, FindQuery, GetRequest, ListRequest, ListVersionsRequest, PolicyRequest,
-    Rights, Selection, Tags, Timestamp,
+    BucketChange, Caller, DeleteRequest, FindQuery, GetRequest, ListRequest, ListVersionsRequest, PolicyRequest,
+    RequestFacts, Rights, Selection, Tags, Timestamp,
 };
 use stele_ground::Dice;
 use tokio::runtime::{Builder, Runtime};
@@ -181,7 +181,7 @@ impl Run<'_> {
         let mut caller = Caller::anonymous();
         caller.actor = stele_archive::Actor::Key("reader".into());
         caller.rights = std::sync::Arc::new(Rights::user("", ""));
-        let mut facts = Facts::default();
+        let mut facts = RequestFacts::default();
         facts.set("aws:SourceIp", "10.0.19.7");
         facts.set("aws:SecureTransport", "true");
         let request = PolicyRequest { action: "GetObject", key: Some("host-019/object"), version: None, prefix: "" };

@@ -18,9 +18,9 @@ mod servers;
 use std::time::Duration;
 
 use crate::harness::{Bench, Unit};
-use client::{Load, Ran, cpu_time};
+use client::{FioResult, Load, cpu_time};
 use page::{Figures, Page};
-use servers::{Nbdkit, QemuNbd, Stele};
+use servers::{Nbdkit, QemuNbd, SteleBlockServer};
 
 const RATE: Unit = Unit::more("IOPS");
 const STREAM: Unit = Unit::more("MB/s");
@@ -95,7 +95,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         .note("Stele: 1 GiB, mirror-2 on 12 file drives in memory, digests, write-back, a cache that holds the volume");
     bench.note("peers: nbdkit memory (1 GiB), qemu-nbd on a file in memory; client: fio nbd, depth 32 (256 KiB: 8)");
     {
-        let stele = Stele::start("mirror-2", "1536MiB")?;
+        let stele = SteleBlockServer::start("mirror-2", "1536MiB")?;
         for transport in ["unix", "tcp"] {
             beside_peers(bench, &mut page, &stele, transport)?;
         }
@@ -115,7 +115,12 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-fn beside_peers(bench: &mut Bench, page: &mut Page, stele: &Stele, transport: &'static str) -> Result<(), String> {
+fn beside_peers(
+    bench: &mut Bench,
+    page: &mut Page,
+    stele: &SteleBlockServer,
+    transport: &'static str,
+) -> Result<(), String> {
     let names =
         CASES.iter().filter(|case| case.transport == transport).map(|case| format!("{transport} {}", case.name));
     let others = DUPLEX.iter().map(|(name, _)| format!("{transport} {name}"));
@@ -145,7 +150,7 @@ fn beside_peers(bench: &mut Bench, page: &mut Page, stele: &Stele, transport: &'
 
 /// The three servers of a transport.
 struct Trio<'a> {
-    stele: &'a Stele,
+    stele: &'a SteleBlockServer,
     nbdkit: &'a Nbdkit,
     qemu: &'a QemuNbd,
 }
@@ -185,7 +190,12 @@ fn median(values: &[f64]) -> f64 {
 }
 
 /// The result of a round, and the server's microseconds for each operation, until the written data is on the drives.
-fn measured(load: &Load, url: &str, process: u32, stele: Option<&Stele>) -> Result<(Ran, f64), String> {
+fn measured(
+    load: &Load,
+    url: &str,
+    process: u32,
+    stele: Option<&SteleBlockServer>,
+) -> Result<(FioResult, f64), String> {
     let begun = cpu_time(process);
     let ran = client::run(url, load)?;
     if let Some(stele) = stele {
@@ -228,7 +238,7 @@ fn compare(bench: &mut Bench, page: &mut Page, case: &Case, trio: &Trio<'_>) -> 
     Ok(())
 }
 
-fn alone(bench: &mut Bench, page: &mut Page, stele: &Stele, name: &str, load: &Load) -> Result<(), String> {
+fn alone(bench: &mut Bench, page: &mut Page, stele: &SteleBlockServer, name: &str, load: &Load) -> Result<(), String> {
     let name = format!("unix {name}");
     if !bench.wants(&name) {
         return Ok(());
@@ -328,7 +338,7 @@ fn cold(bench: &mut Bench, page: &mut Page, code: &str) -> Result<(), String> {
     if !named.iter().any(|(name, _)| ["", CPU_SUFFIX].iter().any(|end| bench.wants(&format!("{name}{end}")))) {
         return Ok(());
     }
-    let stele = Stele::start(code, "128MiB")?;
+    let stele = SteleBlockServer::start(code, "128MiB")?;
     let url = stele.url("unix");
     client::fill(&url)?;
     stele.settle()?;

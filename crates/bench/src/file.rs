@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use crate::harness::{Bench, Unit};
 use crate::process::Usage;
-use client::{Call, Client};
-use servers::{Ganesha, Stele};
+use client::{Call, NfsClient};
+use servers::{Ganesha, SteleFileServer};
 
 const RATE: Unit = Unit::more("op/s");
 const CPU: Unit = Unit::less("us/op");
@@ -117,7 +117,7 @@ struct Ran {
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
     servers::apart()?;
-    let stele = Stele::start()?;
+    let stele = SteleFileServer::start()?;
     let wanted = |name: &str| bench.wants(name) || bench.wants(&format!("{name}{CPU_SUFFIX}"));
     if CASES.iter().any(|case| wanted(case.name)) || bench.wants(PING) {
         bench.note("Stele: cache volume with 2 copies and digests on 6 file drives in memory; Ganesha: VFS on memory");
@@ -131,14 +131,14 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
 
 /// A server under measurement.
 struct Side {
-    client: Client,
+    client: NfsClient,
     process: u32,
     file: Vec<u8>,
     seed: u64,
 }
 
 impl Side {
-    fn new(mut client: Client, process: u32) -> Result<Side, String> {
+    fn new(mut client: NfsClient, process: u32) -> Result<Side, String> {
         let file = client.make(FILE).map_err(|error| format!("making a file: {error}"))?;
         client.fill(&file, LENGTH, &content(256 << 10)).map_err(|error| format!("filling a file: {error}"))?;
         Ok(Side { client, process, file, seed: 1 })
@@ -152,7 +152,7 @@ impl Side {
         self.seed
     }
 
-    fn measured(&mut self, count: u64, act: impl FnOnce(&mut Client) -> Result<(), String>) -> Result<Ran, String> {
+    fn measured(&mut self, count: u64, act: impl FnOnce(&mut NfsClient) -> Result<(), String>) -> Result<Ran, String> {
         let before = Usage::of(self.process).cpu_nanoseconds;
         let begun = Instant::now();
         act(&mut self.client)?;
@@ -248,7 +248,7 @@ fn content(length: usize) -> Vec<u8> {
 
 const PING: &str = "empty call, depth 1";
 
-fn beside_ganesha(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
+fn beside_ganesha(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), String> {
     let ganesha = Ganesha::start()?;
     // Nothing is archived while calls are measured.
     let mut ours = Side::new(stele.share("calls", "1GiB", "100000")?, stele.process)?;

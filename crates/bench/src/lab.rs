@@ -15,7 +15,7 @@ use stele_ground::{Bytes, MIB};
 use stele_lab::live::target::{Opening, Target};
 
 use crate::harness::{Bench, Unit};
-use ran::{Asked, Ran, fio, live};
+use ran::{Asked, RoundResult, fio, live};
 
 const SIZE: u64 = 512 * MIB;
 
@@ -161,8 +161,8 @@ fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {
             }
         }
     }
-    let values = |all: &[Ran], of: fn(&Ran) -> f64| all.iter().map(of).collect::<Vec<f64>>();
-    let median = |all: &[Ran], of: fn(&Ran) -> f64| {
+    let values = |all: &[RoundResult], of: fn(&RoundResult) -> f64| all.iter().map(of).collect::<Vec<f64>>();
+    let median = |all: &[RoundResult], of: fn(&RoundResult) -> f64| {
         let mut values = values(all, of);
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or(0.0)
@@ -170,7 +170,11 @@ fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {
     const BEST: &str = "fio, best settings";
     const PLAIN: &str = "fio, default settings";
     let name = case.name;
-    let mut show = |what: &str, unit, of: fn(&Ran) -> f64, (ours, peer, theirs): (&[Ran], &str, &[Ran]), goal| {
+    let mut show = |what: &str,
+                    unit,
+                    of: fn(&RoundResult) -> f64,
+                    (ours, peer, theirs): (&[RoundResult], &str, &[RoundResult]),
+                    goal| {
         bench.figures(&format!("{name}, {what}"), unit, &values(ours, of), Some((peer, median(theirs, of))), goal);
     };
     let (least, most) = (|| Unit::less("us"), || Unit::more("1/s"));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Bench, Unit};
 use crate::process::Usage;
-use client::{Client, Work};
+use client::{S3Client, Work};
 use server::Server;
 use stele_lab::live::s3::sign;
 
@@ -77,7 +77,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     );
     bench.note("clients: 8 connections kept open, on the same machine; GETs from a cached working set");
     bench.note("beside: MinIO durable on 4 directories, quoted from the reference machine (2 vCPU EPYC Zen 5 guest)");
-    Client::new(&server)?.request("PUT", &format!("/{BUCKET}"), &[])?;
+    S3Client::new(&server)?.request("PUT", &format!("/{BUCKET}"), &[])?;
     let mut number = 0;
     for case in &CASES {
         measure(bench, &server, case, &mut number)?;
@@ -98,14 +98,14 @@ fn opening(bench: &mut Bench, server: &mut Server, mut number: u32) -> Result<()
     let mut objects = 0;
     while objects < MANY {
         number += 1;
-        let mut clients = (0..CLIENTS).map(|_| Client::new(server)).collect::<Result<Vec<_>, _>>()?;
+        let mut clients = (0..CLIENTS).map(|_| S3Client::new(server)).collect::<Result<Vec<_>, _>>()?;
         let work = Work { put: true, size: body.len(), objects: 0, round: number, body: &body, hash: &hash };
         objects += together(&mut clients, &work, Instant::now() + 4 * ROUND)?;
     }
     bench.note(&format!("{objects} objects of 1 KiB when the server is killed"));
     bench.case(OPENING, Unit::less("s")).target(1.0).against("limit", 2.0).run(|| {
         let seconds = server.kill_and_start()?.as_secs_f64();
-        Client::new(server)?.request("GET", &format!("/{BUCKET}/put-{}-{number}/0-0", body.len()), &[])?;
+        S3Client::new(server)?.request("GET", &format!("/{BUCKET}/put-{}-{number}/0-0", body.len()), &[])?;
         Ok(seconds)
     })
 }
@@ -133,13 +133,13 @@ fn measure(bench: &mut Bench, server: &Server, case: &Case, number: &mut u32) ->
     let body: Vec<u8> = (0..case.size).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let hash = sign::hash(&body);
     if !case.put {
-        let mut client = Client::new(server)?;
+        let mut client = S3Client::new(server)?;
         for object in 0..case.objects {
             client.request("PUT", &format!("/{BUCKET}/get-{}-{object}", case.size), &body)?;
         }
     }
     let (cpu, operations) = (Cell::new(0u64), Cell::new(0u64));
-    let mut clients = (0..CLIENTS).map(|_| Client::new(server)).collect::<Result<Vec<_>, _>>()?;
+    let mut clients = (0..CLIENTS).map(|_| S3Client::new(server)).collect::<Result<Vec<_>, _>>()?;
     let mut round = || {
         *number += 1;
         let work =
@@ -170,7 +170,7 @@ fn measure(bench: &mut Bench, server: &Server, case: &Case, number: &mut u32) ->
 }
 
 /// Runs all clients until the deadline; returns the number of completed operations.
-fn together(clients: &mut [Client], work: &Work<'_>, deadline: Instant) -> Result<u64, String> {
+fn together(clients: &mut [S3Client], work: &Work<'_>, deadline: Instant) -> Result<u64, String> {
     std::thread::scope(|scope| {
         let running: Vec<_> = clients
             .iter_mut()

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use stele_array::{Command, OpenOptions};
 use stele_ground::{Bytes, Dice, Duration, Instant, MIB, VolumeId};
-use stele_media::simulated::{HardDrive, HardDriveSpec, Model, SECTOR, Work};
+use stele_media::simulated::{CommandWork, HardDrive, HardDriveSpec, Model, SECTOR};
 use stele_media::{Buffer, Op, Shared};
 use stele_sim::virtual_pool::{PoolPlan, VirtualPool};
 
@@ -98,7 +98,7 @@ fn alone() -> f64 {
     let mut drive = HardDrive::new(HardDriveSpec::published_15k(), &mut Dice::new(1));
     let mut now = Instant::default();
     for at in (0..64 * MIB).step_by(MIB as usize) {
-        now = now + drive.service(now, Work::Read { at, length: MIB });
+        now = now + drive.service(now, CommandWork::Read { at, length: MIB });
     }
     64.0 / now.since(Instant::default()).as_secs_f64()
 }

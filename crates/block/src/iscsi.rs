@@ -2,7 +2,7 @@
 //!
 //! All parts are state machines over bytes: [`Login`] until a session is agreed on, [`Discovery`] for discovery
 //! sessions, and [`Connection`] for a connection of a normal session. The connections of a target share a [`Shared`]:
-//! its unit, its sessions, and the order of their commands. [`Session`] runs on the volume's reactor and moves
+//! its unit, its sessions, and the order of their commands. [`IscsiSession`] runs on the volume's reactor and moves
 //! the bytes. Error recovery level 0: an error on a connection ends it, and the initiator connects again.
 
 pub mod chap;
@@ -25,9 +25,9 @@ mod transfer;
 pub use chap::{Credentials, Terms};
 pub use connection::Connection;
 pub use discovery::Discovery;
-pub use login::{Agreed, Login, LoginRules, Next, Targets};
+pub use login::{Login, LoginResult, LoginRules, Next, Targets};
 pub use node::{Keeper, Node};
-pub use session::Session;
+pub use session::IscsiSession;
 pub use shared::Shared;
 
 /// The port assigned by IANA.

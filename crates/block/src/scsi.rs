@@ -25,8 +25,8 @@ mod unit;
 mod verbs;
 
 pub use cdb::{Prepared, decode};
-pub use command::{Blocks, Command};
-pub use exec::{Answer, Ask, Exec, Reached, Search, Step};
+pub use command::{Blocks, ScsiCommand};
+pub use exec::{Answer, Ask, Exec, ExecStep, Reached, Search};
 pub use field::{be16, be24, be32, be64, octet};
 pub use inquiry::{absent, is_named, naa};
 pub use persistent::Reservations;

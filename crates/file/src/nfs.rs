@@ -39,7 +39,7 @@ pub mod xdr;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use connection::{Ended, serve_connection, serve_shares};
+pub use connection::{ConnectionEnd, serve_connection, serve_shares};
 pub use counters::{Counters, Program};
 pub use export::{Export, ExportError, Network, Rule, Squash};
 pub use handle::Handle;

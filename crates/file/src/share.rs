@@ -52,7 +52,7 @@ pub use clearing::RemovedVersions;
 pub use objects::ObjectView;
 pub use retention::RetentionRules;
 pub use state::FileState;
-pub use stuck::Stuck;
+pub use stuck::StuckFiles;
 
 use self::around::Around;
 use self::core::{Core, Part, Source, zeros};
@@ -61,7 +61,7 @@ use self::records::{
 };
 use self::slots::Slots;
 use self::tree::{Compliance, Numbers};
-use self::view::{Change, Ticket, View, failure};
+use self::view::{Change, TransactionTicket, View, failure};
 use crate::model::{Caller, Inode};
 use crate::{FileError, Result};
 
@@ -191,7 +191,7 @@ pub struct Status {
 /// Settles a transaction as unknown when its caller goes away.
 struct Waiting<'a> {
     share: &'a Share,
-    ticket: Option<Ticket>,
+    ticket: Option<TransactionTicket>,
 }
 
 impl Drop for Waiting<'_> {

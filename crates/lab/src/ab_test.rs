@@ -8,7 +8,7 @@
 use stele_ground::Dice;
 
 use crate::error::LabError;
-use crate::job::{Axes, Cell};
+use crate::job::{Axes, JobCell};
 use crate::record::{CellRecord, Recorded};
 use crate::report::chosen;
 use crate::search::margin_of;
@@ -21,7 +21,7 @@ pub const BLOCKS_MAX: u32 = 1000;
 const ADDED: [&str; 3] = ["side", "block", "turn"];
 
 /// Each cell as so many blocks of four runs, in an order that the seed decides.
-pub fn expanded(cells: &[Cell], blocks: u32, seed: u64) -> Result<Vec<Cell>, LabError> {
+pub fn expanded(cells: &[JobCell], blocks: u32, seed: u64) -> Result<Vec<JobCell>, LabError> {
     if !(BLOCKS_MIN..=BLOCKS_MAX).contains(&blocks) {
         return Err(LabError::Usage(format!("{blocks} blocks: from {BLOCKS_MIN} to {BLOCKS_MAX} can be compared")));
     }
@@ -44,7 +44,7 @@ pub fn expanded(cells: &[Cell], blocks: u32, seed: u64) -> Result<Vec<Cell>, Lab
                 let mut setup = cell.setup.clone();
                 setup.seed = setup.seed.wrapping_add(u64::from(block).wrapping_mul(0x9E37_79B9_7F4A_7C15));
                 let axes = cell.axes.iter().cloned().chain(added).collect();
-                runs.push(Cell { axes, setup, ..cell.clone() });
+                runs.push(JobCell { axes, setup, ..cell.clone() });
             }
         }
     }

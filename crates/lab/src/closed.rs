@@ -9,7 +9,7 @@ use crate::steady::{ROUNDS, keeps_rule};
 use crate::workload::{Access, Generator};
 
 /// Storage that carries out accesses in virtual time.
-pub trait Target {
+pub trait SimulatedTarget {
     /// Bytes of each logical drive.
     fn sizes(&self) -> Vec<u64>;
 
@@ -94,12 +94,12 @@ pub struct Loop<T> {
     flying: HashMap<u64, (Access, Instant)>,
     by_target: Vec<u64>,
     next_tag: u64,
-    window: Vec<Round>,
+    window: Vec<RoundResult>,
 }
 
 /// What was answered in one round.
 #[derive(Clone, Default, Debug)]
-pub struct Round {
+pub struct RoundResult {
     pub read: Histogram,
     pub write: Histogram,
     pub read_bytes: u64,
@@ -108,7 +108,7 @@ pub struct Round {
     pub busy: Busy,
 }
 
-impl Round {
+impl RoundResult {
     fn count(&self) -> u64 {
         self.read.count() + self.write.count()
     }
@@ -118,7 +118,7 @@ impl Round {
     }
 
     /// This round and the next one as one.
-    fn joined(mut self, next: &Round) -> Round {
+    fn joined(mut self, next: &RoundResult) -> RoundResult {
         let (before, after) = (self.span.as_secs_f64(), next.span.as_secs_f64());
         let mean = |first: f64, second: f64| (first * before + second * after) / (before + after).max(1e-12);
         self.busy = Busy {
@@ -136,7 +136,7 @@ impl Round {
     }
 }
 
-impl<T: Target> Loop<T> {
+impl<T: SimulatedTarget> Loop<T> {
     pub fn new(target: T, generator: Generator, now: Instant) -> Loop<T> {
         let sizes = target.sizes();
         let by_target = vec![0; sizes.len()];
@@ -156,7 +156,7 @@ impl<T: Target> Loop<T> {
     }
 
     /// The rounds that the last probe's figures come from.
-    pub fn window(&self) -> &[Round] {
+    pub fn window(&self) -> &[RoundResult] {
         &self.window
     }
 
@@ -169,12 +169,12 @@ impl<T: Target> Loop<T> {
     /// Keeps `outstanding` accesses under way, evenly over the targets, and measures when it is steady.
     pub fn probe(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Probe, String> {
         self.warm_up(outstanding, length.warm_up, goes_on)?;
-        let mut rounds: Vec<Round> = Vec::new();
+        let mut rounds: Vec<RoundResult> = Vec::new();
         let mut doublings = 0;
         loop {
             rounds.push(self.run(outstanding, length.round << doublings, goes_on)?);
             let window = &rounds[rounds.len().saturating_sub(ROUNDS)..];
-            let rates: Vec<f64> = window.iter().map(Round::rate).collect();
+            let rates: Vec<f64> = window.iter().map(RoundResult::rate).collect();
             let steady = window.len() == ROUNDS && keeps_rule(&rates);
             let ended = rounds.len() >= ROUNDS && rounds.len() as u64 >= length.rounds_max;
             if steady || (ended && doublings == DOUBLINGS) {
@@ -225,11 +225,11 @@ impl<T: Target> Loop<T> {
     }
 
     /// Until so many accesses are answered.
-    fn run(&mut self, outstanding: u64, accesses: u64, goes_on: GoesOn<'_>) -> Result<Round, String> {
+    fn run(&mut self, outstanding: u64, accesses: u64, goes_on: GoesOn<'_>) -> Result<RoundResult, String> {
         let since = self.now;
         let target = &self.target;
         let before = (target.drives_worked(), target.controllers_worked(), target.processors_worked());
-        let mut round = Round::default();
+        let mut round = RoundResult::default();
         let mut finished = Vec::new();
         let mut watched = 0;
         while round.count() < accesses {

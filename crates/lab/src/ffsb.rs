@@ -15,13 +15,13 @@ use std::time::{Duration as WallDuration, Instant as WallInstant};
 
 use stele_ground::{Dice, Duration};
 
-pub use profile::{Group, Kind, Profile};
+pub use profile::{FfsbProfile, Group, OperationKind};
 
 use crate::error::LabError;
 use crate::histogram::Histogram;
 use crate::live::run::WORKERS_MAX;
 use population::Population;
-use work::Worker;
+use work::FfsbWorker;
 
 /// What all threads of a group did of one kind.
 #[derive(Clone, Default, Debug)]
@@ -40,16 +40,16 @@ impl Done {
 }
 
 #[derive(Clone, Debug)]
-pub struct Ran {
+pub struct GroupResult {
     pub group: String,
     pub span: Duration,
     /// In the order of the profile's weights: kind, weight, and what was done.
-    pub kinds: Vec<(Kind, u64, Done)>,
+    pub kinds: Vec<(OperationKind, u64, Done)>,
 }
 
 /// What a watcher is told once in a while: seconds gone by, operations so far, and the setting up before that.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub enum FfsbProgress {
     Filling { done: u64, all: u64 },
     Running { seconds: f64, operations: u64 },
 }
@@ -72,7 +72,11 @@ impl Shared<'_> {
 }
 
 /// Runs all groups at once for the profile's time.
-pub fn run(profile: &Profile, stop: &AtomicBool, tell: &dyn Fn(Step)) -> Result<Vec<Ran>, LabError> {
+pub fn run(
+    profile: &FfsbProfile,
+    stop: &AtomicBool,
+    tell: &dyn Fn(FfsbProgress),
+) -> Result<Vec<GroupResult>, LabError> {
     let threads: u32 = profile.groups.iter().map(|group| group.threads).sum();
     if threads > WORKERS_MAX {
         return Err(LabError::Usage(format!("{threads} threads; at most {WORKERS_MAX}")));
@@ -83,14 +87,14 @@ pub fn run(profile: &Profile, stop: &AtomicBool, tell: &dyn Fn(Step)) -> Result<
     for filesystem in &profile.filesystems {
         populations.push(Population::make(filesystem, profile.direct, &mut dice, &mut || {
             done += 1;
-            tell(Step::Filling { done, all });
+            tell(FfsbProgress::Filling { done, all });
             !stop.load(Ordering::Relaxed)
         })?);
     }
     let shared = Shared { populations, stop, over: AtomicBool::new(false), operations: AtomicU64::new(0) };
     let begun = WallInstant::now();
-    let works = |group: usize, number: u32| Worker::new(&shared, profile, group, u64::from(number));
-    let mut seats: Vec<(usize, Worker<'_>)> = Vec::new();
+    let works = |group: usize, number: u32| FfsbWorker::new(&shared, profile, group, u64::from(number));
+    let mut seats: Vec<(usize, FfsbWorker<'_>)> = Vec::new();
     for (group, of) in profile.groups.iter().enumerate() {
         seats.extend((0..of.threads).map(|number| (group, works(group, number))));
     }
@@ -100,7 +104,7 @@ pub fn run(profile: &Profile, stop: &AtomicBool, tell: &dyn Fn(Step)) -> Result<
         let time = WallDuration::from_nanos(profile.time.0);
         while begun.elapsed() < time && !shared.is_over() {
             std::thread::sleep(STEP.min(time.saturating_sub(begun.elapsed())));
-            tell(Step::Running {
+            tell(FfsbProgress::Running {
                 seconds: begun.elapsed().as_secs_f64(),
                 operations: shared.operations.load(Ordering::Relaxed),
             });
@@ -111,8 +115,11 @@ pub fn run(profile: &Profile, stop: &AtomicBool, tell: &dyn Fn(Step)) -> Result<
     });
     let span = Duration(begun.elapsed().as_nanos() as u64);
     let none = |group: &Group| group.weights.iter().map(|(kind, weight)| (*kind, *weight, Done::default())).collect();
-    let mut all: Vec<Ran> =
-        profile.groups.iter().map(|group| Ran { group: group.name.clone(), span, kinds: none(group) }).collect();
+    let mut all: Vec<GroupResult> = profile
+        .groups
+        .iter()
+        .map(|group| GroupResult { group: group.name.clone(), span, kinds: none(group) })
+        .collect();
     for (group, done) in ended {
         let Some(ran) = all.get_mut(group) else { continue };
         for ((_, _, sum), done) in ran.kinds.iter_mut().zip(done?) {

@@ -33,7 +33,7 @@ use stele_ground::Dice;
 use stele_media::system;
 
 pub use options::Options;
-pub use process::{Tally, Way};
+pub use process::{DirectionStats, Tally};
 pub use units::bytes;
 pub use used::Used;
 
@@ -44,7 +44,7 @@ use crate::live::local;
 use crate::live::run::WORKERS_MAX;
 use crate::live::uring::Uring;
 use layout::{Laid, Layout, Made};
-use options::Engine;
+use options::IoEngine;
 use places::{Places, Region};
 use process::{Cached, Ends, Kept, Process};
 
@@ -55,7 +55,7 @@ pub fn jobs(text: &str) -> Result<Vec<Options>, LabError> {
 
 /// What one copy of a job did.
 #[derive(Clone, Debug)]
-pub struct Ran {
+pub struct JobResult {
     pub name: String,
     /// Jobs of one group ran beside one another.
     pub group: u32,
@@ -77,7 +77,7 @@ struct Copy<'a> {
 
 /// What runs, before it does: each copy with its files and the part of each that it uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Planned {
+pub struct JobPlan {
     pub name: String,
     pub copy: u32,
     /// Those of one number run at once.
@@ -89,8 +89,8 @@ pub struct Planned {
     pub removes: bool,
 }
 
-pub fn plan(jobs: &[Options]) -> Result<Vec<Planned>, LabError> {
-    let planned = |copy: Copy<'_>| Planned {
+pub fn plan(jobs: &[Options]) -> Result<Vec<JobPlan>, LabError> {
+    let planned = |copy: Copy<'_>| JobPlan {
         name: copy.options.name.clone(),
         copy: copy.number,
         turn: copy.group,
@@ -104,7 +104,7 @@ pub fn plan(jobs: &[Options]) -> Result<Vec<Planned>, LabError> {
         removes: copy.options.removes(),
     };
     let all = copies(jobs)?;
-    Ok(all.into_iter().map(|(turn, copy)| Planned { turn, ..planned(copy) }).collect())
+    Ok(all.into_iter().map(|(turn, copy)| JobPlan { turn, ..planned(copy) }).collect())
 }
 
 /// Each copy with its turn; groups also end where `new_group` says so.
@@ -129,7 +129,12 @@ fn copies(jobs: &[Options]) -> Result<Vec<(u32, Copy<'_>)>, LabError> {
 
 /// Makes the files that are missing, runs all jobs, and tells what each copy did. `destroy`: what the laboratory did not make
 /// may be written over. `tell` hears what is going on.
-pub fn run(jobs: &[Options], destroy: bool, stop: &AtomicBool, tell: &dyn Fn(&str)) -> Result<Vec<Ran>, LabError> {
+pub fn run(
+    jobs: &[Options],
+    destroy: bool,
+    stop: &AtomicBool,
+    tell: &dyn Fn(&str),
+) -> Result<Vec<JobResult>, LabError> {
     let all = copies(jobs)?;
     // All are looked at before the first is touched.
     for (_, copy) in &all {
@@ -201,7 +206,7 @@ fn hold_devices(all: &[(u32, Copy<'_>)]) -> Result<Vec<File>, LabError> {
     paths.into_iter().map(|path| local::hold_device(path)).collect()
 }
 
-fn at_once(copies: &[&Copy<'_>], stop: &AtomicBool) -> Result<Vec<Ran>, LabError> {
+fn at_once(copies: &[&Copy<'_>], stop: &AtomicBool) -> Result<Vec<JobResult>, LabError> {
     let all = AtomicBool::new(false);
     let (ends, begun) = (Ends { stop, all: &all }, SystemTime::now());
     let opened: Vec<Vec<Arc<File>>> = copies.iter().map(|copy| open_all(copy)).collect::<Result<_, _>>()?;
@@ -217,7 +222,7 @@ fn at_once(copies: &[&Copy<'_>], stop: &AtomicBool) -> Result<Vec<Ran>, LabError
         let panicked = || Tally { failed: Some("its thread ended unexpectedly".into()), ..Tally::default() };
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
     });
-    let ran = |(copy, tally): (&&Copy<'_>, Tally)| Ran {
+    let ran = |(copy, tally): (&&Copy<'_>, Tally)| JobResult {
         name: copy.options.name.clone(),
         group: copy.group,
         with_group: copy.options.group_reporting,
@@ -230,7 +235,7 @@ fn at_once(copies: &[&Copy<'_>], stop: &AtomicBool) -> Result<Vec<Ran>, LabError
 }
 
 fn open_all(copy: &Copy<'_>) -> Result<Vec<Arc<File>>, LabError> {
-    if copy.options.engine == Engine::Null {
+    if copy.options.engine == IoEngine::Null {
         return Ok(Vec::new());
     }
     let opened = copy.layout.files.iter().map(|laid| layout::open(copy.options, laid).map(Arc::new));
@@ -263,10 +268,10 @@ fn work(copy: &Copy<'_>, files: Vec<Arc<File>>, ends: &Ends<'_>) -> Tally {
         .then(|| Cached::new(files.iter().cloned().zip(regions.iter().copied()).collect()));
     let kept = Kept { size: copy.layout.size, log, cached };
     match options.engine {
-        Engine::Null => Process::new(Null::new(options.depth, longest), options, places, kept, ends, dice).run(),
+        IoEngine::Null => Process::new(Null::new(options.depth, longest), options, places, kept, ends, dice).run(),
         // One access at a time goes by plain calls.
-        Engine::Synchronous => Process::new(Inline::new(files, longest), options, places, kept, ends, dice).run(),
-        Engine::Ring => match Uring::over(files, options.depth, longest) {
+        IoEngine::Synchronous => Process::new(Inline::new(files, longest), options, places, kept, ends, dice).run(),
+        IoEngine::Ring => match Uring::over(files, options.depth, longest) {
             Ok(ring) => Process::new(ring, options, places, kept, ends, dice).run(),
             Err(why) => failed(why),
         },

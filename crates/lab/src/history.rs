@@ -26,7 +26,7 @@ const FORMER: usize = 20;
 
 /// A result, without its cells.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Measured {
+pub struct ResultSummary {
     pub path: PathBuf,
     /// Seconds since 1970.
     pub begun: u64,
@@ -48,7 +48,7 @@ pub struct Point {
 
 /// One cell over all results.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Series {
+pub struct CellHistory {
     pub target: String,
     pub name: String,
     pub metric: Metric,
@@ -60,8 +60,8 @@ pub struct Series {
 
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct History {
-    pub results: Vec<Measured>,
-    pub series: Vec<Series>,
+    pub results: Vec<ResultSummary>,
+    pub series: Vec<CellHistory>,
     /// Files that are no result, or not a whole one, and why.
     pub left_out: Vec<(PathBuf, String)>,
 }
@@ -76,7 +76,7 @@ pub struct Standing {
     pub ratio: Option<f64>,
 }
 
-impl Series {
+impl CellHistory {
     /// The places and values that say something.
     pub fn usable(&self) -> Vec<(usize, f64)> {
         let good = self.points.iter().filter(|point| point.unusable.is_none());
@@ -163,7 +163,7 @@ impl History {
             let point = Point { result, value: figure_of(cell, metric), unusable: unusable(cell) };
             match self.series.iter_mut().find(|series| series.is_of(&head.target, cell, metric)) {
                 Some(series) => series.points.push(point),
-                None => self.series.push(Series {
+                None => self.series.push(CellHistory {
                     target: head.target.clone(),
                     name: cell.name.clone(),
                     metric,
@@ -173,7 +173,7 @@ impl History {
                 }),
             }
         }
-        self.results.push(Measured {
+        self.results.push(ResultSummary {
             path,
             begun: head.begun,
             program: head.program.clone(),
@@ -184,9 +184,9 @@ impl History {
     }
 
     /// What tells a series from the others.
-    pub fn called(&self, series: &Series) -> String {
-        let same = |one: &&Series| one.name == series.name;
-        let several = |of: fn(&Series) -> &str| self.series.iter().filter(same).any(|one| of(one) != of(series));
+    pub fn called(&self, series: &CellHistory) -> String {
+        let same = |one: &&CellHistory| one.name == series.name;
+        let several = |of: fn(&CellHistory) -> &str| self.series.iter().filter(same).any(|one| of(one) != of(series));
         let mut name = series.name.clone();
         if several(|one| &one.workload) {
             name = format!("{name} ({})", series.workload);

@@ -193,7 +193,7 @@ pub type Axes = Vec<(String, String)>;
 
 /// One combination of a job's values.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Cell {
+pub struct JobCell {
     pub axes: Axes,
     pub setup: Setup,
     pub goal: Option<Goal>,
@@ -205,7 +205,7 @@ pub struct Cell {
     pub buffered: bool,
 }
 
-impl Cell {
+impl JobCell {
     /// What tells it from the others; the workload where nothing does.
     pub fn name(&self) -> String {
         match self.axes.is_empty() {
@@ -300,14 +300,14 @@ impl Job {
     }
 
     /// How its target is opened for these cells, of which all or none are buffered, or the first one counts.
-    pub fn opening(&self, cells: &[Cell], destroy: bool) -> Result<Opening, LabError> {
-        let of_cell = |cell: &Cell| {
+    pub fn opening(&self, cells: &[JobCell], destroy: bool) -> Result<Opening, LabError> {
+        let of_cell = |cell: &JobCell| {
             let sector = if cell.setup.alignment == Alignment::Sector { 512 } else { 0 };
             let sector =
                 if cell.precondition.is_some() { greatest_common(sector, precondition::LENGTH) } else { sector };
             cell.setup.spec.sizes.iter().fold(sector, |step, (size, _)| greatest_common(step, *size))
         };
-        let longest = |cell: &Cell| {
+        let longest = |cell: &JobCell| {
             cell.setup.spec.length_max().max(if cell.precondition.is_some() { precondition::LENGTH } else { 0 })
         };
         Ok(Opening {
@@ -324,7 +324,7 @@ impl Job {
     }
 
     /// All cells, in the order in which they run.
-    pub fn cells(&self) -> Result<Vec<Cell>, LabError> {
+    pub fn cells(&self) -> Result<Vec<JobCell>, LabError> {
         if self.replay.is_some() {
             return Err(LabError::Usage("a replay has no cells but its trace".into()));
         }
@@ -384,7 +384,7 @@ impl Job {
                         of,
                         seed: content.seed,
                     };
-                    cells.push(Cell { axes, setup, goal, objective, precondition, buffered });
+                    cells.push(JobCell { axes, setup, goal, objective, precondition, buffered });
                 }
             }
         }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use stele_ground::{BLOCK, Bytes, Dice, Duration, Instant};
-use stele_media::simulated::{HardDrive, HardDriveSpec, Work};
+use stele_media::simulated::{CommandWork, HardDrive, HardDriveSpec};
 use stele_media::{Completion, Extent, ExtentState, Geometry, MediaError, Op, Request};
 
 use crate::spindle::Spindle;
@@ -25,37 +25,37 @@ const MEMORY_COMMAND: Duration = Duration::from_micros(20);
 const MEMORY_RATE: u64 = 1_000_000_000;
 
 /// Blocks that hold anything but zeros.
-pub type Content = HashMap<u64, Block>;
+pub type BlockMap = HashMap<u64, BlockContent>;
 
 /// What a block holds.
 #[derive(Clone, Debug)]
-pub enum Block {
+pub enum BlockContent {
     /// This word, from end to end.
     Word(u64),
     Bytes(Arc<[u8]>),
 }
 
-impl Block {
+impl BlockContent {
     /// None for zeros.
-    fn of(bytes: &[u8]) -> Option<Block> {
+    fn of(bytes: &[u8]) -> Option<BlockContent> {
         let (words, rest) = bytes.as_chunks::<8>();
         let first = u64::from_ne_bytes(*words.first()?);
         // To the end without a branch: nearly all blocks are the same to their end.
         let differs = words.iter().fold(0, |differs, word| differs | (u64::from_ne_bytes(*word) ^ first));
         match (differs == 0 && rest.is_empty(), u64::from_le(first)) {
             (true, 0) => None,
-            (true, word) => Some(Block::Word(word)),
-            (false, _) => Some(Block::Bytes(bytes.into())),
+            (true, word) => Some(BlockContent::Word(word)),
+            (false, _) => Some(BlockContent::Bytes(bytes.into())),
         }
     }
 
     fn copy(&self, inside: usize, out: &mut [u8]) {
         match self {
-            Block::Word(word) => {
+            BlockContent::Word(word) => {
                 let word = word.to_le_bytes();
                 out.iter_mut().enumerate().for_each(|(at, byte)| *byte = word[(inside + at) % 8]);
             }
-            Block::Bytes(bytes) => out.copy_from_slice(&bytes[inside..inside + out.len()]),
+            BlockContent::Bytes(bytes) => out.copy_from_slice(&bytes[inside..inside + out.len()]),
         }
     }
 }
@@ -89,7 +89,7 @@ impl MediumSpec {
 pub struct Medium {
     spec: MediumSpec,
     spindle: Spindle<usize>,
-    content: Content,
+    content: BlockMap,
     flying: Vec<Option<Request>>,
     free: Vec<usize>,
     /// Commands served so far, and bytes moved, by the drive itself.
@@ -98,7 +98,7 @@ pub struct Medium {
 }
 
 impl Medium {
-    pub fn new(spec: MediumSpec, content: Content, dice: &mut Dice) -> Medium {
+    pub fn new(spec: MediumSpec, content: BlockMap, dice: &mut Dice) -> Medium {
         let spindle = Spindle::new(Box::new(HardDrive::new(spec.drive, dice)));
         Medium { spec, spindle, content, flying: Vec::new(), free: Vec::new(), commands: 0, moved: 0 }
     }
@@ -107,7 +107,7 @@ impl Medium {
         Geometry { size: Bytes(self.spec.size()), block: Bytes(512) }
     }
 
-    pub fn into_content(self) -> Content {
+    pub fn into_content(self) -> BlockMap {
         self.content
     }
 
@@ -139,12 +139,12 @@ impl Medium {
         }
     }
 
-    fn work_of(&self, op: &Op) -> Option<Work> {
+    fn work_of(&self, op: &Op) -> Option<CommandWork> {
         let (at, length) = op.range()?;
         let at = self.spec.place(at);
         match op {
-            Op::Read { .. } => Some(Work::Read { at, length }),
-            Op::Write { .. } | Op::Zero { .. } => Some(Work::Write { at, length, fua: true }),
+            Op::Read { .. } => Some(CommandWork::Read { at, length }),
+            Op::Write { .. } | Op::Zero { .. } => Some(CommandWork::Write { at, length, fua: true }),
             Op::Flush | Op::Discard { .. } | Op::View { .. } | Op::Extents { .. } => None,
         }
     }
@@ -203,14 +203,14 @@ impl Medium {
 
     fn put(&mut self, block: u64, inside: usize, bytes: &[u8]) {
         let made = if bytes.len() == BLOCK {
-            Block::of(bytes)
+            BlockContent::of(bytes)
         } else {
             let mut whole = vec![0; BLOCK];
             if let Some(held) = self.content.get(&block) {
                 held.copy(0, &mut whole);
             }
             whole[inside..inside + bytes.len()].copy_from_slice(bytes);
-            Block::of(&whole)
+            BlockContent::of(&whole)
         };
         match made {
             None => self.content.remove(&block),

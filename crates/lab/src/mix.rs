@@ -7,7 +7,7 @@ use crate::workload::Access;
 
 /// How a stream goes through its part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Course {
+pub enum AccessPattern {
     /// Each place as often as any other, at a multiple of the access's size.
     Even,
     /// Some places far more often than others, at every scale: of two halves one gets [`HOT`] percent of the accesses.
@@ -17,12 +17,12 @@ pub enum Course {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stream {
+pub struct AccessStream {
     /// Of all accesses, in thousandths.
     pub share: u16,
     /// Percent that read.
     pub read: u8,
-    pub course: Course,
+    pub course: AccessPattern,
     /// Bytes, and percent of the accesses of that size.
     pub sizes: &'static [(u64, u8)],
     /// The part of the target, in percent of its bytes: from, and to.
@@ -30,7 +30,7 @@ pub struct Stream {
 }
 
 /// All streams of a load; their shares sum to 1000.
-pub type Mix = &'static [Stream];
+pub type Mix = &'static [AccessStream];
 
 /// Percent of the accesses that go to the busier half.
 const HOT: u64 = 75;
@@ -55,7 +55,7 @@ impl Mixer {
     /// The next access of a target of so many bytes. It is none where there are no streams.
     pub fn draw(&mut self, dice: &mut Dice, target: usize, bytes: u64) -> Option<Access> {
         let mut drawn = dice.below(1000);
-        let after = |stream: &Stream, drawn: &mut u64| {
+        let after = |stream: &AccessStream, drawn: &mut u64| {
             let share = u64::from(stream.share);
             let is_this = *drawn < share;
             *drawn = drawn.saturating_sub(share);
@@ -69,9 +69,9 @@ impl Mixer {
         let slots = ((to - from) / length.max(1)).max(1);
         let anywhere = |dice: &mut Dice| from + dice.below(slots) * length;
         let at = match stream.course {
-            Course::Even => anywhere(dice),
-            Course::Uneven => from + uneven(dice, slots) * length,
-            Course::Ordered => match *end {
+            AccessPattern::Even => anywhere(dice),
+            AccessPattern::Uneven => from + uneven(dice, slots) * length,
+            AccessPattern::Ordered => match *end {
                 Some(end) if end + length <= to => end,
                 Some(_) => from,
                 None => anywhere(dice),
@@ -82,7 +82,7 @@ impl Mixer {
     }
 }
 
-fn size_of(stream: &Stream, dice: &mut Dice) -> u64 {
+fn size_of(stream: &AccessStream, dice: &mut Dice) -> u64 {
     let mut drawn = dice.below(100);
     for (size, share) in stream.sizes {
         let share = u64::from(*share);
@@ -95,7 +95,7 @@ fn size_of(stream: &Stream, dice: &mut Dice) -> u64 {
 }
 
 /// Where the stream's part begins and ends; a target that is small has one part.
-fn part_of(stream: &Stream, bytes: u64, length: u64) -> (u64, u64) {
+fn part_of(stream: &AccessStream, bytes: u64, length: u64) -> (u64, u64) {
     let edge = |percent: u8| (u128::from(bytes) * u128::from(percent) / 100) as u64 / GRAIN * GRAIN;
     let (from, to) = (edge(stream.part.0), if stream.part.1 == 100 { bytes } else { edge(stream.part.1) });
     if to >= from + length { (from, to) } else { (0, bytes) }
@@ -122,9 +122,15 @@ mod tests {
 
     const SIZES: &[(u64, u8)] = &[(4096, 100)];
     const MIX: Mix = &[
-        Stream { share: 250, read: 100, course: Course::Even, sizes: SIZES, part: (0, 50) },
-        Stream { share: 500, read: 0, course: Course::Uneven, sizes: SIZES, part: (50, 90) },
-        Stream { share: 250, read: 100, course: Course::Ordered, sizes: &[(8192, 50), (65536, 50)], part: (90, 100) },
+        AccessStream { share: 250, read: 100, course: AccessPattern::Even, sizes: SIZES, part: (0, 50) },
+        AccessStream { share: 500, read: 0, course: AccessPattern::Uneven, sizes: SIZES, part: (50, 90) },
+        AccessStream {
+            share: 250,
+            read: 100,
+            course: AccessPattern::Ordered,
+            sizes: &[(8192, 50), (65536, 50)],
+            part: (90, 100),
+        },
     ];
     const BYTES: u64 = 1 << 30;
 

@@ -13,7 +13,7 @@ use stele_codes::Code;
 use stele_ground::{Bytes, Dice};
 use stele_media::simulated::HardDriveSpec;
 
-use crate::closed::{GoesOn, Length, Loop, Probe, Round, Target};
+use crate::closed::{GoesOn, Length, Loop, Probe, RoundResult, SimulatedTarget};
 use crate::error::LabError;
 use crate::pool::{Filled, PoolSpec};
 use crate::raid::Level;
@@ -245,20 +245,20 @@ pub type Models<'a> = &'a (dyn Fn(&Array, &AccessSpec, Alignment) -> Box<dyn Run
 
 /// A probe with what it is made of.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct MeasuredProbe {
     pub probe: Probe,
-    pub rounds: Vec<Round>,
+    pub rounds: Vec<RoundResult>,
 }
 
 /// An array under a workload, kept between probes.
 pub trait Running {
-    fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String>;
+    fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<MeasuredProbe, String>;
 }
 
-impl<T: Target> Running for Loop<T> {
-    fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String> {
+impl<T: SimulatedTarget> Running for Loop<T> {
+    fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<MeasuredProbe, String> {
         let probe = self.probe(outstanding, length, goes_on)?;
-        Ok(Measured { probe, rounds: self.window().to_vec() })
+        Ok(MeasuredProbe { probe, rounds: self.window().to_vec() })
     }
 }
 
@@ -274,7 +274,7 @@ struct Warming<R> {
 const DRAINED: u64 = 2;
 
 impl<R: Running> Running for Warming<R> {
-    fn measure(&mut self, outstanding: u64, mut length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String> {
+    fn measure(&mut self, outstanding: u64, mut length: Length, goes_on: GoesOn<'_>) -> Result<MeasuredProbe, String> {
         if outstanding > self.before * DRAINED {
             length.warm_up = length.warm_up.max(self.accesses);
         }
@@ -317,7 +317,7 @@ pub fn stele(
 
 /// What is asked of an array under a workload.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum Query {
     /// The highest load at a response time; and the loads around it, for a curve.
     Highest { goal: Goal, curve: bool },
     /// What it does with so many accesses outstanding, one load after another.
@@ -328,14 +328,14 @@ pub enum Ask {
 pub struct Answer {
     pub highest: Option<Highest>,
     /// In the order in which they were made.
-    pub runs: Vec<Measured>,
+    pub runs: Vec<MeasuredProbe>,
 }
 
 impl Answer {
     /// The run nearest to the answer of a search; else the last.
-    pub fn nearest(&self) -> Option<&Measured> {
+    pub fn nearest(&self) -> Option<&MeasuredProbe> {
         let Some(highest) = &self.highest else { return self.runs.last() };
-        let away = |run: &&Measured| (run.probe.outstanding as f64 - highest.load).abs();
+        let away = |run: &&MeasuredProbe| (run.probe.outstanding as f64 - highest.load).abs();
         self.runs.iter().min_by(|left, right| away(left).total_cmp(&away(right)))
     }
 }
@@ -344,25 +344,25 @@ impl Answer {
 const CURVE: [f64; 7] = [0.0625, 0.125, 0.25, 0.5, 0.75, 1.25, 1.5];
 
 /// Asks, as long as it goes on.
-pub fn ask(running: &mut dyn Running, ask: &Ask, effort: Effort, goes_on: GoesOn<'_>) -> Result<Answer, String> {
-    let mut runs: Vec<Measured> = Vec::new();
-    let mut measure = |outstanding: u64, runs: &mut Vec<Measured>| -> Result<Probe, String> {
+pub fn ask(running: &mut dyn Running, ask: &Query, effort: Effort, goes_on: GoesOn<'_>) -> Result<Answer, String> {
+    let mut runs: Vec<MeasuredProbe> = Vec::new();
+    let mut measure = |outstanding: u64, runs: &mut Vec<MeasuredProbe>| -> Result<Probe, String> {
         let measured = running.measure(outstanding, effort.length(outstanding), goes_on)?;
         runs.push(measured.clone());
         Ok(measured.probe)
     };
     match ask {
-        Ask::Loads(loads) => {
+        Query::Loads(loads) => {
             for load in loads {
                 measure(*load, &mut runs)?;
             }
             Ok(Answer { highest: None, runs })
         }
-        Ask::Highest { goal, curve } => {
+        Query::Highest { goal, curve } => {
             let highest = search::highest(*goal, |outstanding| measure(outstanding, &mut runs))?;
             for share in CURVE.iter().filter(|_| *curve) {
                 let load = (highest.load * share).round().clamp(1.0, goal.load_max as f64) as u64;
-                let near = |run: &Measured| run.probe.outstanding.abs_diff(load) * 10 <= load;
+                let near = |run: &MeasuredProbe| run.probe.outstanding.abs_diff(load) * 10 <= load;
                 if !runs.iter().any(near) {
                     measure(load, &mut runs)?;
                 }

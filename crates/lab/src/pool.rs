@@ -15,8 +15,8 @@ use stele_ground::{Bytes, Dice, DriveId, Duration, Instant, PoolId, VolumeId};
 use stele_media::simulated::HardDriveSpec;
 use stele_media::{Buffer, Op, Priority, Request, Shared};
 
-use crate::closed::Target;
-use crate::medium::{BAND, Content, Medium, MediumSpec};
+use crate::closed::SimulatedTarget;
+use crate::medium::{BAND, BlockMap, Medium, MediumSpec};
 use crate::workload::Access;
 
 /// What the pool is made of.
@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// A pool whose volume is full, at rest: where every case begins.
 pub struct Filled {
     spec: PoolSpec,
-    contents: Vec<Content>,
+    contents: Vec<BlockMap>,
     volume: VolumeId,
     size: u64,
 }
@@ -125,14 +125,14 @@ impl PoolSpec {
         media.iter().enumerate().map(attach).collect()
     }
 
-    fn media(&self, contents: Vec<Content>, log_in_memory: bool) -> Vec<Medium> {
+    fn media(&self, contents: Vec<BlockMap>, log_in_memory: bool) -> Vec<Medium> {
         let mut dice = Dice::new(self.seed ^ 0xD71E);
         contents.into_iter().map(|content| Medium::new(self.medium(log_in_memory), content, &mut dice)).collect()
     }
 
     /// Makes the pool and writes its volume once from end to end.
     pub fn fill(&self) -> Result<Filled, String> {
-        let media = self.media(vec![Content::new(); self.drives], true);
+        let media = self.media(vec![BlockMap::new(); self.drives], true);
         let identities = (0..self.drives).map(|at| {
             let mut id = [0; 16];
             id[..8].copy_from_slice(&(at as u64 + 1).to_le_bytes());
@@ -357,7 +357,7 @@ impl PoolTarget {
     }
 }
 
-impl Target for PoolTarget {
+impl SimulatedTarget for PoolTarget {
     fn sizes(&self) -> Vec<u64> {
         vec![self.size]
     }

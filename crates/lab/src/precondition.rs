@@ -13,7 +13,7 @@ use stele_ground::Bytes;
 
 use crate::error::LabError;
 use crate::live::run::{Found, Load, Of, Round, Setup, Timing, run_until};
-use crate::live::target::{Ready, Way};
+use crate::live::target::{AccessMethod, Ready};
 use crate::steady::{ROUNDS, keeps_rule};
 use crate::workload::{AccessSpec, Alignment};
 
@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> Option<u32> {
 }
 
 /// Sees each round, and ends it all by answering false.
-pub type Watch<'a> = &'a mut dyn FnMut(&Round) -> bool;
+pub type PreconditionWatch<'a> = &'a mut dyn FnMut(&Round) -> bool;
 
 /// None where it was stopped before its end.
 pub fn carry_out(
@@ -51,9 +51,9 @@ pub fn carry_out(
     setup: &Setup,
     times: u32,
     end: &AtomicBool,
-    watch: Watch<'_>,
+    watch: PreconditionWatch<'_>,
 ) -> Result<Option<PreconditionRecord>, LabError> {
-    if ready.file.is_some() || matches!(ready.way, Way::S3(_) | Way::Backup(_)) {
+    if ready.file.is_some() || matches!(ready.way, AccessMethod::S3(_) | AccessMethod::Backup(_)) {
         return Err(LabError::Usage(
             "precondition: files of a directory and objects are written whole when they are made; leave it out, or give one file or a \
              device"

@@ -10,7 +10,7 @@ use stele_ground::Duration;
 
 use crate::histogram::Histogram;
 use crate::hosts::HostRecord;
-use crate::job::{Cell, Job};
+use crate::job::{Job, JobCell};
 use crate::live::read_back::ReadBack;
 use crate::live::run::{Found, Load, Of};
 use crate::objective::ObjectiveRecord;
@@ -385,7 +385,7 @@ impl RunRecord {
 }
 
 impl CellRecord {
-    pub fn plain(number: usize, cell: &Cell, found: &Found) -> CellRecord {
+    pub fn plain(number: usize, cell: &JobCell, found: &Found) -> CellRecord {
         let run = RunRecord::of(found);
         CellRecord {
             wrong_sectors: found.wrong.sectors,
@@ -415,7 +415,7 @@ impl CellRecord {
         }
     }
 
-    pub fn with(number: usize, cell: &Cell, runs: Vec<RunRecord>, search: Option<SearchRecord>) -> CellRecord {
+    pub fn with(number: usize, cell: &JobCell, runs: Vec<RunRecord>, search: Option<SearchRecord>) -> CellRecord {
         CellRecord {
             number,
             name: cell.name(),

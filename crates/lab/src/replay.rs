@@ -20,7 +20,7 @@ use crate::workload::Access;
 pub use formats::Format;
 pub use map::{Fit, Map, Mapping};
 pub use order::Ordered;
-pub use run::{Planned, planned, ran};
+pub use run::{ReplayPlan, planned, ran};
 pub use survey::{Device, Survey};
 
 pub mod formats;

@@ -13,7 +13,7 @@ use crate::precondition::PreconditionRecord;
 use crate::record::{CellRecord, Recorded, RunRecord};
 use crate::sweep;
 use chart::{Axis, Bars, Chart, figure};
-use charts::{KINDS, Kind, Runs, curves};
+use charts::{ChartKind, KINDS, Runs, curves};
 use document::{Document, Entry, Place, Table, Text};
 
 pub mod chart;
@@ -48,7 +48,7 @@ pub fn report(recorded: &Recorded, title: Option<&str>) -> Document {
     // The runs of a comparison are no curve.
     let kinds = if head.against.is_some() { &[] } else { KINDS };
     for (_, kind, _) in kinds {
-        if few || !matches!(kind, Kind::Bars | Kind::Multipliers) {
+        if few || !matches!(kind, ChartKind::Bars | ChartKind::Multipliers) {
             document.chart(kind.of(recorded));
         }
     }

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use stele_ground::{Duration, Instant};
-use stele_media::simulated::{Model, Work};
+use stele_media::simulated::{CommandWork, Model};
 
 /// One modelled drive with its queue. `K` names a command to whoever submitted it.
 pub struct Spindle<K> {
     model: Box<dyn Model>,
-    waiting: VecDeque<(Work, K)>,
+    waiting: VecDeque<(CommandWork, K)>,
     serving: usize,
     worked: Duration,
 }
@@ -18,7 +18,7 @@ impl<K> Spindle<K> {
         Spindle { model, waiting: VecDeque::new(), serving: 0, worked: Duration(0) }
     }
 
-    pub fn push(&mut self, work: Work, key: K) {
+    pub fn push(&mut self, work: CommandWork, key: K) {
         self.waiting.push_back((work, key));
     }
 
@@ -30,7 +30,8 @@ impl<K> Spindle<K> {
         let chosen = match self.waiting.len() {
             1 => 0,
             _ => {
-                let seen: Vec<Work> = self.waiting.iter().take(self.model.window()).map(|(work, _)| *work).collect();
+                let seen: Vec<CommandWork> =
+                    self.waiting.iter().take(self.model.window()).map(|(work, _)| *work).collect();
                 self.model.choose(now, &seen)
             }
         };

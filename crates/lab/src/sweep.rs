@@ -6,7 +6,7 @@ use std::time::Duration as WallDuration;
 
 use crate::closed::Probe;
 use crate::error::LabError;
-use crate::job::Cell;
+use crate::job::JobCell;
 use crate::live::clock::Meeting;
 use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run_beside, run_kept};
 use crate::live::target::Ready;
@@ -29,15 +29,15 @@ pub struct Step<'a> {
 }
 
 /// Answers false to end the run; what was measured until then is kept.
-pub type Watch<'a> = &'a mut dyn FnMut(Step<'_>) -> bool;
+pub type SweepWatch<'a> = &'a mut dyn FnMut(Step<'_>) -> bool;
 
 /// Runs one cell. None where it was stopped before anything could be counted. `end` stops it also between rounds.
 pub fn cell(
     ready: &Ready,
     number: usize,
-    cell: &Cell,
+    cell: &JobCell,
     end: &AtomicBool,
-    watch: Watch<'_>,
+    watch: SweepWatch<'_>,
 ) -> Result<Option<CellRecord>, LabError> {
     let Some(times) = cell.precondition else { return measured(ready, number, cell, end, watch) };
     let load = cell.setup.load;
@@ -54,9 +54,9 @@ pub fn cell(
 fn measured(
     ready: &Ready,
     number: usize,
-    cell: &Cell,
+    cell: &JobCell,
     end: &AtomicBool,
-    watch: Watch<'_>,
+    watch: SweepWatch<'_>,
 ) -> Result<Option<CellRecord>, LabError> {
     let Some(goal) = cell.goal else {
         return kept(number, cell, one(ready, number, &cell.setup, end, watch));
@@ -75,7 +75,7 @@ fn measured(
 }
 
 /// What is kept of a run, also of one whose target failed.
-fn kept(number: usize, cell: &Cell, ran: Result<Kept, LabError>) -> Result<Option<CellRecord>, LabError> {
+fn kept(number: usize, cell: &JobCell, ran: Result<Kept, LabError>) -> Result<Option<CellRecord>, LabError> {
     let (found, failed) = ran?;
     // Wrong data is told also where it came before the first round was over.
     let counted = !found.rounds.is_empty() || !found.wrong.is_none();
@@ -94,10 +94,10 @@ const TURNS: u32 = 3;
 fn searched_rates(
     ready: &Ready,
     number: usize,
-    cell: &Cell,
+    cell: &JobCell,
     goal: search::Goal,
     end: &AtomicBool,
-    watch: Watch<'_>,
+    watch: SweepWatch<'_>,
 ) -> Result<Option<CellRecord>, LabError> {
     let (first, random) = match cell.setup.load {
         Load::Rate { each_second, random } => (each_second as u64, random),
@@ -159,7 +159,7 @@ pub type Probing<'a> = &'a mut dyn FnMut(u32) -> Result<Option<RunRecord>, LabEr
 /// Looks for the highest load, whoever runs the probes. None where it was stopped: half a search is no answer.
 pub fn searched(
     number: usize,
-    cell: &Cell,
+    cell: &JobCell,
     goal: search::Goal,
     probing: Probing<'_>,
 ) -> Result<Option<CellRecord>, LabError> {
@@ -208,13 +208,13 @@ pub fn searched(
 type Beside = Result<Option<CellRecord>, LabError>;
 
 /// Runs cells at once, each on its own target, from a common beginning. They end together, and one that fails ends all.
-pub fn together(cells: &[(&Ready, &Cell)], end: &AtomicBool, watch: Watch<'_>) -> Vec<Beside> {
+pub fn together(cells: &[(&Ready, &JobCell)], end: &AtomicBool, watch: SweepWatch<'_>) -> Vec<Beside> {
     let meeting = Meeting::of(cells.len());
     let stop = AtomicBool::new(false);
     let (sender, rounds) = mpsc::channel::<(usize, i64, Round)>();
     let mut all: Vec<Beside> = std::thread::scope(|scope| {
         let (meeting, stop) = (&meeting, &stop);
-        let run = |(number, (ready, cell)): (usize, &(&Ready, &Cell))| {
+        let run = |(number, (ready, cell)): (usize, &(&Ready, &JobCell))| {
             let (ready, cell, sender) = ((*ready).clone(), (*cell).clone(), sender.clone());
             scope.spawn(move || {
                 let mut watch = |round: i64, counted: &Round| sender.send((number, round, counted.clone())).is_ok();
@@ -267,7 +267,7 @@ fn share_processors(all: &mut [Beside]) {
     }
 }
 
-fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Kept, LabError> {
+fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: SweepWatch<'_>) -> Result<Kept, LabError> {
     let load = setup.load;
     let mut watch = |round: i64, counted: &Round| {
         watch(Step { cell: number, load, number: round, preconditions: false, round: counted })

@@ -26,7 +26,7 @@ mod plan;
 mod uring;
 mod workers;
 
-use plan::{Step, Work};
+use plan::{PendingOperation, Step};
 pub use uring::IN_FLIGHT_MAX;
 use uring::Uring;
 use workers::{Finished, Workers};
@@ -57,7 +57,7 @@ struct Core {
     uring: Option<Uring>,
     workers: Workers,
     files: Vec<Option<Arc<DriveFile>>>,
-    waiting: [VecDeque<Work>; PRIORITIES],
+    waiting: [VecDeque<PendingOperation>; PRIORITIES],
     waiting_count: usize,
     /// Operations of each slot, waiting and under way.
     outstanding: Vec<usize>,
@@ -200,7 +200,7 @@ impl Core {
             return;
         }
         self.outstanding[slot] += 1;
-        let mut work = Work::new(slot, file, request, &self.buffers);
+        let mut work = PendingOperation::new(slot, file, request, &self.buffers);
         if file.way() == Way::Inline {
             let result = direct::carry_out(&mut work);
             self.collected.push((work, result));
@@ -230,7 +230,7 @@ impl Core {
         Ok(())
     }
 
-    fn start(&mut self, work: Work) {
+    fn start(&mut self, work: PendingOperation) {
         match &mut self.uring {
             Some(uring) if work.step() != Step::Elsewhere => uring.start(work),
             _ => {

@@ -24,7 +24,7 @@ pub use cache::{Cut, Unsettled};
 pub use flash::{Flash, FlashSpec};
 pub use hard::{HardDrive, HardDriveSpec};
 pub use leaf::Leaf;
-pub use model::{Model, Plain, Work};
+pub use model::{CommandWork, Model, Plain};
 pub use platter::{Page, Platter, SECTOR};
 
 use crate::{Buffer, Completion, Drive, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request, Shared};
@@ -100,7 +100,7 @@ impl SimulatedDrive {
                 0
             } else {
                 let seen = self.waiting.iter().take(self.model.window());
-                let works: Vec<Work> = seen.map(|waiting| work_of(&waiting.request.op)).collect();
+                let works: Vec<CommandWork> = seen.map(|waiting| work_of(&waiting.request.op)).collect();
                 self.model.choose(self.clock, &works)
             };
             let Some(next) = self.waiting.remove(chosen) else { return };
@@ -250,15 +250,15 @@ impl SimulatedDrive {
     }
 }
 
-fn work_of(op: &Op) -> Work {
+fn work_of(op: &Op) -> CommandWork {
     match op {
-        Op::Read { at, buffer } => Work::Read { at: *at, length: buffer.len() as u64 },
+        Op::Read { at, buffer } => CommandWork::Read { at: *at, length: buffer.len() as u64 },
         Op::Write { at, data, fua } => {
-            Work::Write { at: *at, length: data.iter().map(|piece| piece.len() as u64).sum(), fua: *fua }
+            CommandWork::Write { at: *at, length: data.iter().map(|piece| piece.len() as u64).sum(), fua: *fua }
         }
-        Op::Zero { at, length } => Work::Write { at: *at, length: *length, fua: false },
-        Op::Flush => Work::Flush,
-        Op::Discard { .. } | Op::View { .. } | Op::Extents { .. } => Work::Other,
+        Op::Zero { at, length } => CommandWork::Write { at: *at, length: *length, fua: false },
+        Op::Flush => CommandWork::Flush,
+        Op::Discard { .. } | Op::View { .. } | Op::Extents { .. } => CommandWork::Other,
     }
 }
 

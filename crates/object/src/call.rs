@@ -8,7 +8,7 @@ use crate::refusal::refuse;
 use bytes::Bytes;
 use s3s::{S3ErrorCode, S3Request, S3Result};
 use std::sync::{Arc, Mutex, OnceLock};
-use stele_archive::{Caller, Facts, IfRange};
+use stele_archive::{Caller, IfRange, RequestFacts};
 
 /// A request being served. The wire layer carries it as an extension from the connection to the operation.
 pub struct Call {
@@ -29,7 +29,7 @@ pub struct Call {
     /// The request's document, if it has one: the wire crate ignores elements that it does not know.
     pub document: Bytes,
     /// The facts by which the bucket's policy judges each key of a batch. None: there is no policy, or no batch.
-    pub facts: Option<Arc<Facts>>,
+    pub facts: Option<Arc<RequestFacts>>,
     /// The object comes in a form of a page.
     pub form: bool,
     /// The part before `/KEY` in the URL of an object in the requested bucket.

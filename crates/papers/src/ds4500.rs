@@ -14,9 +14,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use stele_ground::{Dice, Duration, Instant};
-use stele_media::simulated::{HardDrive, HardDriveSpec, Work};
+use stele_media::simulated::{CommandWork, HardDrive, HardDriveSpec};
 
-use stele_lab::closed::Target;
+use stele_lab::closed::SimulatedTarget;
 use stele_lab::raid::Level;
 use stele_lab::raid::{self, ARRAY, Piece};
 use stele_lab::spindle::Spindle;
@@ -331,7 +331,7 @@ impl Ds4500 {
     }
 }
 
-impl Target for Ds4500 {
+impl SimulatedTarget for Ds4500 {
     fn sizes(&self) -> Vec<u64> {
         vec![self.array_size; self.arrays.len()]
     }
@@ -369,8 +369,8 @@ impl Target for Ds4500 {
             match event {
                 Event::Arrive { drive, piece, write, job } => {
                     let work = match write {
-                        true => Work::Write { at: piece.at, length: piece.length, fua: true },
-                        false => Work::Read { at: piece.at, length: piece.length },
+                        true => CommandWork::Write { at: piece.at, length: piece.length, fua: true },
+                        false => CommandWork::Read { at: piece.at, length: piece.length },
                     };
                     self.spindles[drive].push(work, job);
                     self.begin_drive(at, drive);

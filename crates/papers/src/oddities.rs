@@ -13,7 +13,7 @@ use crate::published::{Printed, ds4500_tables};
 
 /// The kind of a finding.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
+pub enum OddityKind {
     FallsWithDrives,
     MoreThanLinear,
     RisesWithSize,
@@ -39,7 +39,7 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Oddity {
     pub place: String,
-    pub kind: Kind,
+    pub kind: OddityKind,
     /// The arithmetic, with its figures.
     pub why: String,
 }
@@ -91,7 +91,7 @@ pub fn of_tables(cells: &[Printed]) -> Vec<Oddity> {
             if (printed - exact).abs() > ROUNDING {
                 add(
                     cell,
-                    Kind::ProductDoesNotFit,
+                    OddityKind::ProductDoesNotFit,
                     format!("{rate} x {size} B are {exact:.2} MiB/s, printed {printed}"),
                 );
             }
@@ -110,7 +110,7 @@ fn grouped<K: Ord>(cells: &[Printed], key: impl Fn(&Printed) -> K) -> Vec<Vec<&P
     groups.into_values().collect()
 }
 
-type Add<'a> = dyn FnMut(&Printed, Kind, String) + 'a;
+type Add<'a> = dyn FnMut(&Printed, OddityKind, String) + 'a;
 
 fn along_drives(curve: &[&Printed], add: &mut Add<'_>) {
     let mut curve = curve.to_vec();
@@ -121,7 +121,7 @@ fn along_drives(curve: &[&Printed], add: &mut Add<'_>) {
         if after < before * (1.0 - FALL) && falls((fewer, before), (more, after)) {
             let fall = (1.0 - after / before) * 100.0;
             let why = format!("{before} with {} drives, {after} with {}: {fall:.1} % less", fewer.drives, more.drives);
-            add(more, Kind::FallsWithDrives, why);
+            add(more, OddityKind::FallsWithDrives, why);
         }
         let each = |cell: &Printed, value: f64| value / cell.drives as f64;
         let (each_before, each_after) = (each(fewer, before), each(more, after));
@@ -131,7 +131,7 @@ fn along_drives(curve: &[&Printed], add: &mut Add<'_>) {
                 "{each_before:.1} a drive with {} drives, {each_after:.1} with {}: more than linear",
                 fewer.drives, more.drives
             );
-            add(more, Kind::MoreThanLinear, why);
+            add(more, OddityKind::MoreThanLinear, why);
         }
     }
 }
@@ -144,12 +144,16 @@ fn along_sizes(row: &[&Printed], add: &mut Add<'_>) {
         if let (Some(before), Some(after)) = (small.rate, large.rate)
             && falls((large, after), (small, before))
         {
-            add(large, Kind::RisesWithSize, format!("{before} of half the size, {after} of this"));
+            add(large, OddityKind::RisesWithSize, format!("{before} of half the size, {after} of this"));
         }
         if let (Some(before), Some(after)) = (small.throughput, large.throughput)
             && falls((small, before), (large, after))
         {
-            add(large, Kind::ThroughputFallsWithSize, format!("{before} MiB/s at half the size, {after} at this"));
+            add(
+                large,
+                OddityKind::ThroughputFallsWithSize,
+                format!("{before} MiB/s at half the size, {after} at this"),
+            );
         }
     }
 }
@@ -167,7 +171,7 @@ fn cache_gains(column: &[&Printed], add: &mut Add<'_>) {
     for (at, (cell, with, (plain, without))) in pairs.iter().enumerate() {
         let gain = with / without;
         if falls((plain, *without), (cell, *with)) {
-            add(cell, Kind::CacheLoses, format!("{with} with the write cache, {without} without"));
+            add(cell, OddityKind::CacheLoses, format!("{with} with the write cache, {without} without"));
         }
         let near = |at: Option<usize>| at.and_then(|at| pairs.get(at)).map(|(_, with, (_, without))| with / without);
         let (before, after) = (near(at.checked_sub(1)), near(Some(at + 1)));
@@ -175,11 +179,15 @@ fn cache_gains(column: &[&Printed], add: &mut Add<'_>) {
         let away = |other: &f64| gain > other * OUT_OF_LINE || gain * OUT_OF_LINE < *other;
         if !near.is_empty() && near.iter().all(away) {
             let near: Vec<String> = near.iter().map(|gain| format!("{gain:.2}")).collect();
-            add(cell, Kind::CacheOutOfLine, format!("the cache gains {gain:.2} times, beside {}", near.join(" and ")));
+            add(
+                cell,
+                OddityKind::CacheOutOfLine,
+                format!("the cache gains {gain:.2} times, beside {}", near.join(" and ")),
+            );
         }
         let gains = |gain: &f64| *gain > 1.02;
         if with == without && near.iter().any(gains) {
-            add(cell, Kind::CacheWithoutEffect, format!("{with} with and without the write cache"));
+            add(cell, OddityKind::CacheWithoutEffect, format!("{with} with and without the write cache"));
         }
     }
 }
@@ -196,7 +204,7 @@ fn same_pairs(cells: &[Printed], add: &mut Add<'_>) {
                 && cell.table != other.table;
             if same {
                 let rate = cell.rate.unwrap_or(0.0);
-                add(other, Kind::SamePairElsewhere, format!("{rate} is also that of {}", place(cell)));
+                add(other, OddityKind::SamePairElsewhere, format!("{rate} is also that of {}", place(cell)));
             }
         }
     }
@@ -235,13 +243,13 @@ fn archive() -> Vec<Oddity> {
                 whole / rate,
                 whole / seconds
             );
-            add(format!("section {}", peak.section), Kind::PartsDoNotFit, why);
+            add(format!("section {}", peak.section), OddityKind::PartsDoNotFit, why);
         }
     }
     for peak in peaks.iter().filter(|peak| peak.rate.is_none()) {
         let cache = if peak.cached { "with" } else { "without" };
         let why = format!("no peak is stated for {} {}s {cache} cache", peak.pattern, peak.direction);
-        add(format!("section {}", peak.section), Kind::NotStated, why);
+        add(format!("section {}", peak.section), OddityKind::NotStated, why);
     }
     let part = |name: &str| {
         let row = rows(include_str!("../data/environment.csv"))
@@ -254,7 +262,7 @@ fn archive() -> Vec<Oddity> {
             let why = format!(
                 "{drives} drives of {each} GB are {raw} TB, stated are over {whole} TB: level and spares that take the rest are not stated"
             );
-            add("drives".into(), Kind::NotStated, why);
+            add("drives".into(), OddityKind::NotStated, why);
         }
     }
     found
@@ -276,13 +284,13 @@ fn comparisons() -> Vec<Oddity> {
             if (printed - exact).abs() > 0.51 {
                 let boosted = if boost > 0.0 { format!(" boosted by {boost} %") } else { String::new() };
                 let why = format!("{ours} against {theirs}{boosted} is {exact:.2} %, printed {printed}");
-                found.push(Oddity { place: place.clone(), kind: Kind::PercentDoesNotFit, why });
+                found.push(Oddity { place: place.clone(), kind: OddityKind::PercentDoesNotFit, why });
             }
         }
         if let (Some(low), Some(high)) = (number(cell(14)), number(cell(15))) {
             for value in judged.iter().filter(|value| **value < low - 0.5 || **value > high + 0.5) {
                 let why = format!("{value:.1} % is outside of {low} to {high} %");
-                found.push(Oddity { place: place.clone(), kind: Kind::OutsideItsBox, why });
+                found.push(Oddity { place: place.clone(), kind: OddityKind::OutsideItsBox, why });
             }
         }
     }
@@ -300,7 +308,7 @@ fn strokes() -> Vec<Oddity> {
         if same && wide.size == 4096 && wide.multiplier >= narrow.multiplier {
             found.push(Oddity {
                 place: format!("Table {}, stroke {} %", wide.table, wide.percent),
-                kind: Kind::FallsWithDrives,
+                kind: OddityKind::FallsWithDrives,
                 why: format!("{} also at {} %", wide.multiplier, narrow.percent),
             });
         }
@@ -322,7 +330,7 @@ fn fibre_channel() -> Vec<Oddity> {
             let why = format!("{before} of half the size, {after} of this");
             found.push(Oddity {
                 place: format!("Fibre Channel Table 1, half reads, {size} B"),
-                kind: Kind::RisesWithSize,
+                kind: OddityKind::RisesWithSize,
                 why,
             });
         }
@@ -333,7 +341,7 @@ fn fibre_channel() -> Vec<Oddity> {
         if reach(mark) < rates.len() {
             found.push(Oddity {
                 place: "Fibre Channel Table 1".into(),
-                kind: Kind::ClaimExceedsFigures,
+                kind: OddityKind::ClaimExceedsFigures,
                 why: format!("{mark} a second are reached in {} of {} rows", reach(mark), rates.len()),
             });
         }
@@ -348,7 +356,7 @@ fn fibre_channel() -> Vec<Oddity> {
             let why = format!("{read} and {write} are {}, printed {total}", read + write);
             found.push(Oddity {
                 place: format!("Fibre Channel Table 2, depth {depth}"),
-                kind: Kind::SumDoesNotFit,
+                kind: OddityKind::SumDoesNotFit,
                 why,
             });
         }
@@ -363,13 +371,13 @@ fn fibre_channel() -> Vec<Oddity> {
             read * f64::from(1 << 20) / 1e6,
             LINK / 1e6
         );
-        found.push(Oddity { place: "Fibre Channel Table 2".into(), kind: Kind::UnitUnclear, why });
+        found.push(Oddity { place: "Fibre Channel Table 2".into(), kind: OddityKind::UnitUnclear, why });
     }
     for (depth, _, _, total) in &streams {
         let shallower = streams.iter().find(|(other, _, _, rate)| other < depth && rate > total);
         if let Some((other, _, _, rate)) = shallower {
             let why = format!("{total} at depth {depth}, {rate} at {other}");
-            found.push(Oddity { place: "Fibre Channel Table 2".into(), kind: Kind::DeeperIsSlower, why });
+            found.push(Oddity { place: "Fibre Channel Table 2".into(), kind: OddityKind::DeeperIsSlower, why });
         }
     }
     found
@@ -402,7 +410,7 @@ fn backup() -> Vec<Oddity> {
         let each = |rate: f64, drives: f64| rate * 1000.0 / drives;
         found.push(Oddity {
             place: "Backup, nominal rates".into(),
-            kind: Kind::PartsDoNotFit,
+            kind: OddityKind::PartsDoNotFit,
             why: format!(
                 "{rate} GB/s and more of {drives} drives are {:.0} MB/s each, {more} of {larger} are {:.0}",
                 each(*rate, *drives),
@@ -414,7 +422,7 @@ fn backup() -> Vec<Oddity> {
         for (_, direction, value) in results.iter().filter(|(of, _, value)| *of == servers && *value < least * 1000.0) {
             found.push(Oddity {
                 place: format!("Backup, {servers} servers, {direction}"),
-                kind: Kind::ClaimExceedsFigures,
+                kind: OddityKind::ClaimExceedsFigures,
                 why: format!("{value} MB/s, said to be {least} GB/s and more"),
             });
         }

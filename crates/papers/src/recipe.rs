@@ -8,11 +8,11 @@
 use stele_ground::Duration;
 
 use stele_lab::error::LabError;
-use stele_lab::job::{Axes, Cell, RecipePart};
+use stele_lab::job::{Axes, JobCell, RecipePart};
 use stele_lab::live::content::Content;
 use stele_lab::live::run::{Load, Of, Setup, Timing};
-use stele_lab::modelled::run::Planned;
-use stele_lab::modelled::{Ask, LogPlace, Maker};
+use stele_lab::modelled::run::QueryPlan;
+use stele_lab::modelled::{LogPlace, Maker, Query};
 
 pub mod dr550;
 pub mod ds4500;
@@ -55,7 +55,7 @@ pub const RECIPES: [Recipe; 6] = [
 /// The questions of a recipe for modelled arrays, in their order.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub cells: Vec<(Cell, Planned)>,
+    pub cells: Vec<(JobCell, QueryPlan)>,
     /// The measurements of the whole recipe that the plan leaves out.
     pub left_out: Vec<String>,
 }
@@ -87,7 +87,7 @@ fn unknown(name: &str) -> LabError {
 }
 
 /// A planned question as a cell of a result file, with all distinguishing axes.
-fn cell_of(planned: &Planned) -> Cell {
+fn cell_of(planned: &QueryPlan) -> JobCell {
     let array = planned.array;
     let mut axes: Axes = vec![
         ("array".into(), array.maker.name().into()),
@@ -104,8 +104,8 @@ fn cell_of(planned: &Planned) -> Cell {
     }
     axes.push(("workload".into(), planned.spec.name.clone()));
     let (goal, load) = match &planned.ask {
-        Ask::Highest { goal, .. } => (Some(*goal), goal.start),
-        Ask::Loads(loads) => (None, loads.first().copied().unwrap_or(1)),
+        Query::Highest { goal, .. } => (Some(*goal), goal.start),
+        Query::Loads(loads) => (None, loads.first().copied().unwrap_or(1)),
     };
     let setup = Setup {
         spec: planned.spec.clone(),
@@ -121,14 +121,14 @@ fn cell_of(planned: &Planned) -> Cell {
         of: Of::Data,
         seed: array.seed(&planned.spec),
     };
-    Cell { axes, setup, goal, objective: None, precondition: None, buffered: false }
+    JobCell { axes, setup, goal, objective: None, precondition: None, buffered: false }
 }
 
 /// The cost of a question, in accesses of the profile: a pool's are ten to twenty times as expensive.
-pub fn cost(planned: &Planned) -> f64 {
+pub fn cost(planned: &QueryPlan) -> f64 {
     let (start, probes) = match &planned.ask {
-        Ask::Highest { goal, curve } => (goal.start, if *curve { 10.0 } else { 4.0 }),
-        Ask::Loads(loads) => (loads.iter().copied().max().unwrap_or(1), loads.len() as f64),
+        Query::Highest { goal, curve } => (goal.start, if *curve { 10.0 } else { 4.0 }),
+        Query::Loads(loads) => (loads.iter().copied().max().unwrap_or(1), loads.len() as f64),
     };
     let round = planned.effort.round.max(2 * start) as f64;
     let each = match planned.array.maker {

@@ -15,7 +15,7 @@ use stele_media::{Buffer, Geometry, Op, Priority, Request};
 
 use crate::coverage::Coverage;
 use crate::machine::{CrashKind, Happening, Landmark, Machine, Step, Tear, Trap};
-use crate::oracle::{Began, Oracle, Outcome, Violation, paint};
+use crate::oracle::{Began, Oracle, Violation, WriteOutcome, paint};
 use crate::system::System;
 use crate::trace::Trace;
 
@@ -181,7 +181,7 @@ impl<'a, S: System> Drill<'a, S> {
                 self.answered.push(completion.tag);
                 match (deed, completion.op) {
                     (Deed::Write { at, length } | Deed::Zero { at, length } | Deed::Discard { at, length }, _) => {
-                        self.oracle.end_write(at, length, began, Outcome::Acknowledged);
+                        self.oracle.end_write(at, length, began, WriteOutcome::Acknowledged);
                     }
                     (Deed::Flush, Op::Read { at, buffer }) => self.oracle.end_read(at, &buffer, began)?,
                     (_, _) => self.oracle.drop_read(began),

@@ -12,7 +12,7 @@ use stele_ground::{Duration, KIB};
 use crate::oracle::Violation;
 use crate::setup::{Campaign, volume};
 use crate::system::System;
-use crate::world::{Outcome, World};
+use crate::world::{WaitOutcome, World};
 
 pub use growth::Growth;
 use healing::heal;
@@ -192,13 +192,13 @@ fn any_volume<S>(world: &mut World<S>) -> Option<String> {
 fn command<S: System>(world: &mut World<S>, command: Command) -> Result<(), Violation> {
     let what = format!("{command:?}");
     match world.ask(command)? {
-        Outcome::Reached(Ok(_)) => world.machine.coverage.count(format!("command {what}")),
-        Outcome::Reached(Err(error)) if world.atlas.is_hurt() || world.atlas.is_beyond() => {
+        WaitOutcome::Reached(Ok(_)) => world.machine.coverage.count(format!("command {what}")),
+        WaitOutcome::Reached(Err(error)) if world.atlas.is_hurt() || world.atlas.is_beyond() => {
             world.machine.coverage.count(format!("command {what} refused while hurt"));
             world.machine.trace.say(world.machine.now, format!("{what} refused: {error}"));
         }
-        Outcome::Reached(Err(error)) => return Err(Violation(format!("{what} refused: {error:?}"))),
-        Outcome::Crashed => {}
+        WaitOutcome::Reached(Err(error)) => return Err(Violation(format!("{what} refused: {error:?}"))),
+        WaitOutcome::Crashed => {}
     }
     Ok(())
 }
@@ -223,7 +223,7 @@ fn reopen<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         }
     }
     match world.ask(Command::Close)? {
-        Outcome::Reached(Ok(_)) => {
+        WaitOutcome::Reached(Ok(_)) => {
             world.machine.coverage.count("clean closes");
             world.machine.put_away();
             befall_while_down(world);
@@ -231,12 +231,12 @@ fn reopen<S: System>(world: &mut World<S>) -> Result<(), Violation> {
                 world.crash_and_recover()?;
             }
         }
-        Outcome::Reached(Err(error)) => {
+        WaitOutcome::Reached(Err(error)) => {
             if !world.atlas.is_hurt() && !world.atlas.is_beyond() {
                 return Err(Violation(format!("the pool does not close: {error:?}")));
             }
         }
-        Outcome::Crashed => {}
+        WaitOutcome::Crashed => {}
     }
     world.resume_hosts();
     Ok(())
@@ -269,7 +269,7 @@ fn finish<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     }
     heal(world)?;
     reopen(world)?;
-    if let Outcome::Crashed = world.look_at_everything()? {
+    if let WaitOutcome::Crashed = world.look_at_everything()? {
         return Ok(());
     }
     world.resume_hosts();

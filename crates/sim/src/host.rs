@@ -7,7 +7,7 @@ use stele_ground::{Dice, Duration, Instant, VolumeId};
 use stele_media::{Buffer, Completion, ExtentState, MediaFault, Op, Priority, Request, Shared};
 
 use crate::coverage::Coverage;
-use crate::oracle::{Began, Oracle, Outcome, Violation, paint};
+use crate::oracle::{Began, Oracle, Violation, WriteOutcome, paint};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -238,7 +238,7 @@ impl Host {
         if let Err(error) = &done.result {
             match flying.kind {
                 Kind::Write | Kind::Zero | Kind::Discard => {
-                    self.oracle.end_write(at, length, flying.began, Outcome::Failed);
+                    self.oracle.end_write(at, length, flying.began, WriteOutcome::Failed);
                 }
                 Kind::Read | Kind::Flush | Kind::Extents => self.oracle.drop_read(flying.began),
             }
@@ -263,11 +263,11 @@ impl Host {
                 self.oracle.end_view(at, &pieces, flying.began)
             }
             (Kind::Write, Op::Write { at: back, .. }) if back == at => {
-                self.oracle.end_write(at, length, flying.began, Outcome::Acknowledged);
+                self.oracle.end_write(at, length, flying.began, WriteOutcome::Acknowledged);
                 Ok(())
             }
             (Kind::Zero, Op::Zero { at: back, .. }) if back == at => {
-                self.oracle.end_write(at, length, flying.began, Outcome::Acknowledged);
+                self.oracle.end_write(at, length, flying.began, WriteOutcome::Acknowledged);
                 Ok(())
             }
             (Kind::Discard, Op::Discard { at: back, .. }) if back == at => {
@@ -275,9 +275,9 @@ impl Host {
                 let end = at + length;
                 let first = at.next_multiple_of(4096).min(end);
                 let last = (end / 4096 * 4096).max(first);
-                self.oracle.end_write(at, first - at, flying.began, Outcome::Failed);
-                self.oracle.end_write(first, last - first, flying.began, Outcome::Acknowledged);
-                self.oracle.end_write(last, end - last, flying.began, Outcome::Failed);
+                self.oracle.end_write(at, first - at, flying.began, WriteOutcome::Failed);
+                self.oracle.end_write(first, last - first, flying.began, WriteOutcome::Acknowledged);
+                self.oracle.end_write(last, end - last, flying.began, WriteOutcome::Failed);
                 Ok(())
             }
             (Kind::Flush, Op::Flush) => {

@@ -21,7 +21,7 @@ use stele_array::{VolumeSpec, WriteMode};
 use stele_ground::{Bytes, Dice, Duration, KIB, MIB, PoolId};
 use stele_media::Space;
 
-use crate::oracle::{Began, Oracle, Outcome, Violation};
+use crate::oracle::{Began, Oracle, Violation, WriteOutcome};
 use journal::{Entry, Kind};
 pub use worker::work;
 
@@ -46,7 +46,7 @@ const KILLED: i32 = 9;
 
 /// The totals of the campaign.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Tally {
+pub struct KillTally {
     pub kills: u64,
     /// Those of them that came before the pool was open.
     pub while_opening: u64,
@@ -64,7 +64,7 @@ struct Campaign<'a> {
     dice: Dice,
     oracles: Vec<Oracle>,
     away: Vec<(PathBuf, u64)>,
-    tally: Tally,
+    tally: KillTally,
 }
 
 /// Kills a process `kills` times. `worker` is a program that calls [`work`] when started with `--worker DIRECTORY SEED
@@ -74,11 +74,11 @@ pub fn campaign(
     worker: &Path,
     kills: u64,
     seed: u64,
-    mut progress: impl FnMut(&Tally),
-) -> Result<Tally, Violation> {
+    mut progress: impl FnMut(&KillTally),
+) -> Result<KillTally, Violation> {
     let dice = Dice::new(seed);
     let oracles = VOLUMES.iter().map(|(name, _, size, _)| Oracle::new(*name, *size, UNIT as usize)).collect();
-    let mut campaign = Campaign { directory, worker, dice, oracles, away: Vec::new(), tally: Tally::default() };
+    let mut campaign = Campaign { directory, worker, dice, oracles, away: Vec::new(), tally: KillTally::default() };
     create_pool(directory).map_err(|error| Violation(format!("creating the pool: {error}")))?;
     while campaign.tally.kills < kills {
         let number = campaign.tally.kills;
@@ -225,7 +225,7 @@ impl Campaign<'_> {
                         oracle.end_read(entry.at, &entry.body, began)?;
                     } else {
                         self.tally.answered += 1;
-                        oracle.end_write(entry.at, entry.length, began, Outcome::Acknowledged);
+                        oracle.end_write(entry.at, entry.length, began, WriteOutcome::Acknowledged);
                     }
                 }
             }

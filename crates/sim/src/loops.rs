@@ -45,7 +45,7 @@ const ORDEALS: [Ordeal; 4] =
 
 /// The totals so far.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Tally {
+pub struct LoopTally {
     pub rounds: u64,
     pub pulls: u64,
     pub replaced: u64,
@@ -53,10 +53,10 @@ pub struct Tally {
     pub written: u64,
 }
 
-impl Tally {
+impl LoopTally {
     /// One line for programs.
     pub fn json(&self, seconds: u64, failed: Option<&str>) -> String {
-        let Tally { rounds, pulls, replaced, scrubs, written } = self;
+        let LoopTally { rounds, pulls, replaced, scrubs, written } = self;
         serde_json::json!({
             "campaign": "drives", "seconds": seconds, "rounds": rounds, "pulls": pulls, "replaced": replaced,
             "scrubs": scrubs, "written_bytes": written, "failed": failed,
@@ -68,8 +68,8 @@ impl Tally {
 struct Campaign<'a> {
     site: Site,
     dice: Dice,
-    tally: Tally,
-    say: &'a mut dyn FnMut(&Tally, &str),
+    tally: LoopTally,
+    say: &'a mut dyn FnMut(&LoopTally, &str),
 }
 
 /// Runs rounds until the time is over, and finishes the last one. `say` reports each step.
@@ -77,14 +77,14 @@ pub fn campaign(
     directory: &Path,
     span: Duration,
     seed: u64,
-    say: &mut dyn FnMut(&Tally, &str),
-) -> (Tally, Result<(), Stop>) {
+    say: &mut dyn FnMut(&LoopTally, &str),
+) -> (LoopTally, Result<(), Stop>) {
     let begun = Instant::now();
     let site = match prepare(directory) {
         Ok(site) => site,
-        Err(stop) => return (Tally::default(), Err(stop)),
+        Err(stop) => return (LoopTally::default(), Err(stop)),
     };
-    let mut campaign = Campaign { site, dice: Dice::new(seed), tally: Tally::default(), say };
+    let mut campaign = Campaign { site, dice: Dice::new(seed), tally: LoopTally::default(), say };
     let mut result = campaign.begin();
     while result.is_ok() && begun.elapsed() < span {
         result = campaign.round();

@@ -173,7 +173,7 @@ fn keep_memory() {
 fn pull_drives(options: &Options, seconds: u64) -> ExitCode {
     let begun = Instant::now();
     let left = || seconds.saturating_sub(begun.elapsed().as_secs());
-    let mut say = |tally: &loops::Tally, what: &str| {
+    let mut say = |tally: &loops::LoopTally, what: &str| {
         println!(
             "{:4} s left: round {}, {} pulls, {} replaced, {} MiB written: {what}",
             left(),

@@ -34,7 +34,7 @@ const NEVER: u64 = u64::MAX;
 
 /// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum WriteOutcome {
     Acknowledged,
     /// It may have happened or not, block by block.
     Failed,
@@ -126,7 +126,7 @@ impl Oracle {
         Began(began)
     }
 
-    pub fn end_write(&mut self, at: u64, length: u64, began: Began, outcome: Outcome) {
+    pub fn end_write(&mut self, at: u64, length: u64, began: Began, outcome: WriteOutcome) {
         let now = self.tick();
         let oldest = self.oldest_read();
         for index in self.indexes(at, length) {
@@ -134,7 +134,7 @@ impl Oracle {
             for candidate in block.iter_mut() {
                 if candidate.began == began.0 {
                     candidate.ended = now;
-                } else if outcome == Outcome::Acknowledged && candidate.ended < began.0 {
+                } else if outcome == WriteOutcome::Acknowledged && candidate.ended < began.0 {
                     candidate.replaced = candidate.replaced.min(now);
                 }
             }

@@ -16,7 +16,7 @@ use stele_media::simulated::{Plain, SimulatedDrive};
 use stele_media::{Buffer, Geometry, MediaFault, Op, Priority, Request};
 
 use crate::machine::{CrashKind, Happening, Landmark, Machine, Step, Tear, Trap};
-use crate::oracle::{Began, Oracle, Outcome, Violation, paint};
+use crate::oracle::{Began, Oracle, Violation, WriteOutcome, paint};
 use crate::system::System;
 use crate::trace::Trace;
 
@@ -109,7 +109,7 @@ impl<S: System> Script<S> {
                     let Some((at, length, began)) = self.flying.remove(&completion.tag) else { continue };
                     match (completion.op, completion.result) {
                         (Op::Read { buffer, .. }, Ok(())) => self.oracle.end_read(at, &buffer, began)?,
-                        (_, Ok(())) => self.oracle.end_write(at, length, began, Outcome::Acknowledged),
+                        (_, Ok(())) => self.oracle.end_write(at, length, began, WriteOutcome::Acknowledged),
                         (_, Err(error)) => return Err(Violation(format!("{length} bytes at {at}: {error}"))),
                     }
                 }

@@ -40,7 +40,7 @@ const STANDSTILL_MAX: u64 = 400_000;
 
 /// The result of a wait.
 #[derive(Debug)]
-pub enum Outcome<T> {
+pub enum WaitOutcome<T> {
     Reached(T),
     /// The machine crashed meanwhile, and is up again.
     Crashed,
@@ -192,17 +192,17 @@ impl<S: System> World<S> {
     pub fn create_volume(&mut self, spec: VolumeSpec) -> Result<(), Violation> {
         self.fates.insert(spec.name.clone(), (Fate::MayExist, spec.clone()));
         match self.ask(Command::CreateVolume(spec.clone()))? {
-            Outcome::Reached(Ok(Reply::Volume(status))) => {
+            WaitOutcome::Reached(Ok(Reply::Volume(status))) => {
                 self.adopt(&status)?;
                 Ok(())
             }
-            Outcome::Reached(Ok(reply)) => Err(Violation(format!("CreateVolume was answered with {reply:?}"))),
-            Outcome::Reached(Err(ArrayError::Degraded(_))) if self.atlas.is_beyond() => {
+            WaitOutcome::Reached(Ok(reply)) => Err(Violation(format!("CreateVolume was answered with {reply:?}"))),
+            WaitOutcome::Reached(Err(ArrayError::Degraded(_))) if self.atlas.is_beyond() => {
                 // The log may have stopped with the record on its way: the next opening shows the result.
                 self.machine.coverage.count("volume creation left open");
                 Ok(())
             }
-            Outcome::Reached(Err(error)) => {
+            WaitOutcome::Reached(Err(error)) => {
                 self.fates.remove(&spec.name);
                 self.machine.coverage.count("volume creation refused");
                 match error {
@@ -213,7 +213,7 @@ impl<S: System> World<S> {
                     error => Err(Violation(format!("volume {} could not be created: {error:?}", spec.name))),
                 }
             }
-            Outcome::Crashed => Ok(()),
+            WaitOutcome::Crashed => Ok(()),
         }
     }
 
@@ -252,13 +252,13 @@ impl<S: System> World<S> {
         if self.grown.contains_key(name) {
             return Ok(());
         }
-        if let Outcome::Crashed = self.drain_host(name)? {
+        if let WaitOutcome::Crashed = self.drain_host(name)? {
             return Ok(());
         }
         self.grown.insert(name.into(), size);
         let command = Command::ResizeVolume { name: name.into(), size: stele_ground::Bytes(size) };
         let outcome = self.ask(command)?;
-        if let Outcome::Reached(reply) = outcome {
+        if let WaitOutcome::Reached(reply) = outcome {
             if matches!(reply, Err(ArrayError::Degraded(_))) && self.atlas.is_beyond() {
                 self.machine.coverage.count("growths left open");
             } else {
@@ -280,28 +280,28 @@ impl<S: System> World<S> {
         Ok(())
     }
 
-    fn drain_host(&mut self, name: &str) -> Result<Outcome<()>, Violation> {
+    fn drain_host(&mut self, name: &str) -> Result<WaitOutcome<()>, Violation> {
         if let Some(host) = self.hosts.get_mut(name) {
             host.paused = true;
         }
         let deadline = self.machine.now + PATIENCE;
         while self.hosts.get(name).is_some_and(|host| host.in_flight() > 0) {
-            if let Outcome::Crashed = self.turn(deadline)? {
+            if let WaitOutcome::Crashed = self.turn(deadline)? {
                 if let Some(host) = self.hosts.get_mut(name) {
                     host.paused = false;
                 }
-                return Ok(Outcome::Crashed);
+                return Ok(WaitOutcome::Crashed);
             }
             if self.machine.now >= deadline {
                 return Err(Violation(format!("{name}: operations in flight do not end")));
             }
         }
-        Ok(Outcome::Reached(()))
+        Ok(WaitOutcome::Reached(()))
     }
 
     /// Waits until nothing is in flight on a volume. Returns true if the machine crashed in between (and is up again).
     pub fn drain(&mut self, name: &str) -> Result<bool, Violation> {
-        Ok(matches!(self.drain_host(name)?, Outcome::Crashed))
+        Ok(matches!(self.drain_host(name)?, WaitOutcome::Crashed))
     }
 
     /// Allows every host this many further operations.
@@ -315,7 +315,7 @@ impl<S: System> World<S> {
     pub fn work(&mut self, span: Duration) -> Result<bool, Violation> {
         let end = self.machine.now + span;
         while self.machine.now < end {
-            if let Outcome::Crashed = self.turn(end)? {
+            if let WaitOutcome::Crashed = self.turn(end)? {
                 return Ok(true);
             }
         }
@@ -323,7 +323,7 @@ impl<S: System> World<S> {
     }
 
     /// Gives a command and waits for its answer, while hosts continue.
-    pub fn ask(&mut self, command: Command) -> Result<Outcome<Result<Reply, ArrayError>>, Violation> {
+    pub fn ask(&mut self, command: Command) -> Result<WaitOutcome<Result<Reply, ArrayError>>, Violation> {
         self.tags += 1;
         let id = self.tags;
         let what = format!("{command:?}");
@@ -331,10 +331,10 @@ impl<S: System> World<S> {
         let deadline = self.machine.now + PATIENCE;
         loop {
             if let Some(reply) = self.replies.remove(&id) {
-                return Ok(Outcome::Reached(reply));
+                return Ok(WaitOutcome::Reached(reply));
             }
-            if let Outcome::Crashed = self.turn(deadline)? {
-                return Ok(Outcome::Crashed);
+            if let WaitOutcome::Crashed = self.turn(deadline)? {
+                return Ok(WaitOutcome::Crashed);
             }
             if self.machine.now >= deadline {
                 return Err(Violation(format!("no answer to {what}")));
@@ -342,24 +342,24 @@ impl<S: System> World<S> {
         }
     }
 
-    pub fn status(&mut self) -> Result<Outcome<PoolStatus>, Violation> {
+    pub fn status(&mut self) -> Result<WaitOutcome<PoolStatus>, Violation> {
         match self.ask(Command::Status)? {
-            Outcome::Reached(Ok(Reply::Status(status))) => {
+            WaitOutcome::Reached(Ok(Reply::Status(status))) => {
                 self.note_arrived(&status);
-                Ok(Outcome::Reached(*status))
+                Ok(WaitOutcome::Reached(*status))
             }
-            Outcome::Reached(Err(error @ ArrayError::Stopped(_))) if self.atlas.is_beyond() => {
+            WaitOutcome::Reached(Err(error @ ArrayError::Stopped(_))) if self.atlas.is_beyond() => {
                 self.machine.coverage.count("pool stopped, honestly");
                 self.refused = Some(error);
-                Ok(Outcome::Crashed)
+                Ok(WaitOutcome::Crashed)
             }
-            Outcome::Reached(other) => Err(Violation(format!("Status was answered with {other:?}"))),
-            Outcome::Crashed => Ok(Outcome::Crashed),
+            WaitOutcome::Reached(other) => Err(Violation(format!("Status was answered with {other:?}"))),
+            WaitOutcome::Crashed => Ok(WaitOutcome::Crashed),
         }
     }
 
     /// One event, at most up to `limit`.
-    fn turn(&mut self, limit: Instant) -> Result<Outcome<()>, Violation> {
+    fn turn(&mut self, limit: Instant) -> Result<WaitOutcome<()>, Violation> {
         let mut limit = limit;
         if let State::Ready { read_only } = self.machine.state() {
             limit = self.issue(limit, read_only);
@@ -369,14 +369,14 @@ impl<S: System> World<S> {
         self.watch()?;
         if step == Step::Crash {
             self.crash_and_recover()?;
-            return Ok(Outcome::Crashed);
+            return Ok(WaitOutcome::Crashed);
         }
         if let State::Failed(error) = self.machine.state()
             && !self.atlas.is_beyond()
         {
             return Err(Violation(format!("the pool has failed: {error}")));
         }
-        Ok(Outcome::Reached(()))
+        Ok(WaitOutcome::Reached(()))
     }
 
     /// Lets hosts issue their due operations; returns the time of the next one, at most `limit`.
@@ -526,12 +526,12 @@ impl<S: System> World<S> {
     }
 
     /// Reads every volume completely, through the oracle.
-    pub fn look_at_everything(&mut self) -> Result<Outcome<()>, Violation> {
+    pub fn look_at_everything(&mut self) -> Result<WaitOutcome<()>, Violation> {
         let names: Vec<String> = self.hosts.keys().cloned().collect();
         self.hosts.values_mut().for_each(|host| host.paused = true);
         for name in &names {
-            if let Outcome::Crashed = self.drain_host(name)? {
-                return Ok(Outcome::Crashed);
+            if let WaitOutcome::Crashed = self.drain_host(name)? {
+                return Ok(WaitOutcome::Crashed);
             }
             let Some(size) = self.hosts.get(name).map(|host| host.spec.size.0) else { continue };
             let mut at = 0;
@@ -545,12 +545,12 @@ impl<S: System> World<S> {
                 at += length;
             }
             let drained = self.drain_host(name)?;
-            if let Outcome::Crashed = drained {
-                return Ok(Outcome::Crashed);
+            if let WaitOutcome::Crashed = drained {
+                return Ok(WaitOutcome::Crashed);
             }
         }
         self.machine.coverage.add("volumes read whole", names.len() as u64);
-        Ok(Outcome::Reached(()))
+        Ok(WaitOutcome::Reached(()))
     }
 
     pub fn resume_hosts(&mut self) {

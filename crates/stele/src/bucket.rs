@@ -2,8 +2,8 @@
 //!
 //! A repository of backups and a place for signed heads lie in such buckets. A request whose connection breaks, or that
 //! the server could answer later, is repeated after a pause. If its answer was lost, the repetition of a conditional PUT
-//! says that the object exists; [`Answer::repeated`] tells the caller to compare it with what was sent. A listing that
-//! is not whole is an error.
+//! says that the object exists; [`BucketResponse::repeated`] tells the caller to compare it with what was sent. A
+//! listing that is not whole is an error.
 //!
 //! The requests block the thread that makes them, which must be none of the runtime's.
 
@@ -36,7 +36,7 @@ const KEPT_MAX: usize = 16;
 type Sender = SendRequest<Full<Bytes>>;
 pub type Result<T> = std::result::Result<T, BackupError>;
 
-pub struct Bucket {
+pub struct BucketClient {
     /// As the operator gave it.
     place: String,
     host: String,
@@ -56,7 +56,7 @@ pub struct Bucket {
 
 /// One request.
 #[derive(Clone, Copy)]
-pub struct Ask<'a> {
+pub struct BucketRequest<'a> {
     pub method: &'a str,
     pub path: &'a str,
     pub query: &'a str,
@@ -66,7 +66,7 @@ pub struct Ask<'a> {
     pub max: u64,
 }
 
-pub struct Answer {
+pub struct BucketResponse {
     pub status: u16,
     head: HeaderMap,
     pub body: Bytes,
@@ -74,7 +74,7 @@ pub struct Answer {
     pub repeated: bool,
 }
 
-impl Answer {
+impl BucketResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.get(name).and_then(|value| value.to_str().ok())
     }
@@ -100,9 +100,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Bucket {
+impl BucketClient {
     /// `s3://HOST[:PORT]/BUCKET[/PREFIX]`, or `s3+http://` without TLS. `what` says what the text should name.
-    pub fn open(text: &str, what: &str, keys: Keys) -> Outcome<Bucket> {
+    pub fn open(text: &str, what: &str, keys: Keys) -> Outcome<BucketClient> {
         let wrong = || {
             Failure::usage(format!("'{text}' is no {what}"))
                 .next("write s3://HOST[:PORT]/BUCKET[/PREFIX], or s3+http:// without TLS")
@@ -116,7 +116,7 @@ impl Bucket {
             return Err(wrong());
         }
         let uri: hyper::Uri = format!("http://{authority}/").parse().map_err(|_| wrong())?;
-        Ok(Bucket {
+        Ok(BucketClient {
             place: text.to_owned(),
             host: uri.host().ok_or_else(wrong)?.trim_matches(['[', ']']).to_owned(),
             port: uri.port_u16().unwrap_or(usual),
@@ -132,8 +132,8 @@ impl Bucket {
     }
 
     /// The same with fewer attempts of each request, for callers that come again by themselves.
-    pub fn with_attempts(self, attempts: u32) -> Bucket {
-        Bucket { attempts, ..self }
+    pub fn with_attempts(self, attempts: u32) -> BucketClient {
+        BucketClient { attempts, ..self }
     }
 
     /// As the operator gave it.
@@ -174,7 +174,12 @@ impl Bucket {
         }
     }
 
-    async fn attempt(&self, ask: Ask<'_>, body: &Bytes, digest: &str) -> std::result::Result<Answer, Broken> {
+    async fn attempt(
+        &self,
+        ask: BucketRequest<'_>,
+        body: &Bytes,
+        digest: &str,
+    ) -> std::result::Result<BucketResponse, Broken> {
         let broken = |error: &dyn std::fmt::Display| {
             Broken::Connection(format!("the connection to {} broke: {error}", self.authority))
         };
@@ -213,13 +218,13 @@ impl Bucket {
         if kept.len() < KEPT_MAX {
             kept.push(sender);
         }
-        Ok(Answer { status: status.as_u16(), head, body: body.into(), repeated: false })
+        Ok(BucketResponse { status: status.as_u16(), head, body: body.into(), repeated: false })
     }
 
     /// Sends a request, and gives the beginning of the answer.
     async fn begin(
         &self,
-        ask: Ask<'_>,
+        ask: BucketRequest<'_>,
         body: &Bytes,
         digest: &str,
     ) -> std::result::Result<(Sender, hyper::Response<Incoming>), Broken> {
@@ -231,7 +236,7 @@ impl Bucket {
             Some(sender) => sender,
             None => self.connect().await?,
         };
-        let Ask { method, path, query, .. } = ask;
+        let BucketRequest { method, path, query, .. } = ask;
         let own: Vec<(&str, &str)> =
             ask.headers.iter().copied().filter(|(name, _)| name.starts_with("x-amz-")).collect();
         let plain = ask.headers.iter().copied().filter(|(name, _)| !name.starts_with("x-amz-"));
@@ -250,19 +255,19 @@ impl Bucket {
     }
 
     /// Asks, again if the connection breaks or the server is busy, and gives the answer if it is a success.
-    pub fn ask(&self, ask: Ask<'_>, body: &[u8]) -> Result<Answer> {
+    pub fn ask(&self, ask: BucketRequest<'_>, body: &[u8]) -> Result<BucketResponse> {
         judge(&self.place, ask, self.send(ask, body)?)
     }
 
     /// Asks, again if the connection breaks.
-    pub fn send(&self, ask: Ask<'_>, body: &[u8]) -> Result<Answer> {
+    pub fn send(&self, ask: BucketRequest<'_>, body: &[u8]) -> Result<BucketResponse> {
         let (body, digest) = (Bytes::copy_from_slice(body), hash(body));
         let mut last = Err(BackupError::Failed(String::new()));
         for attempt in 0..self.attempts {
             last = match self.runtime.block_on(self.attempt(ask, &body, &digest)) {
                 Ok(answer) => {
                     let is_transient = s3::is_transient(answer.status, &answer.code());
-                    let answer = Answer { repeated: attempt > 0, ..answer };
+                    let answer = BucketResponse { repeated: attempt > 0, ..answer };
                     if !is_transient {
                         return Ok(answer);
                     }
@@ -298,7 +303,7 @@ fn connector() -> TlsConnector {
     TlsConnector::from(Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
 }
 
-pub fn judge(place: &str, ask: Ask<'_>, answer: Answer) -> Result<Answer> {
+pub fn judge(place: &str, ask: BucketRequest<'_>, answer: BucketResponse) -> Result<BucketResponse> {
     if (200..300).contains(&answer.status) {
         return Ok(answer);
     }
@@ -342,7 +347,7 @@ mod tests {
     }
 
     /// Asks a server that answers each connection like this. Gives the outcome, and the number of connections.
-    fn asked(answer: &'static str, headers: &[(&str, &str)]) -> (Result<Answer>, usize) {
+    fn asked(answer: &'static str, headers: &[(&str, &str)]) -> (Result<BucketResponse>, usize) {
         use std::io::{Read, Write};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let place = format!("s3+http://{}/bucket", listener.local_addr().unwrap());
@@ -361,10 +366,10 @@ mod tests {
         let entered = runtime.enter();
         let text = || "text".to_owned();
         let keys = Keys { access: text(), secret: text(), token: None, region: text() };
-        let Ok(bucket) = Bucket::open(&place, "place", keys) else { panic!("{place}") };
+        let Ok(bucket) = BucketClient::open(&place, "place", keys) else { panic!("{place}") };
         let bucket = bucket.with_attempts(1);
         drop(entered);
-        let ask = Ask { method: "GET", path: "/bucket/name", query: "", headers, max: 10 };
+        let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers, max: 10 };
         let outcome = bucket.ask(ask, b"");
         (outcome, count.load(std::sync::atomic::Ordering::Relaxed))
     }
@@ -373,7 +378,13 @@ mod tests {
     fn the_content_of_an_object_is_not_searched_for_an_error() {
         let content = "<Code>a</Code>";
         let of = |status: u16, body: &'static str| {
-            Answer { status, head: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()), repeated: false }.code()
+            BucketResponse {
+                status,
+                head: HeaderMap::new(),
+                body: Bytes::from_static(body.as_bytes()),
+                repeated: false,
+            }
+            .code()
         };
         assert_eq!((of(200, content), of(206, content)), (String::new(), String::new()));
         assert_eq!(of(400, content), "a");

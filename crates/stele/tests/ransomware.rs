@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use stele_backup::crypt::Keys;
-use stele_backup::segment::{Entry, Footer, Prepared, SegmentId, Writer};
+use stele_backup::segment::{ChunkEntry, Footer, Prepared, SegmentId, SegmentWriter};
 use support::http::{Ask, between};
 use support::{Place, Server, content, md5_base64};
 
@@ -292,8 +292,8 @@ impl Drill {
             let good = self.server.get(&version.target()).body;
             let footer = Footer::decode(&good).unwrap();
             let (junk, keys) = ([b'!'; 64], Keys::new([7; 32].into()));
-            let mut writer = Writer::new(&keys, footer.kind, [good.len() as u8; 32], Vec::new());
-            for Entry { id, length, .. } in footer.entries {
+            let mut writer = SegmentWriter::new(&keys, footer.kind, [good.len() as u8; 32], Vec::new());
+            for ChunkEntry { id, length, .. } in footer.entries {
                 writer.add(&Prepared { id, length, stored: &junk, compressed: true }).unwrap();
             }
             let (_, bytes) = writer.finish();

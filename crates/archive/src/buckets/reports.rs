@@ -9,7 +9,7 @@ use super::settings::PolicyRequest;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::inventory::Inventory;
 use crate::model::logging::AccessLog;
-use crate::model::policy::Facts;
+use crate::model::policy::RequestFacts;
 use crate::model::principal::{Access, Caller};
 use crate::state::buckets::Bucket;
 use crate::store::Archive;
@@ -40,7 +40,7 @@ impl Archive {
         let sample = format!("{prefix}0");
         let request = PolicyRequest { action: "PutObject", key: Some(&sample), version: None, prefix: "" };
         let caller = match self.is_policed(caller, to) {
-            true => self.permit(caller, to, &[request], Facts::default()).await?,
+            true => self.permit(caller, to, &[request], RequestFacts::default()).await?,
             false => caller.clone(),
         };
         target.authorize(&caller, Access::Write, prefix)?;
@@ -56,7 +56,7 @@ impl Archive {
         if inventory.all_versions {
             requests.push(request("ListBucketVersions"));
         }
-        let mut facts = Facts::default();
+        let mut facts = RequestFacts::default();
         facts.set("s3:prefix", prefix);
         let caller = match self.is_policed(caller, bucket.name()) {
             true => self.permit(caller, bucket.name(), &requests, facts).await?,

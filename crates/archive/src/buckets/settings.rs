@@ -11,7 +11,7 @@ use crate::model::cors::CorsRule;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::lifecycle::LifecycleRule;
 use crate::model::notification::NotificationRule;
-use crate::model::policy::{Facts, Gift, Policy, Verdict, gift_of};
+use crate::model::policy::{Gift, Policy, RequestFacts, Verdict, gift_of};
 use crate::model::principal::{Access, Actor, Caller, Grant, Rights, Role};
 use crate::model::version::VersionId;
 use crate::record::ACCESS_KEYS;
@@ -106,7 +106,7 @@ impl Archive {
     }
 
     /// Refuses a request on no bucket that the policy of the caller's session does not allow.
-    pub async fn permit_outside(&self, caller: &Caller, action: &'static str, facts: &Facts) -> Result<()> {
+    pub async fn permit_outside(&self, caller: &Caller, action: &'static str, facts: &RequestFacts) -> Result<()> {
         let allowed = match caller.session.as_ref().and_then(|session| session.policy.as_ref()) {
             Some(policy) if !policy.allows("*", &caller.actor, action, None, facts) => Err(beyond_session(action, "*")),
             _ => Ok(()),
@@ -121,7 +121,7 @@ impl Archive {
         caller: &Caller,
         bucket: &str,
         requests: &[PolicyRequest<'_>],
-        facts: Facts,
+        facts: RequestFacts,
     ) -> Result<Caller> {
         let permitted = self.try_permit(caller, bucket, requests, facts);
         let event = || {
@@ -141,7 +141,7 @@ impl Archive {
         caller: &Caller,
         name: &str,
         requests: &[PolicyRequest<'_>],
-        mut facts: Facts,
+        mut facts: RequestFacts,
     ) -> Result<Caller> {
         let store = self.store();
         let found = store.buckets().by_name(name);
@@ -191,7 +191,7 @@ impl Archive {
         name: &str,
         bucket: Option<&Bucket>,
         request: &PolicyRequest<'_>,
-        facts: &mut Facts,
+        facts: &mut RequestFacts,
     ) -> Result<()> {
         let Some(policy) = caller.session.as_ref().and_then(|session| session.policy.as_ref()) else { return Ok(()) };
         if policy.asks_for_tags() && request.key.is_some() {
@@ -213,7 +213,7 @@ impl Archive {
         }
     }
 
-    fn add_existing_tags(&self, bucket: &Bucket, request: &PolicyRequest<'_>, facts: &mut Facts) -> Result<()> {
+    fn add_existing_tags(&self, bucket: &Bucket, request: &PolicyRequest<'_>, facts: &mut RequestFacts) -> Result<()> {
         let Some(key) = request.key else { return Ok(()) };
         let found = lookup::version(&*self.store().snapshot()?, bucket, key, request.version)?;
         for (tag, value) in found.map(|found| found.row.tags).unwrap_or_default() {

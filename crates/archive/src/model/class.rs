@@ -84,7 +84,7 @@ pub struct Bindings {
 
 /// The properties of a new version that rules ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct VersionFacts<'a> {
     pub key: &'a str,
     pub tags: &'a BTreeMap<String, String>,
     pub size: u64,
@@ -237,7 +237,7 @@ impl fmt::Display for ClassTerms {
 }
 
 impl Binding {
-    fn holds(&self, facts: &Facts<'_>) -> bool {
+    fn holds(&self, facts: &VersionFacts<'_>) -> bool {
         facts.key.starts_with(self.prefix.as_str())
             && facts.key.ends_with(self.suffix.as_str())
             && self.tags.iter().all(|(key, value)| facts.tags.get(key) == Some(value))
@@ -274,7 +274,7 @@ impl fmt::Display for Bindings {
 }
 
 impl Bindings {
-    pub fn class(&self, facts: &Facts<'_>) -> Option<&str> {
+    pub fn class(&self, facts: &VersionFacts<'_>) -> Option<&str> {
         let rule = self.rules.iter().find(|rule| rule.holds(facts));
         rule.map(|rule| rule.class.as_str()).or(self.default.as_deref())
     }

@@ -52,7 +52,7 @@ struct Selection {
 }
 
 impl Selection {
-    fn selects(&self, text: &str, facts: &Facts) -> bool {
+    fn selects(&self, text: &str, facts: &RequestFacts) -> bool {
         self.patterns.iter().any(|pattern| pattern.matches(text, facts)) != self.except
     }
 }
@@ -60,9 +60,9 @@ impl Selection {
 /// What a request says about itself, for the conditions of a policy: the values of each condition key. The keys are in
 /// lower case; tags keep the case of their names.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Facts(BTreeMap<String, Vec<String>>);
+pub struct RequestFacts(BTreeMap<String, Vec<String>>);
 
-impl Facts {
+impl RequestFacts {
     pub fn set(&mut self, key: &str, value: impl Into<String>) {
         self.0.insert(normal(key), vec![value.into()]);
     }
@@ -109,7 +109,14 @@ pub enum Verdict {
 
 impl Policy {
     /// The verdict on an action of S3 (`GetObject`) on a key, or on the bucket itself.
-    pub(crate) fn judge(&self, bucket: &str, actor: &Actor, action: &str, key: Option<&str>, facts: &Facts) -> Verdict {
+    pub(crate) fn judge(
+        &self,
+        bucket: &str,
+        actor: &Actor,
+        action: &str,
+        key: Option<&str>,
+        facts: &RequestFacts,
+    ) -> Verdict {
         let resource = match key {
             Some(key) => format!("arn:aws:s3:::{bucket}/{key}"),
             None => format!("arn:aws:s3:::{bucket}"),
@@ -131,7 +138,14 @@ impl Policy {
     }
 
     /// Whether a policy of a session allows the action: a statement does, and none denies it.
-    pub(crate) fn allows(&self, bucket: &str, actor: &Actor, action: &str, key: Option<&str>, facts: &Facts) -> bool {
+    pub(crate) fn allows(
+        &self,
+        bucket: &str,
+        actor: &Actor,
+        action: &str,
+        key: Option<&str>,
+        facts: &RequestFacts,
+    ) -> bool {
         self.judge(bucket, actor, action, key, facts) == Verdict::Allowed
     }
 

@@ -12,7 +12,7 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::{check_key, check_tags};
 use crate::model::checksum::{Algorithm, Checksum, Digests, Expected};
-use crate::model::class::Facts;
+use crate::model::class::VersionFacts;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
 use crate::model::secrets::CustomerKey;
@@ -337,7 +337,7 @@ async fn finish_object(
     let bucket = now;
     let (retention, hold) =
         initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
-    let facts = Facts {
+    let facts = VersionFacts {
         key: &request.key,
         tags: &request.tags,
         size: digests.length,

@@ -10,8 +10,8 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::is_canary;
 use crate::model::class::{
-    BINDINGS_MAX, Bindings, CLASS_VERSIONS_MAX, CLASSES_MAX, ClassInfo, ClassTerms, Comparison, DESCRIPTION_MAX, Facts,
-    check_class_name,
+    BINDINGS_MAX, Bindings, CLASS_VERSIONS_MAX, CLASSES_MAX, ClassInfo, ClassTerms, Comparison, DESCRIPTION_MAX,
+    VersionFacts, check_class_name,
 };
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller, Role};
@@ -92,7 +92,7 @@ impl Store {
         caller: &Caller,
         bucket: &Bucket,
         named: Option<&str>,
-        facts: Facts<'_>,
+        facts: VersionFacts<'_>,
         asked: Option<Retention>,
         retention: Option<Retention>,
     ) -> Result<(Option<Retention>, Option<ClassMark>)> {

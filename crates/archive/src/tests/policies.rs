@@ -25,7 +25,7 @@ fn on(action: &'static str, key: &'static str) -> PolicyRequest<'static> {
 
 /// The content, as a frontend reads it: the policy first.
 async fn read(archive: &Archive, caller: &Caller, key: &'static str) -> Result<Vec<u8>> {
-    let caller = archive.permit(caller, "records", &[on("GetObject", key)], Facts::default()).await?;
+    let caller = archive.permit(caller, "records", &[on("GetObject", key)], RequestFacts::default()).await?;
     let request = GetRequest { bucket: "records".into(), key: key.into(), ..GetRequest::default() };
     let mut reader = archive.get(&caller, request).await?;
     let mut content = Vec::new();
@@ -56,7 +56,8 @@ async fn a_policy_opens_what_it_names_and_nothing_else() {
     assert_eq!(read(&archive, &reader, "open/a").await.unwrap(), b"a");
     denied("another key of the bucket", read(&archive, &reader, "closed/b").await);
     denied("another caller", read(&archive, &Caller::anonymous(), "open/a").await);
-    let permitted = archive.permit(&reader, "records", &[on("GetObject", "open/a")], Facts::default()).await.unwrap();
+    let permitted =
+        archive.permit(&reader, "records", &[on("GetObject", "open/a")], RequestFacts::default()).await.unwrap();
     let delete = DeleteRequest { bucket: "records".into(), key: "open/a".into(), ..DeleteRequest::default() };
     denied("another action with the access of this one", archive.delete(&permitted, delete).await);
 }
@@ -76,12 +77,13 @@ async fn a_denial_binds_administrators_but_for_the_policy_itself() {
     denied("reading", read(&archive, &everything, "open/a").await);
     let permit = async |action| {
         let request = PolicyRequest { action, key: None, version: None, prefix: "" };
-        archive.permit(&everything, "records", &[request], Facts::default()).await
+        archive.permit(&everything, "records", &[request], RequestFacts::default()).await
     };
     denied("a setting", permit("PutBucketVersioning").await);
     permit("DeleteBucketPolicy").await.unwrap();
     // An officer's protection of records is not for a policy to stop.
-    let hold = archive.permit(&everything, "records", &[on("PutObjectLegalHold", "open/a")], Facts::default()).await;
+    let hold =
+        archive.permit(&everything, "records", &[on("PutObjectLegalHold", "open/a")], RequestFacts::default()).await;
     hold.unwrap();
     let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();
     let refused = log.iter().find(|record| record.refused.as_ref().is_some_and(|reason| reason.contains("`Sealed`")));
@@ -102,7 +104,8 @@ async fn a_policy_does_not_wake_grants_that_do_not_count() {
     )
     .await
     .unwrap();
-    let permitted = archive.permit(&auditor, "records", &[on("GetObject", "open/a")], Facts::default()).await.unwrap();
+    let permitted =
+        archive.permit(&auditor, "records", &[on("GetObject", "open/a")], RequestFacts::default()).await.unwrap();
     let delete = DeleteRequest { bucket: "records".into(), key: "open/a".into(), ..DeleteRequest::default() };
     denied("deleting", archive.delete(&permitted, delete).await);
 }
@@ -121,7 +124,7 @@ async fn a_policy_shortens_no_retention() {
     let (_, stored) = archive.tags(&admin(), "records", "open/a", None).await.unwrap();
     let requests = ["DeleteObjectVersion", "BypassGovernanceRetention", "PutObjectRetention", "PutObjectLegalHold"];
     let requests = requests.map(|action| on(action, "open/a"));
-    let permitted = archive.permit(&caller, "records", &requests, Facts::default()).await.unwrap();
+    let permitted = archive.permit(&caller, "records", &requests, RequestFacts::default()).await.unwrap();
     assert!(!permitted.rights.bypass_governance);
     let delete = DeleteRequest {
         bucket: "records".into(),
@@ -171,7 +174,7 @@ async fn the_version_of_a_condition_is_that_of_the_request() {
     .unwrap();
     // A frontend that says more than the request asks for: a batch, or the source of a copy.
     let said = || {
-        let mut facts = Facts::default();
+        let mut facts = RequestFacts::default();
         facts.set("s3:VersionId", stored.to_string());
         facts
     };

@@ -43,7 +43,7 @@ fn read(key: &str) -> GetRequest {
 async fn may(archive: &Archive, caller: &Caller, action: &'static str, key: Option<&str>) -> bool {
     assert!(archive.is_policed(caller, "records"), "nothing would ask the policy");
     let asked = PolicyRequest { action, key, version: None, prefix: "" };
-    archive.permit(caller, "records", &[asked], Facts::default()).await.is_ok()
+    archive.permit(caller, "records", &[asked], RequestFacts::default()).await.is_ok()
 }
 
 #[tokio::test]
@@ -100,16 +100,16 @@ async fn a_session_policy_takes_rights_away_and_gives_none() {
     assert!(!may(&archive, &limited, "PutObject", Some("a/1")).await, "denied");
     assert!(!may(&archive, &limited, "DeleteObject", Some("a/1")).await, "not allowed");
     assert!(!may(&archive, &limited, "GetBucketPolicy", None).await, "nor the bucket's settings");
-    assert!(archive.permit(&limited, "records", &[], Facts::default()).await.is_err(), "an unknown request");
-    assert!(archive.permit_outside(&limited, "ListAllMyBuckets", &Facts::default()).await.is_err());
+    assert!(archive.permit(&limited, "records", &[], RequestFacts::default()).await.is_err(), "an unknown request");
+    assert!(archive.permit_outside(&limited, "ListAllMyBuckets", &RequestFacts::default()).await.is_err());
     let asked = PolicyRequest { action: "GetObject", key: Some("b/1"), version: None, prefix: "" };
-    let permitted = archive.permit(&limited, "records", &[asked], Facts::default()).await.unwrap();
+    let permitted = archive.permit(&limited, "records", &[asked], RequestFacts::default()).await.unwrap();
     assert!(is_denied(archive.get(&permitted, read("b/1")).await), "its key may not read that");
     let all = r#"{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}"#;
     let session = archive.create_session(&caller, request(Some(all))).await.unwrap();
     let wide = used(&archive, &session).await.unwrap();
     assert_eq!(wide.rights, caller.rights);
-    assert!(archive.permit_outside(&wide, "ListAllMyBuckets", &Facts::default()).await.is_ok());
+    assert!(archive.permit_outside(&wide, "ListAllMyBuckets", &RequestFacts::default()).await.is_ok());
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn no_office_exempts_from_the_policy_of_a_session() {
     assert!(!may(&archive, &limited, "BypassGovernanceRetention", Some("a/1")).await);
     // Where the bucket does not exist, the session's policy judges alone.
     let asked = PolicyRequest { action: "CreateBucket", key: None, version: None, prefix: "" };
-    assert!(is_denied(archive.permit(&limited, "new", &[asked], Facts::default()).await));
+    assert!(is_denied(archive.permit(&limited, "new", &[asked], RequestFacts::default()).await));
 }
 
 #[tokio::test]

@@ -9,26 +9,26 @@ use stele_media::{Buffer, MediaFault, Op, Priority, Request};
 
 use crate::drives::label::LOG_AT;
 use crate::model::{Action, ArrayError, Command, Event, Reply, VolumeDetail, VolumeSpec, VolumeStatus};
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const KIB: usize = 1024;
 const MIB: u64 = 1 << 20;
 
 impl Fixture {
-    pub(super) fn snapshot(&mut self, volume: &str, name: &str) -> Result<VolumeStatus, Trouble> {
+    pub(super) fn snapshot(&mut self, volume: &str, name: &str) -> Result<VolumeStatus, NoAnswer> {
         let (volume, name) = (volume.to_owned(), name.to_owned());
         self.command(Command::SnapshotVolume { volume, name, made: 1_700_000_000 }).map(one)
     }
 
-    pub(super) fn make_clone(&mut self, snapshot: &str, name: &str) -> Result<VolumeStatus, Trouble> {
+    pub(super) fn make_clone(&mut self, snapshot: &str, name: &str) -> Result<VolumeStatus, NoAnswer> {
         self.command(Command::CloneSnapshot { snapshot: snapshot.into(), name: name.into() }).map(one)
     }
 
-    pub(super) fn roll_back(&mut self, volume: &str, snapshot: &str) -> Result<VolumeStatus, Trouble> {
+    pub(super) fn roll_back(&mut self, volume: &str, snapshot: &str) -> Result<VolumeStatus, NoAnswer> {
         self.command(Command::RollBackVolume { volume: volume.into(), snapshot: snapshot.into() }).map(one)
     }
 
-    pub(super) fn delete(&mut self, name: &str) -> Result<(), Trouble> {
+    pub(super) fn delete(&mut self, name: &str) -> Result<(), NoAnswer> {
         self.command(Command::DeleteVolume { name: name.into() }).map(drop)
     }
 
@@ -65,9 +65,9 @@ fn one(reply: Reply) -> VolumeStatus {
     }
 }
 
-fn refusal<T: std::fmt::Debug>(result: Result<T, Trouble>) -> String {
+fn refusal<T: std::fmt::Debug>(result: Result<T, NoAnswer>) -> String {
     match result {
-        Err(Trouble::Array(ArrayError::Refused(text) | ArrayError::Invalid(text) | ArrayError::Exists(text))) => text,
+        Err(NoAnswer::Array(ArrayError::Refused(text) | ArrayError::Invalid(text) | ArrayError::Exists(text))) => text,
         other => panic!("{other:?}"),
     }
 }
@@ -291,7 +291,7 @@ fn a_name_that_was_deleted_is_free_and_its_number_is_not() {
     fixture.delete("s").expect("deleted");
     let second = fixture.snapshot("a", "s").expect("a snapshot again").id;
     assert_ne!(first, second);
-    assert!(matches!(fixture.read(first, 0, 4096), Err(Trouble::Media(error)) if error.fault == MediaFault::Gone));
+    assert!(matches!(fixture.read(first, 0, 4096), Err(NoAnswer::Media(error)) if error.fault == MediaFault::Gone));
 }
 
 #[test]

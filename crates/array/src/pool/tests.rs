@@ -8,7 +8,7 @@ use stele_media::MediaFault;
 use crate::model::mutation::{Mutation, Mutations};
 use crate::model::{AlarmKind, Command, DriveHealth, VolumeSpec, WriteMode};
 use crate::pool::State;
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 mod absent;
 mod agreement;
@@ -92,13 +92,13 @@ fn acknowledged_writes_survive_a_power_cut() {
             let data = pattern(dice.roll(), length);
             match fixture.write(volume, at as u64, &data) {
                 Ok(()) => model[at..at + length].copy_from_slice(&data),
-                Err(Trouble::PowerCut) => {
+                Err(NoAnswer::PowerCut) => {
                     uncertain = Some((at, data));
                     break;
                 }
                 Err(other) => panic!("seed {seed}: {other:?}"),
             }
-            if dice.one_in(20) && matches!(fixture.command(Command::Checkpoint), Err(Trouble::PowerCut)) {
+            if dice.one_in(20) && matches!(fixture.command(Command::Checkpoint), Err(NoAnswer::PowerCut)) {
                 break;
             }
         }
@@ -147,7 +147,7 @@ fn a_full_pool_says_so_and_lives() {
     let error = loop {
         match fixture.write(volume, stored << 20, &data) {
             Ok(()) => stored += 1,
-            Err(Trouble::Media(error)) => break error,
+            Err(NoAnswer::Media(error)) => break error,
             Err(other) => panic!("{other:?}"),
         }
     };
@@ -223,7 +223,7 @@ fn a_third_lost_drive_costs_what_it_must_and_no_more() {
     for block in 0..10240u64 {
         match fixture.read(data, block * 4096, 4096) {
             Ok(read) => assert!(read == bytes[block as usize * 4096..][..4096], "block {block} is invented"),
-            Err(Trouble::Media(error)) => {
+            Err(NoAnswer::Media(error)) => {
                 lost += 1;
                 assert_eq!(error.fault, MediaFault::Damaged);
                 let offset = format!("offset {} ", block * 4096);
@@ -329,8 +329,8 @@ fn protection_holds() {
     let mut fixture = Fixture::new(4, 4, 9);
     let owned = VolumeSpec { owner: Some("archive".into()), ..spec("a", "2+1", 1 << 20) };
     let volume = fixture.create_volume(owned).id;
-    let refused = |result: Result<crate::model::Reply, Trouble>| {
-        assert!(matches!(result, Err(Trouble::Array(crate::model::ArrayError::Refused(_)))), "{result:?}");
+    let refused = |result: Result<crate::model::Reply, NoAnswer>| {
+        assert!(matches!(result, Err(NoAnswer::Array(crate::model::ArrayError::Refused(_)))), "{result:?}");
     };
     let protect = |owner: &str, retained| Command::Protect { volume, owner: owner.into(), retained };
     refused(fixture.command(protect("somebody", true)));
@@ -421,7 +421,7 @@ fn writes_beside_lost_strips_are_kept_and_nothing_is_invented() {
         match fixture.read(volume, block * 4096, 4096) {
             Ok(read) if block % 16 == 0 => assert!(read == new, "block {block}"),
             Ok(read) => assert!(read == data[block as usize * 4096..][..4096], "block {block} is invented"),
-            Err(Trouble::Media(error)) => assert_eq!(error.fault, MediaFault::Damaged, "block {block}"),
+            Err(NoAnswer::Media(error)) => assert_eq!(error.fault, MediaFault::Damaged, "block {block}"),
             Err(other) => panic!("{other:?}"),
         }
     }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 
-use super::{Done, Job, Numbered, Progress, Tree, lock};
+use super::{BackupProgress, Done, Job, Numbered, Tree, lock};
 use crate::compress::Compressor;
 use crate::crypt::Kind;
 use crate::error::Result;
 use crate::index::Gathered;
 use crate::snapshot::Counts;
-use crate::tree::{Content, Cut, Entry, LISTS_MAX, Metadata, PIECES_MAX, Piece, Writer, encode_pieces, total};
+use crate::tree::{Content, Cut, Entry, LISTS_MAX, Metadata, PIECES_MAX, Piece, TreeWriter, encode_pieces, total};
 
 /// Writes a tree through the packer.
 pub struct Collector<'a, 'b> {
     job: &'a Job<'b>,
-    writer: Writer,
+    writer: TreeWriter,
     compressor: Compressor,
     gathered: Gathered,
     tree: Tree,
@@ -24,7 +24,7 @@ pub struct Collector<'a, 'b> {
 impl<'a, 'b> Collector<'a, 'b> {
     pub fn new(job: &'a Job<'b>) -> Result<Collector<'a, 'b>> {
         let compressor = Compressor::new(job.options.level)?;
-        let (writer, gathered, tree) = (Writer::default(), Gathered::default(), Tree::new());
+        let (writer, gathered, tree) = (TreeWriter::default(), Gathered::default(), Tree::new());
         Ok(Collector { job, writer, compressor, gathered, tree })
     }
 
@@ -142,7 +142,7 @@ pub fn file(pieces: Vec<Piece>) -> Content {
     Content::File { size: total(&pieces).unwrap_or(0), pieces, lists: Vec::new(), volume: None }
 }
 
-pub fn count(counts: &mut Counts, progress: &Progress, entry: &Entry, read: bool) {
+pub fn count(counts: &mut Counts, progress: &BackupProgress, entry: &Entry, read: bool) {
     match &entry.content {
         Content::Directory => counts.directories += 1,
         Content::File { size, .. } => {

@@ -14,7 +14,7 @@ use crate::index::Location;
 use crate::repository::trees::Walk;
 use crate::snapshot::{Description, is_within};
 use crate::tree::{Content, Entry, Metadata, NAME_MAX, PATH_MAX, Piece, join};
-use crate::walk::{self, Folder};
+use crate::walk::{self, DirectoryHandle};
 
 const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
@@ -51,7 +51,7 @@ pub fn roots(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
 
 /// A directory that is being walked.
 struct Level {
-    folder: Folder,
+    folder: DirectoryHandle,
     /// The names that are left, the next one last.
     names: Vec<Vec<u8>>,
     path: Vec<u8>,
@@ -99,7 +99,7 @@ pub fn walk(
 
 impl Scan<'_, '_> {
     /// The names to visit in a directory, the first one last. Above the roots only those that lead to one.
-    fn names(&self, folder: &Folder, path: &[u8]) -> rustix::io::Result<Vec<Vec<u8>>> {
+    fn names(&self, folder: &DirectoryHandle, path: &[u8]) -> rustix::io::Result<Vec<Vec<u8>>> {
         let inside = self.roots.iter().any(|root| is_within(path, root));
         let mut names = match inside {
             true => walk::names(folder)?,
@@ -118,7 +118,13 @@ impl Scan<'_, '_> {
     }
 
     /// Sends an entry on its way. Gives the directory to enter.
-    fn visit(&mut self, folder: &Folder, name: Vec<u8>, path: &[u8], depth: usize) -> Result<Option<Folder>> {
+    fn visit(
+        &mut self,
+        folder: &DirectoryHandle,
+        name: Vec<u8>,
+        path: &[u8],
+        depth: usize,
+    ) -> Result<Option<DirectoryHandle>> {
         let is_root = self.roots.iter().any(|root| root == path);
         let inside = is_root || self.roots.iter().any(|root| is_within(path, root));
         if inside && !is_root && self.job.options.filter.excludes(path) {
@@ -181,7 +187,7 @@ impl Scan<'_, '_> {
     }
 
     /// Whether the directory's content is left out because of a file in it.
-    fn is_marked(&self, folder: &Folder) -> bool {
+    fn is_marked(&self, folder: &DirectoryHandle) -> bool {
         let options = self.job.options;
         let present = options.exclude_if_present.iter().any(|name| walk::stat(folder, name.as_bytes()).is_ok());
         present || (options.exclude_caches && is_cache(folder))
@@ -189,7 +195,7 @@ impl Scan<'_, '_> {
 
     fn file(
         &mut self,
-        folder: &Folder,
+        folder: &DirectoryHandle,
         name: Vec<u8>,
         path: &[u8],
         depth: usize,
@@ -281,7 +287,7 @@ impl Scan<'_, '_> {
     }
 }
 
-fn is_cache(folder: &Folder) -> bool {
+fn is_cache(folder: &DirectoryHandle) -> bool {
     let Ok(file) = walk::open_file(folder, CACHE_TAG) else { return false };
     let mut start = [0; CACHE_SIGNATURE.len()];
     rustix::io::pread(&file, &mut start, 0) == Ok(start.len()) && start == CACHE_SIGNATURE

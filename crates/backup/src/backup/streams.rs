@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use super::{Job, Options, Progress, collect, lock};
+use super::{BackupOptions, BackupProgress, Job, collect, lock};
 use crate::chunker::Chunker;
 use crate::compress::Compressor;
 use crate::crypt::Kind;
@@ -50,8 +50,8 @@ pub struct Streams {
     repository: Repository,
     session: Arc<Session>,
     made: bool,
-    options: Options,
-    progress: Progress,
+    options: BackupOptions,
+    progress: BackupProgress,
     state: Mutex<State>,
     /// Objects so far; they order those of one place.
     saved: AtomicU64,
@@ -138,7 +138,7 @@ impl Streams {
         let made = is_made(&repository)?;
         let (session, epoch) = repository.begin_session()?;
         let (indexed, _) = repository.index(&epoch, None)?;
-        let options = Options {
+        let options = BackupOptions {
             paths: Vec::new(),
             filter: Default::default(),
             one_file_system: false,
@@ -163,7 +163,7 @@ impl Streams {
             session: Arc::new(session),
             made,
             options,
-            progress: Progress::default(),
+            progress: BackupProgress::default(),
             state: Mutex::new(state),
             saved: AtomicU64::new(0),
         })
@@ -283,7 +283,7 @@ impl Streams {
         let gathered = job.gathered.into_inner().unwrap_or_else(PoisonError::into_inner);
         let packed = packer.finish(gathered)?;
         (counts.bytes_new, counts.bytes_stored) = (packed.bytes_new, packed.bytes_stored);
-        let Options { host, user, program, tags, begun, .. } = self.options.clone();
+        let BackupOptions { host, user, program, tags, begun, .. } = self.options.clone();
         let finished = self.repository.surroundings.instant();
         let description =
             Description { host, user, program, begun, finished, paths, tags, counts, tree, ..Description::default() };

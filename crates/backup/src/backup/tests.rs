@@ -158,7 +158,7 @@ fn files_that_cannot_be_saved_are_listed_and_the_rest_is_saved() {
     let victim = folder.write("vanishes/file", random(5, 20_000));
     let mut options = options(&folder.0);
     options.workers = 1;
-    let progress = Progress::default();
+    let progress = BackupProgress::default();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
     let packer = Packer::new(indexed.clone(), 1, None);
     let job = job(&indexed, &options, &progress, &packer);
@@ -190,7 +190,12 @@ fn files_that_cannot_be_saved_are_listed_and_the_rest_is_saved() {
     }
 }
 
-fn job<'a>(indexed: &'a Indexed, options: &'a Options, progress: &'a Progress, packer: &'a Packer) -> Job<'a> {
+fn job<'a>(
+    indexed: &'a Indexed,
+    options: &'a BackupOptions,
+    progress: &'a BackupProgress,
+    packer: &'a Packer,
+) -> Job<'a> {
     Job {
         indexed,
         options,
@@ -259,7 +264,7 @@ fn excluded_and_marked_directories_are_left_out() {
     options.filter.add("/**/build", false).unwrap();
     options.exclude_caches = true;
     options.exclude_if_present = vec![".nobackup".to_owned()];
-    let saved = run(&repository, Source::Files, &options, &Progress::default()).unwrap();
+    let saved = run(&repository, Source::Files, &options, &BackupProgress::default()).unwrap();
     let target = Temporary::new();
     restore(&repository, &saved, &folder.0, &target.0).unwrap();
     let names = |folder: &Temporary| {
@@ -274,10 +279,10 @@ fn a_stream_is_saved_as_a_file() {
     let (repository, _) = repository(1);
     let content = random(1, 77_777);
     let source = Source::Stream { name: b"dump.sql".to_vec(), reader: &mut content.as_slice() };
-    let saved = run(&repository, source, &options(Path::new("/")), &Progress::default()).unwrap();
+    let saved = run(&repository, source, &options(Path::new("/")), &BackupProgress::default()).unwrap();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
     let target = Temporary::new();
-    let options = crate::restore::Options {
+    let options = crate::restore::RestoreOptions {
         target: target.0.clone(),
         within: Vec::new(),
         exclude: Filter::default(),
@@ -312,7 +317,7 @@ fn the_server_sees_neither_names_nor_content() {
 fn a_stop_ends_a_backup_and_leaves_the_repository_whole() {
     let (repository, _) = repository(1);
     let folder = tree();
-    let progress = Progress::default();
+    let progress = BackupProgress::default();
     progress.stop.store(true, Ordering::Relaxed);
     let stopped = run(&repository, Source::Files, &options(&folder.0), &progress);
     assert_eq!(stopped.map(drop), Err(BackupError::Stopped));
@@ -366,7 +371,7 @@ fn a_request_that_no_snapshot_can_hold_is_refused_at_once() {
     let folder = tree();
     let mut options = options(&folder.0);
     options.tags = vec!["x".repeat(5000)];
-    let refused = run(&repository, Source::Files, &options, &Progress::default());
+    let refused = run(&repository, Source::Files, &options, &BackupProgress::default());
     assert!(matches!(refused, Err(BackupError::Invalid(_))));
     assert_eq!((store.names(StoreFolder::Segments), store.names(StoreFolder::Sessions)), (Vec::new(), Vec::new()));
 }
@@ -395,7 +400,7 @@ fn attributes_beyond_the_limit_are_listed_and_the_content_is_saved() {
 fn an_entry_that_no_chunk_of_the_tree_can_hold_is_listed() {
     let (repository, _) = repository(1);
     let options = options(Path::new("/"));
-    let progress = Progress::default();
+    let progress = BackupProgress::default();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
     let packer = Packer::new(indexed.clone(), 1, None);
     let job = job(&indexed, &options, &progress, &packer);
@@ -424,7 +429,7 @@ fn a_huge_sparse_file_is_a_few_spans() {
     }
     file.write_all_at(b"middle", at).unwrap();
     let options = options(&folder.join("data"));
-    let progress = Progress::default();
+    let progress = BackupProgress::default();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
     let packer = Packer::new(indexed.clone(), 1, None);
     let job = job(&indexed, &options, &progress, &packer);
@@ -435,7 +440,7 @@ fn a_huge_sparse_file_is_a_few_spans() {
     };
     scan::walk(&job, &scan::roots(&options.paths).unwrap(), None, send).unwrap();
     assert_eq!(spans, 3);
-    let saved = run(&repository, Source::Files, &options, &Progress::default()).unwrap();
+    let saved = run(&repository, Source::Files, &options, &BackupProgress::default()).unwrap();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
     let mut walk = Walk::new(&indexed, &saved.description, &tree_path(&path).unwrap());
     let entry = walk.step().unwrap().unwrap().entry;
@@ -458,8 +463,8 @@ fn a_backup_needs_no_chunk_of_a_planted_segment() {
             }
             let foreign = crate::testing::foreign_keys();
             crate::testing::plant(&repository, &store, if authentic { &repository.keys } else { &foreign });
-            let options = Options { read_all, ..options(&folder.0) };
-            let second = run(&repository, Source::Files, &options, &Progress::default()).unwrap();
+            let options = BackupOptions { read_all, ..options(&folder.0) };
+            let second = run(&repository, Source::Files, &options, &BackupProgress::default()).unwrap();
             // The tree may differ, since other tests change the directory above.
             assert!(second.description.counts.bytes_new < 20_000, "what is whole is not stored again");
             if !forgotten {
@@ -532,8 +537,8 @@ fn so_many_segments_are_stored_at_once_as_was_asked() {
     for sessions in [5, 1] {
         folder.write("file", random(sessions as u64, 400_000));
         store.meet(StoreFolder::Segments, sessions);
-        let options = Options { sessions, ..options(&folder.0) };
-        run(&repository, Source::Files, &options, &Progress::default()).unwrap();
+        let options = BackupOptions { sessions, ..options(&folder.0) };
+        run(&repository, Source::Files, &options, &BackupProgress::default()).unwrap();
         assert_eq!(store.met(), sessions);
     }
 }

@@ -16,7 +16,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::{Job, Progress, Tree, collect, lock, read};
+use super::{BackupProgress, Job, Tree, collect, lock, read};
 use crate::codec::Decoder;
 use crate::crypt::{ChunkId, Kind};
 use crate::error::{BackupError, Result};
@@ -45,7 +45,7 @@ const BASES_MAX: usize = 8;
 const READERS: usize = 4;
 
 /// The snapshot of the array that is saved.
-pub trait Reader: Sync {
+pub trait VolumeReader: Sync {
     /// Bytes; a multiple of the block of 4096.
     fn size(&self) -> u64;
 
@@ -106,7 +106,7 @@ fn cell_of(size: u64) -> Result<u64> {
 }
 
 /// The latest backup of the volume whose snapshot the array still has.
-pub fn find_base(indexed: &Indexed, paths: &[Vec<u8>], host: &str, reader: &dyn Reader) -> Result<Option<Base>> {
+pub fn find_base(indexed: &Indexed, paths: &[Vec<u8>], host: &str, reader: &dyn VolumeReader) -> Result<Option<Base>> {
     let mut asked = 0;
     for dated in indexed.snapshots()?.into_iter().rev() {
         let description = match indexed.snapshot(&dated.id) {
@@ -218,7 +218,7 @@ fn too_long() -> BackupError {
 pub(super) fn save(
     job: &Job<'_>,
     name: &str,
-    reader: &dyn Reader,
+    reader: &dyn VolumeReader,
     base: Option<&Base>,
     session: &Session,
 ) -> Result<(Tree, Figures)> {
@@ -264,7 +264,7 @@ pub(super) fn save(
 /// The pieces of one part.
 fn save_part(
     job: &Job<'_>,
-    reader: &dyn Reader,
+    reader: &dyn VolumeReader,
     base: Option<&Base>,
     part: &Part,
     number: usize,
@@ -339,7 +339,7 @@ fn keep_unchanged(job: &Job<'_>, cells: &mut [Cell], changed: &[bool], known: &[
 /// be read; their places are listed.
 fn read_cells(
     job: &Job<'_>,
-    reader: &dyn Reader,
+    reader: &dyn VolumeReader,
     part: &Part,
     cells: &[Cell],
     path: &[u8],
@@ -398,7 +398,7 @@ struct Gap {
 }
 
 /// Reads a range around what is damaged in it: by halves, down to the length `least`. What is left becomes zeros.
-fn read_around(reader: &dyn Reader, at: u64, into: &mut [u8], least: u64, gaps: &mut Vec<Gap>) -> Result<()> {
+fn read_around(reader: &dyn VolumeReader, at: u64, into: &mut [u8], least: u64, gaps: &mut Vec<Gap>) -> Result<()> {
     let error = match reader.read(at, into) {
         Err(BackupError::Damaged(error)) => error,
         done => return done,
@@ -421,7 +421,7 @@ fn read_around(reader: &dyn Reader, at: u64, into: &mut [u8], least: u64, gaps: 
 /// Reads the stored snapshot back: its description, its tree and every segment that was stored for it, and finds all of
 /// its chunks. Behind this the base may go. It may take as long as the backup itself, so the session has ended before: the
 /// snapshot keeps what it needs.
-pub fn confirm(indexed: &Indexed, id: &SnapshotId, stored: &[SegmentId], progress: &Progress) -> Result<()> {
+pub fn confirm(indexed: &Indexed, id: &SnapshotId, stored: &[SegmentId], progress: &BackupProgress) -> Result<()> {
     let doubtful = |what: String| BackupError::Damaged(format!("snapshot {} was stored, but {what}", id.short()));
     let Snapshot { description, .. } = indexed.snapshot(id)?;
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));

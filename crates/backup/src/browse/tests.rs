@@ -7,7 +7,7 @@ fn visit(browser: &Browser, directory: u64, path: &str, page: usize, found: &mut
     loop {
         let (members, end) = browser.list(directory, cookie, page).unwrap();
         assert!(end || members.len() == page);
-        for Member { cookie: next, seen } in members {
+        for ListedFile { cookie: next, seen } in members {
             let name = String::from_utf8(seen.entry.name.clone()).unwrap();
             assert_eq!(browser.lookup(directory, name.as_bytes()).unwrap().unwrap(), seen, "{path}/{name}");
             assert_eq!(browser.attributes(seen.number).unwrap(), seen);

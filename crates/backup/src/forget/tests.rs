@@ -20,7 +20,7 @@ fn candidate(number: u64, stored: u64) -> Candidate {
 
 #[test]
 fn snapshots_with_gaps_push_no_complete_one_out() {
-    let kept = |gaps: &[u64], policy: &Policy| {
+    let kept = |gaps: &[u64], policy: &ForgetPolicy| {
         let mut all: Vec<Candidate> = (0..6).map(|number| candidate(number, START + number)).collect();
         all.iter_mut().for_each(|is| is.has_gaps = gaps.contains(&(is.stored - START)));
         let judged = judge(all, policy).unwrap();
@@ -28,25 +28,25 @@ fn snapshots_with_gaps_push_no_complete_one_out() {
         kept.map(|is| (is.candidate.stored - START, is.kept_by.join(" "))).collect::<Vec<_>>()
     };
     let named = |kept: &[(u64, &str)]| kept.iter().map(|(at, by)| (*at, (*by).to_owned())).collect::<Vec<_>>();
-    let one = Policy { last: 1, ..Policy::default() };
+    let one = ForgetPolicy { last: 1, ..ForgetPolicy::default() };
     assert_eq!(kept(&[3, 4, 5], &one), named(&[(5, "last"), (2, "complete")]));
     // A later complete one takes its place.
     assert_eq!(kept(&[3, 4], &one), named(&[(5, "last")]));
     assert_eq!(kept(&[0, 1, 2, 3, 4, 5], &one), named(&[(5, "last")]));
-    let three = Policy { last: 3, ..Policy::default() };
+    let three = ForgetPolicy { last: 3, ..ForgetPolicy::default() };
     assert_eq!(kept(&[5], &three), named(&[(5, "last"), (4, "last complete"), (3, "last")]));
     // By the ends of the backups too, whatever the store's dates are.
     let mut all: Vec<Candidate> = (0..3).map(|number| candidate(number, START + number)).collect();
     all[0].finished = (START + 9) * NANOS;
     all[2].has_gaps = true;
-    let judged = judge(all, &Policy { tags: vec!["none".to_owned()], ..Policy::default() }).unwrap();
+    let judged = judge(all, &ForgetPolicy { tags: vec!["none".to_owned()], ..ForgetPolicy::default() }).unwrap();
     let kept: Vec<u64> =
         judged.iter().filter(|is| !is.kept_by.is_empty()).map(|is| is.candidate.stored - START).collect();
     assert_eq!(kept, [1]);
 }
 
 /// Hours since the start of the snapshots that are kept, of one every six hours for 100 days.
-fn kept(policy: &Policy) -> Vec<u64> {
+fn kept(policy: &ForgetPolicy) -> Vec<u64> {
     let all = (0..400).map(|number| candidate(number, START + number * 6 * HOUR)).collect();
     let judged = judge(all, policy).unwrap();
     judged.into_iter().filter(|is| !is.kept_by.is_empty()).map(|is| (is.candidate.stored - START) / HOUR).collect()
@@ -54,21 +54,21 @@ fn kept(policy: &Policy) -> Vec<u64> {
 
 #[test]
 fn rules_keep_the_latest_of_each_period() {
-    let policy = Policy::default;
+    let policy = ForgetPolicy::default;
     let last = 399 * 6;
-    assert_eq!(kept(&Policy { last: 3, ..policy() }), [last, last - 6, last - 12]);
-    assert_eq!(kept(&Policy { daily: 3, ..policy() }), [last, last - 24, last - 48]);
+    assert_eq!(kept(&ForgetPolicy { last: 3, ..policy() }), [last, last - 6, last - 12]);
+    assert_eq!(kept(&ForgetPolicy { daily: 3, ..policy() }), [last, last - 24, last - 48]);
     // The hundredth day is Friday, 10 April: Sundays end at 18:00 of 5 April and of 29 March.
-    assert_eq!(kept(&Policy { weekly: 3, ..policy() }), [last, 94 * 24 + 18, 87 * 24 + 18]);
-    assert_eq!(kept(&Policy { monthly: 3, ..policy() }), [last, 89 * 24 + 18, 58 * 24 + 18]);
-    assert_eq!(kept(&Policy { yearly: 3, ..policy() }), [last]);
-    assert_eq!(kept(&Policy { within_seconds: 12 * HOUR, ..policy() }), [last, last - 6, last - 12]);
-    assert_eq!(kept(&Policy { last: 1, daily: 2, ..policy() }), [last, last - 24]);
+    assert_eq!(kept(&ForgetPolicy { weekly: 3, ..policy() }), [last, 94 * 24 + 18, 87 * 24 + 18]);
+    assert_eq!(kept(&ForgetPolicy { monthly: 3, ..policy() }), [last, 89 * 24 + 18, 58 * 24 + 18]);
+    assert_eq!(kept(&ForgetPolicy { yearly: 3, ..policy() }), [last]);
+    assert_eq!(kept(&ForgetPolicy { within_seconds: 12 * HOUR, ..policy() }), [last, last - 6, last - 12]);
+    assert_eq!(kept(&ForgetPolicy { last: 1, daily: 2, ..policy() }), [last, last - 24]);
 }
 
 #[test]
 fn an_empty_policy_is_refused() {
-    assert!(judge(vec![candidate(1, START)], &Policy::default()).is_err());
+    assert!(judge(vec![candidate(1, START)], &ForgetPolicy::default()).is_err());
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn series_and_tags_count_alone() {
     let mut all: Vec<Candidate> = (0..4).map(|number| candidate(number, START + number)).collect();
     all[0].series.0 = "other".to_owned();
     all[1].tags = vec!["keep".to_owned()];
-    let policy = Policy { last: 1, tags: vec!["keep".to_owned()], ..Policy::default() };
+    let policy = ForgetPolicy { last: 1, tags: vec!["keep".to_owned()], ..ForgetPolicy::default() };
     let judged = judge(all, &policy).unwrap();
     let kept: Vec<(u64, &str)> = judged
         .iter()
@@ -90,7 +90,7 @@ fn series_and_tags_count_alone() {
 fn snapshots_of_a_thousand_times_in_a_day_do_not_push_out_older_days() {
     let mut all: Vec<Candidate> = (0..10).map(|day| candidate(day, START + day * 24 * HOUR)).collect();
     all.extend((0..1000).map(|number| candidate(100 + number, START + 10 * 24 * HOUR + number)));
-    let judged = judge(all, &Policy { daily: 11, ..Policy::default() }).unwrap();
+    let judged = judge(all, &ForgetPolicy { daily: 11, ..ForgetPolicy::default() }).unwrap();
     assert_eq!(judged.iter().filter(|is| !is.kept_by.is_empty()).count(), 11);
 }
 
@@ -100,7 +100,7 @@ fn of_one_second_the_last_to_end_is_the_latest() {
         // The name must not decide: both orders of names have the same outcome.
         for names in [[1, 2], [2, 1]] {
             let made = |at: usize| Candidate { finished: finished[at], ..candidate(names[at], START + stored[at]) };
-            let judged = judge(vec![made(0), made(1)], &Policy { last: 1, ..Policy::default() }).unwrap();
+            let judged = judge(vec![made(0), made(1)], &ForgetPolicy { last: 1, ..ForgetPolicy::default() }).unwrap();
             let kept: Vec<&Candidate> =
                 judged.iter().filter(|is| !is.kept_by.is_empty()).map(|is| &is.candidate).collect();
             let expected: Vec<Candidate> = expected.iter().map(|at| made(*at)).collect();
@@ -114,7 +114,7 @@ fn of_one_second_the_last_to_end_is_the_latest() {
 }
 
 /// Ten snapshots at these intervals, and what the rules keep of them when all were stored again at `moved`.
-fn stored_again(every: u64, moved: u64, policy: &Policy) -> Vec<Vec<String>> {
+fn stored_again(every: u64, moved: u64, policy: &ForgetPolicy) -> Vec<Vec<String>> {
     use crate::store::{Folder, Name, Store};
     use crate::testing::{PASSWORD, SMALL, Temporary, save, stage};
     let (store, stage) = (std::sync::Arc::new(crate::store::memory::Memory::default()), stage(1));
@@ -144,11 +144,11 @@ fn stored_again(every: u64, moved: u64, policy: &Policy) -> Vec<Vec<String>> {
 #[test]
 fn snapshots_that_were_stored_again_stay() {
     let day = 24 * HOUR;
-    let daily = Policy { daily: 14, ..Policy::default() };
+    let daily = ForgetPolicy { daily: 14, ..ForgetPolicy::default() };
     // Long after: no rule may judge them, and they fill the place of none.
     assert_eq!(stored_again(day, 100 * day, &daily), vec![vec![MISDATED.to_owned()]; 10]);
     // In the same hour: the ends of the backups keep what the dates of the store let go.
-    let hourly = Policy { hourly: 24, ..Policy::default() };
+    let hourly = ForgetPolicy { hourly: 24, ..ForgetPolicy::default() };
     assert_eq!(stored_again(HOUR, 9 * HOUR + 60, &hourly), vec![vec!["hourly".to_owned()]; 10]);
     // The same of days: the last two are misdated by less than two days, and the others by more.
     let kept = stored_again(day, 9 * day + 60, &daily);
@@ -158,7 +158,7 @@ fn snapshots_that_were_stored_again_stay() {
 #[test]
 fn a_clock_that_jumps_ahead_makes_nothing_old() {
     let years = 10 * 365 * 24 * HOUR;
-    let within = Policy { within_seconds: 30 * 24 * HOUR, ..Policy::default() };
+    let within = ForgetPolicy { within_seconds: 30 * 24 * HOUR, ..ForgetPolicy::default() };
     let kept = |candidates: &[Candidate], gap_max: u64| {
         let judged = judge_with(candidates.to_vec(), &within, gap_max).unwrap();
         judged.iter().filter(|is| !is.kept_by.is_empty()).count()
@@ -200,7 +200,7 @@ fn a_wrong_date_fills_no_place_of_others() {
     let mut all: Vec<Candidate> = (0..10).map(|number| candidate(number, START + number)).collect();
     // An intruder with the key dates them into the future of the others.
     all.extend((0..10).map(|number| Candidate { is_misdated: true, ..candidate(100 + number, START + 100) }));
-    let judged = judge(all, &Policy { last: 10, ..Policy::default() }).unwrap();
+    let judged = judge(all, &ForgetPolicy { last: 10, ..ForgetPolicy::default() }).unwrap();
     let reasons: BTreeSet<&str> = judged.iter().flat_map(|is| &is.kept_by).map(String::as_str).collect();
     assert_eq!((judged.iter().filter(|is| is.kept_by == ["last"]).count(), reasons.len()), (10, 2));
 }

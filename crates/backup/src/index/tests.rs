@@ -11,7 +11,7 @@ fn id(seed: u64) -> ChunkId {
 }
 
 fn footer(ids: impl Iterator<Item = ChunkId>) -> Footer {
-    let entries = ids.map(|id| Entry { id, offset: 0, stored: 0, length: 0, compressed: false }).collect();
+    let entries = ids.map(|id| ChunkEntry { id, offset: 0, stored: 0, length: 0, compressed: false }).collect();
     Footer { kind: Kind::Content, salt: [0; 32], entries }
 }
 

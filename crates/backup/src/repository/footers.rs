@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::epochs::Epoch;
-use super::{Indexed, Kept, Repository};
+use super::{Indexed, Repository, StoredSegment};
 use crate::codec::Decoder;
 use crate::crypt::hex;
 use crate::error::{BackupError, Result};
@@ -99,7 +99,7 @@ impl Repository {
     /// Loads the index. Segments that `epoch` condemns are left out.
     pub fn index(&self, epoch: &Epoch, cache: Option<&Path>) -> Result<(Indexed, Loaded)> {
         let damaged = damaged(&*self.store)?;
-        let segments: BTreeMap<SegmentId, Kept> =
+        let segments: BTreeMap<SegmentId, StoredSegment> =
             self.segments_dated()?.into_iter().map(|kept| (kept.id, kept)).collect();
         let wanted: BTreeMap<SegmentId, u64> = segments
             .iter()

@@ -5,7 +5,7 @@ use crate::crypt::{ChunkId, Kind};
 use crate::error::{BackupError, Result};
 use crate::repository::Indexed;
 use crate::snapshot::{Description, is_within};
-use crate::tree::{Content, Entry, Piece, Reader, decode_pieces, join, order, total};
+use crate::tree::{Content, Entry, Piece, TreeReader, decode_pieces, join, order, total};
 
 /// An entry with its path.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ impl Walk {
             }
             let Some(id) = self.chunks.pop() else { return Ok(None) };
             let bytes = self.indexed.chunk(Kind::Tree, &id)?;
-            let mut reader = Reader::new(&bytes)?;
+            let mut reader = TreeReader::new(&bytes)?;
             while let Some((directory, entry)) = reader.step()? {
                 let path = join(directory, &entry.name);
                 if is_within(&path, &self.within) {

@@ -11,7 +11,7 @@ use super::{File, Job, Planned, Window, lock};
 use crate::compress::Decompressor;
 use crate::crypt::{Kind, SealingKey};
 use crate::error::{BackupError, Result};
-use crate::index::Directory;
+use crate::index::FooterIndex;
 use crate::repository::Indexed;
 use crate::store::Name;
 
@@ -102,7 +102,7 @@ impl Fetcher<'_> {
     }
 
     /// Restores chunks that are read at once.
-    fn range(&mut self, part: &[Planned], name: &Name, key: &SealingKey, directory: &Directory) -> Result<()> {
+    fn range(&mut self, part: &[Planned], name: &Name, key: &SealingKey, directory: &FooterIndex) -> Result<()> {
         self.sink.check()?;
         let (Some(first), Some(last)) = (span(part.first(), directory), span(part.last(), directory)) else {
             return self.sink.lose(part, &BackupError::damaged("a segment has too few chunks"));
@@ -135,7 +135,7 @@ impl Fetcher<'_> {
     }
 
     /// Restores a chunk from another segment than the planned one, which has it no longer because of `error`.
-    fn elsewhere(&mut self, same: &[Planned], directory: &Directory, error: &BackupError) -> Result<()> {
+    fn elsewhere(&mut self, same: &[Planned], directory: &FooterIndex, error: &BackupError) -> Result<()> {
         let Some(known) = same.first().map(|planned| planned.location) else { return Ok(()) };
         let Some(id) = directory.entry(known.ordinal).map(|entry| entry.id) else { return self.sink.lose(same, error) };
         let Fetcher { indexed, sink, codec, content } = self;
@@ -250,13 +250,13 @@ impl Files<'_, '_> {
 }
 
 /// Where the chunk begins and ends in its segment.
-fn span(planned: Option<&Planned>, directory: &Directory) -> Option<(u64, u64)> {
+fn span(planned: Option<&Planned>, directory: &FooterIndex) -> Option<(u64, u64)> {
     let entry = directory.entry(planned?.location.ordinal)?;
     Some((u64::from(entry.offset), u64::from(entry.offset) + u64::from(entry.stored)))
 }
 
 /// Runs of chunks that are read at once.
-fn ranges<'a>(group: &'a [Planned], directory: &Directory) -> Vec<&'a [Planned]> {
+fn ranges<'a>(group: &'a [Planned], directory: &FooterIndex) -> Vec<&'a [Planned]> {
     let (mut runs, mut from, mut begin, mut end) = (Vec::new(), 0, None::<u64>, 0);
     for (at, planned) in group.iter().enumerate() {
         let Some((start, stop)) = span(Some(planned), directory) else { continue };

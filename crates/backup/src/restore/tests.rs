@@ -8,8 +8,8 @@ use crate::repository::Repository;
 use crate::store::{Folder, Store};
 use crate::testing::{Temporary, foreign_keys, picture, random, repository, restore, save};
 
-fn options(target: &Path, within: &Path) -> Options {
-    Options {
+fn options(target: &Path, within: &Path) -> RestoreOptions {
+    RestoreOptions {
         target: target.to_owned(),
         within: tree_path(within).unwrap(),
         exclude: Filter::default(),
@@ -19,9 +19,9 @@ fn options(target: &Path, within: &Path) -> Options {
     }
 }
 
-fn with(repository: &Repository, saved: &Saved, options: &Options) -> Result<Restored> {
+fn with(repository: &Repository, saved: &Saved, options: &RestoreOptions) -> Result<Restored> {
     let (indexed, _) = repository.index(&Default::default(), None)?;
-    run(&indexed, &saved.description, options, &Progress::default())
+    run(&indexed, &saved.description, options, &RestoreProgress::default())
 }
 
 fn data() -> Temporary {
@@ -275,7 +275,7 @@ fn files_have_their_times_only_when_they_are_on_the_drive() {
     let run = |syncs: u32| {
         let opened = Target::open(&target.0).unwrap();
         opened.syncs_left.store(syncs, Ordering::Relaxed);
-        run_in(opened, &indexed, &saved.description, &options, &Progress::default())
+        run_in(opened, &indexed, &saved.description, &options, &RestoreProgress::default())
     };
     assert!(matches!(run(0), Err(BackupError::Failed(_))));
     let opened = Target::open(&target.0).unwrap();
@@ -354,8 +354,8 @@ fn files_that_had_one_inode_in_turn_are_not_joined() {
     }
     let saved = save(&repository, &folder.0).unwrap();
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
-    let (target, progress) = (Temporary::new(), Progress::default());
-    let options = Options { verify: false, ..options(&target.0, &folder.0) };
+    let (target, progress) = (Temporary::new(), RestoreProgress::default());
+    let options = RestoreOptions { verify: false, ..options(&target.0, &folder.0) };
     let opened = Target::open(&target.0).unwrap();
     let job =
         Job { indexed: &indexed, options: &options, progress: &progress, target: opened, issues: Mutex::default() };
@@ -444,7 +444,8 @@ fn a_second_copy_of_a_chunk_serves_when_the_first_is_damaged() {
     for name in &first {
         let bytes = store.get(name, 1 << 20).unwrap();
         let footer = crate::segment::Footer::decode(&bytes).unwrap();
-        let mut writer = crate::segment::Writer::new(&repository.keys, footer.kind, repository.salt(), Vec::new());
+        let mut writer =
+            crate::segment::SegmentWriter::new(&repository.keys, footer.kind, repository.salt(), Vec::new());
         for entry in &footer.entries {
             let content = indexed.chunk(footer.kind, &entry.id).unwrap();
             let mut compressor = crate::compress::Compressor::new(1).unwrap();
@@ -465,7 +466,7 @@ fn a_second_copy_of_a_chunk_serves_when_the_first_is_damaged() {
         let target = Temporary::new();
         let mut options = options(&target.0, &folder.0);
         options.verify = false;
-        let done = run(&indexed, &saved.description, &options, &Progress::default()).unwrap();
+        let done = run(&indexed, &saved.description, &options, &RestoreProgress::default()).unwrap();
         assert_eq!(done.issues, [], "{turn}");
         assert_eq!(picture(&target.0), picture(&folder.0), "{turn}");
     }

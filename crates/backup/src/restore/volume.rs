@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::fetch::{self, Sink};
-use super::{Planned, Progress, lock};
+use super::{Planned, RestoreProgress, lock};
 use crate::backup::volume::{find, list};
 use crate::crypt::Kind;
 use crate::error::{BackupError, Result};
@@ -21,7 +21,7 @@ use crate::tree::{Content, Origin, Piece};
 const BLOCK: usize = 4096;
 
 /// A volume to restore into; all of it reads as zeros.
-pub trait Writer: Sync {
+pub trait VolumeWriter: Sync {
     fn write(&self, at: u64, content: &[u8]) -> Result<()>;
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
@@ -29,7 +29,7 @@ pub trait Writer: Sync {
 
 /// The volume of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Saved {
+pub struct SavedVolume {
     pub path: Vec<u8>,
     pub size: u64,
     pub origin: Origin,
@@ -41,7 +41,7 @@ pub struct Saved {
 
 /// The outcome.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Restored {
+pub struct RestoredVolume {
     /// Bytes that were written; the others are zeros.
     pub written: u64,
     pub problems: u64,
@@ -49,7 +49,7 @@ pub struct Restored {
 }
 
 /// The volume at this path, or with an empty path the only one of the snapshot.
-pub fn select(indexed: &Indexed, description: &Description, within: &[u8]) -> Result<Saved> {
+pub fn select(indexed: &Indexed, description: &Description, within: &[u8]) -> Result<SavedVolume> {
     let found = match within.is_empty() {
         true => find(indexed, description)?,
         false => Walk::new(indexed, description, within).seek(within)?.map(|entry| (within.to_vec(), entry)),
@@ -58,7 +58,7 @@ pub fn select(indexed: &Indexed, description: &Description, within: &[u8]) -> Re
     match &entry.content {
         Content::File { size, volume: Some(origin), .. } => {
             let (problems, issues) = (description.problems, description.issues.clone());
-            Ok(Saved {
+            Ok(SavedVolume {
                 path,
                 size: *size,
                 origin: (**origin).clone(),
@@ -72,9 +72,9 @@ pub fn select(indexed: &Indexed, description: &Description, within: &[u8]) -> Re
 }
 
 struct Target<'a> {
-    saved: &'a Saved,
-    writer: &'a dyn Writer,
-    progress: &'a Progress,
+    saved: &'a SavedVolume,
+    writer: &'a dyn VolumeWriter,
+    progress: &'a RestoreProgress,
     written: AtomicU64,
     issues: Mutex<(u64, Vec<Issue>)>,
 }
@@ -134,12 +134,12 @@ fn runs(content: &[u8]) -> Vec<(bool, &[u8])> {
 /// Writes the volume. With `verify`, all of it is read again and compared with the chunks.
 pub fn run(
     indexed: &Indexed,
-    saved: &Saved,
-    writer: &dyn Writer,
+    saved: &SavedVolume,
+    writer: &dyn VolumeWriter,
     workers: usize,
     verify: bool,
-    progress: &Progress,
-) -> Result<Restored> {
+    progress: &RestoreProgress,
+) -> Result<RestoredVolume> {
     progress.bytes_expected.store(saved.size, Ordering::Relaxed);
     let (written, issues) = (AtomicU64::new(0), Mutex::new((saved.problems, saved.issues.clone())));
     let target = Target { saved, writer, progress, written, issues };
@@ -175,7 +175,7 @@ pub fn run(
     }
     let Target { written, issues, .. } = target;
     let (problems, issues) = issues.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    Ok(Restored { written: written.into_inner(), problems, issues })
+    Ok(RestoredVolume { written: written.into_inner(), problems, issues })
 }
 
 /// Reads what was written, and compares it with the ids of the chunks.

@@ -14,7 +14,7 @@ fn contents() -> Vec<Vec<u8>> {
 
 fn segment(kind: Kind) -> Vec<u8> {
     let (keys, mut compressor) = (keys(), Compressor::new(LEVEL_DEFAULT).unwrap());
-    let mut writer = Writer::new(&keys, kind, [3; 32], Vec::new());
+    let mut writer = SegmentWriter::new(&keys, kind, [3; 32], Vec::new());
     for (at, raw) in contents().iter().enumerate() {
         let chunk = Prepared::new(keys.id(kind, raw), raw, &mut compressor).unwrap();
         assert_eq!(writer.add(&chunk), Ok(at));
@@ -26,7 +26,7 @@ fn segment(kind: Kind) -> Vec<u8> {
 fn read(bytes: &[u8], keys: &Keys) -> Result<Vec<Vec<u8>>> {
     let footer = Footer::decode(bytes)?;
     let (key, mut codec) = (footer.key(keys), Decompressor::new()?);
-    let open = |(ordinal, entry): (usize, &Entry)| {
+    let open = |(ordinal, entry): (usize, &ChunkEntry)| {
         let mut stored = bytes[entry.offset as usize..][..entry.stored as usize].to_vec();
         let mut content = Vec::new();
         footer.open(&key, ordinal, &mut stored, &mut codec, &mut content).map(|()| content)
@@ -76,7 +76,7 @@ fn another_key_opens_nothing() {
 fn chunks_do_not_change_places() {
     // A footer that swaps the ids of two chunks of one length is well-formed, and opens none of them.
     let (keys, mut compressor) = (keys(), Compressor::new(LEVEL_DEFAULT).unwrap());
-    let mut writer = Writer::new(&keys, Kind::Content, [3; 32], Vec::new());
+    let mut writer = SegmentWriter::new(&keys, Kind::Content, [3; 32], Vec::new());
     for seed in [1, 2] {
         let raw = random(seed, 100);
         writer.add(&Prepared::new(keys.id(Kind::Content, &raw), &raw, &mut compressor).unwrap()).unwrap();

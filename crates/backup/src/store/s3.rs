@@ -54,7 +54,7 @@ impl Page {
 
 /// An object in a listing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct ListedObject {
     pub key: String,
     pub size: u64,
     /// Seconds since 1970.
@@ -62,7 +62,7 @@ pub struct Entry {
 }
 
 /// Reads an answer to ListObjectsV2: its objects, and where the next part begins. `what` names the listing in errors.
-pub fn entries(text: &str, what: &str) -> Result<(Vec<Entry>, Option<String>)> {
+pub fn entries(text: &str, what: &str) -> Result<(Vec<ListedObject>, Option<String>)> {
     let wrong = |why: &str| BackupError::Failed(format!("the listing of {what} {why}"));
     if !text.trim_end().ends_with("</ListBucketResult>") {
         return Err(wrong("is cut short"));
@@ -76,7 +76,7 @@ pub fn entries(text: &str, what: &str) -> Result<(Vec<Entry>, Option<String>)> {
         let (Some(size), Some(stored)) = (size, stored) else {
             return Err(wrong(&format!("has no size or time of {key}")));
         };
-        entries.push(Entry { key, size, stored });
+        entries.push(ListedObject { key, size, stored });
     }
     if tag(text, "KeyCount").is_some_and(|keys| keys.parse() != Ok(entries.len())) {
         return Err(wrong("has another number of entries than it says"));

@@ -69,7 +69,7 @@ fn tree(dice: &mut Dice, path: &[u8], depth: usize, into: &mut Vec<(Vec<u8>, usi
 }
 
 fn cuts(tree: &[(Vec<u8>, usize, Entry)]) -> Vec<Cut> {
-    let mut writer = Writer::default();
+    let mut writer = TreeWriter::default();
     let mut cuts: Vec<Cut> = tree.iter().filter_map(|(_, depth, entry)| writer.add(*depth, entry)).collect();
     cuts.extend(writer.finish());
     cuts
@@ -86,7 +86,7 @@ fn a_tree_reads_back_and_every_chunk_alone() {
         most = most.max(cuts.len());
         let mut expected = tree_of.iter();
         for cut in &cuts {
-            let mut reader = Reader::new(&cut.bytes).unwrap();
+            let mut reader = TreeReader::new(&cut.bytes).unwrap();
             let mut first = None;
             while let Some((path, entry)) = reader.step().unwrap() {
                 first.get_or_insert(join(path, &entry.name));
@@ -132,7 +132,7 @@ fn damaged_chunks_give_errors_or_other_entries_but_no_panic() {
         if dice.one_in(4) {
             bytes.truncate(at);
         }
-        if let Ok(mut reader) = Reader::new(&bytes) {
+        if let Ok(mut reader) = TreeReader::new(&bytes) {
             while let Ok(Some((path, entry))) = reader.step() {
                 assert!(is_name(&entry.name));
                 assert!(path.is_empty() || path.split(|byte| *byte == b'/').all(is_name));
@@ -145,10 +145,10 @@ fn damaged_chunks_give_errors_or_other_entries_but_no_panic() {
 fn names_that_leave_the_directory_are_refused() {
     for name in ["", ".", "..", "a/b", "/etc", "a\0b"] {
         assert!(!is_name(name.as_bytes()), "{name:?}");
-        let mut writer = Writer::default();
+        let mut writer = TreeWriter::default();
         let entry = Entry { name: name.into(), metadata: Metadata::default(), content: Content::Fifo };
         writer.add(0, &entry);
         let cut = writer.finish().unwrap();
-        assert!(Reader::new(&cut.bytes).unwrap().step().is_err(), "{name:?}");
+        assert!(TreeReader::new(&cut.bytes).unwrap().step().is_err(), "{name:?}");
     }
 }

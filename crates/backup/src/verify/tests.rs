@@ -14,7 +14,7 @@ fn data() -> Temporary {
 }
 
 fn check(repository: &Repository) -> Verified {
-    run(repository, true, 2, &Progress::default()).unwrap()
+    run(repository, true, 2, &VerifyProgress::default()).unwrap()
 }
 
 #[test]
@@ -85,10 +85,10 @@ fn the_next_backup_repairs_what_was_lost() {
 fn a_scrub_needs_no_key() {
     let (repository, store) = repository(1);
     save(&repository, &data().0).unwrap();
-    assert_eq!(scrub(&repository, &Progress::default()), Ok(Vec::new()));
+    assert_eq!(scrub(&repository, &VerifyProgress::default()), Ok(Vec::new()));
     let name = store.names(Folder::Segments).remove(2);
     store.damage(&name, |bytes| bytes[3] ^= 1);
-    let found = scrub(&repository, &Progress::default()).unwrap();
+    let found = scrub(&repository, &VerifyProgress::default()).unwrap();
     assert_eq!(found.iter().map(|(id, _)| Name::segment(id)).collect::<Vec<_>>(), [name]);
     let _: &Memory = &store;
 }
@@ -103,7 +103,7 @@ fn a_bad_sector_is_one_damaged_chunk_and_stops_nothing() {
     store.set_unreadable(&name, at..at + 1);
     let found = check(&repository);
     assert_eq!((found.damaged.len(), found.damaged_chunks), (1, 1), "{found:?}");
-    assert!(!scrub(&repository, &Progress::default()).unwrap().is_empty());
+    assert!(!scrub(&repository, &VerifyProgress::default()).unwrap().is_empty());
     let again = save(&repository, &folder.0).unwrap();
     assert!(again.description.counts.bytes_new > 0);
     let target = Temporary::new();
@@ -149,7 +149,7 @@ fn content_that_a_snapshot_does_not_reference_is_reported() {
     repository.commit(&wrong).unwrap();
     store.remove(&Name::of(Folder::Snapshots, &saved.id.0)).unwrap();
     // All is there, but prune would remove it.
-    let found = run(&repository, false, 1, &Progress::default()).unwrap();
+    let found = run(&repository, false, 1, &VerifyProgress::default()).unwrap();
     assert!(found.lost_files > 0, "{found:?}");
     assert!(found.lost[0].text.contains("does not reference"), "{found:?}");
 }
@@ -162,7 +162,7 @@ fn damage_that_was_found_before_a_failure_is_marked_and_told() {
     let (first, last) = (&names[0], &names[names.len() - 1]);
     store.damage(first, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1);
     store.fail_reading(last);
-    let progress = Progress::default();
+    let progress = VerifyProgress::default();
     assert!(matches!(run(&repository, true, 1, &progress), Err(BackupError::Failed(_))));
     let marked: Vec<Name> = damaged(&*store).unwrap().keys().map(Name::segment).collect();
     assert_eq!(marked, std::slice::from_ref(first));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::backup::{Progress, Saved, Source, run};
+use crate::backup::{BackupProgress, Saved, Source, run};
 use crate::repository::Repository;
 use crate::testing::{Temporary, options, repository};
 
@@ -10,7 +10,7 @@ fn filter(patterns: &[&str]) -> Filter {
 }
 
 fn class(name: &str, include: &[&str], exists: (u64, u64), deleted: (u64, u64)) -> Class {
-    let kept = |(versions, days)| Kept { versions: Some(versions), days: Some(days) };
+    let kept = |(versions, days)| VersionRetention { versions: Some(versions), days: Some(days) };
     Class { name: name.to_owned(), include: filter(include), exists: kept(exists), deleted: kept(deleted) }
 }
 
@@ -44,13 +44,13 @@ impl Series {
         self.day += 1;
         self.store.set_now(self.day * DAY);
         let saved: Saved =
-            run(&self.repository, Source::Files, &options(&self.folder.0), &Progress::default()).unwrap();
+            run(&self.repository, Source::Files, &options(&self.folder.0), &BackupProgress::default()).unwrap();
         saved.id
     }
 
-    fn members(&self) -> Vec<Member> {
+    fn members(&self) -> Vec<SeriesSnapshot> {
         let all = self.repository.snapshots().unwrap();
-        let member = |dated: crate::repository::Dated| Member {
+        let member = |dated: crate::repository::Dated| SeriesSnapshot {
             id: dated.id,
             stored: dated.stored,
             description: self.repository.snapshot(&dated.id).unwrap().description,
@@ -58,13 +58,13 @@ impl Series {
         all.into_iter().map(member).collect()
     }
 
-    fn judge(&self, policy: &Policy) -> Judged {
+    fn judge(&self, policy: &VersionPolicy) -> Judgement {
         let (indexed, _) = self.repository.index(&self.repository.epoch().unwrap(), None).unwrap();
         judge(&indexed, &self.members(), policy, self.day * DAY).unwrap()
     }
 
     /// Removes what the policy lets go, and gives the days that are left.
-    fn forget(&self, policy: &Policy) -> Vec<u64> {
+    fn forget(&self, policy: &VersionPolicy) -> Vec<u64> {
         let judged = self.judge(policy);
         for member in self.members() {
             if !judged.kept.contains_key(&member.id) {
@@ -81,10 +81,10 @@ fn so_many_versions_stay_while_a_file_exists() {
     for day in 1..=10 {
         series.day(&[("a", &format!("version {day}"))]);
     }
-    let policy = Policy::new(vec![class("all", &[], (3, 1000), (1, 1000))], 0).unwrap();
+    let policy = VersionPolicy::new(vec![class("all", &[], (3, 1000), (1, 1000))], 0).unwrap();
     // Versions 8, 9 and 10; each ends with the next one.
     assert_eq!(series.forget(&policy), [8, 9, 10]);
-    let long = Policy::new(vec![class("all", &[], (3, 1), (1, 1000))], 0).unwrap();
+    let long = VersionPolicy::new(vec![class("all", &[], (3, 1), (1, 1000))], 0).unwrap();
     assert_eq!(series.forget(&long), [8, 9, 10], "version 8 ended a day ago");
     series.take();
     // Version 8 ended two days ago; 9 ended with the snapshot of day 10, which stays for 10 itself as its only one.
@@ -96,7 +96,7 @@ fn a_version_expires_although_the_snapshots_behind_it_go() {
     let mut series = Series::new(2);
     series.day(&[("a", "old"), ("b", "same")]);
     series.day(&[("a", "new")]);
-    let policy = Policy::new(vec![class("all", &[], (9, 5), (9, 5))], 0).unwrap();
+    let policy = VersionPolicy::new(vec![class("all", &[], (9, 5), (9, 5))], 0).unwrap();
     let mut kept = Vec::new();
     for _ in 3..=8 {
         series.take();
@@ -113,7 +113,7 @@ fn deleted_files_have_numbers_and_days_of_their_own() {
         series.day(&[("a", &format!("version {day}")), ("b", "stays")]);
     }
     series.day(&[("a", "")]);
-    let policy = Policy::new(vec![class("all", &[], (2, 1000), (3, 7))], 0).unwrap();
+    let policy = VersionPolicy::new(vec![class("all", &[], (2, 1000), (3, 7))], 0).unwrap();
     assert_eq!(series.forget(&policy), [2, 3, 4, 5]);
     for _ in 0..6 {
         series.take();
@@ -134,7 +134,7 @@ fn rules_bind_paths_to_classes_and_the_first_one_counts() {
         class("records", &[&format!("{root}/records")], (1000, 1000), (1000, 1000)),
         class("all", &[], (1, 0), (0, 0)),
     ];
-    let policy = Policy::new(classes, 0).unwrap();
+    let policy = VersionPolicy::new(classes, 0).unwrap();
     let path = |name: &str| format!("{}/{name}", root.trim_start_matches('/')).into_bytes();
     assert_eq!(policy.class_of(&path("records/deep/a")).unwrap().name, "records");
     assert_eq!(policy.class_of(&path("recordsx")).unwrap().name, "all");
@@ -144,7 +144,7 @@ fn rules_bind_paths_to_classes_and_the_first_one_counts() {
     series.day(&[("b", "four")]);
     // Day 2 is the last one with the first version of records/a; day 3 shows its end.
     assert_eq!(series.forget(&policy), [2, 3, 4]);
-    let narrow = Policy::new(vec![class("records", &["records"], (1, 0), (0, 0))], 0).unwrap();
+    let narrow = VersionPolicy::new(vec![class("records", &["records"], (1, 0), (0, 0))], 0).unwrap();
     assert_eq!(series.forget(&narrow), [2, 3, 4], "without a class all versions of b stay");
 }
 
@@ -155,7 +155,7 @@ fn a_flood_of_versions_pushes_nothing_out_for_some_days() {
     for day in 0..20 {
         series.day(&[("a", &format!("encrypted {day}"))]);
     }
-    let policy = |least| Policy::new(vec![class("all", &[], (3, 1000), (1, 1000))], least).unwrap();
+    let policy = |least| VersionPolicy::new(vec![class("all", &[], (3, 1000), (1, 1000))], least).unwrap();
     assert!(series.judge(&policy(30)).kept.len() == 21, "all ended less than 30 days ago");
     let first = series.members()[0].id;
     assert!(!series.judge(&policy(10)).kept.contains_key(&first));
@@ -163,8 +163,8 @@ fn a_flood_of_versions_pushes_nothing_out_for_some_days() {
 
 #[test]
 fn a_snapshot_with_problems_deletes_nothing() {
-    let members = |problems: &[u64]| -> Vec<Member> {
-        let member = |(number, problems): (usize, &u64)| Member {
+    let members = |problems: &[u64]| -> Vec<SeriesSnapshot> {
+        let member = |(number, problems): (usize, &u64)| SeriesSnapshot {
             id: SnapshotId([number as u8; 32]),
             stored: number as u64,
             description: Description { problems: *problems, ..Description::default() },
@@ -198,7 +198,7 @@ fn a_policy_that_means_something_else_is_refused() {
         vec![class("a", &[], (1, 1), (1, 1)), class("b", &["x"], (1, 1), (1, 1))],
     ];
     for classes in wrong {
-        assert!(matches!(Policy::new(classes, 0), Err(BackupError::Invalid(_))));
+        assert!(matches!(VersionPolicy::new(classes, 0), Err(BackupError::Invalid(_))));
     }
-    assert!(Policy::new(vec![good(), class("b", &[], (1, 1), (1, 1))], 0).is_ok());
+    assert!(VersionPolicy::new(vec![good(), class("b", &[], (1, 1), (1, 1))], 0).is_ok());
 }

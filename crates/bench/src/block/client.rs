@@ -49,7 +49,7 @@ impl Load {
 }
 
 /// The result of a run of fio.
-pub struct Ran {
+pub struct FioResult {
     pub operations: f64,
     pub rate: f64,
     pub megabytes: f64,
@@ -83,7 +83,7 @@ pub fn fill(url: &str) -> Result<(), String> {
     output(Command::new("fio").args(arguments)).map(drop)
 }
 
-pub fn run(url: &str, load: &Load) -> Result<Ran, String> {
+pub fn run(url: &str, load: &Load) -> Result<FioResult, String> {
     let mut command = Command::new("fio");
     let span = if load.jobs > 1 { "512m" } else { load.span };
     command
@@ -113,7 +113,7 @@ pub fn run(url: &str, load: &Load) -> Result<Ran, String> {
         ["read", "write"].iter().filter_map(|side| said["jobs"][0][side]["runtime"].as_f64()).fold(1.0, f64::max);
     let seconds = longest / 1000.0;
     let operations = sum("total_ios");
-    Ok(Ran { operations, rate: operations / seconds, megabytes: sum("io_bytes") / seconds / 1e6 })
+    Ok(FioResult { operations, rate: operations / seconds, megabytes: sum("io_bytes") / seconds / 1e6 })
 }
 
 /// The load of `qemu-img bench`: requests of one size; small ones are a large odd stride apart.

@@ -3,7 +3,7 @@
 
 use super::client::{self, cpu_time};
 use super::page::Page;
-use super::servers::{Stele, Tgt};
+use super::servers::{SteleBlockServer, Tgt};
 use super::{CPU, CPU_SUFFIX, RATE, STREAM, median, rounds};
 use crate::harness::Bench;
 
@@ -27,7 +27,7 @@ const CASES: &[Case] = &[
 ];
 
 /// The volume already has content.
-pub fn beside_tgt(bench: &mut Bench, page: &mut Page, stele: &Stele) -> Result<(), String> {
+pub fn beside_tgt(bench: &mut Bench, page: &mut Page, stele: &SteleBlockServer) -> Result<(), String> {
     if !CASES.iter().any(|case| ["", CPU_SUFFIX].iter().any(|end| bench.wants(&format!("{}{end}", case.name)))) {
         return Ok(());
     }

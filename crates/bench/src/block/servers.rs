@@ -21,7 +21,7 @@ impl Drop for Guarded {
 
 const VOLUME: &str = "vm";
 
-pub struct Stele {
+pub struct SteleBlockServer {
     // Declared before its working directory.
     _child: Guarded,
     program: PathBuf,
@@ -41,9 +41,9 @@ impl Drop for Scratch {
     }
 }
 
-impl Stele {
+impl SteleBlockServer {
     /// Starts a server on 12 drives, with a volume of 1 GiB and a cache of this size.
-    pub fn start(code: &str, cache: &str) -> Result<Stele, String> {
+    pub fn start(code: &str, cache: &str) -> Result<SteleBlockServer, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let program = own.with_file_name("stele");
         if !program.is_file() {
@@ -88,7 +88,7 @@ impl Stele {
         let said = stele(&program, &dir.0, &["volume", "export", VOLUME, "--iscsi", "--json"])?;
         let said: Value = serde_json::from_slice(&said).unwrap_or_default();
         let iscsi = said["url"].as_str().unwrap_or_default().to_owned();
-        Ok(Stele { _child: child, program, dir, process, tcp, iscsi })
+        Ok(SteleBlockServer { _child: child, program, dir, process, tcp, iscsi })
     }
 
     pub fn dir(&self) -> &Path {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use crate::harness::{Bench, Unit};
 use crate::process::Usage;
 
-use super::client::{Call, Client};
-use super::servers::Stele;
+use super::client::{Call, NfsClient};
+use super::servers::SteleFileServer;
 use super::{CPU_SUFFIX, content};
 
 const FILES: Unit = Unit::more("files/s");
@@ -25,7 +25,7 @@ const LARGE_NAME: &str = "512 MiB file through to archived";
 const COLD_NAME: &str = "retrieval, cold";
 const CACHED_NAME: &str = "retrieval, cached";
 
-pub fn run(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
+pub fn run(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), String> {
     if bench.wants(SMALL_NAME) || bench.wants(&format!("{SMALL_NAME}{CPU_SUFFIX}")) {
         small(bench, stele)?;
     }
@@ -35,7 +35,7 @@ pub fn run(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
     Ok(())
 }
 
-fn small(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
+fn small(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), String> {
     let mut client = stele.share("small", "1GiB", "0")?;
     let (root, data) = (client.root().to_vec(), content(4096));
     let before = Usage::of(stele.process).cpu_nanoseconds;
@@ -57,7 +57,7 @@ fn small(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
     Ok(())
 }
 
-fn large(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
+fn large(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), String> {
     let mut client = stele.share("large", CACHE, "0")?;
     let begun = Instant::now();
     let file = client.make("large")?;
@@ -87,7 +87,7 @@ fn large(bench: &mut Bench, stele: &Stele) -> Result<(), String> {
     Ok(())
 }
 
-fn read(client: &mut Client, files: &[Vec<u8>], length: u64) -> Result<(), String> {
+fn read(client: &mut NfsClient, files: &[Vec<u8>], length: u64) -> Result<(), String> {
     for file in files {
         client.many(length / PIECE, 8, |index| Call::read(file, index * PIECE, PIECE as u32))?;
     }
@@ -95,7 +95,7 @@ fn read(client: &mut Client, files: &[Vec<u8>], length: u64) -> Result<(), Strin
 }
 
 /// Waits until this many files are archived and none is open.
-fn archived(stele: &Stele, share: &str, files: u64) -> Result<(), String> {
+fn archived(stele: &SteleFileServer, share: &str, files: u64) -> Result<(), String> {
     let begun = Instant::now();
     loop {
         let status = stele.status(share)?["status"].clone();

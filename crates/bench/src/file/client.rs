@@ -26,7 +26,7 @@ pub struct Call {
     arguments: Vec<u8>,
 }
 
-pub struct Client {
+pub struct NfsClient {
     stream: TcpStream,
     replies: BufReader<TcpStream>,
     number: u32,
@@ -105,27 +105,27 @@ impl Call {
     }
 }
 
-impl Client {
+impl NfsClient {
     /// Mounts an export, and connects.
-    pub fn mount(port: u16, mount_port: u16, export: &str) -> Result<Client, String> {
-        let mut mounting = Client::connect(mount_port)?;
+    pub fn mount(port: u16, mount_port: u16, export: &str) -> Result<NfsClient, String> {
+        let mut mounting = NfsClient::connect(mount_port)?;
         let mut arguments = Vec::new();
         opaque(&mut arguments, export.as_bytes());
         mounting.send(MOUNT, &Call { procedure: 1, arguments })?;
         let reply =
             mounting.receive()?.opaque_after_status().map_err(|error| format!("mount of `{export}`: {error}"))?;
         let root = reply.to_vec();
-        let mut client = Client::connect(port)?;
+        let mut client = NfsClient::connect(port)?;
         client.root = root;
         Ok(client)
     }
 
-    fn connect(port: u16) -> Result<Client, String> {
+    fn connect(port: u16) -> Result<NfsClient, String> {
         let failed = |error: std::io::Error| format!("no connection to port {port}: {error}");
         let stream = TcpStream::connect(("127.0.0.1", port)).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         let replies = BufReader::with_capacity(1 << 20, stream.try_clone().map_err(failed)?);
-        Ok(Client { stream, replies, number: 0, root: Vec::new(), reply: Vec::new() })
+        Ok(NfsClient { stream, replies, number: 0, root: Vec::new(), reply: Vec::new() })
     }
 
     pub fn root(&self) -> &[u8] {

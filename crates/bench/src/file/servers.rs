@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::client::Client;
+use super::client::NfsClient;
 
 const NFS_PORT: u16 = 22_049;
 const MOUNT_PORT: u16 = 22_050;
@@ -60,7 +60,7 @@ pub fn apart() -> Result<(), String> {
     Err(format!("cannot run `unshare`, which needs root: {error}"))
 }
 
-pub struct Stele {
+pub struct SteleFileServer {
     // Declared before its directory.
     _child: Guarded,
     program: PathBuf,
@@ -68,9 +68,9 @@ pub struct Stele {
     pub process: u32,
 }
 
-impl Stele {
+impl SteleFileServer {
     /// A server on 6 drives of 1 GiB; objects are on 2+1.
-    pub fn start() -> Result<Stele, String> {
+    pub fn start() -> Result<SteleFileServer, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let program = own.with_file_name("stele");
         if !program.is_file() {
@@ -104,7 +104,7 @@ impl Stele {
             let log = fs::read_to_string(dir.0.join("server.log")).unwrap_or_default();
             return Err(format!("the server did not become ready: {log}"));
         }
-        Ok(Stele { _child: child, program, dir, process })
+        Ok(SteleFileServer { _child: child, program, dir, process })
     }
 
     pub fn run(&self, arguments: &[&str]) -> Result<Value, String> {
@@ -113,12 +113,12 @@ impl Stele {
     }
 
     /// Makes a share whose files are archived after `idle` seconds, and mounts it.
-    pub fn share(&self, name: &str, cache: &str, idle: &str) -> Result<Client, String> {
+    pub fn share(&self, name: &str, cache: &str, idle: &str) -> Result<NfsClient, String> {
         let create = ["share", "create", name, "--cache", cache, "--squash", "none", "--mode", "0777"];
         self.run(&[&create[..], &["--archive-after", idle]].concat())?;
         let port = self.status(name)?["nfs_port"].as_u64().and_then(|port| u16::try_from(port).ok());
         let port = port.ok_or("the server serves no NFS")?;
-        Client::mount(port, port, &format!("/{name}"))
+        NfsClient::mount(port, port, &format!("/{name}"))
     }
 
     pub fn status(&self, name: &str) -> Result<Value, String> {
@@ -183,10 +183,10 @@ impl Ganesha {
         Ok(Ganesha { process: child.0.id(), _child: child, _mapper: mapper, _dir: dir })
     }
 
-    pub fn mount(&self) -> Result<Client, String> {
+    pub fn mount(&self) -> Result<NfsClient, String> {
         let begun = Instant::now();
         loop {
-            match Client::mount(NFS_PORT, MOUNT_PORT, "/vfs") {
+            match NfsClient::mount(NFS_PORT, MOUNT_PORT, "/vfs") {
                 Err(_) if begun.elapsed() < Duration::from_secs(10) => std::thread::sleep(Duration::from_millis(100)),
                 other => return other,
             }

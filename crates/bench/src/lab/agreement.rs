@@ -10,7 +10,7 @@ use stele_lab::live::target::{Opening, Target};
 use stele_lab::search::margin_of;
 
 use super::SIZE;
-use super::ran::{Asked, Ran, fio, live};
+use super::ran::{Asked, RoundResult, fio, live};
 use crate::harness::{Bench, Unit};
 
 /// Single accesses use plain system calls, in both.
@@ -22,7 +22,7 @@ const JOBS: [(&str, Asked); 4] = [
 ];
 
 /// A compared figure.
-type Value = fn(&Ran) -> f64;
+type Value = fn(&RoundResult) -> f64;
 const VALUES: [(&str, Value); 2] = [("accesses", |ran| ran.rate), ("mean response", |ran| ran.mean_us)];
 
 fn name(job: &str, value: &str) -> String {
@@ -45,7 +45,7 @@ pub fn run(bench: &mut Bench, path: &PathBuf) -> Result<(), String> {
         let (mut blocks, _, _) = (Vec::new(), live(&ready, asked)?, fio(asked, Some(path), &[])?);
         for _ in 0..bench.rounds().max(3) {
             let order = if dice.below(2) == 0 { [true, false, false, true] } else { [false, true, true, false] };
-            let mut block: Vec<(bool, Ran)> = Vec::new();
+            let mut block: Vec<(bool, RoundResult)> = Vec::new();
             for ours in order {
                 let ran = if ours { live(&ready, asked)? } else { fio(asked, Some(path), &[])? };
                 block.push((ours, ran));
@@ -53,7 +53,7 @@ pub fn run(bench: &mut Bench, path: &PathBuf) -> Result<(), String> {
             blocks.push(block);
         }
         for (value, of) in VALUES {
-            let logarithm = |block: &Vec<(bool, Ran)>| {
+            let logarithm = |block: &Vec<(bool, RoundResult)>| {
                 let sign = |ours: bool| if ours { 0.5 } else { -0.5 };
                 block.iter().map(|(ours, ran)| sign(*ours) * of(ran).max(1e-9).ln()).sum::<f64>()
             };

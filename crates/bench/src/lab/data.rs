@@ -11,7 +11,7 @@ use stele_lab::live::content::Content;
 use stele_lab::live::target::{Opening, Target};
 
 use super::SIZE;
-use super::ran::{Asked, Ran, fio, live};
+use super::ran::{Asked, RoundResult, fio, live};
 use crate::harness::{Bench, Unit};
 
 const MADE: &str = "unique data, made by one core";
@@ -71,7 +71,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
 fn beside(
     bench: &mut Bench,
     case: &str,
-    mut both: impl FnMut(&[&str]) -> Result<(Ran, Ran), String>,
+    mut both: impl FnMut(&[&str]) -> Result<(RoundResult, RoundResult), String>,
     more: &[&str],
 ) -> Result<(), String> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -82,13 +82,13 @@ fn beside(
             theirs.push(their);
         }
     }
-    let median = |all: &[Ran], of: fn(&Ran) -> f64| {
+    let median = |all: &[RoundResult], of: fn(&RoundResult) -> f64| {
         let mut values: Vec<f64> = all.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or(0.0)
     };
     let units = [Unit::more("1/s"), Unit::less("us")];
-    let values: [fn(&Ran) -> f64; 2] = [|ran| ran.rate, |ran| ran.cpu];
+    let values: [fn(&RoundResult) -> f64; 2] = [|ran| ran.rate, |ran| ran.cpu];
     for ((figure, unit), of) in FIGURES.iter().zip(units).zip(values) {
         let all: Vec<f64> = ours.iter().map(of).collect();
         let reference = Some(("fio, --refill_buffers", median(&theirs, of)));

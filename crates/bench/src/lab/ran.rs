@@ -38,7 +38,7 @@ impl Asked {
 
 /// The result of one round of a generator.
 #[derive(Clone, Copy)]
-pub struct Ran {
+pub struct RoundResult {
     pub rate: f64,
     /// Microseconds of CPU time for each access.
     pub cpu: f64,
@@ -46,7 +46,7 @@ pub struct Ran {
     pub mean_us: f64,
 }
 
-pub fn live(ready: &Ready, asked: &Asked) -> Result<Ran, String> {
+pub fn live(ready: &Ready, asked: &Asked) -> Result<RoundResult, String> {
     let span = Duration::from_secs(SECONDS);
     let Asked { depth, batch, read, random, length, .. } = *asked;
     let setup = Setup {
@@ -77,7 +77,7 @@ pub fn live(ready: &Ready, asked: &Asked) -> Result<Ran, String> {
     let total = found.total();
     let response = total.response();
     let count = response.count().max(1) as f64;
-    Ok(Ran {
+    Ok(RoundResult {
         rate: total.rate,
         cpu: total.cpu_own * 1e6 / count,
         machine: total.cpu_machine * 1e6 / count,
@@ -85,7 +85,7 @@ pub fn live(ready: &Ready, asked: &Asked) -> Result<Ran, String> {
     })
 }
 
-pub fn fio(asked: &Asked, path: Option<&PathBuf>, more: &[&str]) -> Result<Ran, String> {
+pub fn fio(asked: &Asked, path: Option<&PathBuf>, more: &[&str]) -> Result<RoundResult, String> {
     let before = Usage::now();
     let pattern = match (asked.random > 0, asked.read > 0) {
         (true, true) => "randread",
@@ -118,7 +118,7 @@ pub fn fio(asked: &Asked, path: Option<&PathBuf>, more: &[&str]) -> Result<Ran, 
     let count = number(&way["total_ios"]).max(1.0);
     let seconds = number(&way["runtime"]) / 1e3;
     let share = (number(&job["usr_cpu"]) + number(&job["sys_cpu"])) / 100.0;
-    Ok(Ran {
+    Ok(RoundResult {
         rate: count / seconds,
         cpu: share * seconds * 1e6 / count,
         machine: (Usage::now().machine - before.machine) * 1e6 / count,

@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stele_lab::modelled::{Ask, Effort, Maker, ask};
+use stele_lab::modelled::{Effort, Maker, Query, ask};
 use stele_lab::workload::Alignment;
 use stele_papers::ds4500::profile::{Machine, profile};
 use stele_papers::published::{self, Printed};
@@ -86,7 +86,7 @@ fn one(cell: &Printed) -> Result<(f64, f64), String> {
     let (array, spec, effort) =
         (array_of(cell, Maker::Ds4500), spec_of(cell).map_err(|error| error.to_string())?, EFFORT);
     let mut running = profile(&array, Machine::PUBLISHED, &spec, Alignment::Request);
-    let asked = ask(running.as_mut(), &Ask::Highest { goal: goal(START, effort), curve: false }, effort, &|| true)?;
+    let asked = ask(running.as_mut(), &Query::Highest { goal: goal(START, effort), curve: false }, effort, &|| true)?;
     let highest = asked.highest.ok_or("a search without an answer")?;
     let exact = swept(cell)?;
     Ok((highest.probes as f64, highest.rate / exact - 1.0))

@@ -12,7 +12,7 @@ const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b785
 /// Size of the buffer for the bodies of answers, which are not kept.
 const BUFFER: usize = 256 << 10;
 
-pub struct Client {
+pub struct S3Client {
     stream: TcpStream,
     signer: Signer,
     host: String,
@@ -34,12 +34,12 @@ pub struct Work<'b> {
     pub hash: &'b str,
 }
 
-impl Client {
-    pub fn new(server: &Server) -> Result<Client, String> {
+impl S3Client {
+    pub fn new(server: &Server) -> Result<S3Client, String> {
         let stream =
             TcpStream::connect(&server.address).map_err(|error| format!("cannot reach the server: {error}"))?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        Ok(Client {
+        Ok(S3Client {
             stream,
             signer: Signer::new(Keys {
                 access: server.access_key.clone(),

@@ -12,14 +12,14 @@ use std::collections::{HashMap, VecDeque};
 use stele_media::Op;
 
 use super::framing::{Broken, Framing};
-use super::login::Agreed;
+use super::login::LoginResult;
 use super::management::Awaiting;
 use super::outbox::Outbox;
 use super::parameters::{DATA_MAX, Parameters};
 use super::pdu::{Frame, Header, NO_TAG, opcode};
 use super::shared::{Event, Place, Scope, Shared, Turn};
 use super::transfer::Gathering;
-use crate::scsi::{Answer, Ask, Exec, NexusId, Reply, Sense, Step, decode};
+use crate::scsi::{Answer, Ask, Exec, ExecStep, NexusId, Reply, Sense, decode};
 
 /// Largest number of immediate commands under way besides the window's.
 const IMMEDIATE_MAX: usize = 64;
@@ -104,7 +104,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub fn new(place: Place, agreed: &Agreed, local: String) -> Connection {
+    pub fn new(place: Place, agreed: &LoginResult, local: String) -> Connection {
         let mut framing = Framing::new(DATA_MAX as usize);
         let parameters = place.parameters.clone();
         (framing.header_digest, framing.data_digest) = (parameters.header_digest, parameters.data_digest);
@@ -416,16 +416,16 @@ impl Connection {
         self.go_on(shared, tag, step);
     }
 
-    fn go_on(&mut self, shared: &mut Shared, tag: u32, step: Step) {
+    fn go_on(&mut self, shared: &mut Shared, tag: u32, step: ExecStep) {
         let Some(task) = self.tasks.get_mut(&tag) else { return };
         match step {
-            Step::Ask(ask) => {
+            ExecStep::Ask(ask) => {
                 task.phase = Phase::Running;
                 self.running += 1;
                 self.asks.push((tag, ask));
             }
-            Step::Done(reply) if task.awaits.is_empty() => self.respond(shared, tag, reply),
-            Step::Done(reply) => {
+            ExecStep::Done(reply) if task.awaits.is_empty() => self.respond(shared, tag, reply),
+            ExecStep::Done(reply) => {
                 task.phase = Phase::Answering(Some(reply));
                 // It changes nothing any more: others need not wait for the tasks that it waits for.
                 shared.release(self.key(tag));
@@ -518,11 +518,11 @@ impl Connection {
 }
 
 /// Whether the step reads or changes data. The export has ended: a long command goes no further.
-fn moves_data(step: &Step) -> bool {
+fn moves_data(step: &ExecStep) -> bool {
     match step {
-        Step::Ask(Ask::Drive(_, op)) => !matches!(op, Op::Flush),
-        Step::Ask(Ask::Whole(..)) => true,
-        Step::Ask(Ask::Keep(..) | Ask::Find(_)) | Step::Done(_) => false,
+        ExecStep::Ask(Ask::Drive(_, op)) => !matches!(op, Op::Flush),
+        ExecStep::Ask(Ask::Whole(..)) => true,
+        ExecStep::Ask(Ask::Keep(..) | Ask::Find(_)) | ExecStep::Done(_) => false,
     }
 }
 

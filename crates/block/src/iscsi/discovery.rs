@@ -2,7 +2,7 @@
 
 use stele_media::Shared as Data;
 
-use super::login::Agreed;
+use super::login::LoginResult;
 use super::outbox::Outbox;
 use super::pdu::{Frame, Header, NO_TAG, opcode};
 use super::text::{self, Pairs};
@@ -20,7 +20,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    pub fn new(agreed: &Agreed) -> Discovery {
+    pub fn new(agreed: &LoginResult) -> Discovery {
         let mut out = Outbox::default();
         (out.header_digest, out.data_digest) = (agreed.parameters.header_digest, agreed.parameters.data_digest);
         Discovery {

@@ -62,7 +62,7 @@ pub trait Targets {
 
 /// The result of a login.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Agreed {
+pub struct LoginResult {
     pub initiator: String,
     pub isid: [u8; 6],
     /// `None` for a discovery session.
@@ -337,10 +337,10 @@ impl Login {
         Ok(())
     }
 
-    pub fn agreed(&self) -> Agreed {
+    pub fn agreed(&self) -> LoginResult {
         let mut isid = [0; 6];
         isid.iter_mut().zip(self.last.bytes(8, 14)).for_each(|(to, from)| *to = *from);
-        Agreed {
+        LoginResult {
             initiator: self.initiator.clone(),
             isid,
             target: self.target.clone(),

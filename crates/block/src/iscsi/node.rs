@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stele_media::MediaError;
 
 use super::connection::Connection;
-use super::login::{Agreed, LoginRules, Refusal, Targets};
+use super::login::{LoginResult, LoginRules, Refusal, Targets};
 use super::shared::Shared;
 use crate::disk::Denied;
 use crate::scsi::{Port, Profile, Reached, Reservations};
@@ -122,7 +122,7 @@ impl Node {
     }
 
     /// A place in a session for a successful login. `local`: our address and port as the initiator uses them.
-    pub fn join(self: &Arc<Self>, agreed: Agreed, peer: &Peer, local: String) -> Result<Joined, Refusal> {
+    pub fn join(self: &Arc<Self>, agreed: LoginResult, peer: &Peer, local: String) -> Result<Joined, Refusal> {
         let name = agreed.target.clone().ok_or(Refusal::MISSING)?;
         let target = self.directory.find(Protocol::Iscsi, &name).ok_or(Refusal::NOT_FOUND)?;
         // The initiator has proved what the target asked for when the login began. It may ask for something else now.

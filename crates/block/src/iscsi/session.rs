@@ -53,7 +53,7 @@ struct Abroad {
     held: Weak<()>,
 }
 
-pub struct Session {
+pub struct IscsiSession {
     /// A trait object: the session is compiled here, and not in every program that serves it.
     stream: Box<dyn Wire>,
     member: Member,
@@ -79,9 +79,9 @@ pub struct Session {
     until: Option<Instant>,
 }
 
-impl Session {
+impl IscsiSession {
     /// `rest`: bytes that arrived after the login.
-    pub fn new(joined: Joined, stream: Box<dyn Wire>, rest: &[u8]) -> Session {
+    pub fn new(joined: Joined, stream: Box<dyn Wire>, rest: &[u8]) -> IscsiSession {
         let Joined { mut member, disk, keeper, node, peer, .. } = joined;
         let mut rest = rest;
         member.connection.begin(&mut lock(&member.shared));
@@ -90,7 +90,7 @@ impl Session {
             rest = rest.get(fed..).unwrap_or_default();
             member.connection.receive(&mut lock(&member.shared));
         }
-        Session {
+        IscsiSession {
             stream,
             member,
             disk,
@@ -353,7 +353,7 @@ impl Session {
     }
 }
 
-impl ReactorSession for Session {
+impl ReactorSession for IscsiSession {
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stele_media::Waker;
 
-use super::login::{Agreed, Refusal};
+use super::login::{LoginResult, Refusal};
 use super::parameters::Parameters;
 use super::pdu::{Frame, is_before, opcode};
 use crate::scsi::{NexusId, Port, Profile, Reached, Reservations, Reset, Sense, Unit, UnitId, is_named};
@@ -192,7 +192,7 @@ impl Shared {
     }
 
     /// Finds or makes the session that a login asks for, with a place in it for the connection.
-    pub fn join(&mut self, agreed: &Agreed) -> Result<Place, Refusal> {
+    pub fn join(&mut self, agreed: &LoginResult) -> Result<Place, Refusal> {
         let serial = self.number();
         let tsih = if agreed.tsih == 0 { self.begin_session(agreed)? } else { agreed.tsih };
         let Some(session) = self.sessions.get_mut(&tsih) else { return Err(Refusal::NO_SESSION) };
@@ -236,7 +236,7 @@ impl Shared {
         }
     }
 
-    fn begin_session(&mut self, agreed: &Agreed) -> Result<u16, Refusal> {
+    fn begin_session(&mut self, agreed: &LoginResult) -> Result<u16, Refusal> {
         let same = |session: &Nexus| session.initiator == agreed.initiator && session.isid == agreed.isid;
         let old = self.sessions.iter().find(|(_, session)| same(session)).map(|(tsih, _)| *tsih);
         if let Some(old) = old {

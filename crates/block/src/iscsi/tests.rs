@@ -87,7 +87,7 @@ impl Bench {
     fn connect(&mut self, initiator: &str, tsih: u16, cid: u16) -> Result<Initiator, Refusal> {
         let parameters =
             parameters::Parameters { connections: 4, initial_r2t: false, ..parameters::Parameters::default() };
-        let agreed = Agreed {
+        let agreed = LoginResult {
             initiator: initiator.to_owned(),
             isid: [1, 2, 3, 4, 5, 6],
             target: Some(TARGET.to_owned()),

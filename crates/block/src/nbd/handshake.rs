@@ -29,19 +29,19 @@ pub enum Tls {
 }
 
 /// The caller's next action.
-pub enum Step {
+pub enum HandshakeStep {
     /// Send the pending bytes, and supply more input.
     More,
     /// Send the pending bytes, start TLS, report it with [`Handshake::secured`], and continue.
     StartTls,
     /// Send the pending bytes, and begin a session.
-    Transmit(Box<Agreed>),
+    Transmit(Box<Negotiated>),
     /// Send the pending bytes, and close.
     End,
 }
 
 /// The result of the negotiation.
-pub struct Agreed {
+pub struct Negotiated {
     pub disk: Disk,
     pub form: Form,
     pub contexts: Vec<Context>,
@@ -109,7 +109,7 @@ impl Handshake {
     }
 
     /// Processes the bytes that have arrived, as far as possible.
-    pub fn receive(&mut self, bytes: &[u8]) -> Step {
+    pub fn receive(&mut self, bytes: &[u8]) -> HandshakeStep {
         self.incoming.extend_from_slice(bytes);
         loop {
             let step = match self.phase {
@@ -125,59 +125,59 @@ impl Handshake {
     }
 
     /// Returns `None` to continue at once.
-    fn client_flags(&mut self) -> Option<Step> {
-        let Some(flags) = Fields(&self.incoming).u32() else { return Some(Step::More) };
+    fn client_flags(&mut self) -> Option<HandshakeStep> {
+        let Some(flags) = Fields(&self.incoming).u32() else { return Some(HandshakeStep::More) };
         self.incoming.drain(..4);
         if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 || flags & u32::from(FIXED_NEWSTYLE) == 0 {
-            return Some(Step::End);
+            return Some(HandshakeStep::End);
         }
         self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
         self.phase = Phase::Options;
         None
     }
 
-    fn skip(&mut self, left: u64) -> Option<Step> {
+    fn skip(&mut self, left: u64) -> Option<HandshakeStep> {
         let here = self.incoming.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         self.incoming.drain(..here);
         let left = left - here as u64;
         self.phase = if left == 0 { Phase::Options } else { Phase::Skipping(left) };
-        (left > 0).then_some(Step::More)
+        (left > 0).then_some(HandshakeStep::More)
     }
 
-    fn option(&mut self) -> Option<Step> {
+    fn option(&mut self) -> Option<HandshakeStep> {
         let mut fields = Fields(&self.incoming);
         match fields.u64() {
             Some(IHAVEOPT) => {}
-            Some(_) => return Some(Step::End),
-            None => return Some(Step::More),
+            Some(_) => return Some(HandshakeStep::End),
+            None => return Some(HandshakeStep::More),
         }
-        let (Some(number), Some(length)) = (fields.u32(), fields.u32()) else { return Some(Step::More) };
+        let (Some(number), Some(length)) = (fields.u32(), fields.u32()) else { return Some(HandshakeStep::More) };
         if length > DATA_MAX {
             self.options += 1;
             self.reply(number, rep::ERR_TOO_BIG, b"an option of more than 64 KiB");
             self.incoming.drain(..16);
             self.phase = Phase::Skipping(u64::from(length));
-            return if number == opt::EXPORT_NAME { Some(Step::End) } else { None };
+            return if number == opt::EXPORT_NAME { Some(HandshakeStep::End) } else { None };
         }
-        let Some(data) = fields.bytes(length as usize) else { return Some(Step::More) };
+        let Some(data) = fields.bytes(length as usize) else { return Some(HandshakeStep::More) };
         let option = Opt::parse(number, data);
         self.incoming.drain(..16 + length as usize);
         self.options += 1;
         if self.options > OPTIONS_MAX {
-            return Some(Step::End);
+            return Some(HandshakeStep::End);
         }
         self.obey(number, option)
     }
 
-    fn obey(&mut self, number: u32, option: Opt) -> Option<Step> {
+    fn obey(&mut self, number: u32, option: Opt) -> Option<HandshakeStep> {
         let secure_first = self.tls == Tls::Required && !self.peer.tls;
         match option {
             Opt::Abort => {
                 self.reply(number, rep::ACK, b"");
-                return Some(Step::End);
+                return Some(HandshakeStep::End);
             }
             Opt::StartTls => return self.start_tls(number),
-            Opt::ExportName(_) if secure_first => return Some(Step::End),
+            Opt::ExportName(_) if secure_first => return Some(HandshakeStep::End),
             _ if secure_first => self.reply(number, rep::ERR_TLS_REQD, b"this server speaks TLS only"),
             Opt::ExportName(name) => return Some(self.export_name(&name)),
             Opt::List => self.list(number),
@@ -193,14 +193,14 @@ impl Handshake {
                 self.reply(number, rep::ACK, b"");
             }
             Opt::MetaContext { name, queries, set } => self.meta_context(number, &name, &queries, set),
-            Opt::Malformed if number == opt::EXPORT_NAME => return Some(Step::End),
+            Opt::Malformed if number == opt::EXPORT_NAME => return Some(HandshakeStep::End),
             Opt::Malformed => self.reply(number, rep::ERR_INVALID, b"malformed option"),
             Opt::Unknown => self.reply(number, rep::ERR_UNSUP, b"unknown option"),
         }
         None
     }
 
-    fn start_tls(&mut self, number: u32) -> Option<Step> {
+    fn start_tls(&mut self, number: u32) -> Option<HandshakeStep> {
         if self.peer.tls {
             self.reply(number, rep::ERR_INVALID, b"TLS is in use already");
             return None;
@@ -211,10 +211,10 @@ impl Handshake {
         }
         // A client must wait for the answer: bytes that it sent before are not protected, and are dropped.
         if !self.incoming.is_empty() {
-            return Some(Step::End);
+            return Some(HandshakeStep::End);
         }
         self.reply(number, rep::ACK, b"");
-        Some(Step::StartTls)
+        Some(HandshakeStep::StartTls)
     }
 
     /// Finds the export if this peer may use it. An empty name means the only export.
@@ -252,13 +252,13 @@ impl Handshake {
         self.reply(number, rep::ACK, b"");
     }
 
-    fn export_name(&mut self, name: &str) -> Step {
-        let Some(target) = self.find(name) else { return Step::End };
+    fn export_name(&mut self, name: &str) -> HandshakeStep {
+        let Some(target) = self.find(name) else { return HandshakeStep::End };
         let disk = match Disk::open(&target, &self.peer) {
             Ok(disk) => disk,
             Err(denied) => {
                 self.log_denied(name, &denied);
-                return Step::End;
+                return HandshakeStep::End;
             }
         };
         self.outgoing.extend(disk.geometry().size.0.to_be_bytes());
@@ -269,7 +269,7 @@ impl Handshake {
         self.agree(name, disk)
     }
 
-    fn info(&mut self, number: u32, name: &str, infos: &[u16], go: bool) -> Option<Step> {
+    fn info(&mut self, number: u32, name: &str, infos: &[u16], go: bool) -> Option<HandshakeStep> {
         let Some(target) = self.find(name) else {
             match self.wants_tls(name) {
                 true => self.reply(number, rep::ERR_TLS_REQD, b"this export is served over TLS only"),
@@ -323,9 +323,9 @@ impl Handshake {
         disk.map(|disk| self.agree(name, disk))
     }
 
-    fn agree(&mut self, name: &str, disk: Disk) -> Step {
+    fn agree(&mut self, name: &str, disk: Disk) -> HandshakeStep {
         let contexts = self.contexts.take().filter(|(chosen, _)| chosen == name);
-        Step::Transmit(Box::new(Agreed {
+        HandshakeStep::Transmit(Box::new(Negotiated {
             disk,
             form: self.form,
             contexts: contexts.map(|(_, contexts)| contexts).unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use stele_media::{MediaError, MediaFault, Shared};
 
-use super::request::{Command, Request};
+use super::request::{NbdCommand, Request};
 use super::wire::{EXTENDED_REPLY, Errno, SIMPLE_REPLY, STRUCTURED_REPLY, chunk};
 
 /// The form of replies.
@@ -149,10 +149,10 @@ impl Chunk {
 }
 
 /// The protocol's error for a drive's failure.
-pub fn errno_of(error: &MediaError, command: Command) -> Errno {
+pub fn errno_of(error: &MediaError, command: NbdCommand) -> Errno {
     match error.fault {
         MediaFault::Full => Errno::NoSpace,
-        MediaFault::Refused if command != Command::Read => Errno::Perm,
+        MediaFault::Refused if command != NbdCommand::Read => Errno::Perm,
         MediaFault::Invalid => Errno::Invalid,
         MediaFault::Gone => Errno::Shutdown,
         MediaFault::Retry | MediaFault::Damaged | MediaFault::Refused => Errno::Io,

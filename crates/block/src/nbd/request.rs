@@ -7,7 +7,7 @@ pub const PLAIN_SIZE: usize = 28;
 pub const EXTENDED_SIZE: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Command {
+pub enum NbdCommand {
     Read,
     Write,
     Disconnect,
@@ -19,18 +19,18 @@ pub enum Command {
     Unknown(u16),
 }
 
-impl Command {
-    fn from_number(number: u16) -> Command {
+impl NbdCommand {
+    fn from_number(number: u16) -> NbdCommand {
         match number {
-            0 => Command::Read,
-            1 => Command::Write,
-            2 => Command::Disconnect,
-            3 => Command::Flush,
-            4 => Command::Trim,
-            5 => Command::Cache,
-            6 => Command::WriteZeroes,
-            7 => Command::BlockStatus,
-            other => Command::Unknown(other),
+            0 => NbdCommand::Read,
+            1 => NbdCommand::Write,
+            2 => NbdCommand::Disconnect,
+            3 => NbdCommand::Flush,
+            4 => NbdCommand::Trim,
+            5 => NbdCommand::Cache,
+            6 => NbdCommand::WriteZeroes,
+            7 => NbdCommand::BlockStatus,
+            other => NbdCommand::Unknown(other),
         }
     }
 
@@ -38,22 +38,22 @@ impl Command {
     fn flags(self) -> u16 {
         cmd_flag::FUA
             | match self {
-                Command::Read => cmd_flag::DF,
-                Command::WriteZeroes => cmd_flag::NO_HOLE | cmd_flag::FAST_ZERO,
-                Command::BlockStatus => cmd_flag::REQ_ONE,
+                NbdCommand::Read => cmd_flag::DF,
+                NbdCommand::WriteZeroes => cmd_flag::NO_HOLE | cmd_flag::FAST_ZERO,
+                NbdCommand::BlockStatus => cmd_flag::REQ_ONE,
                 _ => 0,
             }
     }
 
     fn changes(self) -> bool {
-        matches!(self, Command::Write | Command::Trim | Command::WriteZeroes)
+        matches!(self, NbdCommand::Write | NbdCommand::Trim | NbdCommand::WriteZeroes)
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     pub flags: u16,
-    pub command: Command,
+    pub command: NbdCommand,
     pub cookie: u64,
     pub at: u64,
     pub length: u64,
@@ -77,7 +77,7 @@ impl Request {
             let (flags, command) = (fields.u16()?, fields.u16()?);
             let (cookie, at) = (fields.u64()?, fields.u64()?);
             let length = if extended { fields.u64()? } else { u64::from(fields.u32()?) };
-            Some(Request { flags, command: Command::from_number(command), cookie, at, length })
+            Some(Request { flags, command: NbdCommand::from_number(command), cookie, at, length })
         };
         Ok(parse().map(|request| (request, size)))
     }
@@ -85,7 +85,7 @@ impl Request {
     /// Bytes that follow it in the stream.
     pub fn payload(&self, extended: bool) -> u64 {
         let follows = match extended {
-            false => self.command == Command::Write,
+            false => self.command == NbdCommand::Write,
             true => self.flags & cmd_flag::PAYLOAD_LEN != 0,
         };
         if follows { self.length } else { 0 }
@@ -97,14 +97,14 @@ impl Request {
 
     /// Refuses invalid requests before they reach the volume. Offsets and lengths count in `block`.
     pub fn judge(&self, size: u64, block: u64, read_only: bool, extended: bool) -> Result<(), (Errno, &'static str)> {
-        let payload_flag = if extended && self.command == Command::Write { cmd_flag::PAYLOAD_LEN } else { 0 };
+        let payload_flag = if extended && self.command == NbdCommand::Write { cmd_flag::PAYLOAD_LEN } else { 0 };
         if self.flags & !(self.command.flags() | payload_flag) != 0 {
             return Err((Errno::Invalid, "a flag that this command does not have"));
         }
-        if let Command::Unknown(_) = self.command {
+        if let NbdCommand::Unknown(_) = self.command {
             return Err((Errno::Invalid, "a command that this server does not know"));
         }
-        if matches!(self.command, Command::Flush | Command::Disconnect) {
+        if matches!(self.command, NbdCommand::Flush | NbdCommand::Disconnect) {
             return Ok(());
         }
         if payload_flag != 0 && !self.has(payload_flag) {
@@ -120,11 +120,11 @@ impl Request {
             let errno = if self.command.changes() { Errno::NoSpace } else { Errno::Invalid };
             return Err((errno, "beyond the end of the volume"));
         }
-        if matches!(self.command, Command::Read | Command::Write) && self.length > u64::from(PAYLOAD_MAX) {
+        if matches!(self.command, NbdCommand::Read | NbdCommand::Write) && self.length > u64::from(PAYLOAD_MAX) {
             let errno = if self.has(cmd_flag::DF) { Errno::Overflow } else { Errno::Invalid };
             return Err((errno, "larger than the announced maximum of 32 MiB"));
         }
-        let exact = matches!(self.command, Command::Read | Command::Write | Command::WriteZeroes);
+        let exact = matches!(self.command, NbdCommand::Read | NbdCommand::Write | NbdCommand::WriteZeroes);
         if exact && !(self.at.is_multiple_of(block) && self.length.is_multiple_of(block)) {
             return Err((Errno::Invalid, "misaligned: offset and length count in the announced minimum block size"));
         }

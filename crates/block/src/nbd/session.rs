@@ -23,9 +23,9 @@ use super::outgoing::Outgoing;
 use super::pacing::Pacing;
 use super::pending::{Pending, Pendings};
 use super::reply::{Chunk, Form, errno_of};
-use super::request::{Command, Request};
+use super::request::{NbdCommand, Request};
 use super::wire::{Errno, cmd_flag};
-use super::{Agreed, Context};
+use super::{Context, Negotiated};
 use crate::progress::{Progress, STALL_MAX};
 use crate::{Disk, Stream};
 
@@ -56,7 +56,7 @@ struct Payload {
     filled: usize,
 }
 
-pub struct Session {
+pub struct NbdSession {
     /// A trait object: the session is compiled here, and not again for each type in every program that serves it.
     stream: Box<dyn Stream>,
     disk: Disk,
@@ -82,14 +82,14 @@ pub struct Session {
     pacing: Pacing,
 }
 
-impl Session {
-    pub fn new(stream: Box<dyn Stream>, agreed: Agreed) -> Session {
-        let Agreed { disk, form, contexts, rest } = agreed;
+impl NbdSession {
+    pub fn new(stream: Box<dyn Stream>, agreed: Negotiated) -> NbdSession {
+        let Negotiated { disk, form, contexts, rest } = agreed;
         let mut incoming = vec![0; INCOMING.max(rest.len())].into_boxed_slice();
         if let Some(room) = incoming.get_mut(..rest.len()) {
             room.copy_from_slice(&rest);
         }
-        Session {
+        NbdSession {
             stream,
             disk,
             form,
@@ -141,8 +141,8 @@ impl Session {
         // A flush may name any range.
         let end = request.at.saturating_add(request.length);
         let is_left = match request.command {
-            Command::WriteZeroes | Command::Trim => at < self.span_end(&request),
-            Command::Cache => at < end,
+            NbdCommand::WriteZeroes | NbdCommand::Trim => at < self.span_end(&request),
+            NbdCommand::Cache => at < end,
             _ => false,
         };
         // Whoever takes an export away waits for its requests under way. A long one must not go on writing meanwhile.
@@ -150,20 +150,20 @@ impl Session {
             return self.refuse(&request, Errno::Shutdown, "the export was removed or changed meanwhile");
         }
         match (request.command, op) {
-            (Command::Read, Op::View { pieces, .. }) => {
+            (NbdCommand::Read, Op::View { pieces, .. }) => {
                 self.outgoing.push(Chunk::content(self.form, &request, pieces));
             }
-            (Command::BlockStatus, Op::Extents { extents, .. }) => self.status(request, at, &extents),
-            (Command::Cache | Command::WriteZeroes, Op::Read { .. } | Op::Write { .. }) if at < end => {
+            (NbdCommand::BlockStatus, Op::Extents { extents, .. }) => self.status(request, at, &extents),
+            (NbdCommand::Cache | NbdCommand::WriteZeroes, Op::Read { .. } | Op::Write { .. }) if at < end => {
                 self.piece(request, at);
             }
-            (Command::WriteZeroes | Command::Trim, Op::Zero { .. } | Op::Discard { .. })
+            (NbdCommand::WriteZeroes | NbdCommand::Trim, Op::Zero { .. } | Op::Discard { .. })
                 if at < self.span_end(&request) =>
             {
                 self.span(request, at);
             }
             // A flush after a zeroing or a trim makes the change durable.
-            (Command::WriteZeroes | Command::Trim, Op::Zero { .. } | Op::Discard { .. } | Op::Write { .. })
+            (NbdCommand::WriteZeroes | NbdCommand::Trim, Op::Zero { .. } | Op::Discard { .. } | Op::Write { .. })
                 if request.has(cmd_flag::FUA) =>
             {
                 self.begin(request, end, Op::Flush);
@@ -201,7 +201,7 @@ impl Session {
     fn piece(&mut self, request: Request, at: u64) {
         let length = PIECE.min(request.at + request.length - at);
         let op = match request.command {
-            Command::Cache => Op::Read { at, buffer: Buffer::stale(length as usize) },
+            NbdCommand::Cache => Op::Read { at, buffer: Buffer::stale(length as usize) },
             _ => {
                 let zeros = self.zeros.get_or_insert_with(|| Buffer::zeroed(PIECE as usize).freeze());
                 Op::Write { at, data: vec![zeros.slice(..length as usize)], fua: false }
@@ -261,20 +261,20 @@ impl Session {
         }
         let Request { at, length, .. } = request;
         match request.command {
-            Command::Write => self.take_payload(request),
-            Command::Disconnect => self.closing = true,
-            Command::Read => self.begin(request, at, Op::View { at, length, pieces: Vec::new() }),
-            Command::Flush => self.begin(request, at, Op::Flush),
-            Command::Trim => self.trim(request, geometry.block.0),
-            Command::WriteZeroes => self.zero(request),
-            Command::Cache => {
+            NbdCommand::Write => self.take_payload(request),
+            NbdCommand::Disconnect => self.closing = true,
+            NbdCommand::Read => self.begin(request, at, Op::View { at, length, pieces: Vec::new() }),
+            NbdCommand::Flush => self.begin(request, at, Op::Flush),
+            NbdCommand::Trim => self.trim(request, geometry.block.0),
+            NbdCommand::WriteZeroes => self.zero(request),
+            NbdCommand::Cache => {
                 let block = geometry.block.0;
                 let end = (at + length).next_multiple_of(block);
                 let at = at - at % block;
                 self.piece(Request { at, length: end - at, ..request }, at);
             }
-            Command::BlockStatus => self.ask_status(request, geometry.block.0),
-            Command::Unknown(_) => self.refuse(&request, Errno::Invalid, "unknown"),
+            NbdCommand::BlockStatus => self.ask_status(request, geometry.block.0),
+            NbdCommand::Unknown(_) => self.refuse(&request, Errno::Invalid, "unknown"),
         }
     }
 
@@ -290,7 +290,7 @@ impl Session {
     fn span_end(&self, request: &Request) -> u64 {
         let end = request.at.saturating_add(request.length);
         match request.command {
-            Command::Trim => end - end % self.disk.geometry().block.0,
+            NbdCommand::Trim => end - end % self.disk.geometry().block.0,
             _ => end,
         }
     }
@@ -299,7 +299,7 @@ impl Session {
     fn span(&mut self, request: Request, at: u64) {
         let length = SPAN_MAX.min(self.span_end(&request).saturating_sub(at));
         let op = match request.command {
-            Command::Trim => Op::Discard { at, length },
+            NbdCommand::Trim => Op::Discard { at, length },
             _ => Op::Zero { at, length },
         };
         self.begin(request, at + length, op);
@@ -484,12 +484,12 @@ impl Session {
 
 fn moved(request: &Request) -> u64 {
     match request.command {
-        Command::Read | Command::Write => request.length.min(u64::from(super::PAYLOAD_MAX)),
+        NbdCommand::Read | NbdCommand::Write => request.length.min(u64::from(super::PAYLOAD_MAX)),
         _ => PIECE.min(request.length),
     }
 }
 
-impl ReactorSession for Session {
+impl ReactorSession for NbdSession {
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }

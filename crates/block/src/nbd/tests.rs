@@ -57,7 +57,7 @@ impl Stage {
     fn connect(&self, peer: &Peer, form: Form, limit: usize, contexts: Vec<Context>) -> Client {
         let (ours, theirs) = Pipe::pair(limit);
         let disk = crate::Disk::open(&self.target, peer).unwrap();
-        let mut session = Session::new(Box::new(ours), Agreed { disk, form, contexts, rest: Vec::new() });
+        let mut session = NbdSession::new(Box::new(ours), Negotiated { disk, form, contexts, rest: Vec::new() });
         session.start(Waker::idle());
         Client { session: Some(session), pipe: theirs, form, now: Instant(0), replies: Vec::new() }
     }
@@ -74,7 +74,7 @@ struct Reply {
 }
 
 struct Client {
-    session: Option<Session>,
+    session: Option<NbdSession>,
     pipe: Pipe,
     form: Form,
     now: Instant,

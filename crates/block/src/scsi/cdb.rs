@@ -1,7 +1,7 @@
 //! Parses a CDB. A bit outside the mask in the command's table entry must be zero. An initiator that asks for
 //! protection information, or for another feature that is missing, thus gets an error instead of a different service.
 
-use super::command::{Blocks, Check, Command};
+use super::command::{Blocks, Check, ScsiCommand};
 use super::field::{be16, be24, be32, be64, octet};
 use super::opcodes;
 use super::verbs::{STRIDE, TILE};
@@ -24,7 +24,7 @@ pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 /// A command with the number of bytes that it takes from the initiator and returns to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prepared {
-    pub command: Command,
+    pub command: ScsiCommand,
     /// Bytes it wants from the initiator.
     pub out: u64,
     /// Largest number of bytes that it returns.
@@ -53,29 +53,29 @@ pub fn decode(cdb: &[u8], profile: &Profile) -> Result<Prepared, Sense> {
     Ok(Prepared { command, out, back, inside })
 }
 
-fn understand(cdb: &[u8], opcode: u8, action: u8) -> Result<Command, Sense> {
+fn understand(cdb: &[u8], opcode: u8, action: u8) -> Result<ScsiCommand, Sense> {
     let flags = octet(cdb, 1);
     let fua = flags & 0x08 != 0;
     let blocks = range(cdb, opcode);
     Ok(match opcode {
-        0x00 => Command::TestReady,
-        0x03 => Command::RequestSense { descriptors: flags & 1 != 0, allocated: u32::from(octet(cdb, 4)) },
-        0x08 | 0x28 | 0x88 | 0xa8 => Command::Read { blocks },
-        0x0a => Command::Write { blocks, fua: false },
-        0x2a | 0x8a | 0xaa => Command::Write { blocks, fua },
+        0x00 => ScsiCommand::TestReady,
+        0x03 => ScsiCommand::RequestSense { descriptors: flags & 1 != 0, allocated: u32::from(octet(cdb, 4)) },
+        0x08 | 0x28 | 0x88 | 0xa8 => ScsiCommand::Read { blocks },
+        0x0a => ScsiCommand::Write { blocks, fua: false },
+        0x2a | 0x8a | 0xaa => ScsiCommand::Write { blocks, fua },
         0x12 => inquiry(cdb)?,
-        0x15 => Command::ModeSelect { long: false, length: u32::from(octet(cdb, 4)) },
-        0x55 => Command::ModeSelect { long: true, length: u32::from(be16(cdb, 7)) },
+        0x15 => ScsiCommand::ModeSelect { long: false, length: u32::from(octet(cdb, 4)) },
+        0x55 => ScsiCommand::ModeSelect { long: true, length: u32::from(be16(cdb, 7)) },
         0x1a | 0x5a => mode_sense(cdb, opcode == 0x5a),
-        0x16 | 0x56 => Command::Reserve,
-        0x17 | 0x57 => Command::Release,
+        0x16 | 0x56 => ScsiCommand::Reserve,
+        0x17 | 0x57 => ScsiCommand::Release,
         0x1b => {
             let byte = octet(cdb, 4);
-            Command::StartStop { start: byte & 1 != 0, eject: byte & 2 != 0, condition: byte >> 4 }
+            ScsiCommand::StartStop { start: byte & 1 != 0, eject: byte & 2 != 0, condition: byte >> 4 }
         }
-        0x1e => Command::PreventRemoval { prevent: octet(cdb, 4) & 1 != 0 },
-        0x25 => Command::ReadCapacity10,
-        0x2e | 0x8e | 0xae => Command::WriteAndVerify { blocks, compare: byte_check(flags)? },
+        0x1e => ScsiCommand::PreventRemoval { prevent: octet(cdb, 4) & 1 != 0 },
+        0x25 => ScsiCommand::ReadCapacity10,
+        0x2e | 0x8e | 0xae => ScsiCommand::WriteAndVerify { blocks, compare: byte_check(flags)? },
         0x2f | 0x8f | 0xaf => {
             let check = match (flags >> 1) & 3 {
                 0 => Check::Medium,
@@ -83,27 +83,27 @@ fn understand(cdb: &[u8], opcode: u8, action: u8) -> Result<Command, Sense> {
                 3 => Check::OneBlock,
                 _ => return Err(Sense::in_cdb(1)),
             };
-            Command::Verify { blocks, check }
+            ScsiCommand::Verify { blocks, check }
         }
-        0x34 | 0x90 => Command::Prefetch { blocks },
-        0x35 | 0x91 => Command::Synchronize { blocks, immediate: flags & 2 != 0 },
-        0x37 => Command::DefectData { long: false, formats: octet(cdb, 2), allocated: u32::from(be16(cdb, 7)) },
-        0xb7 => Command::DefectData { long: true, formats: flags, allocated: be32(cdb, 6) },
-        0x41 | 0x93 => Command::WriteSame { blocks, no_data: opcode == 0x93 && flags & 1 != 0 },
-        0x42 => Command::Unmap { length: u32::from(be16(cdb, 7)) },
-        0x5e => Command::PersistentIn { action, allocated: u32::from(be16(cdb, 7)) },
+        0x34 | 0x90 => ScsiCommand::Prefetch { blocks },
+        0x35 | 0x91 => ScsiCommand::Synchronize { blocks, immediate: flags & 2 != 0 },
+        0x37 => ScsiCommand::DefectData { long: false, formats: octet(cdb, 2), allocated: u32::from(be16(cdb, 7)) },
+        0xb7 => ScsiCommand::DefectData { long: true, formats: flags, allocated: be32(cdb, 6) },
+        0x41 | 0x93 => ScsiCommand::WriteSame { blocks, no_data: opcode == 0x93 && flags & 1 != 0 },
+        0x42 => ScsiCommand::Unmap { length: u32::from(be16(cdb, 7)) },
+        0x5e => ScsiCommand::PersistentIn { action, allocated: u32::from(be16(cdb, 7)) },
         0x5f => {
             let byte = octet(cdb, 2);
-            Command::PersistentOut { action, scope: byte >> 4, kind: byte & 0x0f, length: be32(cdb, 5) }
+            ScsiCommand::PersistentOut { action, scope: byte >> 4, kind: byte & 0x0f, length: be32(cdb, 5) }
         }
-        0x83 => Command::ExtendedCopy { length: be32(cdb, 10) },
-        0x84 => Command::CopyStatus { action, list: octet(cdb, 2), allocated: be32(cdb, 10) },
-        0x89 => Command::CompareAndWrite { blocks, fua },
-        0x8b => Command::OrWrite { blocks, fua },
-        opcodes::WRITE_ATOMIC => Command::WriteAtomic { blocks, fua },
-        0x9e if action == 0x10 => Command::ReadCapacity16 { allocated: be32(cdb, 10) },
-        0x9e => Command::LbaStatus { at: be64(cdb, 2), allocated: be32(cdb, 10) },
-        0xa0 => Command::ReportLuns { select: octet(cdb, 2), allocated: be32(cdb, 6) },
+        0x83 => ScsiCommand::ExtendedCopy { length: be32(cdb, 10) },
+        0x84 => ScsiCommand::CopyStatus { action, list: octet(cdb, 2), allocated: be32(cdb, 10) },
+        0x89 => ScsiCommand::CompareAndWrite { blocks, fua },
+        0x8b => ScsiCommand::OrWrite { blocks, fua },
+        opcodes::WRITE_ATOMIC => ScsiCommand::WriteAtomic { blocks, fua },
+        0x9e if action == 0x10 => ScsiCommand::ReadCapacity16 { allocated: be32(cdb, 10) },
+        0x9e => ScsiCommand::LbaStatus { at: be64(cdb, 2), allocated: be32(cdb, 10) },
+        0xa0 => ScsiCommand::ReportLuns { select: octet(cdb, 2), allocated: be32(cdb, 6) },
         0xa3 => maintenance(cdb, action)?,
         _ => return Err(Sense::INVALID_OPCODE),
     })
@@ -134,18 +134,18 @@ fn range(cdb: &[u8], opcode: u8) -> Blocks {
     Blocks { at, count }
 }
 
-fn inquiry(cdb: &[u8]) -> Result<Command, Sense> {
+fn inquiry(cdb: &[u8]) -> Result<ScsiCommand, Sense> {
     let (vital, page, allocated) = (octet(cdb, 1) & 1 != 0, octet(cdb, 2), u32::from(be16(cdb, 3)));
     match (vital, page) {
-        (false, 0) => Ok(Command::Inquiry { page: None, allocated }),
+        (false, 0) => Ok(ScsiCommand::Inquiry { page: None, allocated }),
         (false, _) => Err(Sense::in_cdb(2)),
-        (true, page) => Ok(Command::Inquiry { page: Some(page), allocated }),
+        (true, page) => Ok(ScsiCommand::Inquiry { page: Some(page), allocated }),
     }
 }
 
-fn mode_sense(cdb: &[u8], long: bool) -> Command {
+fn mode_sense(cdb: &[u8], long: bool) -> ScsiCommand {
     let (flags, page) = (octet(cdb, 1), octet(cdb, 2));
-    Command::ModeSense {
+    ScsiCommand::ModeSense {
         long,
         no_descriptor: flags & 0x08 != 0,
         long_lba: flags & 0x10 != 0,
@@ -156,42 +156,42 @@ fn mode_sense(cdb: &[u8], long: bool) -> Command {
     }
 }
 
-fn maintenance(cdb: &[u8], action: u8) -> Result<Command, Sense> {
+fn maintenance(cdb: &[u8], action: u8) -> Result<ScsiCommand, Sense> {
     let allocated = be32(cdb, 6);
     match action {
         0x0a => match octet(cdb, 1) >> 5 {
-            0 => Ok(Command::ReportPortGroups { extended: false, allocated }),
-            1 => Ok(Command::ReportPortGroups { extended: true, allocated }),
+            0 => Ok(ScsiCommand::ReportPortGroups { extended: false, allocated }),
+            1 => Ok(ScsiCommand::ReportPortGroups { extended: true, allocated }),
             _ => Err(Sense::in_cdb(1)),
         },
-        0x0c => Ok(Command::ReportOpcodes {
+        0x0c => Ok(ScsiCommand::ReportOpcodes {
             options: octet(cdb, 2) & 7,
             timeouts: octet(cdb, 2) & 0x80 != 0,
             opcode: octet(cdb, 3),
             action: be16(cdb, 4),
             allocated,
         }),
-        _ => Ok(Command::ReportFunctions { extended: octet(cdb, 2) & 0x80 != 0, allocated }),
+        _ => Ok(ScsiCommand::ReportFunctions { extended: octet(cdb, 2) & 0x80 != 0, allocated }),
     }
 }
 
 /// Bytes that a command holds besides what it takes and returns: what it reads to compare, merge or copy, and patterns.
-fn inside(command: &Command, out: u64, profile: &Profile) -> u64 {
+fn inside(command: &ScsiCommand, out: u64, profile: &Profile) -> u64 {
     let size = |blocks: &Blocks| blocks.count.saturating_mul(profile.block());
     match command {
-        Command::Verify { blocks, check: Check::Blocks } => size(blocks),
-        Command::Verify { blocks, .. } => size(blocks).min(STRIDE),
+        ScsiCommand::Verify { blocks, check: Check::Blocks } => size(blocks),
+        ScsiCommand::Verify { blocks, .. } => size(blocks).min(STRIDE),
         // The comparison takes the data in one piece, and reads half as much.
-        Command::CompareAndWrite { .. } => out + out / 2,
-        Command::WriteAndVerify { .. } | Command::OrWrite { .. } => out,
-        Command::WriteSame { no_data: false, .. } => TILE as u64 + profile.block(),
-        Command::ExtendedCopy { .. } => STRIDE,
+        ScsiCommand::CompareAndWrite { .. } => out + out / 2,
+        ScsiCommand::WriteAndVerify { .. } | ScsiCommand::OrWrite { .. } => out,
+        ScsiCommand::WriteSame { no_data: false, .. } => TILE as u64 + profile.block(),
+        ScsiCommand::ExtendedCopy { .. } => STRIDE,
         _ => 0,
     }
 }
 
 /// Bytes in both directions; checks that the addresses are on the unit and the counts within limits.
-fn weigh(command: &Command, profile: &Profile) -> Result<(u64, u64), Sense> {
+fn weigh(command: &ScsiCommand, profile: &Profile) -> Result<(u64, u64), Sense> {
     let size = |blocks: &Blocks, max: u64| -> Result<u64, Sense> {
         let end = blocks.at.checked_add(blocks.count).ok_or(Sense::OUT_OF_RANGE)?;
         if end > profile.blocks {
@@ -202,11 +202,11 @@ fn weigh(command: &Command, profile: &Profile) -> Result<(u64, u64), Sense> {
     };
     let block = profile.block();
     Ok(match command {
-        Command::Read { blocks } => (0, size(blocks, TRANSFER_MAX)?),
-        Command::Write { blocks, .. } | Command::WriteAndVerify { blocks, .. } | Command::OrWrite { blocks, .. } => {
-            (size(blocks, TRANSFER_MAX)?, 0)
-        }
-        Command::Verify { blocks, check } => match check {
+        ScsiCommand::Read { blocks } => (0, size(blocks, TRANSFER_MAX)?),
+        ScsiCommand::Write { blocks, .. }
+        | ScsiCommand::WriteAndVerify { blocks, .. }
+        | ScsiCommand::OrWrite { blocks, .. } => (size(blocks, TRANSFER_MAX)?, 0),
+        ScsiCommand::Verify { blocks, check } => match check {
             Check::Medium => {
                 size(blocks, u64::MAX)?;
                 (0, 0)
@@ -217,7 +217,7 @@ fn weigh(command: &Command, profile: &Profile) -> Result<(u64, u64), Sense> {
                 (if blocks.count == 0 { 0 } else { block }, 0)
             }
         },
-        Command::WriteAtomic { blocks, .. } => {
+        ScsiCommand::WriteAtomic { blocks, .. } => {
             let bytes = size(blocks, profile.whole_max)?;
             if !(blocks.at * block).is_multiple_of(ATOMIC_UNIT) {
                 return Err(Sense::in_cdb(2));
@@ -227,8 +227,8 @@ fn weigh(command: &Command, profile: &Profile) -> Result<(u64, u64), Sense> {
             }
             (bytes, 0)
         }
-        Command::CompareAndWrite { blocks, .. } => (2 * size(blocks, COMPARE_MAX * block)?, 0),
-        Command::WriteSame { blocks, no_data, .. } => {
+        ScsiCommand::CompareAndWrite { blocks, .. } => (2 * size(blocks, COMPARE_MAX * block)?, 0),
+        ScsiCommand::WriteSame { blocks, no_data, .. } => {
             // A count of zero would mean all following blocks; WSNZ announces that it is refused.
             if blocks.count == 0 {
                 return Err(Sense::INVALID_IN_CDB);
@@ -236,41 +236,41 @@ fn weigh(command: &Command, profile: &Profile) -> Result<(u64, u64), Sense> {
             size(blocks, SAME_MAX)?;
             (if *no_data { 0 } else { block }, 0)
         }
-        Command::Prefetch { blocks } | Command::Synchronize { blocks, .. } => {
+        ScsiCommand::Prefetch { blocks } | ScsiCommand::Synchronize { blocks, .. } => {
             size(blocks, u64::MAX)?;
             (0, 0)
         }
-        Command::LbaStatus { at, allocated } => {
+        ScsiCommand::LbaStatus { at, allocated } => {
             if *at >= profile.blocks {
                 return Err(Sense::OUT_OF_RANGE);
             }
             (0, u64::from(*allocated))
         }
-        Command::ModeSelect { length, .. }
-        | Command::Unmap { length }
-        | Command::PersistentOut { length, .. }
-        | Command::ExtendedCopy { length } => {
+        ScsiCommand::ModeSelect { length, .. }
+        | ScsiCommand::Unmap { length }
+        | ScsiCommand::PersistentOut { length, .. }
+        | ScsiCommand::ExtendedCopy { length } => {
             if *length > LIST_MAX {
                 return Err(Sense::LIST_LENGTH);
             }
             (u64::from(*length), 0)
         }
-        Command::ReadCapacity10 => (0, 8),
-        Command::RequestSense { allocated, .. }
-        | Command::Inquiry { allocated, .. }
-        | Command::ModeSense { allocated, .. }
-        | Command::ReadCapacity16 { allocated }
-        | Command::DefectData { allocated, .. }
-        | Command::PersistentIn { allocated, .. }
-        | Command::CopyStatus { allocated, .. }
-        | Command::ReportLuns { allocated, .. }
-        | Command::ReportPortGroups { allocated, .. }
-        | Command::ReportOpcodes { allocated, .. }
-        | Command::ReportFunctions { allocated, .. } => (0, u64::from(*allocated)),
-        Command::TestReady
-        | Command::Reserve
-        | Command::Release
-        | Command::StartStop { .. }
-        | Command::PreventRemoval { .. } => (0, 0),
+        ScsiCommand::ReadCapacity10 => (0, 8),
+        ScsiCommand::RequestSense { allocated, .. }
+        | ScsiCommand::Inquiry { allocated, .. }
+        | ScsiCommand::ModeSense { allocated, .. }
+        | ScsiCommand::ReadCapacity16 { allocated }
+        | ScsiCommand::DefectData { allocated, .. }
+        | ScsiCommand::PersistentIn { allocated, .. }
+        | ScsiCommand::CopyStatus { allocated, .. }
+        | ScsiCommand::ReportLuns { allocated, .. }
+        | ScsiCommand::ReportPortGroups { allocated, .. }
+        | ScsiCommand::ReportOpcodes { allocated, .. }
+        | ScsiCommand::ReportFunctions { allocated, .. } => (0, u64::from(*allocated)),
+        ScsiCommand::TestReady
+        | ScsiCommand::Reserve
+        | ScsiCommand::Release
+        | ScsiCommand::StartStop { .. }
+        | ScsiCommand::PreventRemoval { .. } => (0, 0),
     })
 }

@@ -13,7 +13,7 @@ pub struct Blocks {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Command {
+pub enum ScsiCommand {
     TestReady,
     RequestSense {
         descriptors: bool,
@@ -151,7 +151,7 @@ pub enum Check {
 
 /// The effect of another nexus's reservation on a command (SPC-5 table 66, SBC-4 table 14).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub enum ReservationAccess {
     /// Passes every reservation.
     Free,
     /// Passes persistent reservations, but not RESERVE(6).
@@ -162,44 +162,48 @@ pub enum Access {
     Own,
 }
 
-impl Command {
-    pub fn access(&self) -> Access {
+impl ScsiCommand {
+    pub fn access(&self) -> ReservationAccess {
         match self {
-            Command::Inquiry { .. } | Command::RequestSense { .. } | Command::ReportLuns { .. } => Access::Free,
-            Command::Release => Access::Free,
-            Command::Reserve | Command::PersistentOut { .. } => Access::Own,
-            Command::TestReady
-            | Command::ReadCapacity10
-            | Command::ReadCapacity16 { .. }
-            | Command::PersistentIn { .. }
-            | Command::ReportPortGroups { .. }
-            | Command::ReportOpcodes { .. }
-            | Command::ReportFunctions { .. }
-            | Command::CopyStatus { .. }
-            | Command::StartStop { start: true, eject: false, condition: 0 }
-            | Command::PreventRemoval { prevent: false } => Access::Shared,
-            Command::Read { .. }
-            | Command::Verify { .. }
-            | Command::Prefetch { .. }
-            | Command::DefectData { .. }
-            | Command::LbaStatus { .. } => Access::Reads,
-            _ => Access::Writes,
+            ScsiCommand::Inquiry { .. } | ScsiCommand::RequestSense { .. } | ScsiCommand::ReportLuns { .. } => {
+                ReservationAccess::Free
+            }
+            ScsiCommand::Release => ReservationAccess::Free,
+            ScsiCommand::Reserve | ScsiCommand::PersistentOut { .. } => ReservationAccess::Own,
+            ScsiCommand::TestReady
+            | ScsiCommand::ReadCapacity10
+            | ScsiCommand::ReadCapacity16 { .. }
+            | ScsiCommand::PersistentIn { .. }
+            | ScsiCommand::ReportPortGroups { .. }
+            | ScsiCommand::ReportOpcodes { .. }
+            | ScsiCommand::ReportFunctions { .. }
+            | ScsiCommand::CopyStatus { .. }
+            | ScsiCommand::StartStop { start: true, eject: false, condition: 0 }
+            | ScsiCommand::PreventRemoval { prevent: false } => ReservationAccess::Shared,
+            ScsiCommand::Read { .. }
+            | ScsiCommand::Verify { .. }
+            | ScsiCommand::Prefetch { .. }
+            | ScsiCommand::DefectData { .. }
+            | ScsiCommand::LbaStatus { .. } => ReservationAccess::Reads,
+            _ => ReservationAccess::Writes,
         }
     }
 
     /// The blocks that it touches, and whether it needs them exclusively.
     pub fn lane(&self) -> Option<(Blocks, bool)> {
         match *self {
-            Command::Read { blocks } | Command::Write { blocks, .. } | Command::Verify { blocks, .. } => {
+            ScsiCommand::Read { blocks } | ScsiCommand::Write { blocks, .. } | ScsiCommand::Verify { blocks, .. } => {
                 Some((blocks, false))
             }
-            Command::WriteSame { blocks, .. } => Some((blocks, false)),
-            Command::WriteAndVerify { blocks, .. }
-            | Command::WriteAtomic { blocks, .. }
-            | Command::CompareAndWrite { blocks, .. }
-            | Command::OrWrite { blocks, .. } => Some((blocks, true)),
-            Command::Unmap { .. } | Command::ExtendedCopy { .. } => Some((Blocks { at: 0, count: MEDIUM_MAX }, false)),
-            Command::PersistentOut { .. } => Some((CHANGES, true)),
+            ScsiCommand::WriteSame { blocks, .. } => Some((blocks, false)),
+            ScsiCommand::WriteAndVerify { blocks, .. }
+            | ScsiCommand::WriteAtomic { blocks, .. }
+            | ScsiCommand::CompareAndWrite { blocks, .. }
+            | ScsiCommand::OrWrite { blocks, .. } => Some((blocks, true)),
+            ScsiCommand::Unmap { .. } | ScsiCommand::ExtendedCopy { .. } => {
+                Some((Blocks { at: 0, count: MEDIUM_MAX }, false))
+            }
+            ScsiCommand::PersistentOut { .. } => Some((CHANGES, true)),
             _ => None,
         }
     }
@@ -208,29 +212,29 @@ impl Command {
     pub fn needs_medium(&self) -> bool {
         matches!(
             self,
-            Command::TestReady
-                | Command::ReadCapacity10
-                | Command::ReadCapacity16 { .. }
-                | Command::Read { .. }
-                | Command::Verify { .. }
-                | Command::Prefetch { .. }
-                | Command::Synchronize { .. }
-                | Command::LbaStatus { .. }
-                | Command::ExtendedCopy { .. }
-                | Command::DefectData { .. }
+            ScsiCommand::TestReady
+                | ScsiCommand::ReadCapacity10
+                | ScsiCommand::ReadCapacity16 { .. }
+                | ScsiCommand::Read { .. }
+                | ScsiCommand::Verify { .. }
+                | ScsiCommand::Prefetch { .. }
+                | ScsiCommand::Synchronize { .. }
+                | ScsiCommand::LbaStatus { .. }
+                | ScsiCommand::ExtendedCopy { .. }
+                | ScsiCommand::DefectData { .. }
         ) || self.writes_medium()
     }
 
     pub fn writes_medium(&self) -> bool {
         matches!(
             self,
-            Command::Write { .. }
-                | Command::WriteAtomic { .. }
-                | Command::WriteAndVerify { .. }
-                | Command::WriteSame { .. }
-                | Command::Unmap { .. }
-                | Command::CompareAndWrite { .. }
-                | Command::OrWrite { .. }
+            ScsiCommand::Write { .. }
+                | ScsiCommand::WriteAtomic { .. }
+                | ScsiCommand::WriteAndVerify { .. }
+                | ScsiCommand::WriteSame { .. }
+                | ScsiCommand::Unmap { .. }
+                | ScsiCommand::CompareAndWrite { .. }
+                | ScsiCommand::OrWrite { .. }
         )
     }
 }

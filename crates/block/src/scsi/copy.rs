@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use stele_media::{Buffer, Op};
 
-use super::exec::{Ask, Exec, Reached, Search, Stage, Step};
+use super::exec::{Ask, Exec, ExecStep, Reached, Search, Stage};
 use super::field::{Page, be16, be24, be32, be64, octet, part};
 use super::inquiry::is_named;
 use super::report::DESCRIPTORS_MAX;
@@ -68,28 +68,28 @@ pub struct Copied {
 const REMEMBERED_MAX: usize = 32;
 
 impl Unit {
-    pub(super) fn extended_copy(&mut self, exec: &mut Exec, length: u32) -> Step {
+    pub(super) fn extended_copy(&mut self, exec: &mut Exec, length: u32) -> ExecStep {
         if length == 0 {
-            return Step::good();
+            return ExecStep::good();
         }
         let list = exec.whole();
         let described = match described(&list) {
             Ok((described, _)) => described,
-            Err(sense) => return Step::done(sense),
+            Err(sense) => return ExecStep::done(sense),
         };
         let others = described.iter().filter(|described| !self.is_described(described));
         let names: Vec<_> = others.map(|other| (other.kind, other.designator.to_vec())).collect();
         match self.nexuses.get(&exec.nexus) {
             Some(port) if !names.is_empty() => {
                 exec.stage = Stage::Finding;
-                Step::Ask(Ask::Find(Search { port: port.clone(), names }))
+                ExecStep::Ask(Ask::Find(Search { port: port.clone(), names }))
             }
             _ => self.copy_begins(exec, Vec::new()),
         }
     }
 
     /// The search for the other units has ended.
-    pub(super) fn copy_begins(&mut self, exec: &mut Exec, others: Vec<Option<Reached>>) -> Step {
+    pub(super) fn copy_begins(&mut self, exec: &mut Exec, others: Vec<Option<Reached>>) -> ExecStep {
         let list = exec.whole();
         match self.segments(&list, others) {
             Ok((segments, holds)) => {
@@ -100,7 +100,7 @@ impl Unit {
                 let copying = Copying { list, nexus: exec.nexus, segments, now, _holds: holds, done: 0, bytes: 0 };
                 self.copy_next(exec, Box::new(copying))
             }
-            Err(sense) => Step::done(sense),
+            Err(sense) => ExecStep::done(sense),
         }
     }
 
@@ -165,7 +165,7 @@ impl Unit {
         Ok((copies, reached.into_iter().flatten().map(|unit| unit.hold).collect()))
     }
 
-    fn copy_next(&mut self, exec: &mut Exec, mut copying: Box<Copying>) -> Step {
+    fn copy_next(&mut self, exec: &mut Exec, mut copying: Box<Copying>) -> ExecStep {
         while let Some(next) = copying.segments.pop() {
             if next.left > 0 {
                 copying.now = next;
@@ -174,7 +174,7 @@ impl Unit {
             copying.done += 1;
         }
         self.copy_ended(*copying, true);
-        Step::good()
+        ExecStep::good()
     }
 
     pub(super) fn copy_ended(&mut self, copying: Copying, well: bool) {
@@ -202,19 +202,19 @@ impl Unit {
         Ok(Page::default().u32(8).u8(status).u16(copied.segments).u8(1).u32(kibibytes).0)
     }
 
-    fn copy_read(&self, exec: &mut Exec, copying: Box<Copying>) -> Step {
+    fn copy_read(&self, exec: &mut Exec, copying: Box<Copying>) -> ExecStep {
         let Segment { from: (unit, at), left, .. } = copying.now;
         let buffer = Buffer::stale(left.min(STRIDE) as usize);
         exec.stage = Stage::Copying(copying);
-        Step::Ask(Ask::Drive(unit, Op::Read { at, buffer }))
+        ExecStep::Ask(Ask::Drive(unit, Op::Read { at, buffer }))
     }
 
-    pub(super) fn copy_came_back(&mut self, exec: &mut Exec, mut copying: Box<Copying>, op: Op) -> Step {
+    pub(super) fn copy_came_back(&mut self, exec: &mut Exec, mut copying: Box<Copying>, op: Op) -> ExecStep {
         match op {
             Op::Read { buffer, .. } => {
                 let (unit, at) = copying.now.to;
                 exec.stage = Stage::Copying(copying);
-                Step::Ask(Ask::Drive(unit, Op::Write { at, data: vec![buffer.freeze()], fua: false }))
+                ExecStep::Ask(Ask::Drive(unit, Op::Write { at, data: vec![buffer.freeze()], fua: false }))
             }
             op => {
                 let done = op.range().map_or(0, |(_, length)| length);

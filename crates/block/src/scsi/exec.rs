@@ -52,18 +52,18 @@ pub enum Answer {
     Found(Vec<Option<Reached>>),
 }
 
-pub enum Step {
+pub enum ExecStep {
     Ask(Ask),
     Done(Reply),
 }
 
-impl Step {
-    pub fn done(sense: Sense) -> Step {
-        Step::Done(Reply::failed(sense))
+impl ExecStep {
+    pub fn done(sense: Sense) -> ExecStep {
+        ExecStep::Done(Reply::failed(sense))
     }
 
-    pub fn good() -> Step {
-        Step::Done(Reply::good())
+    pub fn good() -> ExecStep {
+        ExecStep::Done(Reply::good())
     }
 }
 
@@ -147,7 +147,7 @@ impl Exec {
 
 impl Unit {
     /// Continues a command after its request was answered.
-    pub fn advance(&mut self, exec: &mut Exec, answer: Answer) -> Step {
+    pub fn advance(&mut self, exec: &mut Exec, answer: Answer) -> ExecStep {
         let stage = std::mem::replace(&mut exec.stage, Stage::Fresh);
         match answer {
             Answer::Kept(result) => self.reservations_kept(stage, result),
@@ -156,9 +156,9 @@ impl Unit {
                 let writing = !matches!(op, Op::Read { .. } | Op::View { .. } | Op::Extents { .. });
                 if let Stage::Copying(copying) = stage {
                     self.copy_ended(*copying, false);
-                    return Step::done(Sense::COPY_FAILED);
+                    return ExecStep::done(Sense::COPY_FAILED);
                 }
-                Step::done(sense_of(&error, writing))
+                ExecStep::done(sense_of(&error, writing))
             }
             Answer::Drive(op, Ok(())) => self.came_back(exec, stage, op),
         }

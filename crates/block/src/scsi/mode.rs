@@ -1,7 +1,7 @@
 //! Mode pages: the settings that initiators may change, shared by all of them and reset to their defaults by a reset.
 
-use super::command::Command;
-use super::exec::{Exec, Step};
+use super::command::ScsiCommand;
+use super::exec::{Exec, ExecStep};
 use super::field::{Page, be16, octet, part};
 use super::inquiry::THRESHOLD_EXPONENT;
 use super::{Reply, Sense, Unit};
@@ -87,12 +87,13 @@ fn wanted(asked: u8, asked_subpage: u8, page: u8, subpage: u8) -> bool {
 }
 
 impl Unit {
-    pub(super) fn mode_sense(&self, command: &Command) -> Step {
-        let Command::ModeSense { long, no_descriptor, long_lba, control, page, subpage, allocated } = *command else {
-            return Step::done(Sense::INTERNAL);
+    pub(super) fn mode_sense(&self, command: &ScsiCommand) -> ExecStep {
+        let ScsiCommand::ModeSense { long, no_descriptor, long_lba, control, page, subpage, allocated } = *command
+        else {
+            return ExecStep::done(Sense::INTERNAL);
         };
         if control == 3 {
-            return Step::done(Sense::NOT_SAVED);
+            return ExecStep::done(Sense::NOT_SAVED);
         }
         let modes = if control == 2 { Modes::default() } else { self.modes };
         let mut pages = Vec::new();
@@ -102,7 +103,7 @@ impl Unit {
             }
         }
         if pages.is_empty() {
-            return Step::done(Sense::in_cdb(if PAGES.iter().any(|(have, _)| *have == page) { 3 } else { 2 }));
+            return ExecStep::done(Sense::in_cdb(if PAGES.iter().any(|(have, _)| *have == page) { 3 } else { 2 }));
         }
         let descriptor = if no_descriptor { Page::default() } else { self.descriptor(long_lba) };
         let length = descriptor.0.len();
@@ -115,7 +116,7 @@ impl Unit {
         };
         let page = head.bytes(&descriptor.0).bytes(&pages);
         let page = if long { page.length16(0) } else { page.length8(0) };
-        Step::Done(Reply::data(page.0, allocated))
+        ExecStep::Done(Reply::data(page.0, allocated))
     }
 
     fn descriptor(&self, long_lba: bool) -> Page {
@@ -126,10 +127,10 @@ impl Unit {
         Page::default().u32(u32::try_from(blocks).unwrap_or(u32::MAX)).u32(self.profile.block_bytes & 0x00ff_ffff)
     }
 
-    pub(super) fn mode_select(&mut self, exec: &Exec, long: bool) -> Step {
+    pub(super) fn mode_select(&mut self, exec: &Exec, long: bool) -> ExecStep {
         let list = exec.whole();
         if list.is_empty() {
-            return Step::good();
+            return ExecStep::good();
         }
         match self.selected(&list, long) {
             Ok(modes) => {
@@ -137,9 +138,9 @@ impl Unit {
                     self.modes = modes;
                     self.tell_all(Sense::MODE_CHANGED, Some(exec.nexus));
                 }
-                Step::good()
+                ExecStep::good()
             }
-            Err(sense) => Step::done(sense),
+            Err(sense) => ExecStep::done(sense),
         }
     }
 

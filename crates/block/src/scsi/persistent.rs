@@ -7,7 +7,7 @@
 use stele_media::MediaError;
 
 use super::command::Blocks;
-use super::exec::{Ask, Exec, Stage, Step, sense_of};
+use super::exec::{Ask, Exec, ExecStep, Stage, sense_of};
 use super::field::{Page, be16, be32, be64, octet, part};
 use super::registrations::{Holder, REGISTRANTS_MAX, Registration, Registrations};
 use super::{Port, Reply, Sense, Status, Unit};
@@ -276,32 +276,32 @@ impl Reservations {
 }
 
 impl Unit {
-    pub(super) fn persistent_out(&mut self, exec: &mut Exec, action: u8, scope: u8, kind: u8, length: u32) -> Step {
+    pub(super) fn persistent_out(&mut self, exec: &mut Exec, action: u8, scope: u8, kind: u8, length: u32) -> ExecStep {
         match self.persistent(exec, action, scope, kind, length) {
-            Ok(None) => Step::good(),
+            Ok(None) => ExecStep::good(),
             Ok(Some(change)) => {
                 let kept = change.next.now.persists.then(|| change.next.now.encode());
                 exec.stage = Stage::Keeping(Box::new(change));
                 self.keeping = true;
-                Step::Ask(Ask::Keep(self.id, kept))
+                ExecStep::Ask(Ask::Keep(self.id, kept))
             }
-            Err(Refusal::Conflict) => Step::Done(Reply::status(Status::ReservationConflict)),
-            Err(Refusal::Sense(sense)) => Step::done(sense),
+            Err(Refusal::Conflict) => ExecStep::Done(Reply::status(Status::ReservationConflict)),
+            Err(Refusal::Sense(sense)) => ExecStep::done(sense),
         }
     }
 
     /// The reservations were kept, or could not be.
-    pub(super) fn reservations_kept(&mut self, stage: Stage, result: Result<(), MediaError>) -> Step {
+    pub(super) fn reservations_kept(&mut self, stage: Stage, result: Result<(), MediaError>) -> ExecStep {
         self.keeping = false;
         match (stage, result) {
             (Stage::Keeping(change), Ok(())) => {
                 let Change { next, outcome } = *change;
                 self.reservations = next;
                 self.announce(outcome);
-                Step::good()
+                ExecStep::good()
             }
-            (_, Ok(())) => Step::good(),
-            (_, Err(error)) => Step::done(sense_of(&error, true)),
+            (_, Ok(())) => ExecStep::good(),
+            (_, Err(error)) => ExecStep::done(sense_of(&error, true)),
         }
     }
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::attention::Attentions;
 use super::cdb::Prepared;
-use super::command::{Access, Blocks, Command};
+use super::command::{Blocks, ReservationAccess, ScsiCommand};
 use super::copy::Copied;
-use super::exec::{Exec, Step};
+use super::exec::{Exec, ExecStep};
 use super::lanes::{Entry, Lanes};
 use super::mode::Modes;
 use super::persistent::Reservations;
@@ -184,10 +184,13 @@ impl Unit {
     }
 
     /// Begins a command whose data has arrived.
-    pub fn begin(&mut self, exec: &mut Exec) -> Step {
+    pub fn begin(&mut self, exec: &mut Exec) -> ExecStep {
         let passes = match &exec.prepared {
             Ok(Prepared { command, .. }) => {
-                matches!(command, Command::Inquiry { .. } | Command::ReportLuns { .. } | Command::RequestSense { .. })
+                matches!(
+                    command,
+                    ScsiCommand::Inquiry { .. } | ScsiCommand::ReportLuns { .. } | ScsiCommand::RequestSense { .. }
+                )
             }
             Err(_) => false,
         };
@@ -195,22 +198,22 @@ impl Unit {
             && !self.attentions.is_empty()
             && let Some(sense) = self.attentions.take(exec.nexus)
         {
-            return Step::done(sense);
+            return ExecStep::done(sense);
         }
         let command = match &exec.prepared {
             Ok(prepared) => prepared.command,
-            Err(sense) => return Step::done(*sense),
+            Err(sense) => return ExecStep::done(*sense),
         };
         if self.conflicts(exec.nexus, &command) {
-            return Step::Done(Reply::status(Status::ReservationConflict));
+            return ExecStep::Done(Reply::status(Status::ReservationConflict));
         }
         if command.needs_medium() && self.ejected {
-            return Step::done(Sense::NO_MEDIUM);
+            return ExecStep::done(Sense::NO_MEDIUM);
         }
         if command.writes_medium()
             && let Some(sense) = self.protected()
         {
-            return Step::done(sense);
+            return ExecStep::done(sense);
         }
         self.carry_out(exec, command)
     }
@@ -230,18 +233,18 @@ impl Unit {
         (!denies(false), !denies(true) && self.protected().is_none())
     }
 
-    fn conflicts(&self, nexus: NexusId, command: &Command) -> bool {
+    fn conflicts(&self, nexus: NexusId, command: &ScsiCommand) -> bool {
         let access = command.access();
-        if access == Access::Free {
+        if access == ReservationAccess::Free {
             return false;
         }
         if self.reserved_by.is_some_and(|holder| holder != nexus) {
             return true;
         }
         match access {
-            Access::Reads => self.reservations.denies(self.nexuses.get(&nexus), false),
-            Access::Writes => self.reservations.denies(self.nexuses.get(&nexus), true),
-            Access::Free | Access::Shared | Access::Own => false,
+            ReservationAccess::Reads => self.reservations.denies(self.nexuses.get(&nexus), false),
+            ReservationAccess::Writes => self.reservations.denies(self.nexuses.get(&nexus), true),
+            ReservationAccess::Free | ReservationAccess::Shared | ReservationAccess::Own => false,
         }
     }
 }

@@ -4,8 +4,8 @@ use stele_media::{Buffer, Extent, ExtentState, Op, Shared};
 
 use super::cdb::UNMAP_DESCRIPTORS_MAX;
 use super::cdb::UNMAP_MAX;
-use super::command::{Blocks, Check, Command};
-use super::exec::{Ask, Exec, Stage, Step};
+use super::command::{Blocks, Check, ScsiCommand};
+use super::exec::{Ask, Exec, ExecStep, Stage};
 use super::field::{Page, be16, be32, be64};
 use super::{Reply, Sense, Unit};
 
@@ -20,102 +20,102 @@ const MAP_WINDOW: u64 = 1 << 30;
 const MAP_WINDOWS_MAX: u32 = 64;
 
 impl Unit {
-    fn ask(&self, op: Op) -> Step {
-        Step::Ask(Ask::Drive(self.id, op))
+    fn ask(&self, op: Op) -> ExecStep {
+        ExecStep::Ask(Ask::Drive(self.id, op))
     }
 
-    fn read(&self, at: u64, length: u64) -> Step {
+    fn read(&self, at: u64, length: u64) -> ExecStep {
         self.ask(Op::Read { at, buffer: Buffer::stale(length as usize) })
     }
 
     /// Begins a command of the medium; all checks that do not need its data have passed.
-    pub(super) fn on_medium(&mut self, exec: &mut Exec, command: Command) -> Step {
+    pub(super) fn on_medium(&mut self, exec: &mut Exec, command: ScsiCommand) -> ExecStep {
         let block = self.profile.block();
         let place = |blocks: Blocks| (blocks.at * block, blocks.count * block);
         match command {
-            Command::Read { blocks } => {
+            ScsiCommand::Read { blocks } => {
                 let (at, length) = place(blocks);
                 if length == 0 {
-                    return Step::good();
+                    return ExecStep::good();
                 }
                 exec.stage = Stage::Reading;
                 self.ask(Op::View { at, length, pieces: Vec::new() })
             }
-            Command::Write { blocks, fua } => match self.whole_blocks(exec) {
-                Err(sense) => Step::done(sense),
-                Ok(0) => Step::good(),
+            ScsiCommand::Write { blocks, fua } => match self.whole_blocks(exec) {
+                Err(sense) => ExecStep::done(sense),
+                Ok(0) => ExecStep::good(),
                 Ok(_) => {
                     exec.stage = Stage::Last;
                     self.ask(Op::Write { at: blocks.at * block, data: std::mem::take(&mut exec.data), fua })
                 }
             },
-            Command::WriteAtomic { blocks, fua } => {
+            ScsiCommand::WriteAtomic { blocks, fua } => {
                 let (at, length) = place(blocks);
                 if exec.length() != length {
-                    return Step::done(Sense::TRUNCATED_DATA);
+                    return ExecStep::done(Sense::TRUNCATED_DATA);
                 }
                 if length == 0 {
-                    return Step::good();
+                    return ExecStep::good();
                 }
                 exec.stage = Stage::Last;
-                Step::Ask(Ask::Whole(self.id, Op::Write { at, data: std::mem::take(&mut exec.data), fua }))
+                ExecStep::Ask(Ask::Whole(self.id, Op::Write { at, data: std::mem::take(&mut exec.data), fua }))
             }
-            Command::WriteAndVerify { blocks, compare } => match self.whole_blocks(exec) {
-                Err(sense) => Step::done(sense),
-                Ok(0) => Step::good(),
+            ScsiCommand::WriteAndVerify { blocks, compare } => match self.whole_blocks(exec) {
+                Err(sense) => ExecStep::done(sense),
+                Ok(0) => ExecStep::good(),
                 Ok(_) => {
                     let at = blocks.at * block;
                     exec.stage = Stage::Reread { at, check: compare };
                     self.ask(Op::Write { at, data: exec.data.clone(), fua: true })
                 }
             },
-            Command::Verify { blocks, check } => {
+            ScsiCommand::Verify { blocks, check } => {
                 let (at, mut left) = place(blocks);
                 if check == Check::Blocks {
                     match self.whole_blocks(exec) {
-                        Err(sense) => return Step::done(sense),
+                        Err(sense) => return ExecStep::done(sense),
                         Ok(sent) => left = left.min(sent),
                     }
                 }
                 if check == Check::OneBlock && exec.length() < block && left > 0 {
-                    return Step::done(Sense::TRUNCATED_DATA);
+                    return ExecStep::done(Sense::TRUNCATED_DATA);
                 }
                 self.verify_more(exec, at, left, check)
             }
-            Command::Prefetch { .. } => Step::good(),
-            Command::Synchronize { .. } => {
+            ScsiCommand::Prefetch { .. } => ExecStep::good(),
+            ScsiCommand::Synchronize { .. } => {
                 exec.stage = Stage::Last;
                 self.ask(Op::Flush)
             }
-            Command::WriteSame { blocks, no_data } => self.write_same(exec, blocks, no_data),
-            Command::Unmap { length } => self.unmap(exec, length),
-            Command::CompareAndWrite { blocks, fua } => {
+            ScsiCommand::WriteSame { blocks, no_data } => self.write_same(exec, blocks, no_data),
+            ScsiCommand::Unmap { length } => self.unmap(exec, length),
+            ScsiCommand::CompareAndWrite { blocks, fua } => {
                 let (at, length) = place(blocks);
                 // An initiator that sends another amount than the CDB asks for means other blocks: 256 of them look
                 // like none.
                 if exec.offered != 2 * length {
-                    return Step::done(Sense::in_cdb(13));
+                    return ExecStep::done(Sense::in_cdb(13));
                 }
                 if length == 0 {
-                    return Step::good();
+                    return ExecStep::good();
                 }
                 exec.stage = Stage::Comparing { fua };
                 self.read(at, length)
             }
-            Command::OrWrite { blocks, fua } => match self.whole_blocks(exec) {
-                Err(sense) => Step::done(sense),
-                Ok(0) => Step::good(),
+            ScsiCommand::OrWrite { blocks, fua } => match self.whole_blocks(exec) {
+                Err(sense) => ExecStep::done(sense),
+                Ok(0) => ExecStep::good(),
                 Ok(length) => {
                     let at = blocks.at * block;
                     exec.stage = Stage::Merging { at, fua };
                     self.read(at, length)
                 }
             },
-            Command::LbaStatus { at, allocated } => {
+            ScsiCommand::LbaStatus { at, allocated } => {
                 let from = at * block;
                 self.map_more(exec, from, from, 0, allocated, Vec::new())
             }
-            _ => Step::done(Sense::INVALID_OPCODE),
+            _ => ExecStep::done(Sense::INVALID_OPCODE),
         }
     }
 
@@ -125,21 +125,21 @@ impl Unit {
         if length.is_multiple_of(self.profile.block()) { Ok(length) } else { Err(Sense::TRUNCATED_DATA) }
     }
 
-    fn verify_more(&self, exec: &mut Exec, at: u64, left: u64, check: Check) -> Step {
+    fn verify_more(&self, exec: &mut Exec, at: u64, left: u64, check: Check) -> ExecStep {
         if left == 0 {
-            return Step::good();
+            return ExecStep::good();
         }
         let length = if check == Check::Blocks { left } else { left.min(STRIDE) };
         exec.stage = Stage::Verifying { at, left, check };
         self.read(at, length)
     }
 
-    fn write_same(&self, exec: &mut Exec, blocks: Blocks, no_data: bool) -> Step {
+    fn write_same(&self, exec: &mut Exec, blocks: Blocks, no_data: bool) -> ExecStep {
         let block = self.profile.block();
         let (at, left) = (blocks.at * block, blocks.count * block);
         let pattern = exec.whole();
         if !no_data && (pattern.len() as u64 != block || exec.offered != block) {
-            return Step::done(Sense::TRUNCATED_DATA);
+            return ExecStep::done(Sense::TRUNCATED_DATA);
         }
         if no_data || pattern.iter().all(|byte| *byte == 0) {
             return self.zero_more(exec, vec![(at, left)]);
@@ -148,10 +148,10 @@ impl Unit {
         self.same_more(exec, at, left, tile)
     }
 
-    fn same_more(&self, exec: &mut Exec, at: u64, left: u64, tile: Shared) -> Step {
+    fn same_more(&self, exec: &mut Exec, at: u64, left: u64, tile: Shared) -> ExecStep {
         let now = left.min(STRIDE);
         if now == 0 {
-            return Step::good();
+            return ExecStep::good();
         }
         let mut data = Vec::new();
         let mut missing = now as usize;
@@ -164,17 +164,17 @@ impl Unit {
         self.ask(Op::Write { at, data, fua: false })
     }
 
-    fn unmap(&self, exec: &mut Exec, length: u32) -> Step {
+    fn unmap(&self, exec: &mut Exec, length: u32) -> ExecStep {
         let list = exec.whole();
         if length == 0 {
-            return Step::good();
+            return ExecStep::good();
         }
         if length < 8 || list.len() < 8 {
-            return Step::done(Sense::LIST_LENGTH);
+            return ExecStep::done(Sense::LIST_LENGTH);
         }
         let descriptors = usize::from(be16(&list, 2));
         if descriptors % 16 != 0 || descriptors / 16 > UNMAP_DESCRIPTORS_MAX as usize {
-            return Step::done(Sense::in_list(2));
+            return ExecStep::done(Sense::in_list(2));
         }
         let mut ranges = Vec::new();
         let mut total = 0u64;
@@ -182,7 +182,7 @@ impl Unit {
         for descriptor in list.get(8..).unwrap_or_default().chunks_exact(16).take(descriptors / 16) {
             let (at, count) = (be64(descriptor, 0), u64::from(be32(descriptor, 8)));
             if at.checked_add(count).is_none_or(|end| end > self.profile.blocks) {
-                return Step::done(Sense::OUT_OF_RANGE);
+                return ExecStep::done(Sense::OUT_OF_RANGE);
             }
             total += count * block;
             if count > 0 {
@@ -190,15 +190,15 @@ impl Unit {
             }
         }
         if total > UNMAP_MAX {
-            return Step::done(Sense::in_list(8));
+            return ExecStep::done(Sense::in_list(8));
         }
         ranges.reverse();
         self.zero_more(exec, ranges)
     }
 
     /// Unmapped blocks read as zeros (LBPRZ), so they are zeroed: the drive frees whole units.
-    fn zero_more(&self, exec: &mut Exec, mut ranges: Vec<(u64, u64)>) -> Step {
-        let Some((at, left)) = ranges.pop() else { return Step::good() };
+    fn zero_more(&self, exec: &mut Exec, mut ranges: Vec<(u64, u64)>) -> ExecStep {
+        let Some((at, left)) = ranges.pop() else { return ExecStep::good() };
         let length = left.min(ZERO_STRIDE);
         if length == 0 {
             return self.zero_more(exec, ranges);
@@ -210,11 +210,19 @@ impl Unit {
         self.ask(Op::Zero { at, length })
     }
 
-    fn map_more(&self, exec: &mut Exec, from: u64, at: u64, windows: u32, allocated: u32, found: Vec<Extent>) -> Step {
+    fn map_more(
+        &self,
+        exec: &mut Exec,
+        from: u64,
+        at: u64,
+        windows: u32,
+        allocated: u32,
+        found: Vec<Extent>,
+    ) -> ExecStep {
         let end = self.profile.blocks * self.profile.block();
         let room = (allocated as usize).saturating_sub(8) / 16;
         if at >= end || windows >= MAP_WINDOWS_MAX || found.len() > room.max(1) {
-            return Step::Done(Reply::data(self.status_page(from, &found, room.max(1)), allocated));
+            return ExecStep::Done(Reply::data(self.status_page(from, &found, room.max(1)), allocated));
         }
         let length = (end - at).min(MAP_WINDOW);
         exec.stage = Stage::Mapping { from, at: at + length, windows: windows + 1, allocated, found };
@@ -246,10 +254,10 @@ impl Unit {
     }
 
     /// Continues after a successful operation.
-    pub(super) fn came_back(&mut self, exec: &mut Exec, stage: Stage, op: Op) -> Step {
+    pub(super) fn came_back(&mut self, exec: &mut Exec, stage: Stage, op: Op) -> ExecStep {
         match (stage, op) {
-            (Stage::Reading, Op::View { pieces, .. }) => Step::Done(Reply::pieces(pieces)),
-            (Stage::Last, _) => Step::good(),
+            (Stage::Reading, Op::View { pieces, .. }) => ExecStep::Done(Reply::pieces(pieces)),
+            (Stage::Last, _) => ExecStep::good(),
             (Stage::Reread { at, check }, Op::Write { .. }) => {
                 exec.stage = Stage::Reread { at, check };
                 self.read(at, exec.length())
@@ -257,7 +265,7 @@ impl Unit {
             (Stage::Reread { at, check }, Op::Read { buffer, .. }) => match difference(&buffer, &exec.whole()) {
                 Some(offset) if check => self.differs(at + offset),
                 // A read without an error completes the verification.
-                _ => Step::good(),
+                _ => ExecStep::good(),
             },
             (Stage::Verifying { at, left, check }, Op::Read { buffer, .. }) => {
                 let wanted = exec.whole();
@@ -284,7 +292,7 @@ impl Unit {
                 let half = buffer.len();
                 match difference(&buffer, data.get(..half).unwrap_or_default()) {
                     // SBC-4: INFORMATION is the offset in the sent data.
-                    Some(offset) => Step::done(Sense::MISCOMPARED.at_block(offset)),
+                    Some(offset) => ExecStep::done(Sense::MISCOMPARED.at_block(offset)),
                     None => {
                         exec.stage = Stage::Last;
                         let data = vec![data.slice(half.min(data.len())..(2 * half).min(data.len()))];
@@ -305,12 +313,12 @@ impl Unit {
                 self.map_more(exec, from, at, windows, allocated, found)
             }
             (Stage::Copying(copying), op) => self.copy_came_back(exec, copying, op),
-            _ => Step::done(Sense::INTERNAL),
+            _ => ExecStep::done(Sense::INTERNAL),
         }
     }
 
-    fn differs(&self, offset: u64) -> Step {
-        Step::done(Sense::MISCOMPARED.at_block(offset / self.profile.block()))
+    fn differs(&self, offset: u64) -> ExecStep {
+        ExecStep::done(Sense::MISCOMPARED.at_block(offset / self.profile.block()))
     }
 }
 

@@ -37,11 +37,11 @@ const TAKEN_MIN: usize = 256 << 10;
 const LOOKS: u32 = 4;
 
 /// Why a connection ended.
-pub enum Ended<S> {
+pub enum ConnectionEnd<S> {
     /// The client closed it.
     Closed,
     /// The client sent no call for long, or only a part of one, or took no answers.
-    Stuck(Stuck),
+    Stuck(StuckReason),
     /// The stream was no sequence of records.
     Record(RecordError),
     Failed(io::Error),
@@ -49,20 +49,20 @@ pub enum Ended<S> {
     StartTls(S),
 }
 
-impl<S> fmt::Debug for Ended<S> {
+impl<S> fmt::Debug for ConnectionEnd<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended::Closed => f.write_str("Closed"),
-            Ended::Stuck(stuck) => write!(f, "Stuck({stuck:?})"),
-            Ended::Record(error) => write!(f, "Record({error:?})"),
-            Ended::Failed(error) => write!(f, "Failed({error})"),
-            Ended::StartTls(_) => f.write_str("StartTls"),
+            ConnectionEnd::Closed => f.write_str("Closed"),
+            ConnectionEnd::Stuck(stuck) => write!(f, "Stuck({stuck:?})"),
+            ConnectionEnd::Record(error) => write!(f, "Record({error:?})"),
+            ConnectionEnd::Failed(error) => write!(f, "Failed({error})"),
+            ConnectionEnd::StartTls(_) => f.write_str("StartTls"),
         }
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stuck {
+pub enum StuckReason {
     Idle,
     Record,
     Write,
@@ -78,12 +78,12 @@ pub fn serve_shares(
     stream: Box<dyn Transport>,
     peer: Peer,
     server: Arc<Server<crate::share::Share>>,
-) -> BoxFuture<'static, Ended<Box<dyn Transport>>> {
+) -> BoxFuture<'static, ConnectionEnd<Box<dyn Transport>>> {
     Box::pin(serve_connection(stream, peer, server))
 }
 
 /// Serves one stream until it ends.
-pub async fn serve_connection<S, F>(stream: S, peer: Peer, server: Arc<Server<F>>) -> Ended<S>
+pub async fn serve_connection<S, F>(stream: S, peer: Peer, server: Arc<Server<F>>) -> ConnectionEnd<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     F: Files,
@@ -93,18 +93,18 @@ where
     let ended = poll_fn(|context| connection.poll(context)).await;
     connection.server.counters().connections_closed.fetch_add(1, Ordering::Relaxed);
     match ended {
-        End::Closed => Ended::Closed,
-        End::Stuck(stuck) => Ended::Stuck(stuck),
-        End::Record(error) => Ended::Record(error),
-        End::Failed(error) => Ended::Failed(error),
-        End::StartTls => Ended::StartTls(connection.stream),
+        End::Closed => ConnectionEnd::Closed,
+        End::Stuck(stuck) => ConnectionEnd::Stuck(stuck),
+        End::Record(error) => ConnectionEnd::Record(error),
+        End::Failed(error) => ConnectionEnd::Failed(error),
+        End::StartTls => ConnectionEnd::StartTls(connection.stream),
     }
 }
 
 #[derive(Debug)]
 enum End {
     Closed,
-    Stuck(Stuck),
+    Stuck(StuckReason),
     Record(RecordError),
     Failed(io::Error),
     StartTls,
@@ -151,7 +151,7 @@ struct Watch {
     /// Times that answers went: all that waited, or enough of them. And bytes since the last time.
     taken: u64,
     sent: usize,
-    seen: (Option<Stuck>, u64),
+    seen: (Option<StuckReason>, u64),
     since: Instant,
 }
 
@@ -360,10 +360,10 @@ where
             false => options.stranger_patience.min(options.idle_patience),
         };
         let (waits, progress, patience) = match () {
-            () if !self.out.is_done() => (Some(Stuck::Write), self.watch.taken, options.write_patience),
+            () if !self.out.is_done() => (Some(StuckReason::Write), self.watch.taken, options.write_patience),
             () if self.end.is_some() || !self.running.is_empty() => (None, 0, Duration::MAX),
-            () if self.records.is_partial() => (Some(Stuck::Record), self.watch.calls, options.record_patience),
-            () => (Some(Stuck::Idle), self.watch.calls, idle_patience),
+            () if self.records.is_partial() => (Some(StuckReason::Record), self.watch.calls, options.record_patience),
+            () => (Some(StuckReason::Idle), self.watch.calls, idle_patience),
         };
         if self.watch.seen != (waits, progress) {
             self.watch.seen = (waits, progress);

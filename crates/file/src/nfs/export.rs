@@ -164,7 +164,7 @@ impl fmt::Display for ExportError {
 impl std::error::Error for ExportError {}
 
 /// An export, and the names that lead on from its top.
-pub type Found<'e, 'p, F> = (&'e Arc<Export<F>>, Vec<&'p [u8]>);
+pub type ExportMatch<'e, 'p, F> = (&'e Arc<Export<F>>, Vec<&'p [u8]>);
 
 /// All exports at one moment.
 pub struct Exports<F> {
@@ -228,7 +228,7 @@ impl<F> Exports<F> {
     }
 
     /// The export with the longest path above or at the wanted one, and the names that lead on from there.
-    pub fn find<'p>(&self, path: &'p [u8]) -> Option<Found<'_, 'p, F>> {
+    pub fn find<'p>(&self, path: &'p [u8]) -> Option<ExportMatch<'_, 'p, F>> {
         let parts = components(path)?;
         (0..=parts.len()).rev().find_map(|count| {
             let (above, below) = parts.split_at_checked(count)?;

@@ -11,14 +11,14 @@ pub const CONNECTIONS_PER_ADDRESS: usize = 128;
 pub struct Places(Mutex<HashMap<IpAddr, usize>>);
 
 /// A place of a connection; dropping it frees the place.
-pub struct Place {
+pub struct ConnectionPermit {
     places: Arc<Places>,
     address: IpAddr,
 }
 
 impl Places {
     /// None: the address has all of its places.
-    pub fn enter(self: &Arc<Places>, address: IpAddr) -> Option<Place> {
+    pub fn enter(self: &Arc<Places>, address: IpAddr) -> Option<ConnectionPermit> {
         let address = address.to_canonical();
         let mut counts = self.counts();
         let count = counts.entry(address).or_default();
@@ -26,7 +26,7 @@ impl Places {
             return None;
         }
         *count += 1;
-        Some(Place { places: self.clone(), address })
+        Some(ConnectionPermit { places: self.clone(), address })
     }
 
     fn counts(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -34,7 +34,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut counts = self.places.counts();
         if let Some(count) = counts.get_mut(&self.address) {

@@ -61,7 +61,7 @@ struct Answers {
 /// Whether a call came before.
 pub enum Repeated {
     /// Perform it, and tell the ticket its answer.
-    No(Ticket),
+    No(ReplayTicket),
     /// It is answered, or will be once it is performed.
     Yes(Answer),
     /// Another call with the same number and beginning is under way: wait for its end, and let the client ask again.
@@ -69,7 +69,7 @@ pub enum Repeated {
 }
 
 /// A call under way. Dropped without an answer, it is forgotten; so is one whose answer is only shared.
-pub struct Ticket {
+pub struct ReplayTicket {
     replays: Arc<Mutex<Peers>>,
     place: (SocketAddr, Key),
     answer: watch::Sender<Option<Bytes>>,
@@ -113,10 +113,10 @@ impl Replays {
         }
     }
 
-    fn ticket(&self, peers: &mut Peers, place: (SocketAddr, Key), record: Option<Bytes>) -> Ticket {
+    fn ticket(&self, peers: &mut Peers, place: (SocketAddr, Key), record: Option<Bytes>) -> ReplayTicket {
         let (sender, answer) = watch::channel(None);
         peers.under_way.insert(place, UnderWay { answer, record });
-        Ticket { replays: self.0.clone(), place, answer: sender, kept: false }
+        ReplayTicket { replays: self.0.clone(), place, answer: sender, kept: false }
     }
 }
 
@@ -160,7 +160,7 @@ impl Answers {
     }
 }
 
-impl Ticket {
+impl ReplayTicket {
     /// The whole record that answers the call; it is kept.
     pub fn answered(mut self, record: &[u8]) {
         self.answer.send_replace(Some(Bytes::copy_from_slice(record)));
@@ -180,7 +180,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for ReplayTicket {
     fn drop(&mut self) {
         if !self.kept {
             lock(&self.replays).under_way.remove(&self.place);

@@ -19,7 +19,7 @@ use super::nlm::Pending;
 use super::notify::Reboots;
 use super::replay::Replays;
 use super::v4::Clients;
-use super::v4::clients::Ended;
+use super::v4::clients::ClosedFile;
 
 /// Mounts that DUMP lists. The oldest one goes first; the list is for people and decides nothing.
 const MOUNTS_MAX: usize = 1024;
@@ -210,12 +210,12 @@ impl<F: Files> Server<F> {
     }
 
     /// Tells the shares of uses of files that have ended.
-    pub(super) async fn tell(&self, ended: Vec<Ended>) {
+    pub(super) async fn tell(&self, ended: Vec<ClosedFile>) {
         if ended.is_empty() {
             return;
         }
         let exports = self.exports();
-        for Ended { file, writes } in ended {
+        for ClosedFile { file, writes } in ended {
             if let Some(export) = exports.get(file.share) {
                 export.files.closed(file.inode, writes).await;
             }

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use crate::locks::Locks;
 use crate::{FileError, MemoryFiles, Moment};
 
-use super::connection::{Ended, serve_connection};
+use super::connection::{ConnectionEnd, serve_connection};
 use super::export::{Export, Network, Rule, Squash};
 use super::rpc;
 use super::server::{Options, Peer, Server};
@@ -51,7 +51,7 @@ pub fn server() -> Arc<Server<MemoryFiles>> {
 
 pub struct Client {
     pub stream: DuplexStream,
-    pub task: JoinHandle<Ended<DuplexStream>>,
+    pub task: JoinHandle<ConnectionEnd<DuplexStream>>,
     pub xid: u32,
     pub uid: u32,
 }

@@ -80,7 +80,7 @@ pub struct Content {
     /// What writes changed and no record shows yet.
     pub grown: Option<Grown>,
     /// What of that the row shows by now, while its transaction is under way.
-    pub shown: Option<Shown>,
+    pub shown: Option<SavedRow>,
     /// The row says, durably, that its times may lag up to here.
     pub slack: Option<Moment>,
     /// Rises with each change of content.
@@ -127,7 +127,7 @@ pub struct Grown {
 
 /// What a save under way has put into the row of what writes changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct SavedRow {
     pub writes: u64,
     pub stored: u64,
     /// The row's change counter with it, and the view that shows that row. Another view may show an earlier one.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Share;
 use super::around::{Around, Watched, guarded};
-use super::core::{Core, Grown, Shown};
+use super::core::{Core, Grown, SavedRow};
 use super::reading::broken;
 use super::records::{BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, numbered_key};
 use super::tree;
@@ -40,7 +40,7 @@ impl Around for Saving<'_> {
         let Some(grown) = self.grown else { return Ok(()) };
         let generation = core.view.generation();
         let (row, content) = core.content(self.inode)?;
-        content.shown = Some(Shown { writes: grown.writes, stored: grown.stored, change: row.change, generation });
+        content.shown = Some(SavedRow { writes: grown.writes, stored: grown.stored, change: row.change, generation });
         Ok(())
     }
 

@@ -27,7 +27,7 @@ pub struct Refused {
 
 /// Files that do not come into the archive.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stuck {
+pub struct StuckFiles {
     /// The path of one of them, from the root of the share.
     pub path: String,
     /// Why the archive refuses it. None: it was not refused.
@@ -70,13 +70,13 @@ impl Core {
 
 impl Share {
     /// Files that do not come into the archive, if there are any.
-    pub fn stuck(&self) -> Result<Option<Stuck>> {
+    pub fn stuck(&self) -> Result<Option<StuckFiles>> {
         let now = self.surroundings.now().monotonic;
         let patience = Duration(self.settings().archive_after.0.saturating_mul(TIMES)).max(LEFT_ALONE);
         self.step(|core| {
             let Some((inode, idle, refusal, files)) = core.stuck(now, patience) else { return Ok(None) };
             let path = shown(core, inode);
-            Ok(Some(Stuck { path, refusal, idle, files }))
+            Ok(Some(StuckFiles { path, refusal, idle, files }))
         })
     }
 }

@@ -103,11 +103,11 @@ pub struct Change<'a> {
 /// A transaction under way.
 pub struct Submitted {
     pub answer: Pending<Receipt>,
-    pub ticket: Ticket,
+    pub ticket: TransactionTicket,
 }
 
 /// What is to be settled once the transaction is answered.
-pub struct Ticket {
+pub struct TransactionTicket {
     keys: Vec<Key>,
     generation: u64,
 }
@@ -225,7 +225,7 @@ impl View {
 
     /// A transaction was answered. `took_place`: with success. Otherwise everything under way is forgotten: later
     /// transactions that build on it fail as well, and their callers compute them anew from what is committed.
-    pub fn settle(&mut self, ticket: Ticket, took_place: bool) {
+    pub fn settle(&mut self, ticket: TransactionTicket, took_place: bool) {
         if ticket.generation != self.generation {
             // Rows that were read again since the reset may be as they were before this transaction.
             for (_, key) in ticket.keys.iter().filter(|(table, _)| *table == INODES.0) {
@@ -248,7 +248,7 @@ impl View {
     }
 
     /// A caller went away before its transaction was answered.
-    pub fn abandon(&mut self, ticket: &Ticket) {
+    pub fn abandon(&mut self, ticket: &TransactionTicket) {
         self.stale |= ticket.generation == self.generation;
     }
 
@@ -416,7 +416,7 @@ impl Change<'_> {
                 None => self.view.rows.remove(inode),
             }
         }
-        Submitted { answer, ticket: Ticket { keys, generation: self.view.generation } }
+        Submitted { answer, ticket: TransactionTicket { keys, generation: self.view.generation } }
     }
 }
 

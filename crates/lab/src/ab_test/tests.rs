@@ -2,14 +2,14 @@ use super::*;
 use crate::job::Job;
 use crate::report::tests::cell;
 
-fn cells() -> Vec<Cell> {
+fn cells() -> Vec<JobCell> {
     Job::parse("[workload]\nread = [100, 0]\n[load]\noutstanding = 4\nworkers = 1").unwrap().cells().unwrap()
 }
 
 /// A record of each run, its rate by side and by the time that has passed.
 fn measured(rate: impl Fn(bool, usize) -> f64) -> Vec<CellRecord> {
     let runs = expanded(&cells(), 6, 1).unwrap();
-    let of = |(number, run): (usize, &Cell)| {
+    let of = |(number, run): (usize, &JobCell)| {
         let rate = rate(is_against(&run.axes), number);
         CellRecord { axes: run.axes.clone(), ..cell(number, 4, rate, (4e6 / rate) as u64) }
     };

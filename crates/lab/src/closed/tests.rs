@@ -13,7 +13,7 @@ struct Fixed {
     due: BTreeMap<(Instant, u64), ()>,
 }
 
-impl Target for Fixed {
+impl SimulatedTarget for Fixed {
     fn sizes(&self) -> Vec<u64> {
         vec![1 << 30; 3]
     }

@@ -8,7 +8,7 @@ use crate::error::LabError;
 
 /// What a thread does at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum OperationKind {
     Read,
     ReadAll,
     Write { sync: bool },
@@ -22,24 +22,24 @@ pub enum Kind {
 }
 
 /// Keys of weights, as FFSB calls them.
-const WEIGHTS: &[(&str, Kind)] = &[
-    ("read", Kind::Read),
-    ("readall", Kind::ReadAll),
-    ("write", Kind::Write { sync: false }),
-    ("write_fsync", Kind::Write { sync: true }),
-    ("writeall", Kind::WriteAll { sync: false }),
-    ("writeall_fsync", Kind::WriteAll { sync: true }),
-    ("create", Kind::Create { sync: false }),
-    ("create_fsync", Kind::Create { sync: true }),
-    ("append", Kind::Append { sync: false }),
-    ("append_fsync", Kind::Append { sync: true }),
-    ("delete", Kind::Delete),
-    ("stat", Kind::Stat),
-    ("open_close", Kind::OpenClose),
-    ("createdir", Kind::CreateDirectory),
+const WEIGHTS: &[(&str, OperationKind)] = &[
+    ("read", OperationKind::Read),
+    ("readall", OperationKind::ReadAll),
+    ("write", OperationKind::Write { sync: false }),
+    ("write_fsync", OperationKind::Write { sync: true }),
+    ("writeall", OperationKind::WriteAll { sync: false }),
+    ("writeall_fsync", OperationKind::WriteAll { sync: true }),
+    ("create", OperationKind::Create { sync: false }),
+    ("create_fsync", OperationKind::Create { sync: true }),
+    ("append", OperationKind::Append { sync: false }),
+    ("append_fsync", OperationKind::Append { sync: true }),
+    ("delete", OperationKind::Delete),
+    ("stat", OperationKind::Stat),
+    ("open_close", OperationKind::OpenClose),
+    ("createdir", OperationKind::CreateDirectory),
 ];
 
-impl Kind {
+impl OperationKind {
     pub fn name(self) -> &'static str {
         WEIGHTS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
@@ -65,7 +65,7 @@ pub struct Filesystem {
 pub struct Group {
     pub name: String,
     pub threads: u32,
-    pub weights: Vec<(Kind, u64)>,
+    pub weights: Vec<(OperationKind, u64)>,
     pub read_size: u64,
     pub read_block: u64,
     pub read_random: bool,
@@ -79,7 +79,7 @@ pub struct Group {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub struct Profile {
+pub struct FfsbProfile {
     pub time: Duration,
     pub direct: bool,
     pub seed: u64,
@@ -97,9 +97,9 @@ enum Within {
     Nothing,
 }
 
-pub fn parse(text: &str) -> Result<Profile, LabError> {
+pub fn parse(text: &str) -> Result<FfsbProfile, LabError> {
     let mut profile =
-        Profile { time: Duration(0), direct: false, seed: 1, filesystems: Vec::new(), groups: Vec::new() };
+        FfsbProfile { time: Duration(0), direct: false, seed: 1, filesystems: Vec::new(), groups: Vec::new() };
     let mut open: Vec<Within> = Vec::new();
     for (at, raw) in text.lines().enumerate() {
         let line = raw.split('#').next().unwrap_or_default().trim();
@@ -165,7 +165,7 @@ fn unknown(value: &str) -> Result<(), String> {
     }
 }
 
-impl Profile {
+impl FfsbProfile {
     fn take(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "time" => self.time = Duration::from_secs(count(value)?),
@@ -199,8 +199,8 @@ impl Profile {
             }
             for (kind, _) in &group.weights {
                 match kind {
-                    Kind::Read if group.read_size == 0 => return named("read_weight needs a read_size"),
-                    Kind::Write { .. } | Kind::Append { .. } if group.write_size == 0 => {
+                    OperationKind::Read if group.read_size == 0 => return named("read_weight needs a read_size"),
+                    OperationKind::Write { .. } | OperationKind::Append { .. } if group.write_size == 0 => {
                         return named("write_weight and append_weight need a write_size");
                     }
                     _ => {}

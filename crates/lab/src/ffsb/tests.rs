@@ -18,7 +18,7 @@ impl Drop for Place {
 }
 
 /// Ends after so many operations, whatever the time.
-fn ran(place: &Place, operations: u64, group: &str) -> Result<Vec<Ran>, LabError> {
+fn ran(place: &Place, operations: u64, group: &str) -> Result<Vec<GroupResult>, LabError> {
     let text = format!(
         "time=60\n[filesystem0]\nlocation={}\nnum_files=20\nnum_dirs=3\nmin_filesize=4k\nmax_filesize=64k\n[end0]\n\
          [threadgroup0]\nnum_threads=4\nread_size=16k\nread_blocksize=4k\nwrite_size=8k\nwrite_blocksize=4k\n{group}\n[end0]\n",
@@ -26,7 +26,7 @@ fn ran(place: &Place, operations: u64, group: &str) -> Result<Vec<Ran>, LabError
     );
     let stop = AtomicBool::new(false);
     run(&profile::parse(&text)?, &stop, &|step| {
-        if let Step::Running { operations: done, .. } = step {
+        if let FfsbProgress::Running { operations: done, .. } = step {
             stop.store(done >= operations, Ordering::Relaxed);
         }
     })
@@ -46,12 +46,13 @@ fn operations_on_whole_files_come_by_their_weights() {
         let (share, wanted) = (done.whole.count() as f64 / all as f64, *of as f64 / weight as f64);
         assert!((share - wanted).abs() < 0.04, "{kind:?}: {share} of the operations, and {wanted} of the weights");
     }
-    let done = |kind: Kind| kinds.iter().find(|(of, _, _)| *of == kind).map(|(_, _, done)| done.clone()).unwrap();
-    let appended = done(Kind::Append { sync: false });
+    let done =
+        |kind: OperationKind| kinds.iter().find(|(of, _, _)| *of == kind).map(|(_, _, done)| done.clone()).unwrap();
+    let appended = done(OperationKind::Append { sync: false });
     assert_eq!(appended.written, appended.whole.count() * 8192);
-    let read = done(Kind::Read);
+    let read = done(OperationKind::Read);
     assert!(read.read <= read.whole.count() * 16384 && read.read > 0 && read.written == 0);
-    assert_eq!((done(Kind::Stat).read, done(Kind::Delete).written), (0, 0));
+    assert_eq!((done(OperationKind::Stat).read, done(OperationKind::Delete).written), (0, 0));
     assert_eq!(std::fs::read_dir(&place.0).unwrap().count(), 0, "what was made is gone");
 }
 

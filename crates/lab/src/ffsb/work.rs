@@ -11,12 +11,12 @@ use stele_ground::{Dice, Duration};
 use stele_media::Buffer;
 
 use super::population::{Population, Shared as SharedFile, write};
-use super::profile::{Group, Kind, Profile};
+use super::profile::{FfsbProfile, Group, OperationKind};
 use super::{Done, Shared};
 use crate::error::LabError;
 use crate::live::content::{Content, Source};
 
-pub struct Worker<'a> {
+pub struct FfsbWorker<'a> {
     shared: &'a Shared<'a>,
     group: &'a Group,
     dice: Dice,
@@ -29,13 +29,13 @@ pub struct Worker<'a> {
 /// Bytes that an operation read and wrote.
 type Moved = (u64, u64);
 
-impl<'a> Worker<'a> {
-    pub fn new(shared: &'a Shared<'a>, profile: &'a Profile, group: usize, number: u64) -> Worker<'a> {
+impl<'a> FfsbWorker<'a> {
+    pub fn new(shared: &'a Shared<'a>, profile: &'a FfsbProfile, group: usize, number: u64) -> FfsbWorker<'a> {
         let mut dice = Dice::new(profile.seed ^ ((group as u64) << 32 | (number + 1)).rotate_left(17));
         let group = &profile.groups[group];
         let of_files = shared.populations.iter().filter_map(Population::block).max().unwrap_or(0);
         let longest = group.read_block.max(group.write_block).max(of_files);
-        Worker {
+        FfsbWorker {
             shared,
             group,
             source: Content::default().source(dice.fork(), None),
@@ -88,15 +88,15 @@ impl<'a> Worker<'a> {
         0
     }
 
-    fn carry_out(&mut self, kind: Kind, population: &Population) -> Result<Moved, LabError> {
+    fn carry_out(&mut self, kind: OperationKind, population: &Population) -> Result<Moved, LabError> {
         match kind {
-            Kind::Create { sync } => self.create(population, sync),
-            Kind::CreateDirectory => {
+            OperationKind::Create { sync } => self.create(population, sync),
+            OperationKind::CreateDirectory => {
                 let path = population.new_directory();
                 std::fs::create_dir(&path).map_err(|error| LabError::of(&error, "cannot be made", &path))?;
                 Ok((0, 0))
             }
-            Kind::Delete => {
+            OperationKind::Delete => {
                 let file = population.take(&mut self.dice).ok_or_else(none_left)?;
                 // Waits for those that use it.
                 let mut length = file.length.write().unwrap_or_else(PoisonError::into_inner);
@@ -121,24 +121,25 @@ impl<'a> Worker<'a> {
             write(&file, 0, length, &mut self.buffer[..block], &mut self.source)?;
             if sync { file.sync_all() } else { Ok(()) }
         });
-        made.map_err(|error| failed(Kind::Create { sync }, &error, &path))?;
+        made.map_err(|error| failed(OperationKind::Create { sync }, &error, &path))?;
         population.add(path, length);
         Ok((0, length))
     }
 
     fn on_file(
         &mut self,
-        kind: Kind,
+        kind: OperationKind,
         population: &Population,
         file: &Arc<SharedFile>,
     ) -> Result<Option<Moved>, LabError> {
         let cannot = |error: io::Error| failed(kind, &error, &file.path);
-        if matches!(kind, Kind::Read | Kind::ReadAll | Kind::Stat | Kind::OpenClose) {
+        if matches!(kind, OperationKind::Read | OperationKind::ReadAll | OperationKind::Stat | OperationKind::OpenClose)
+        {
             let length = file.length.read().unwrap_or_else(PoisonError::into_inner);
             let Some(length) = *length else { return Ok(None) };
             let moved = match kind {
-                Kind::Stat => std::fs::metadata(&file.path).map(|_| 0),
-                Kind::OpenClose => population.open(&file.path, false, false).map(|_| 0),
+                OperationKind::Stat => std::fs::metadata(&file.path).map(|_| 0),
+                OperationKind::OpenClose => population.open(&file.path, false, false).map(|_| 0),
                 _ => self.read(kind, population, &file.path, length),
             };
             return moved.map(|read| Some((read, 0))).map_err(cannot);
@@ -146,15 +147,15 @@ impl<'a> Worker<'a> {
         let mut length = file.length.write().unwrap_or_else(PoisonError::into_inner);
         let Some(before) = *length else { return Ok(None) };
         let written = self.write(kind, population, &file.path, before).map_err(cannot)?;
-        if let Kind::Append { .. } = kind {
+        if let OperationKind::Append { .. } = kind {
             *length = Some(before + written);
         }
         Ok(Some((0, written)))
     }
 
-    fn read(&mut self, kind: Kind, population: &Population, path: &Path, length: u64) -> io::Result<u64> {
+    fn read(&mut self, kind: OperationKind, population: &Population, path: &Path, length: u64) -> io::Result<u64> {
         let file = population.open(path, false, false)?;
-        let all = kind == Kind::ReadAll;
+        let all = kind == OperationKind::ReadAll;
         let size = if all { length } else { self.group.read_size.min(length) };
         let block = self.group.read_block;
         self.parts((length, size, block), self.group.read_random && !all, &mut |worker, at, part| {
@@ -162,16 +163,16 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn write(&mut self, kind: Kind, population: &Population, path: &Path, length: u64) -> io::Result<u64> {
+    fn write(&mut self, kind: OperationKind, population: &Population, path: &Path, length: u64) -> io::Result<u64> {
         let file = population.open(path, true, false)?;
         let (written, sync) = match kind {
-            Kind::Append { sync } => {
+            OperationKind::Append { sync } => {
                 let (size, block) = (self.group.write_size, self.group.write_block as usize);
                 write(&file, length, size, &mut self.buffer[..block], &mut self.source)?;
                 (size, sync)
             }
-            Kind::WriteAll { sync } | Kind::Write { sync } => {
-                let all = matches!(kind, Kind::WriteAll { .. });
+            OperationKind::WriteAll { sync } | OperationKind::Write { sync } => {
+                let all = matches!(kind, OperationKind::WriteAll { .. });
                 let size = if all { length } else { self.group.write_size.min(length) };
                 let random = self.group.write_random && !all;
                 let block = self.group.write_block;
@@ -212,6 +213,6 @@ fn none_left() -> LabError {
     LabError::Failed("no file is left: more are deleted than created; give create_weight, or more num_files".into())
 }
 
-fn failed(kind: Kind, error: &io::Error, path: &Path) -> LabError {
+fn failed(kind: OperationKind, error: &io::Error, path: &Path) -> LabError {
     LabError::of(error, &format!("{} failed", kind.name()), path)
 }

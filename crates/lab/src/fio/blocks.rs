@@ -5,7 +5,7 @@ use stele_ground::Dice;
 use super::units::{bytes, percent};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Blocks {
+pub struct BlockSizes {
     pub least: u64,
     pub most: u64,
     /// Sizes with their percent; none: any multiple of the least, up to the most.
@@ -14,38 +14,38 @@ pub struct Blocks {
     pub unaligned: bool,
 }
 
-impl Default for Blocks {
-    fn default() -> Blocks {
-        Blocks::one(4096)
+impl Default for BlockSizes {
+    fn default() -> BlockSizes {
+        BlockSizes::one(4096)
     }
 }
 
-impl Blocks {
-    fn one(size: u64) -> Blocks {
-        Blocks { least: size, most: size, shares: Vec::new(), unaligned: false }
+impl BlockSizes {
+    fn one(size: u64) -> BlockSizes {
+        BlockSizes { least: size, most: size, shares: Vec::new(), unaligned: false }
     }
 
     /// `4k`
-    pub fn size(text: &str) -> Result<Blocks, String> {
+    pub fn size(text: &str) -> Result<BlockSizes, String> {
         let size = bytes(text).filter(|size| (1..=1 << 30).contains(size));
-        size.map(Blocks::one).ok_or_else(|| "a size is needed, like 4k, up to 1g".into())
+        size.map(BlockSizes::one).ok_or_else(|| "a size is needed, like 4k, up to 1g".into())
     }
 
     /// `4k-16k`
-    pub fn range(text: &str) -> Result<Blocks, String> {
+    pub fn range(text: &str) -> Result<BlockSizes, String> {
         let ends = text.split_once('-').and_then(|(least, most)| Some((bytes(least)?, bytes(most)?)));
         let fit = ends.filter(|(least, most)| *least > 0 && least <= most && *most <= 1 << 30);
         let (least, most) = fit.ok_or("two sizes are needed, the smaller one first, like 4k-16k")?;
-        Ok(Blocks { least, most, ..Blocks::default() })
+        Ok(BlockSizes { least, most, ..BlockSizes::default() })
     }
 
     /// `4k/60:8k/40`. What has no share gets an equal part of what is left.
-    pub fn split(text: &str) -> Result<Blocks, String> {
+    pub fn split(text: &str) -> Result<BlockSizes, String> {
         let mut parts: Vec<(u64, Option<u8>)> = Vec::new();
         for part in text.split(':') {
             let (size, share) = part.split_once('/').unwrap_or((part, ""));
             let share = if share.is_empty() { None } else { Some(percent(share)?) };
-            parts.push((Blocks::size(size)?.least, share));
+            parts.push((BlockSizes::size(size)?.least, share));
         }
         let given: u32 = parts.iter().filter_map(|part| part.1).map(u32::from).sum();
         let open = parts.iter().filter(|part| part.1.is_none()).count() as u32;
@@ -57,7 +57,7 @@ impl Blocks {
         let shares: Vec<(u64, u8)> = parts.into_iter().map(|(size, share)| (size, share.unwrap_or(each))).collect();
         let least = shares.iter().map(|share| share.0).min().unwrap_or(4096);
         let most = shares.iter().map(|share| share.0).max().unwrap_or(4096);
-        Ok(Blocks { least, most, shares, unaligned: false })
+        Ok(BlockSizes { least, most, shares, unaligned: false })
     }
 
     /// A length, where so many bytes are left; none where not even the least fits.

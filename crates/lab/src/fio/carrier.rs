@@ -14,9 +14,9 @@ pub trait Carrier: Engine {
     fn sync(&mut self, slot: u32, file: usize, data_only: bool);
 }
 
-pub type Files = Vec<Arc<File>>;
+pub type OpenFiles = Vec<Arc<File>>;
 
-impl Direct for Files {
+impl Direct for OpenFiles {
     fn carry_out(&mut self, access: &Access, buffer: &mut [u8]) -> Result<(), String> {
         let file = &self[access.target];
         let done = match access.write {
@@ -27,7 +27,7 @@ impl Direct for Files {
     }
 }
 
-impl Carrier for Inline<Files> {
+impl Carrier for Inline<OpenFiles> {
     fn sync(&mut self, slot: u32, file: usize, data_only: bool) {
         let file = &self.direct()[file];
         let done = if data_only { file.sync_data() } else { file.sync_all() };

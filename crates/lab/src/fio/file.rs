@@ -7,7 +7,7 @@ use crate::error::LabError;
 
 /// A line of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct OptionLine {
     pub line: usize,
     pub key: String,
     pub value: String,
@@ -18,12 +18,12 @@ pub struct Entry {
 pub struct Section {
     pub line: usize,
     pub name: String,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<OptionLine>,
 }
 
 /// All jobs of a file, in their order.
 pub fn sections(text: &str) -> Result<Vec<Section>, LabError> {
-    let mut global: Vec<Entry> = Vec::new();
+    let mut global: Vec<OptionLine> = Vec::new();
     let mut jobs: Vec<Section> = Vec::new();
     let mut in_global = None;
     for (at, raw) in text.lines().enumerate() {
@@ -43,7 +43,7 @@ pub fn sections(text: &str) -> Result<Vec<Section>, LabError> {
         let (key, value) = said.split_once('=').unwrap_or((said, ""));
         let key = key.trim().to_ascii_lowercase();
         let value = expanded(value.trim()).map_err(|why| LabError::Usage(format!("line {line}: {key}: {why}")))?;
-        let entry = Entry { line, key, value };
+        let entry = OptionLine { line, key, value };
         match (in_global, jobs.last_mut()) {
             (Some(true), _) => global.push(entry),
             (Some(false), Some(job)) => job.entries.push(entry),

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use stele_ground::{Bytes, Dice, MIB};
 use stele_media::{Buffer, system};
 
-use super::options::{Engine, Options, Preallocation};
+use super::options::{IoEngine, Options, Preallocation};
 use super::places::Region;
 use super::units::Amount;
 use crate::error::LabError;
@@ -88,7 +88,7 @@ pub fn layout(options: &Options, copy: u32, made: &mut Made) -> Result<Layout, L
     };
     let (mut files, mut total) = (Vec::new(), 0);
     for path in names {
-        let found = if options.engine == Engine::Null { None } else { length_of(&path, made)? };
+        let found = if options.engine == IoEngine::Null { None } else { length_of(&path, made)? };
         let (real, device) = found.unwrap_or((0, false));
         let region = region(options, copy, asked / count, real).map_err(|why| {
             LabError::Usage(format!("job '{}', line {}: {}: {why}", options.name, options.line, path.display()))
@@ -102,7 +102,7 @@ pub fn layout(options: &Options, copy: u32, made: &mut Made) -> Result<Layout, L
             Amount::Percent(share) => region.length * share / 100,
             _ => region.length,
         };
-        let short = options.engine != Engine::Null && end > real;
+        let short = options.engine != IoEngine::Null && end > real;
         if short {
             made.insert(path.clone(), region.file);
         }
@@ -148,7 +148,7 @@ fn region(options: &Options, copy: u32, each: u64, real: u64) -> Result<Region, 
 /// Looks whether a job may use the files, before anything is changed.
 pub fn admit(options: &Options, layout: &Layout, destroy: bool) -> Result<(), LabError> {
     for laid in &layout.files {
-        let exists = options.engine != Engine::Null && laid.path.exists();
+        let exists = options.engine != IoEngine::Null && laid.path.exists();
         // To remove a file is to write over all of it.
         if exists && (options.writes || laid.short || options.unlink) {
             local::may_write(&laid.path, destroy)?;

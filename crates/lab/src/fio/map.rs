@@ -4,7 +4,7 @@
 //! also when almost all are taken.
 
 #[derive(Clone, Debug)]
-pub struct Map {
+pub struct BlockBitmap {
     /// From the blocks upwards.
     levels: Vec<Vec<u64>>,
     blocks: u64,
@@ -12,8 +12,8 @@ pub struct Map {
 
 const EACH: u64 = 64;
 
-impl Map {
-    pub fn new(blocks: u64) -> Map {
+impl BlockBitmap {
+    pub fn new(blocks: u64) -> BlockBitmap {
         let mut levels = Vec::new();
         let mut bits = blocks;
         while bits > 0 {
@@ -26,7 +26,7 @@ impl Map {
             levels.push(level);
             bits = if words > 1 { words } else { 0 };
         }
-        Map { levels, blocks }
+        BlockBitmap { levels, blocks }
     }
 
     pub fn is_taken(&self, block: u64) -> bool {

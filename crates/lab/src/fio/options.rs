@@ -1,7 +1,7 @@
 //! What one job of a file asks for: every key with fio's meaning, or an error that names its line.
 
-use super::blocks::Blocks;
-use super::file::{Entry, Section};
+use super::blocks::BlockSizes;
+use super::file::{OptionLine, Section};
 use super::spread::Distribution;
 use super::units::{Amount, amount, both, bytes, count, percent, time, truth, whole};
 use crate::error::LabError;
@@ -57,7 +57,7 @@ const SYNCHRONOUS: &[&str] = &["psync", "pvsync", "pvsync2", "sync", "vsync"];
 const SEVERAL: &[&str] = &["io_uring", "libaio", "posixaio"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Engine {
+pub enum IoEngine {
     Synchronous,
     Ring,
     Null,
@@ -146,11 +146,11 @@ pub struct Options {
     pub identical: bool,
     pub read_percent: u8,
     pub random_percent: [u8; 2],
-    pub blocks: [Blocks; 2],
+    pub blocks: [BlockSizes; 2],
     pub align: Option<[u64; 2]>,
     pub repeats: bool,
     pub distribution: Distribution,
-    pub engine: Engine,
+    pub engine: IoEngine,
     pub depth: u32,
     pub submit: u32,
     pub complete: u32,
@@ -211,11 +211,11 @@ impl Default for Options {
             identical: false,
             read_percent: 50,
             random_percent: [100; 2],
-            blocks: [Blocks::default(), Blocks::default()],
+            blocks: [BlockSizes::default(), BlockSizes::default()],
             align: None,
             repeats: false,
             distribution: Distribution::Even,
-            engine: Engine::Synchronous,
+            engine: IoEngine::Synchronous,
             depth: 1,
             submit: 1,
             complete: 1,
@@ -270,7 +270,7 @@ impl Options {
         let mut options = Options { name: section.name.clone(), line: section.line, ..Options::default() };
         let in_job = |why: String| LabError::Usage(format!("job '{}', {why}", section.name));
         // A later line of the same key takes its place, as in fio.
-        for Entry { line, key, value } in &section.entries {
+        for OptionLine { line, key, value } in &section.entries {
             let taken = options.take(key, value);
             taken.map_err(|why| in_job(format!("line {line}: {key}={value}: {why}")))?;
             options.said.retain(|(before, _)| before != key);
@@ -282,7 +282,7 @@ impl Options {
 
     /// Whether its files are removed at the end; an engine that touches none removes none.
     pub fn removes(&self) -> bool {
-        self.unlink && self.engine != Engine::Null
+        self.unlink && self.engine != IoEngine::Null
     }
 
     /// What the kernel is told of its files, as the constant that it knows.
@@ -297,10 +297,10 @@ impl Options {
 
     /// What only all keys together tell.
     fn check(&mut self) -> Result<(), String> {
-        if self.engine == Engine::Synchronous {
+        if self.engine == IoEngine::Synchronous {
             self.depth = 1;
         }
-        if self.engine == Engine::Null && !matches!(self.size, Amount::Bytes(1..)) {
+        if self.engine == IoEngine::Null && !matches!(self.size, Amount::Bytes(1..)) {
             return Err("ioengine=null has no files whose size could be taken; say size= in bytes".into());
         }
         if self.time_based && self.runtime == 0 {
@@ -334,9 +334,9 @@ impl Options {
             "rwmixread" => self.read_percent = percent(value)?,
             "rwmixwrite" => self.read_percent = 100 - percent(value)?,
             "percentage_random" => self.random_percent = both(value, self.random_percent, percent)?,
-            "bs" | "blocksize" => self.lengths(value, Blocks::size)?,
-            "bsrange" | "blocksize_range" => self.lengths(value, Blocks::range)?,
-            "bssplit" => self.lengths(value, Blocks::split)?,
+            "bs" | "blocksize" => self.lengths(value, BlockSizes::size)?,
+            "bsrange" | "blocksize_range" => self.lengths(value, BlockSizes::range)?,
+            "bssplit" => self.lengths(value, BlockSizes::split)?,
             "bs_unaligned" | "blocksize_unaligned" => {
                 let unaligned = truth(value)?;
                 self.blocks.iter_mut().for_each(|blocks| blocks.unaligned = unaligned);
@@ -507,7 +507,7 @@ impl Options {
         Ok(())
     }
 
-    fn lengths(&mut self, value: &str, of: impl Fn(&str) -> Result<Blocks, String>) -> Result<(), String> {
+    fn lengths(&mut self, value: &str, of: impl Fn(&str) -> Result<BlockSizes, String>) -> Result<(), String> {
         let unaligned = self.blocks[0].unaligned;
         for (at, part) in value.split(',').take(2).enumerate().filter(|(_, part)| !part.is_empty()) {
             self.blocks[at] = of(part.trim())?;
@@ -537,17 +537,17 @@ impl Options {
         self.of_ways().map(|blocks| blocks.most).max().unwrap_or(4096)
     }
 
-    fn of_ways(&self) -> impl Iterator<Item = &Blocks> {
+    fn of_ways(&self) -> impl Iterator<Item = &BlockSizes> {
         let ways = [(self.reads, 0), (self.writes, 1)];
         ways.into_iter().filter(|way| way.0).filter_map(|way| self.blocks.get(way.1))
     }
 }
 
-fn engine(value: &str) -> Result<Engine, String> {
+fn engine(value: &str) -> Result<IoEngine, String> {
     match value {
-        "null" => Ok(Engine::Null),
-        value if SYNCHRONOUS.contains(&value) => Ok(Engine::Synchronous),
-        value if SEVERAL.contains(&value) => Ok(Engine::Ring),
+        "null" => Ok(IoEngine::Null),
+        value if SYNCHRONOUS.contains(&value) => Ok(IoEngine::Synchronous),
+        value if SEVERAL.contains(&value) => Ok(IoEngine::Ring),
         _ => Err(format!("{}, {} and null are known here", SYNCHRONOUS.join(", "), SEVERAL.join(", "))),
     }
 }

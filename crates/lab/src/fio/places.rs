@@ -3,9 +3,9 @@
 use stele_ground::Dice;
 use stele_ground::digest::context;
 
-use super::map::Map;
+use super::map::BlockBitmap;
 use super::options::{Options, Service};
-use super::spread::Spread;
+use super::spread::BlockDistribution;
 use crate::workload::Access;
 
 /// The part of a file that is used.
@@ -22,8 +22,8 @@ struct Place {
     /// Where the last read ended, and the last write; and where they began. In the file.
     ends: [u64; 2],
     begins: [Option<u64>; 2],
-    map: Option<Map>,
-    spreads: [Spread; 2],
+    map: Option<BlockBitmap>,
+    spreads: [BlockDistribution; 2],
     /// Nothing is left to do in this pass.
     done: bool,
     begun_again: bool,
@@ -166,7 +166,7 @@ impl Place {
             let align = align_of(options, way);
             // The last place is the last one at which an access fits.
             let places = region.length.saturating_sub(options.blocks[way].least) / align + 1;
-            Spread::new(&options.distribution, places, context(seed, way as u64))
+            BlockDistribution::new(&options.distribution, places, context(seed, way as u64))
         };
         let mut place = Place {
             region,
@@ -184,7 +184,7 @@ impl Place {
     fn rewind(&mut self, options: &Options) {
         (self.ends, self.begins, self.done) = ([self.region.offset; 2], [None; 2], false);
         let mapped = options.random && !options.repeats;
-        self.map = mapped.then(|| Map::new(self.region.length / options.block_least()));
+        self.map = mapped.then(|| BlockBitmap::new(self.region.length / options.block_least()));
     }
 
     /// Where a sequential access goes, within the region; none where the file is over.
@@ -217,7 +217,7 @@ impl Place {
         let unit = options.block_least();
         let mut free = map.next_free(at / unit);
         if free.is_none() && options.time_based {
-            *map = Map::new(self.region.length / unit);
+            *map = BlockBitmap::new(self.region.length / unit);
             self.begun_again = true;
             free = map.next_free(at / unit);
         }

@@ -21,13 +21,13 @@ use super::places::{Places, Region};
 use super::used::Used;
 use crate::histogram::Histogram;
 use crate::live::content::{Content, Source};
-use crate::live::engine::Answer;
+use crate::live::engine::SlotResult;
 use crate::live::random;
 use crate::workload::Access;
 
 /// What was done in one direction.
 #[derive(Clone, Default, Debug)]
-pub struct Way {
+pub struct DirectionStats {
     pub bytes: u64,
     /// From the start of an access to its answer, to when it was submitted, and from then on.
     pub whole: Histogram,
@@ -41,7 +41,7 @@ pub struct Way {
 #[derive(Clone, Default, Debug)]
 pub struct Tally {
     /// Reads and writes.
-    pub ways: [Way; 2],
+    pub ways: [DirectionStats; 2],
     pub syncs: Histogram,
     /// Nanoseconds that count.
     pub span: u64,
@@ -124,7 +124,7 @@ pub struct Process<'a, C> {
     flying: Vec<Flight>,
     free: Vec<u32>,
     unsubmitted: u32,
-    answers: Vec<Answer>,
+    answers: Vec<SlotResult>,
     tally: Tally,
     /// Of the whole run, whatever the ramp.
     issued: u64,

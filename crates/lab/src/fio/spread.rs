@@ -72,7 +72,7 @@ fn zones(text: &str) -> Result<Vec<(f64, f64)>, String> {
 
 /// A distribution over so many blocks.
 #[derive(Clone, Debug)]
-pub struct Spread {
+pub struct BlockDistribution {
     kind: Distribution,
     blocks: u64,
     /// Hashes ranks otherwise than another file does.
@@ -84,8 +84,8 @@ pub struct Spread {
 /// Weights of zipf that are summed one by one; the rest by their integral, which differs by less than one part in a million.
 const SUMMED: u64 = 1_000_000;
 
-impl Spread {
-    pub fn new(kind: &Distribution, blocks: u64, seed: u64) -> Spread {
+impl BlockDistribution {
+    pub fn new(kind: &Distribution, blocks: u64, seed: u64) -> BlockDistribution {
         let zeta = match kind {
             Distribution::Zipf(theta) => {
                 let sum: f64 = (1..=blocks.min(SUMMED)).map(|rank| (rank as f64).powf(-theta)).sum();
@@ -94,7 +94,7 @@ impl Spread {
             }
             _ => 0.0,
         };
-        Spread { kind: kind.clone(), blocks: blocks.max(1), seed, zeta }
+        BlockDistribution { kind: kind.clone(), blocks: blocks.max(1), seed, zeta }
     }
 
     pub fn draw(&self, dice: &mut Dice) -> u64 {

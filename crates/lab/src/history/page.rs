@@ -3,7 +3,7 @@
 use stele_ground::Bytes;
 use stele_ground::calendar::date;
 
-use super::{History, Point, Series};
+use super::{CellHistory, History, Point};
 use crate::baseline::{self, Metric};
 use crate::report::chart::{Axis, Chart, Series as Line};
 use crate::report::document::{Document, Entry, Place, Table, Text};
@@ -118,7 +118,7 @@ fn standings(history: &History) -> Table {
 
 impl History {
     /// What has to be known of a series beside its figures.
-    pub fn remark(&self, series: &Series) -> String {
+    pub fn remark(&self, series: &CellHistory) -> String {
         let mut remarks = Vec::new();
         if let Some((result, change)) = series.change() {
             let when = self.results.get(result).map_or(String::new(), |result| date(result.begun));
@@ -171,7 +171,7 @@ impl History {
 }
 
 /// A cell's figures over time; those that do not count are marked and not joined.
-pub fn trend(history: &History, series: &Series) -> Chart {
+pub fn trend(history: &History, series: &CellHistory) -> Chart {
     let scale = |value: f64| if series.metric == Metric::Rate { value } else { value / 1e6 };
     let point = |(result, value): (usize, f64)| (history.place(result), scale(value));
     let usable: Vec<(f64, f64)> = series.usable().into_iter().map(point).collect();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::wire::{Ask, LINE_MAX, LOOK, Link, Say, Silence, VERSION, proof};
 use super::{HostRecord, merged};
 use crate::error::LabError;
-use crate::job::{Cell, Job};
+use crate::job::{Job, JobCell};
 use crate::live::stream::{self, connect};
 use crate::objective::ObjectiveRecord;
 use crate::record::{CellRecord, RunRecord};
@@ -69,7 +69,7 @@ impl Hosts {
     pub fn cell(
         &mut self,
         number: usize,
-        cell: &Cell,
+        cell: &JobCell,
         patience: Duration,
         stop: &AtomicBool,
     ) -> Result<Option<CellRecord>, LabError> {
@@ -111,7 +111,7 @@ impl Hosts {
     fn run(
         &mut self,
         number: usize,
-        cell: &Cell,
+        cell: &JobCell,
         outstanding: Option<u32>,
         patience: Duration,
         stop: &AtomicBool,

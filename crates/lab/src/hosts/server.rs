@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::wire::{Ask, LINE_MAX, LOOK, Link, STRANGER_MAX, Say, Silence, VERSION, is_proof};
 use crate::environment;
 use crate::error::LabError;
-use crate::job::{Cell, Job};
+use crate::job::{Job, JobCell};
 use crate::live::run::{Found, Load, Setup, run_kept};
 use crate::live::target::{Ready, Target};
 use crate::record::RunRecord;
@@ -43,7 +43,7 @@ pub fn serve(stream: TcpStream, grant: &Grant, end: &AtomicBool) -> Result<(), S
     }
     link.lines.line_max = LINE_MAX;
     link.say(&Say::Welcome)?;
-    let mut opened: Option<(Ready, Vec<Cell>)> = None;
+    let mut opened: Option<(Ready, Vec<JobCell>)> = None;
     let ended = converse(&mut link, grant, end, &mut opened);
     // Whoever asked is gone without a word: what was made for it is of no use.
     if let (Err(_), Some((ready, _))) = (&ended, &opened) {
@@ -56,7 +56,7 @@ fn converse(
     link: &mut Link,
     grant: &Grant,
     end: &AtomicBool,
-    opened: &mut Option<(Ready, Vec<Cell>)>,
+    opened: &mut Option<(Ready, Vec<JobCell>)>,
 ) -> Result<(), String> {
     loop {
         let ask = match link.hear::<Ask>(Instant::now() + LOOK) {
@@ -97,7 +97,7 @@ fn open(
     job: &Job,
     destroy: bool,
     end: &AtomicBool,
-    opened: &mut Option<(Ready, Vec<Cell>)>,
+    opened: &mut Option<(Ready, Vec<JobCell>)>,
 ) -> Result<Say, String> {
     let said = |error: crate::error::LabError| error.to_string();
     let cells = job.cells().map_err(said)?;

@@ -1,4 +1,4 @@
-use super::wire::{Ask, Lines, Say, is_proof, proof};
+use super::wire::{Ask, LineBuffer, Say, is_proof, proof};
 use super::*;
 use crate::histogram::Histogram;
 
@@ -77,7 +77,7 @@ fn lines_are_read_however_they_come_and_never_beyond_their_limit() {
     ];
     let text: String = asks.iter().map(|ask| serde_json::to_string(ask).unwrap() + "\n").collect();
     for step in 1..=text.len() {
-        let (mut lines, mut found) = (Lines::new(100), Vec::new());
+        let (mut lines, mut found) = (LineBuffer::new(100), Vec::new());
         for part in text.as_bytes().chunks(step) {
             lines.feed(part);
             while let Some(ask) = lines.take::<Ask>().unwrap() {
@@ -87,11 +87,11 @@ fn lines_are_read_however_they_come_and_never_beyond_their_limit() {
         assert_eq!(found, asks, "in pieces of {step}");
     }
     for bad in ["\n", "{}\n", "{\"ask\":\"run\"}\n", "{\"ask\":\"run\",\"cell\":-1}\n", "\u{0}\n", &"x".repeat(101)] {
-        let mut lines = Lines::new(100);
+        let mut lines = LineBuffer::new(100);
         lines.feed(bad.as_bytes());
         assert!(lines.take::<Ask>().is_err(), "{bad:?}");
     }
-    let mut lines = Lines::new(100);
+    let mut lines = LineBuffer::new(100);
     lines.feed(serde_json::to_string(&Say::Welcome).unwrap().as_bytes());
     assert!(lines.take::<Say>().unwrap().is_none(), "it has not come whole");
 }
@@ -112,7 +112,7 @@ fn damaged<T: serde::Serialize + serde::de::DeserializeOwned>(values: &[T], mut 
                 _ => bytes.insert(at, *dice.pick(b"\n\"{}[]9e-\0").unwrap()),
             }
         }
-        let mut lines = Lines::new(4096);
+        let mut lines = LineBuffer::new(4096);
         for part in bytes.chunks(1 + dice.below(600) as usize) {
             lines.feed(part);
             loop {

@@ -104,16 +104,16 @@ pub enum Silence {
 }
 
 /// Cuts what comes into lines; the rest waits here.
-pub struct Lines {
+pub struct LineBuffer {
     bytes: Vec<u8>,
     /// Up to here there is no line break.
     looked: usize,
     pub line_max: usize,
 }
 
-impl Lines {
-    pub fn new(line_max: usize) -> Lines {
-        Lines { bytes: Vec::new(), looked: 0, line_max }
+impl LineBuffer {
+    pub fn new(line_max: usize) -> LineBuffer {
+        LineBuffer { bytes: Vec::new(), looked: 0, line_max }
     }
 
     pub fn feed(&mut self, bytes: &[u8]) {
@@ -139,7 +139,7 @@ impl Lines {
 /// One end of a connection.
 pub struct Link {
     stream: TcpStream,
-    pub lines: Lines,
+    pub lines: LineBuffer,
 }
 
 /// How often it is seen whether something else is to be done.
@@ -150,7 +150,7 @@ impl Link {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LOOK))?;
         stream.set_write_timeout(Some(Duration::from_secs(10)))?;
-        Ok(Link { stream, lines: Lines::new(line_max) })
+        Ok(Link { stream, lines: LineBuffer::new(line_max) })
     }
 
     pub fn say<T: Serialize>(&mut self, value: &T) -> Result<(), String> {

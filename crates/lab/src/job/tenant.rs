@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Given, Job, LoadPart, WorkloadPart};
+use super::{Given, Job, JobCell, LoadPart, WorkloadPart};
 use crate::error::LabError;
 
 /// Tenants of a job: each has threads of its own.
@@ -31,7 +31,7 @@ impl Job {
     }
 
     /// One cell for each, all of them measured at once and for the same time.
-    pub(super) fn tenants(&self) -> Result<Vec<Cell>, LabError> {
+    pub(super) fn tenants(&self) -> Result<Vec<JobCell>, LabError> {
         self.check_tenants()?;
         let mut all = Vec::new();
         for tenant in &self.tenant {
@@ -44,12 +44,12 @@ impl Job {
             };
             let name = &tenant.name;
             let in_tenant = |error: LabError| LabError::Usage(format!("tenant '{name}': {error}"));
-            let Ok([cell]) = <[Cell; 1]>::try_from(alone.cells().map_err(in_tenant)?) else {
+            let Ok([cell]) = <[JobCell; 1]>::try_from(alone.cells().map_err(in_tenant)?) else {
                 return Err(LabError::Usage(format!(
                     "tenant '{name}': its values are no lists, since all run at once"
                 )));
             };
-            all.push(Cell { axes: vec![("tenant".to_owned(), name.clone())], ..cell });
+            all.push(JobCell { axes: vec![("tenant".to_owned(), name.clone())], ..cell });
         }
         let Some(length) = all.iter().map(|cell| cell.setup.timing.least).max() else { return Ok(all) };
         for (cell, tenant) in all.iter_mut().zip(&self.tenant) {

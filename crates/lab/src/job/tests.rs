@@ -2,7 +2,7 @@ use super::*;
 use crate::live::run::{Load, Pause, PauseWhen};
 
 fn names(text: &str) -> Vec<String> {
-    Job::parse(text).unwrap().cells().unwrap().iter().map(Cell::name).collect()
+    Job::parse(text).unwrap().cells().unwrap().iter().map(JobCell::name).collect()
 }
 
 #[test]

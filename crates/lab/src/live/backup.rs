@@ -19,7 +19,7 @@ use stele_ground::{Bytes, Dice};
 use super::content::Content;
 use super::inline::Direct;
 use super::stream::with_port;
-use super::target::{Opening, Ready, Way};
+use super::target::{AccessMethod, Opening, Ready};
 use super::versions::Versions;
 use crate::error::LabError;
 use crate::workload::{Access, AccessSpec};
@@ -33,7 +33,7 @@ const LENGTH_MAX: u64 = 1 << 30;
 
 /// Where a repository is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Address {
+pub struct BackupAddress {
     /// As other commands for backups take it: a directory, or the URL of a place in a bucket.
     pub place: String,
     /// Without it the program's usual sources of a password are asked.
@@ -45,9 +45,9 @@ pub struct Address {
 const SHAPE: &str = "backup://HOST[:PORT]/BUCKET[/PREFIX], backup+http:// without TLS, or backup:DIRECTORY; each may end in \
                      ?password-file=FILE";
 
-impl std::str::FromStr for Address {
+impl std::str::FromStr for BackupAddress {
     type Err = LabError;
-    fn from_str(text: &str) -> Result<Address, LabError> {
+    fn from_str(text: &str) -> Result<BackupAddress, LabError> {
         let bad = || LabError::Usage(format!("target '{text}': say {SHAPE}"));
         let (rest, password_file) = match text.split_once("?password-file=") {
             Some((_, "")) => return Err(bad()),
@@ -57,7 +57,7 @@ impl std::str::FromStr for Address {
         let Some((scheme, rest)) = rest.split_once("://") else {
             let directory = rest.strip_prefix("backup:").filter(|path| !path.is_empty() && !path.contains('?'));
             let place = directory.ok_or_else(bad)?.to_owned();
-            return Ok(Address { place, password_file, is_directory: true });
+            return Ok(BackupAddress { place, password_file, is_directory: true });
         };
         let (scheme, port) = match scheme {
             "backup" | "backup+https" => ("s3", 443),
@@ -71,11 +71,11 @@ impl std::str::FromStr for Address {
             return Err(bad());
         }
         let host = with_port(host, port).ok_or_else(bad)?;
-        Ok(Address { place: format!("{scheme}://{host}/{path}"), password_file, is_directory: false })
+        Ok(BackupAddress { place: format!("{scheme}://{host}/{path}"), password_file, is_directory: false })
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for BackupAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place.strip_prefix("s3").filter(|_| !self.is_directory) {
             Some(rest) => write!(f, "backup{rest}")?,
@@ -85,7 +85,7 @@ impl fmt::Display for Address {
     }
 }
 
-impl Address {
+impl BackupAddress {
     /// Where it lies on this machine.
     pub fn path(&self) -> Option<&Path> {
         self.is_directory.then(|| Path::new(&self.place))
@@ -93,7 +93,7 @@ impl Address {
 }
 
 /// The length of an object, and its number.
-pub type Place = (u64, u32);
+pub type ObjectId = (u64, u32);
 
 /// A repository that is open. All of its calls may block.
 pub trait Repository: Send + Sync {
@@ -116,15 +116,15 @@ pub trait Repository: Send + Sync {
 /// One session, in the thread of a worker. It ends when it is dropped.
 pub trait Session {
     /// Saves an object; all of it is durable when the call returns. One that is kept is what its place has from now on.
-    fn save(&mut self, place: Place, is_kept: bool, content: &[u8]) -> Result<(), String>;
+    fn save(&mut self, place: ObjectId, is_kept: bool, content: &[u8]) -> Result<(), String>;
 
     /// Restores the object of a place.
-    fn restore(&mut self, place: Place, into: &mut [u8]) -> Result<(), String>;
+    fn restore(&mut self, place: ObjectId, into: &mut [u8]) -> Result<(), String>;
 }
 
 /// Opens repositories. `takes_over`: what a killed run left may be removed.
 pub trait Opener: Send + Sync {
-    fn open(&self, address: &Address, takes_over: bool) -> Result<Arc<dyn Repository>, LabError>;
+    fn open(&self, address: &BackupAddress, takes_over: bool) -> Result<Arc<dyn Repository>, LabError>;
 }
 
 static OPENER: OnceLock<Box<dyn Opener>> = OnceLock::new();
@@ -136,7 +136,7 @@ pub fn reach_by(opener: Box<dyn Opener>) {
 
 /// A repository as a target.
 pub struct Vault {
-    address: Address,
+    address: BackupAddress,
     repository: Arc<dyn Repository>,
     objects: u32,
     content: Content,
@@ -153,7 +153,7 @@ impl fmt::Debug for Vault {
     }
 }
 
-pub(super) fn open(address: &Address, opening: Opening) -> Result<Ready, LabError> {
+pub(super) fn open(address: &BackupAddress, opening: Opening) -> Result<Ready, LabError> {
     let opener = OPENER.get().ok_or_else(|| {
         LabError::Usage(format!("{address}: this program has no code for backups; measure with `stele lab`"))
     })?;
@@ -162,7 +162,7 @@ pub(super) fn open(address: &Address, opening: Opening) -> Result<Ready, LabErro
 }
 
 /// The length of the objects.
-fn checked(address: &Address, opening: Opening) -> Result<u64, LabError> {
+fn checked(address: &BackupAddress, opening: Opening) -> Result<u64, LabError> {
     let length = opening.longest;
     let even = length >= 512 && (length.is_multiple_of(4096) || 4096_u64.is_multiple_of(length));
     if opening.content.verify && !(even && opening.step == length) {
@@ -184,7 +184,7 @@ fn checked(address: &Address, opening: Opening) -> Result<u64, LabError> {
 }
 
 fn open_with(
-    address: &Address,
+    address: &BackupAddress,
     repository: Arc<dyn Repository>,
     opening: Opening,
     length: u64,
@@ -211,7 +211,7 @@ fn open_with(
             vault.repository.description(),
             opening.files
         ),
-        way: Way::Backup(Arc::new(vault)),
+        way: AccessMethod::Backup(Arc::new(vault)),
     })
 }
 
@@ -289,18 +289,18 @@ impl Drop for Vault {
 }
 
 /// A worker's session.
-pub struct Objects {
+pub struct BackupEngine {
     vault: Arc<Vault>,
     session: Box<dyn Session>,
 }
 
-impl Objects {
-    pub fn new(vault: &Arc<Vault>) -> Result<Objects, String> {
-        Ok(Objects { session: vault.repository.session()?, vault: Arc::clone(vault) })
+impl BackupEngine {
+    pub fn new(vault: &Arc<Vault>) -> Result<BackupEngine, String> {
+        Ok(BackupEngine { session: vault.repository.session()?, vault: Arc::clone(vault) })
     }
 }
 
-impl Direct for Objects {
+impl Direct for BackupEngine {
     fn carry_out(&mut self, access: &Access, buffer: &mut [u8]) -> Result<(), String> {
         let number = (access.at / access.length) % u64::from(self.vault.objects);
         let place = (access.length, number as u32);

@@ -17,7 +17,7 @@ use stele_media::{Buffer, system};
 
 use super::content::Content;
 use super::inline::Direct;
-use super::target::{Filling, Opening, Ready, Way};
+use super::target::{AccessMethod, Filling, Opening, Ready};
 use super::versions::Versions;
 use crate::error::LabError;
 use crate::workload::Access;
@@ -115,7 +115,7 @@ pub(super) fn open(path: &Path, opening: Opening, progress: Filling<'_>) -> Resu
     };
     let description = format!("{} files of {} in {}, {how}", files.len(), Bytes(file_bytes), path.display());
     Ok(Ready {
-        way: Way::Directory(Arc::new(Directory { path, mark: held, files, file_bytes })),
+        way: AccessMethod::Directory(Arc::new(Directory { path, mark: held, files, file_bytes })),
         size: total,
         block: Bytes(block),
         file: Some(Bytes(file_bytes)),
@@ -287,7 +287,7 @@ impl Directory {
 }
 
 /// A worker's way to the files, or to their names.
-pub struct Files {
+pub struct DirectoryEngine {
     directory: Arc<Directory>,
     /// Looks at, makes and removes names instead of reading and writing.
     names: Option<Names>,
@@ -298,11 +298,11 @@ struct Names {
     there: bool,
 }
 
-impl Files {
+impl DirectoryEngine {
     /// `worker` tells it from those beside it.
-    pub fn new(directory: Arc<Directory>, names: bool, worker: u32) -> Files {
+    pub fn new(directory: Arc<Directory>, names: bool, worker: u32) -> DirectoryEngine {
         let names = names.then(|| Names { own: directory.path.join(passing_name(worker)), there: false });
-        Files { directory, names }
+        DirectoryEngine { directory, names }
     }
 }
 
@@ -328,7 +328,7 @@ impl Directory {
     }
 }
 
-impl Direct for Files {
+impl Direct for DirectoryEngine {
     fn carry_out(&mut self, access: &Access, buffer: &mut [u8]) -> Result<(), String> {
         let done = match &mut self.names {
             Some(names) => self.directory.name(access, names),
@@ -338,7 +338,7 @@ impl Direct for Files {
     }
 }
 
-impl Drop for Files {
+impl Drop for DirectoryEngine {
     fn drop(&mut self) {
         if let Some(Names { own, there: true }) = &self.names {
             let _ = std::fs::remove_file(own);

@@ -6,7 +6,7 @@ use stele_media::Buffer;
 use crate::workload::Access;
 
 /// An answer: the slot that was used, and what went wrong.
-pub type Answer = (u32, Result<(), String>);
+pub type SlotResult = (u32, Result<(), String>);
 
 /// Carries out accesses in slots, each with a buffer of its own. A slot is used again only after its answer.
 pub trait Engine {
@@ -21,7 +21,7 @@ pub trait Engine {
 
     /// Lets everything go that was started, waits until `least` have been answered (no more than are under way), but no longer
     /// than `limit`, and hands over the answers there are.
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>);
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>);
 
     /// The slot's memory: what a write sends, and what a read brought. As long as the longest access.
     fn buffer(&mut self, slot: u32) -> &mut [u8];
@@ -30,7 +30,7 @@ pub trait Engine {
 /// Answers at once, without touching a byte.
 pub struct Null {
     slots: u32,
-    answers: Vec<Answer>,
+    answers: Vec<SlotResult>,
     buffer: Buffer,
 }
 
@@ -49,7 +49,7 @@ impl Engine for Null {
         self.answers.push((slot, Ok(())));
     }
 
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>) {
         if least > 0 && self.answers.is_empty() {
             std::thread::sleep(
                 limit.map_or(std::time::Duration::ZERO, |limit| std::time::Duration::from_nanos(limit.0)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stele_ground::Duration;
 use stele_media::Buffer;
 
-use super::engine::{Answer, Engine};
+use super::engine::{Engine, SlotResult};
 use crate::workload::Access;
 
 /// Carries out an access from beginning to end.
@@ -19,7 +19,7 @@ pub trait Direct {
 pub struct Inline<D> {
     direct: D,
     buffer: Buffer,
-    answer: Option<Answer>,
+    answer: Option<SlotResult>,
 }
 
 impl<D: Direct> Inline<D> {
@@ -47,7 +47,7 @@ impl<D: Direct> Engine for Inline<D> {
         self.answer = Some((slot, done));
     }
 
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>) {
         match self.answer.take() {
             Some(answer) => answers.push(answer),
             None if least > 0 => std::thread::sleep(std::time::Duration::from_nanos(limit.map_or(0, |limit| limit.0))),

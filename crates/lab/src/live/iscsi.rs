@@ -17,13 +17,13 @@ use stele_block::iscsi::pdu::{Frame, HEADER, Header, NO_TAG, is_before, opcode, 
 use stele_ground::{Bytes, Duration};
 use stele_media::Buffer;
 
-use super::engine::{Answer, Engine};
+use super::engine::{Engine, SlotResult};
 use super::fill;
 use super::stream::{self, Dialect, Stream, Wire, wrong};
-use super::target::{Filling, Opening, Ready, Way};
+use super::target::{AccessMethod, Filling, Opening, Ready};
 use crate::error::LabError;
 use crate::workload::Access;
-pub use address::Address;
+pub use address::IscsiAddress;
 use login::Terms;
 
 /// What we accept as one data segment, and offer as a burst.
@@ -39,7 +39,7 @@ pub struct Unit {
     pub block: u64,
 }
 
-pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+pub(super) fn open(address: &IscsiAddress, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
     let mut engine = Iscsi::new(address, 4, fill::LENGTH as usize).map_err(LabError::Failed)?;
     let unit = engine.unit;
     let size = opening.of_device(address, unit.size, unit.block)?;
@@ -49,7 +49,7 @@ pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -
         fill::fill(&mut engine, &address.to_string(), size, fill::LENGTH, opening.patience, content, progress)?;
     }
     Ok(Ready {
-        way: Way::Iscsi(address.clone()),
+        way: AccessMethod::Iscsi(address.clone()),
         size,
         block: Bytes(unit.block),
         file: None,
@@ -87,7 +87,7 @@ pub struct Iscsi {
 }
 
 impl Iscsi {
-    pub fn new(address: &Address, slots: u32, length_max: usize) -> Result<Iscsi, String> {
+    pub fn new(address: &IscsiAddress, slots: u32, length_max: usize) -> Result<Iscsi, String> {
         let cannot = |error: io::Error| format!("{address}: {}", stream::said(&error));
         let mut stream = Stream::tcp(&address.place).map_err(cannot)?;
         let agreed = login::login(&mut stream, address).map_err(cannot)?;
@@ -221,7 +221,7 @@ impl Iscsi {
         }
     }
 
-    fn frame(&mut self, frame: Frame, answers: &mut Vec<Answer>) -> io::Result<()> {
+    fn frame(&mut self, frame: Frame, answers: &mut Vec<SlotResult>) -> io::Result<()> {
         let header = frame.header;
         let (status, window_end) = (header.u32(24), header.u32(32));
         let has_status = match header.opcode() {
@@ -290,7 +290,7 @@ impl Iscsi {
         }
     }
 
-    fn data_in(&mut self, frame: &Frame, answers: &mut Vec<Answer>) -> io::Result<()> {
+    fn data_in(&mut self, frame: &Frame, answers: &mut Vec<SlotResult>) -> io::Result<()> {
         let header = frame.header;
         let number = self.flying_slot(&header)?;
         let (at, length) = (header.u32(40) as usize, frame.data.len());
@@ -318,7 +318,7 @@ impl Iscsi {
         result: Result<(), String>,
         status: u8,
         data: &[u8],
-        answers: &mut Vec<Answer>,
+        answers: &mut Vec<SlotResult>,
     ) {
         let slot = &mut self.slots[number];
         if result.is_err() && sense::is_passing(status, data) && slot.tries < TRIES {
@@ -346,7 +346,7 @@ impl Dialect for Iscsi {
         &mut self.broken
     }
 
-    fn give_up(&mut self, why: &str, answers: &mut Vec<Answer>) {
+    fn give_up(&mut self, why: &str, answers: &mut Vec<SlotResult>) {
         self.waiting.clear();
         for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
             slot.busy = false;
@@ -355,7 +355,7 @@ impl Dialect for Iscsi {
         }
     }
 
-    fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
+    fn receive(&mut self, answers: &mut Vec<SlotResult>) -> io::Result<()> {
         loop {
             let broken = |broken| match broken {
                 Broken::TooLong(length) => {
@@ -389,7 +389,7 @@ impl Engine for Iscsi {
         self.submit(slot as usize, cdb, access.length as usize, access.write);
     }
 
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>) {
         stream::reap(self, least, limit, answers);
     }
 

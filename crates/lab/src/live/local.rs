@@ -16,7 +16,7 @@ use stele_media::{Buffer, system};
 
 use super::content::Content;
 use super::signatures;
-use super::target::{Filling, Opening, Ready, Way};
+use super::target::{AccessMethod, Filling, Opening, Ready};
 use super::versions::Versions;
 use crate::error::LabError;
 
@@ -109,7 +109,7 @@ pub(super) fn open_device(path: &Path, opening: Opening, progress: Filling<'_>) 
         write_out(&file, path, Bytes(size.0 - size.0 % 4096), opening.content, versions.as_ref(), progress)?;
     }
     let description = format!("block device {}, {}", path.display(), passing(opening.buffered));
-    Ok(local(Way::Ring(Arc::new(file)), size, block, versions, opening, description))
+    Ok(local(AccessMethod::Ring(Arc::new(file)), size, block, versions, opening, description))
 }
 
 /// Refuses what nobody may write over, whatever the caller says: a drive that carries a pool's label, for what it holds is
@@ -315,7 +315,7 @@ fn ready(path: &Path, size: Bytes, versions: Option<Arc<Versions>>, opening: Ope
     if in_memory || opening.buffered {
         let how = if in_memory { "in memory" } else { passing(true) };
         let description = format!("file {} {how}", path.display());
-        return Ok(local(Way::Inline(Arc::new(plain)), size, 512, versions, opening, description));
+        return Ok(local(AccessMethod::Inline(Arc::new(plain)), size, 512, versions, opening, description));
     }
     let file = options(opening.writes, libc::O_DIRECT).open(path).map_err(|error| {
         LabError::Failed(format!(
@@ -325,12 +325,12 @@ fn ready(path: &Path, size: Bytes, versions: Option<Arc<Versions>>, opening: Ope
     })?;
     let block = system::direct_alignment(&file).map_or(512, |(_, offset)| offset.max(512));
     let description = format!("file {} {}", path.display(), passing(false));
-    Ok(local(Way::Ring(Arc::new(file)), size, block, versions, opening, description))
+    Ok(local(AccessMethod::Ring(Arc::new(file)), size, block, versions, opening, description))
 }
 
 /// A file or device that is open; what does not fill a block at its end is left alone.
 fn local(
-    way: Way,
+    way: AccessMethod,
     size: Bytes,
     block: u64,
     versions: Option<Arc<Versions>>,

@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use stele_ground::{Bytes, Duration};
 use stele_media::Buffer;
 
-use super::engine::{Answer, Engine};
+use super::engine::{Engine, SlotResult};
 use super::fill;
 use super::stream::{self, Dialect, Stream, Wire, decoded, take, with_port, wrong};
-use super::target::{Filling, Opening, Ready, Way};
+use super::target::{AccessMethod, Filling, Opening, Ready};
 use crate::error::LabError;
 use crate::workload::Access;
 
@@ -39,7 +39,7 @@ const OPTION_REPLY_MAX: u32 = 64 << 10;
 
 /// Where a server listens, and which export is meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Address {
+pub struct NbdAddress {
     place: Place,
     export: String,
 }
@@ -62,17 +62,17 @@ pub struct Export {
     pub access_max: u64,
 }
 
-impl std::str::FromStr for Address {
+impl std::str::FromStr for NbdAddress {
     type Err = LabError;
     /// `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`.
-    fn from_str(text: &str) -> Result<Address, LabError> {
+    fn from_str(text: &str) -> Result<NbdAddress, LabError> {
         let bad = || {
             LabError::Usage(format!("target '{text}': say nbd://HOST[:PORT]/EXPORT, or nbd+unix:///EXPORT?socket=PATH"))
         };
         if let Some(rest) = text.strip_prefix("nbd+unix:///") {
             let (export, path) = rest.split_once("?socket=").ok_or_else(bad)?;
             let path = decoded(path).filter(|path| !path.is_empty()).ok_or_else(bad)?;
-            return Ok(Address { place: Place::Unix(path.into()), export: decoded(export).ok_or_else(bad)? });
+            return Ok(NbdAddress { place: Place::Unix(path.into()), export: decoded(export).ok_or_else(bad)? });
         }
         let rest = text.strip_prefix("nbd://").ok_or_else(bad)?;
         let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
@@ -80,11 +80,11 @@ impl std::str::FromStr for Address {
             return Err(bad());
         }
         let host = with_port(host, PORT).ok_or_else(bad)?;
-        Ok(Address { place: Place::Tcp(host), export: decoded(export).ok_or_else(bad)? })
+        Ok(NbdAddress { place: Place::Tcp(host), export: decoded(export).ok_or_else(bad)? })
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for NbdAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Place::Tcp(host) => write!(f, "nbd://{host}/{}", self.export),
@@ -94,7 +94,7 @@ impl fmt::Display for Address {
 }
 
 /// Asks what it is, and makes it ready.
-pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+pub(super) fn open(address: &NbdAddress, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
     let export = ask(address)?;
     if opening.writes && export.read_only {
         return Err(LabError::Refused(format!("{address}: may only be read")));
@@ -109,7 +109,7 @@ pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -
         fill::fill(&mut engine, &address.to_string(), size, length, opening.patience, content, progress)?;
     }
     Ok(Ready {
-        way: Way::Nbd { address: address.clone(), several: export.several_connections || !opening.writes },
+        way: AccessMethod::Nbd { address: address.clone(), several: export.several_connections || !opening.writes },
         size,
         block: Bytes(block),
         file: None,
@@ -120,13 +120,13 @@ pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -
 }
 
 /// Asks what the export is.
-pub fn ask(address: &Address) -> Result<Export, LabError> {
+pub fn ask(address: &NbdAddress) -> Result<Export, LabError> {
     connect(address)
         .map(|(_, export)| export)
         .map_err(|error| LabError::Missing(format!("{address}: {}", stream::said(&error))))
 }
 
-fn connect(address: &Address) -> io::Result<(Stream, Export)> {
+fn connect(address: &NbdAddress) -> io::Result<(Stream, Export)> {
     let mut stream = match &address.place {
         Place::Tcp(host) => Stream::tcp(host)?,
         Place::Unix(path) => Stream::unix(path)?,
@@ -228,7 +228,7 @@ pub struct Nbd {
 }
 
 impl Nbd {
-    pub fn new(address: &Address, slots: u32, length_max: usize) -> Result<Nbd, String> {
+    pub fn new(address: &NbdAddress, slots: u32, length_max: usize) -> Result<Nbd, String> {
         let cannot = |error: io::Error| format!("{address}: {}", stream::said(&error));
         let (stream, _) = connect(address).map_err(cannot)?;
         Nbd::over(stream, slots, length_max).map_err(cannot)
@@ -253,7 +253,7 @@ impl Nbd {
         })
     }
 
-    fn head(&mut self, bytes: [u8; 16], answers: &mut Vec<Answer>) -> io::Result<()> {
+    fn head(&mut self, bytes: [u8; 16], answers: &mut Vec<SlotResult>) -> io::Result<()> {
         let word = |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
         if word(0) != SIMPLE_REPLY {
             return Err(wrong("the server sent something that is no reply"));
@@ -313,7 +313,7 @@ impl Nbd {
     }
 
     /// Looks at what was read.
-    fn digest(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
+    fn digest(&mut self, answers: &mut Vec<SlotResult>) -> io::Result<()> {
         loop {
             if let Reading::Body { slot, have } = &mut self.reading {
                 let number = *slot;
@@ -340,7 +340,7 @@ impl Nbd {
         }
     }
 
-    fn answer(&mut self, slot: usize, result: Result<(), String>, answers: &mut Vec<Answer>) {
+    fn answer(&mut self, slot: usize, result: Result<(), String>, answers: &mut Vec<SlotResult>) {
         self.slots[slot].busy = false;
         self.flying -= 1;
         answers.push((slot as u32, result));
@@ -360,7 +360,7 @@ impl Dialect for Nbd {
         &mut self.broken
     }
 
-    fn give_up(&mut self, why: &str, answers: &mut Vec<Answer>) {
+    fn give_up(&mut self, why: &str, answers: &mut Vec<SlotResult>) {
         self.wire.abandon();
         self.take_back();
         for slot in 0..self.slots.len() {
@@ -370,7 +370,7 @@ impl Dialect for Nbd {
         }
     }
 
-    fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
+    fn receive(&mut self, answers: &mut Vec<SlotResult>) -> io::Result<()> {
         while self.flying > 0 {
             let more = self.read()?;
             self.digest(answers)?;
@@ -417,7 +417,7 @@ impl Engine for Nbd {
         }
     }
 
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>) {
         stream::reap(self, least, limit, answers);
     }
 

@@ -13,10 +13,10 @@ use std::io;
 use stele_ground::{Bytes, Duration};
 use stele_media::Buffer;
 
-use super::engine::{Answer, Engine};
+use super::engine::{Engine, SlotResult};
 use super::fill;
 use super::stream::{self, Dialect, Stream, Wire, decoded, with_port, wrong};
-use super::target::{Filling, Opening, Ready, Way};
+use super::target::{AccessMethod, Filling, Opening, Ready};
 use crate::error::LabError;
 use crate::workload::Access;
 use rpc::{Call, Records, Reply, ask};
@@ -41,7 +41,7 @@ const UNSTABLE: u32 = 0;
 const FILE_SYNC: u32 = 2;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Address {
+pub struct NfsAddress {
     host: String,
     /// Of the service; none: what the port mapper says.
     port: Option<u16>,
@@ -50,10 +50,10 @@ pub struct Address {
     path: String,
 }
 
-impl std::str::FromStr for Address {
+impl std::str::FromStr for NfsAddress {
     type Err = LabError;
     /// `nfs://HOST[:PORT]/PATH[?mountport=PORT]`.
-    fn from_str(text: &str) -> Result<Address, LabError> {
+    fn from_str(text: &str) -> Result<NfsAddress, LabError> {
         let bad = || LabError::Usage(format!("target '{text}': say nfs://HOST[:PORT]/EXPORT/FILE[?mountport=PORT]"));
         let (rest, query) = text.split_once('?').unwrap_or((text, ""));
         let (place, path) = rest.strip_prefix("nfs://").and_then(|rest| rest.split_once('/')).ok_or_else(bad)?;
@@ -65,11 +65,11 @@ impl std::str::FromStr for Address {
             "" => None,
             query => Some(query.strip_prefix("mountport=").and_then(|port| port.parse().ok()).ok_or_else(bad)?),
         };
-        Ok(Address { host: host.to_owned(), port, mount_port, path: format!("/{path}") })
+        Ok(NfsAddress { host: host.to_owned(), port, mount_port, path: format!("/{path}") })
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for NfsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let port = self.port.map_or(String::new(), |port| format!(":{port}"));
         let mount = self.mount_port.map_or(String::new(), |port| format!("?mountport={port}"));
@@ -80,7 +80,7 @@ impl fmt::Display for Address {
 /// A file that was found, or made.
 #[derive(Clone, Debug)]
 pub struct Remote {
-    address: Address,
+    address: NfsAddress,
     /// `HOST:PORT` of the service.
     place: String,
     directory: Vec<u8>,
@@ -93,7 +93,7 @@ pub struct Remote {
     made: bool,
 }
 
-pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+pub(super) fn open(address: &NfsAddress, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
     let failed = |error: io::Error| LabError::Failed(format!("{address}: {}", stream::said(&error)));
     let missing = |error: io::Error| LabError::Missing(format!("{address}: {}", stream::said(&error)));
     let (mut stream, place, directory, name) = reach(address).map_err(missing)?;
@@ -128,7 +128,7 @@ pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -
     }
     let how = if opening.buffered { "not stable when answered" } else { "stable when answered" };
     Ok(Ready {
-        way: Way::Nfs(remote),
+        way: AccessMethod::Nfs(remote),
         size,
         block: Bytes(512),
         file: None,
@@ -153,7 +153,7 @@ impl Remote {
 }
 
 /// A connection to the service, where it is, and the file's directory and name.
-fn reach(address: &Address) -> io::Result<(Stream, String, Vec<u8>, String)> {
+fn reach(address: &NfsAddress) -> io::Result<(Stream, String, Vec<u8>, String)> {
     let at = |port: u16| format!("{}:{port}", address.host);
     let port_of = |program: (u32, u32), known: Option<u16>| match known {
         Some(port) => Ok(port),
@@ -306,7 +306,7 @@ impl Nfs {
         })
     }
 
-    fn reply(&mut self, record: &[u8], answers: &mut Vec<Answer>) -> io::Result<()> {
+    fn reply(&mut self, record: &[u8], answers: &mut Vec<SlotResult>) -> io::Result<()> {
         let mut reply = Reply(record);
         let xid = reply.begin()?;
         let unknown = || wrong("the server answered a call that is not under way");
@@ -358,7 +358,7 @@ impl Dialect for Nfs {
         &mut self.broken
     }
 
-    fn give_up(&mut self, why: &str, answers: &mut Vec<Answer>) {
+    fn give_up(&mut self, why: &str, answers: &mut Vec<SlotResult>) {
         self.calls.clear();
         for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
             slot.busy = false;
@@ -367,7 +367,7 @@ impl Dialect for Nfs {
         }
     }
 
-    fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
+    fn receive(&mut self, answers: &mut Vec<SlotResult>) -> io::Result<()> {
         let most = self.remote.read_max as usize + (64 << 10);
         while let Some(count) = self.wire.read(&mut self.stage)? {
             self.records.feed(&self.stage[..count]);
@@ -407,7 +407,7 @@ impl Engine for Nfs {
         }
     }
 
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>) {
         stream::reap(self, least, limit, answers);
     }
 

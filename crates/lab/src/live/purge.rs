@@ -8,7 +8,7 @@ use std::fs::File;
 use stele_media::system;
 
 use super::local;
-use super::target::{Ready, Way};
+use super::target::{AccessMethod, Ready};
 
 /// What became of it, as a report says it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,8 +30,8 @@ impl Purged {
 /// Discards all that is used of the target.
 pub fn purge(ready: &Ready) -> Purged {
     let file = match &ready.way {
-        Way::Ring(file) | Way::Inline(file) => file,
-        Way::Null => return Purged::Not("nothing is stored that could be purged".into()),
+        AccessMethod::Ring(file) | AccessMethod::Inline(file) => file,
+        AccessMethod::Null => return Purged::Not("nothing is stored that could be purged".into()),
         _ => return Purged::Not("not purged: the target is reached over a protocol; purge it on its server".into()),
     };
     match discard(file, ready.size.0) {

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::backup;
-use super::directory::Files;
+use super::directory::DirectoryEngine;
 use super::engine::{Engine, Null};
 use super::inline::Inline;
 use super::iscsi::Iscsi;
 use super::nbd::Nbd;
 use super::nfs::Nfs;
-use super::s3::Objects;
-use super::target::{Ready, Way};
+use super::s3::S3Engine;
+use super::target::{AccessMethod, Ready};
 use super::uring::Uring;
-use super::volume::Blocks;
+use super::volume::VolumeEngine;
 
 /// What a worker is given.
 #[derive(Clone, Copy)]
@@ -34,22 +34,22 @@ pub fn reach<U: Use>(ready: &Ready, spec: ConnectionSpec, user: U) -> Result<U::
     let ConnectionSpec { slots, length_max, names, number } = spec;
     match &ready.way {
         // One access at a time: a ring would only add to the cost of the call.
-        Way::Ring(file) if slots == 1 => user.with(Inline::new(Arc::clone(file), length_max)),
-        Way::Ring(file) => user.with(Uring::new(Arc::clone(file), slots, length_max)?),
-        Way::Inline(file) => user.with(Inline::new(Arc::clone(file), length_max)),
-        Way::Directory(directory) => {
-            let files = Files::new(Arc::clone(directory), names, number);
+        AccessMethod::Ring(file) if slots == 1 => user.with(Inline::new(Arc::clone(file), length_max)),
+        AccessMethod::Ring(file) => user.with(Uring::new(Arc::clone(file), slots, length_max)?),
+        AccessMethod::Inline(file) => user.with(Inline::new(Arc::clone(file), length_max)),
+        AccessMethod::Directory(directory) => {
+            let files = DirectoryEngine::new(Arc::clone(directory), names, number);
             user.with(Inline::new(files, length_max))
         }
-        Way::Nbd { address, .. } => user.with(Nbd::new(address, slots, length_max)?),
-        Way::Iscsi(address) => user.with(Iscsi::new(address, slots, length_max)?),
-        Way::Nfs(remote) => user.with(Nfs::new(remote, slots, length_max)?),
-        Way::S3(bucket) => {
-            let objects = Objects::new(bucket, names, number);
+        AccessMethod::Nbd { address, .. } => user.with(Nbd::new(address, slots, length_max)?),
+        AccessMethod::Iscsi(address) => user.with(Iscsi::new(address, slots, length_max)?),
+        AccessMethod::Nfs(remote) => user.with(Nfs::new(remote, slots, length_max)?),
+        AccessMethod::S3(bucket) => {
+            let objects = S3Engine::new(bucket, names, number);
             user.with(Inline::new(objects, length_max))
         }
-        Way::Backup(vault) => user.with(Inline::new(backup::Objects::new(vault)?, length_max)),
-        Way::Volume(volume) => user.with(Blocks::new(volume, slots, length_max)),
-        Way::Null => user.with(Null::new(slots, length_max)),
+        AccessMethod::Backup(vault) => user.with(Inline::new(backup::BackupEngine::new(vault)?, length_max)),
+        AccessMethod::Volume(volume) => user.with(VolumeEngine::new(volume, slots, length_max)),
+        AccessMethod::Null => user.with(Null::new(slots, length_max)),
     }
 }

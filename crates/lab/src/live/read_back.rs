@@ -9,7 +9,7 @@ use stele_ground::Bytes;
 use super::content::{self, Content};
 use super::engine::Engine;
 use super::reach::{ConnectionSpec, Use, reach};
-use super::target::{Filling, Ready, Way};
+use super::target::{AccessMethod, Filling, Ready};
 use super::versions::Versions;
 use super::wrong::Wrong;
 use crate::error::LabError;
@@ -31,10 +31,10 @@ pub struct ReadBack {
 pub fn read_back(ready: &Ready, content: Content, progress: Filling<'_>) -> Result<Option<ReadBack>, LabError> {
     // An object is read as a whole. One that was never put is not there.
     let (length, grain, known) = match &ready.way {
-        Way::Null => return Ok(None),
-        Way::S3(_) | Way::Backup(_) => (ready.block.0, ready.block.0, ready.versions.clone()),
+        AccessMethod::Null => return Ok(None),
+        AccessMethod::S3(_) | AccessMethod::Backup(_) => (ready.block.0, ready.block.0, ready.versions.clone()),
         // As far as it was filled.
-        Way::Ring(_) | Way::Inline(_) => (LENGTH.next_multiple_of(ready.block.0), 4096, None),
+        AccessMethod::Ring(_) | AccessMethod::Inline(_) => (LENGTH.next_multiple_of(ready.block.0), 4096, None),
         _ => (LENGTH.next_multiple_of(ready.block.0), ready.block.0.max(512), None),
     };
     let size = Bytes(ready.size.0 / grain * grain);

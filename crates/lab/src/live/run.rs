@@ -11,9 +11,9 @@ use super::clock::{Clock, Gate, Meeting};
 use super::content::Content;
 use super::engine::Engine;
 use super::reach::{ConnectionSpec, Use, reach};
-use super::target::{Ready, Way};
+use super::target::{AccessMethod, Ready};
 use super::uring::SLOTS_MAX;
-use super::worker::{Course, Gap, Report, Task, Worker};
+use super::worker::{Gap, Report, Schedule, Task, Worker};
 use super::wrong::Wrong;
 use crate::environment;
 use crate::error::LabError;
@@ -255,10 +255,10 @@ impl Found {
 
 /// Sees each round, the warm-up's too (its numbers are negative, and count up to 0, the first that counts), and ends the run
 /// by answering false.
-pub type Watch<'a> = &'a mut dyn FnMut(i64, &Round) -> bool;
+pub type RoundWatch<'a> = &'a mut dyn FnMut(i64, &Round) -> bool;
 
 /// As `run_until`, where nobody else ends it.
-pub fn run(ready: &Ready, setup: &Setup, watch: Watch<'_>) -> Result<Found, LabError> {
+pub fn run(ready: &Ready, setup: &Setup, watch: RoundWatch<'_>) -> Result<Found, LabError> {
     run_until(ready, setup, &AtomicBool::new(false), watch)
 }
 
@@ -267,7 +267,7 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Runs to its end, or until `end` is set: also while the target answers nothing. One that answers nothing to a worker for
 /// longer than its patience has failed.
-pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Found, LabError> {
+pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: RoundWatch<'_>) -> Result<Found, LabError> {
     let (found, failed) = run_kept(ready, setup, end, watch)?;
     failed.map_or(Ok(found), Err)
 }
@@ -277,7 +277,7 @@ pub fn run_kept(
     ready: &Ready,
     setup: &Setup,
     end: &AtomicBool,
-    watch: Watch<'_>,
+    watch: RoundWatch<'_>,
 ) -> Result<(Found, Option<LabError>), LabError> {
     run_beside(ready, setup, end, &Meeting::of(1), watch)
 }
@@ -288,13 +288,13 @@ pub fn run_beside(
     setup: &Setup,
     end: &AtomicBool,
     meeting: &Meeting,
-    watch: Watch<'_>,
+    watch: RoundWatch<'_>,
 ) -> Result<(Found, Option<LabError>), LabError> {
     let workers = workers_for(ready, setup)?;
-    if let (Way::S3(bucket), Of::Data | Of::Operations(_)) = (&ready.way, setup.of) {
+    if let (AccessMethod::S3(bucket), Of::Data | Of::Operations(_)) = (&ready.way, setup.of) {
         bucket.prepare(&setup.spec, end)?;
     }
-    if let Way::Backup(vault) = &ready.way {
+    if let AccessMethod::Backup(vault) = &ready.way {
         vault.prepare(&setup.spec, end)?;
     }
     // Parts of workers begin where a file does.
@@ -323,7 +323,7 @@ pub fn run_beside(
             number,
             generator: generator_of(ready, setup, workers, number, dice.fork()),
             content: setup.content,
-            alike: if matches!(ready.way, Way::Backup(_)) { setup.spec.length_max() } else { 0 },
+            alike: if matches!(ready.way, AccessMethod::Backup(_)) { setup.spec.length_max() } else { 0 },
             versions: ready.versions.clone(),
             names: setup.of == Of::Names,
             dice: dice.fork(),
@@ -335,7 +335,7 @@ pub fn run_beside(
             gap: gap_of(setup.load, workers),
             first: first_of(setup, workers, number),
             trace: setup.trace.clone(),
-            course: setup.profile.as_ref().map(|profile| Course::of(profile, setup, workers, number)),
+            course: setup.profile.as_ref().map(|profile| Schedule::of(profile, setup, workers, number)),
             round: setup.timing.round,
             // Set when all are ready.
             clock: Clock::Wall(WallInstant::now()),
@@ -372,7 +372,7 @@ pub fn run_beside(
     wrong.add(parted.wrong);
     let settled = match &ready.way {
         // Behind a failure too: what the sessions saved is a part of no snapshot yet.
-        Way::Backup(vault) if !parted.left_behind => vault.settle().err().map(|error| error.to_string()),
+        AccessMethod::Backup(vault) if !parted.left_behind => vault.settle().err().map(|error| error.to_string()),
         _ => None,
     };
     // The first reason is the cause; that something was never answered follows from many.
@@ -390,7 +390,11 @@ pub fn run_beside(
         unanswered: parted.unanswered,
         is_apart: !matches!(
             ready.way,
-            Way::Null | Way::Volume(_) | Way::Inline(_) | Way::Directory(_) | Way::Backup(_)
+            AccessMethod::Null
+                | AccessMethod::Volume(_)
+                | AccessMethod::Inline(_)
+                | AccessMethod::Directory(_)
+                | AccessMethod::Backup(_)
         ),
     };
     Ok((found, failed))
@@ -421,7 +425,9 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
         let longest = Bytes(setup.spec.length_max());
         return Err(LabError::Usage(format!("accesses of {longest} are longer than a file, which has {file}")));
     }
-    if setup.of == Of::Names && !matches!(ready.way, Way::Null | Way::Directory(_) | Way::S3(_)) {
+    if setup.of == Of::Names
+        && !matches!(ready.way, AccessMethod::Null | AccessMethod::Directory(_) | AccessMethod::S3(_))
+    {
         return Err(LabError::Usage(
             "workload.of = names: only a directory and a bucket have names; give dir:PATH, or s3+http://".into(),
         ));
@@ -439,7 +445,7 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
         (Load::Outstanding(count), _) => setup.workers.min(count),
         (Load::Rate { .. } | Load::Bytes { .. }, _) => setup.workers,
     };
-    if let (Load::Outstanding(count), Way::Ring(_)) = (setup.load, &ready.way)
+    if let (Load::Outstanding(count), AccessMethod::Ring(_)) = (setup.load, &ready.way)
         && count.div_ceil(workers.max(1)) > SLOTS_MAX
     {
         return Err(LabError::Usage(format!(
@@ -459,9 +465,9 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
 fn open_slots(ready: &Ready, setup: &Setup, workers: u32) -> u32 {
     let workers = u64::from(workers);
     let most = match ready.way {
-        Way::Volume(_) => u64::from(OPEN_MAX) / workers,
+        AccessMethod::Volume(_) => u64::from(OPEN_MAX) / workers,
         _ if setup.content.verify => u64::from(OPEN_MAX) / workers,
-        Way::Ring(_) => (OPEN_LIMIT / workers).min(u64::from(SLOTS_MAX)),
+        AccessMethod::Ring(_) => (OPEN_LIMIT / workers).min(u64::from(SLOTS_MAX)),
         _ => OPEN_LIMIT / workers,
     };
     let free = environment::memory_available().map_or(OPEN_MEMORY_UNKNOWN, |free| free.0 / OPEN_MEMORY_SHARE);
@@ -469,14 +475,14 @@ fn open_slots(ready: &Ready, setup: &Setup, workers: u32) -> u32 {
     most.min(fit.max(OPEN_LEAST)).max(1) as u32
 }
 
-impl Course {
+impl Schedule {
     /// One worker's share: the accesses of all workers start in turn.
-    fn of(profile: &Profile, setup: &Setup, workers: u32, number: u32) -> Course {
+    fn of(profile: &Profile, setup: &Setup, workers: u32, number: u32) -> Schedule {
         let random = matches!(setup.load, Load::Rate { random: true, .. });
         let round = setup.timing.round.0.max(1);
         // Rounds that count begin at a whole one.
         let warm_up = Duration(setup.timing.warm_up.0.div_ceil(round) * round);
-        Course::new(profile.after(warm_up), f64::from(number), f64::from(workers), random)
+        Schedule::new(profile.after(warm_up), f64::from(number), f64::from(workers), random)
     }
 }
 

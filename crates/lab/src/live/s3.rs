@@ -20,7 +20,7 @@ use stele_ground::{Bytes, Dice, Duration};
 use super::content::Content;
 use super::inline::Direct;
 use super::stream::{decoded, said, with_port};
-use super::target::{Opening, Ready, Way};
+use super::target::{AccessMethod, Opening, Ready};
 use super::versions::Versions;
 use crate::error::LabError;
 use crate::workload::{Access, AccessSpec};
@@ -36,7 +36,7 @@ const OBJECTS_MAX: u32 = 1_000_000;
 const HELPERS: u32 = 8;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Address {
+pub struct S3Address {
     /// `HOST:PORT`.
     place: String,
     bucket: String,
@@ -48,9 +48,9 @@ pub struct Address {
 
 const SHAPE: &str = "s3://HOST[:PORT]/BUCKET[?ca=FILE], or s3+http:// without TLS";
 
-impl std::str::FromStr for Address {
+impl std::str::FromStr for S3Address {
     type Err = LabError;
-    fn from_str(text: &str) -> Result<Address, LabError> {
+    fn from_str(text: &str) -> Result<S3Address, LabError> {
         let bad = || LabError::Usage(format!("target '{text}': say {SHAPE}"));
         let (scheme, rest) = text.split_once("://").ok_or_else(bad)?;
         let (secure, port) = match scheme {
@@ -70,11 +70,11 @@ impl std::str::FromStr for Address {
         if bucket.is_empty() || !bucket.chars().all(plain) {
             return Err(bad());
         }
-        Ok(Address { place: with_port(host, port).ok_or_else(bad)?, bucket, secure, ca })
+        Ok(S3Address { place: with_port(host, port).ok_or_else(bad)?, bucket, secure, ca })
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for S3Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.secure { "s3" } else { "s3+http" };
         write!(f, "{scheme}://{}/{}", self.place, self.bucket)?;
@@ -82,10 +82,10 @@ impl fmt::Display for Address {
     }
 }
 
-impl Address {
+impl S3Address {
     /// With these authorities. None: it is reached without TLS.
-    pub fn trusting(self, ca: &Path) -> Option<Address> {
-        self.secure.then(|| Address { ca: Some(ca.to_owned()), ..self })
+    pub fn trusting(self, ca: &Path) -> Option<S3Address> {
+        self.secure.then(|| S3Address { ca: Some(ca.to_owned()), ..self })
     }
 
     /// What requests are sent to, and signed for: the usual port is left out, as other clients do.
@@ -102,7 +102,7 @@ impl Address {
 
 #[derive(Debug)]
 pub struct Bucket {
-    address: Address,
+    address: S3Address,
     keys: Keys,
     trust: Option<Arc<Trust>>,
     objects: u32,
@@ -114,11 +114,11 @@ pub struct Bucket {
     versions: Option<Arc<Versions>>,
 }
 
-pub(super) fn open(address: &Address, opening: Opening) -> Result<Ready, LabError> {
+pub(super) fn open(address: &S3Address, opening: Opening) -> Result<Ready, LabError> {
     open_with(address, Keys::find()?, opening)
 }
 
-fn open_with(address: &Address, keys: Keys, opening: Opening) -> Result<Ready, LabError> {
+fn open_with(address: &S3Address, keys: Keys, opening: Opening) -> Result<Ready, LabError> {
     let length = opening.longest;
     let even = length >= 512 && (length.is_multiple_of(4096) || 4096_u64.is_multiple_of(length));
     if opening.content.verify && !(even && opening.step == length) {
@@ -162,7 +162,7 @@ fn open_with(address: &Address, keys: Keys, opening: Opening) -> Result<Ready, L
             opening.files,
             if address.secure { "with" } else { "without" }
         ),
-        way: Way::S3(Arc::new(bucket)),
+        way: AccessMethod::S3(Arc::new(bucket)),
     })
 }
 
@@ -279,7 +279,7 @@ impl Client {
         query: &str,
         body: &[u8],
         into: &mut [u8],
-    ) -> Result<http::Answer, String> {
+    ) -> Result<http::HttpResponse, String> {
         let (host, hash) = (bucket.address.authority(), &sign::hash(body));
         let signed = self.signer.headers(&Request { method, host, path, query, hash });
         let mark = if query.is_empty() { "" } else { "?" };
@@ -318,22 +318,22 @@ impl Client {
 }
 
 /// A worker's way to the objects, or to their names.
-pub struct Objects {
+pub struct S3Engine {
     bucket: Arc<Bucket>,
     client: Client,
     /// The key that is put and deleted in turn, and whether it is there.
     name: Option<(String, bool)>,
 }
 
-impl Objects {
+impl S3Engine {
     /// `worker` tells it from those beside it.
-    pub fn new(bucket: &Arc<Bucket>, names: bool, worker: u32) -> Objects {
+    pub fn new(bucket: &Arc<Bucket>, names: bool, worker: u32) -> S3Engine {
         let name = names.then(|| (bucket.path(&format!("{PREFIX}name-{worker:06}")), false));
-        Objects { client: Client::new(bucket), bucket: Arc::clone(bucket), name }
+        S3Engine { client: Client::new(bucket), bucket: Arc::clone(bucket), name }
     }
 }
 
-impl Direct for Objects {
+impl Direct for S3Engine {
     fn carry_out(&mut self, access: &Access, buffer: &mut [u8]) -> Result<(), String> {
         let (bucket, client) = (&*self.bucket, &mut self.client);
         match &mut self.name {
@@ -358,7 +358,7 @@ impl Direct for Objects {
     }
 }
 
-impl Drop for Objects {
+impl Drop for S3Engine {
     fn drop(&mut self) {
         if let Some((path, true)) = &self.name {
             let _ = self.client.ask(&self.bucket, "DELETE", path, "", &[], &mut []);

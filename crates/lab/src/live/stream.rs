@@ -280,7 +280,7 @@ pub trait Dialect {
     fn wire(&mut self) -> &mut Wire;
 
     /// Reads what has come, until nothing more is there, and hands over its answers.
-    fn receive(&mut self, answers: &mut Vec<super::engine::Answer>) -> io::Result<()>;
+    fn receive(&mut self, answers: &mut Vec<super::engine::SlotResult>) -> io::Result<()>;
 
     fn flying(&self) -> u32;
 
@@ -288,11 +288,16 @@ pub trait Dialect {
     fn broken(&mut self) -> &mut Option<String>;
 
     /// Answers all that is under way with that.
-    fn give_up(&mut self, why: &str, answers: &mut Vec<super::engine::Answer>);
+    fn give_up(&mut self, why: &str, answers: &mut Vec<super::engine::SlotResult>);
 }
 
 /// What an engine's `reap` does. A connection that broke stays broken.
-pub fn reap(dialect: &mut impl Dialect, least: u32, limit: Option<Duration>, answers: &mut Vec<super::engine::Answer>) {
+pub fn reap(
+    dialect: &mut impl Dialect,
+    least: u32,
+    limit: Option<Duration>,
+    answers: &mut Vec<super::engine::SlotResult>,
+) {
     if dialect.broken().is_none()
         && let Err(error) = exchange(dialect, least, limit, answers)
     {
@@ -308,7 +313,7 @@ fn exchange(
     dialect: &mut impl Dialect,
     least: u32,
     limit: Option<Duration>,
-    answers: &mut Vec<super::engine::Answer>,
+    answers: &mut Vec<super::engine::SlotResult>,
 ) -> io::Result<()> {
     let begun = std::time::Instant::now();
     let least = least.min(dialect.flying()) as usize;

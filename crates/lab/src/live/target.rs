@@ -26,17 +26,17 @@ pub enum Target {
     /// Files in a directory.
     Directory(PathBuf),
     /// A network block device.
-    Nbd(nbd::Address),
+    Nbd(nbd::NbdAddress),
     /// A logical unit of an iSCSI target.
-    Iscsi(iscsi::Address),
+    Iscsi(iscsi::IscsiAddress),
     /// A file of an NFS server.
-    Nfs(nfs::Address),
+    Nfs(nfs::NfsAddress),
     /// Objects in a bucket.
-    S3(s3::Address),
+    S3(s3::S3Address),
     /// A volume of Stele in this process.
-    Volume(volume::Address),
+    Volume(volume::VolumeAddress),
     /// Sessions of backups and restores in a repository.
-    Backup(backup::Address),
+    Backup(backup::BackupAddress),
 }
 
 /// How it is opened.
@@ -119,7 +119,7 @@ pub type Filling<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// How accesses reach it.
 #[derive(Clone, Debug)]
-pub enum Way {
+pub enum AccessMethod {
     Null,
     /// Plain system calls, one at a time for each worker: what is in memory answers them at once, and io_uring would hand each
     /// to a kernel thread.
@@ -130,11 +130,11 @@ pub enum Way {
     Directory(Arc<Directory>),
     /// Connections to a server, one for each worker or only one.
     Nbd {
-        address: nbd::Address,
+        address: nbd::NbdAddress,
         several: bool,
     },
     /// A session for each worker.
-    Iscsi(iscsi::Address),
+    Iscsi(iscsi::IscsiAddress),
     /// A connection for each worker.
     Nfs(nfs::Remote),
     /// Requests, one at a time for each worker.
@@ -145,22 +145,25 @@ pub enum Way {
     Backup(Arc<backup::Vault>),
 }
 
-impl Way {
+impl AccessMethod {
     /// Each worker has one access under way.
     pub fn is_one_each(&self) -> bool {
-        matches!(self, Way::Inline(_) | Way::Directory(_) | Way::S3(_) | Way::Backup(_))
+        matches!(
+            self,
+            AccessMethod::Inline(_) | AccessMethod::Directory(_) | AccessMethod::S3(_) | AccessMethod::Backup(_)
+        )
     }
 
     /// Several connections would not see each other's writes.
     pub fn is_alone(&self) -> bool {
-        matches!(self, Way::Nbd { several: false, .. })
+        matches!(self, AccessMethod::Nbd { several: false, .. })
     }
 }
 
 /// A target that is ready to be measured.
 #[derive(Clone, Debug)]
 pub struct Ready {
-    pub way: Way,
+    pub way: AccessMethod,
     pub size: Bytes,
     /// Offsets and lengths must be multiples of it.
     pub block: Bytes,
@@ -176,12 +179,16 @@ impl Ready {
     /// Removes what is of use to nobody else: files of a directory, a remote one and a pool that this run made.
     pub fn remove(&self) -> Result<(), LabError> {
         match &self.way {
-            Way::Directory(directory) => directory.remove(),
-            Way::Nfs(remote) => remote.remove(),
-            Way::S3(bucket) => bucket.remove(),
-            Way::Volume(volume) => volume.remove(),
-            Way::Backup(vault) => vault.remove(),
-            Way::Null | Way::Inline(_) | Way::Ring(_) | Way::Nbd { .. } | Way::Iscsi(_) => Ok(()),
+            AccessMethod::Directory(directory) => directory.remove(),
+            AccessMethod::Nfs(remote) => remote.remove(),
+            AccessMethod::S3(bucket) => bucket.remove(),
+            AccessMethod::Volume(volume) => volume.remove(),
+            AccessMethod::Backup(vault) => vault.remove(),
+            AccessMethod::Null
+            | AccessMethod::Inline(_)
+            | AccessMethod::Ring(_)
+            | AccessMethod::Nbd { .. }
+            | AccessMethod::Iscsi(_) => Ok(()),
         }
     }
 }
@@ -271,7 +278,7 @@ impl Target {
     pub fn open(&self, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
         match self {
             Target::Null => Ok(Ready {
-                way: Way::Null,
+                way: AccessMethod::Null,
                 size: opening.size.unwrap_or(NULL_SIZE),
                 block: Bytes(512),
                 file: None,

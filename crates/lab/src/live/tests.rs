@@ -5,7 +5,7 @@ use stele_ground::{Bytes, Duration, MIB};
 
 use super::content::Content;
 use super::run::{Load, Of, Round, Setup, Timing, run};
-use super::target::{Opening, Target, Way};
+use super::target::{AccessMethod, Opening, Target};
 use crate::error::LabError;
 use crate::workload::{AccessSpec, Alignment};
 
@@ -189,7 +189,7 @@ fn a_target_is_filled_once_and_known_again() {
             calls += 1;
             true
         });
-        assert!(matches!(ready.unwrap().way, Way::Inline(_)));
+        assert!(matches!(ready.unwrap().way, AccessMethod::Inline(_)));
         calls
     };
     assert_eq!(fills(2 * MIB), 2);
@@ -283,7 +283,7 @@ fn more_outstanding_than_a_ring_takes_is_refused_and_never_cut() {
     let place = Place::within(&std::env::temp_dir());
     let target: Target = place.0.join("target").to_string_lossy().parse().unwrap();
     let ready = target.open(opening(MIB, false), &mut |_, _| true).unwrap();
-    if !matches!(ready.way, Way::Ring(_)) {
+    if !matches!(ready.way, AccessMethod::Ring(_)) {
         return;
     }
     let many = Setup { workers: 1, ..setup(spec(100, 100, 4096), Load::Outstanding(40_000)) };

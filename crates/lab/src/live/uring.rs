@@ -15,7 +15,7 @@ use io_uring::{IoUring, opcode};
 use stele_ground::Duration;
 use stele_media::Buffer;
 
-use super::engine::{Answer, Engine};
+use super::engine::{Engine, SlotResult};
 use crate::workload::Access;
 
 /// Accesses under way for one worker: the most entries that a ring has.
@@ -90,7 +90,7 @@ impl Uring {
         self.flying += 1;
     }
 
-    fn take(&mut self, answers: &mut Vec<Answer>) {
+    fn take(&mut self, answers: &mut Vec<SlotResult>) {
         for entry in self.ring.completion() {
             let slot = entry.user_data() as u32;
             let place = &mut self.slots[slot as usize];
@@ -133,7 +133,7 @@ impl Engine for Uring {
         let _ = self.ring.submit();
     }
 
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>) {
         let least = least.min(self.flying) as usize;
         // Interruptions, time-outs and shortage of memory end the wait early; the caller asks again.
         let _ = match limit {

@@ -16,16 +16,16 @@ use stele_array::{ArrayError, Command, CreateOptions, DigestUnit, OpenOptions, R
 use stele_ground::{BLOCK, Bytes, DriveId, Duration, KIB, MIB, PoolId};
 use stele_media::{Buffer, Handle, MediaError, MemoryDrive, Op, Priority, Space};
 
-use super::engine::{Answer, Engine};
+use super::engine::{Engine, SlotResult};
 use super::fill;
 use super::run::OPEN_MAX;
-use super::target::{Filling, Opening, Ready, Way};
+use super::target::{AccessMethod, Filling, Opening, Ready};
 use crate::environment;
 use crate::error::LabError;
 use crate::workload::Access;
 
-pub use address::Address;
-use files::Files;
+pub use address::VolumeAddress;
+use files::DriveFiles;
 
 const STRIP: Bytes = Bytes(64 * KIB);
 /// Of each drive, for labels, log and tables.
@@ -38,10 +38,10 @@ const FILLING: u32 = 8;
 pub struct Volume {
     server: Mutex<Option<PoolServer>>,
     handle: Handle,
-    files: Files,
+    files: DriveFiles,
 }
 
-pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+pub(super) fn open(address: &VolumeAddress, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
     let size = opening.size.map_or(0, |size| size.0 - size.0 % BLOCK as u64);
     if size == 0 {
         return Err(LabError::Usage(format!("{address}: say how large it shall be with --size, at least 4KiB")));
@@ -49,7 +49,7 @@ pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -
     let volume = Arc::new(make(address, Bytes(size))?);
     let filled = fill_all(&volume, address, Bytes(size), opening, progress);
     let ready = filled.map(|versions| Ready {
-        way: Way::Volume(Arc::clone(&volume)),
+        way: AccessMethod::Volume(Arc::clone(&volume)),
         size: Bytes(size),
         block: Bytes(address.block),
         file: None,
@@ -63,7 +63,7 @@ pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -
     ready
 }
 
-fn describe(address: &Address) -> String {
+fn describe(address: &VolumeAddress) -> String {
     let drives = match &address.directory {
         Some(path) => format!("{} files in {}", address.drives, path.display()),
         None => format!("{} drives of memory", address.drives),
@@ -80,19 +80,19 @@ fn describe(address: &Address) -> String {
 /// What is never written is not read from any drive, and is measured as if it were.
 fn fill_all(
     volume: &Volume,
-    address: &Address,
+    address: &VolumeAddress,
     size: Bytes,
     opening: Opening,
     progress: Filling<'_>,
 ) -> Result<Option<Arc<super::versions::Versions>>, LabError> {
     let versions = opening.versions(size)?;
-    let mut blocks = Blocks::new(volume, FILLING, fill::LENGTH as usize);
+    let mut blocks = VolumeEngine::new(volume, FILLING, fill::LENGTH as usize);
     let content = (opening.content, versions.as_ref());
     fill::fill(&mut blocks, &address.to_string(), size, fill::LENGTH, opening.patience, content, progress)?;
     Ok(versions)
 }
 
-fn make(address: &Address, size: Bytes) -> Result<Volume, LabError> {
+fn make(address: &VolumeAddress, size: Bytes) -> Result<Volume, LabError> {
     let failed = |error: ArrayError| match error {
         ArrayError::Full(why) => LabError::Full(format!("{address}: {why}")),
         other => LabError::Failed(format!("{address}: {other}")),
@@ -114,7 +114,7 @@ fn make(address: &Address, size: Bytes) -> Result<Volume, LabError> {
     let open = OpenOptions { block_cache: address.cache, ..OpenOptions::default() };
     // An open loop may have as many under way as that, and none is turned away.
     let server = ServerOptions { mailbox: 2 * OPEN_MAX as usize, ..ServerOptions::default() };
-    let mut files = Files::default();
+    let mut files = DriveFiles::default();
     let server = match &address.directory {
         None => {
             check_memory(address, Bytes(each.0 * drives))?;
@@ -122,7 +122,7 @@ fn make(address: &Address, size: Bytes) -> Result<Volume, LabError> {
             PoolServer::create_on((0..drives).map(memory).collect(), create, open, server).map_err(failed)?
         }
         Some(path) => {
-            files = Files::claim(path, drives)?;
+            files = DriveFiles::claim(path, drives)?;
             let places: Vec<DrivePlace> =
                 files.drives().iter().zip(0..).map(|(path, at)| DrivePlace::new(path, at)).collect();
             // Written once, so that no file system's map changes while it is measured.
@@ -158,7 +158,7 @@ fn make(address: &Address, size: Bytes) -> Result<Volume, LabError> {
     }
 }
 
-fn check_memory(address: &Address, wanted: Bytes) -> Result<(), LabError> {
+fn check_memory(address: &VolumeAddress, wanted: Bytes) -> Result<(), LabError> {
     match environment::memory_available() {
         Some(available) if available < wanted => Err(LabError::Refused(format!(
             "{address}: its drives take {wanted} of memory, and {available} are free; give less with --size, or dir=PATH"
@@ -194,7 +194,7 @@ impl fmt::Debug for Volume {
 type Finished = (u32, Op, Result<(), MediaError>);
 
 /// A worker's way to the volume.
-pub struct Blocks {
+pub struct VolumeEngine {
     handle: Handle,
     slots: Vec<Slot>,
     flying: u32,
@@ -208,11 +208,11 @@ struct Slot {
     length: usize,
 }
 
-impl Blocks {
-    pub fn new(volume: &Volume, slots: u32, length_max: usize) -> Blocks {
+impl VolumeEngine {
+    pub fn new(volume: &Volume, slots: u32, length_max: usize) -> VolumeEngine {
         let (done, finished) = mpsc::channel();
         let slot = |_| Slot { buffer: Buffer::zeroed(length_max), length: length_max };
-        Blocks { handle: volume.handle.clone(), slots: (0..slots).map(slot).collect(), flying: 0, done, finished }
+        VolumeEngine { handle: volume.handle.clone(), slots: (0..slots).map(slot).collect(), flying: 0, done, finished }
     }
 
     /// None: nothing finished within `limit`.
@@ -224,7 +224,7 @@ impl Blocks {
     }
 }
 
-impl Engine for Blocks {
+impl Engine for VolumeEngine {
     fn slots(&self) -> u32 {
         self.slots.len() as u32
     }
@@ -248,7 +248,7 @@ impl Engine for Blocks {
         self.handle.submit(op, Priority::Host, Box::new(answer));
     }
 
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>) {
         let begun = limit.map(|limit| (WallInstant::now(), std::time::Duration::from_nanos(limit.0)));
         let (least, mut reaped) = (least.min(self.flying), 0);
         loop {

@@ -8,7 +8,7 @@ use stele_ground::{Dice, Duration, Instant};
 
 use super::clock::Clock;
 use super::content::{self, Content, Source};
-use super::engine::{Answer, Engine};
+use super::engine::{Engine, SlotResult};
 use super::run::{Pause, PauseWhen};
 use super::versions::Versions;
 use super::wrong::Wrong;
@@ -20,7 +20,7 @@ use crate::workload::{Access, Generator};
 /// What one worker counted in one round. Rounds have the same length for all workers, and an answer belongs to the round in
 /// which it was found; a target that answers nothing for some rounds has rounds of nothing.
 #[derive(Clone, Default, Debug)]
-pub struct Part {
+pub struct WorkerRound {
     pub worker: u32,
     pub round: u64,
     pub read: Histogram,
@@ -48,7 +48,7 @@ pub const IDLE_MIN: Duration = Duration(250_000_000);
 pub enum Report {
     /// The worker has all it needs to start.
     Ready,
-    Part(Box<Part>),
+    Part(Box<WorkerRound>),
     /// Reads brought something else than was written.
     Wrong(Wrong),
     /// The run is over for the worker.
@@ -98,7 +98,7 @@ pub struct Task {
     /// Accesses come from it, and in an open loop their times.
     pub trace: Option<Arc<Replay>>,
     /// Of an open loop whose rate changes, instead of the gap.
-    pub course: Option<Course>,
+    pub course: Option<Schedule>,
     pub round: Duration,
     pub clock: Clock,
 }
@@ -114,7 +114,7 @@ pub struct Gap {
 
 /// One worker's starts under a profile.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Course {
+pub struct Schedule {
     profile: Profile,
     /// Accesses of all workers that are to start before its next one, and how many come from one to the one behind it.
     count: f64,
@@ -122,9 +122,9 @@ pub struct Course {
     random: bool,
 }
 
-impl Course {
-    pub fn new(profile: Profile, first: f64, step: f64, random: bool) -> Course {
-        Course { profile, count: first, step, random }
+impl Schedule {
+    pub fn new(profile: Profile, first: f64, step: f64, random: bool) -> Schedule {
+        Schedule { profile, count: first, step, random }
     }
 
     /// When the next access is to start; in no time that is near, where the rate is 0 for good.
@@ -152,7 +152,7 @@ pub struct Worker<E> {
     source: Source,
     flying: Vec<(Access, Instant)>,
     free: Vec<u32>,
-    part: Part,
+    part: WorkerRound,
     /// Of the round that goes on: responses of accesses that were meant to start before it.
     carried: Histogram,
     failed: Option<String>,
@@ -182,7 +182,7 @@ impl<E: Engine> Worker<E> {
             source,
             flying: vec![nowhere; slots as usize],
             free: (0..slots).rev().collect(),
-            part: Part::default(),
+            part: WorkerRound::default(),
             carried: Histogram::default(),
             failed: None,
             next: None,
@@ -209,7 +209,7 @@ impl<E: Engine> Worker<E> {
 
     /// Until `stop`; then waits for what is under way, which counts no more.
     pub fn run(mut self, stop: &AtomicBool, reports: &Sender<Report>) -> Result<(), String> {
-        let mut answers: Vec<Answer> = Vec::new();
+        let mut answers: Vec<SlotResult> = Vec::new();
         let mut now = self.now();
         (self.due, self.answered) = (now + self.task.first, now);
         if self.task.trace.is_some() {
@@ -436,7 +436,7 @@ impl<E: Engine> Worker<E> {
         if self.task.names { 0 } else { access.length }
     }
 
-    fn reap_until_due(&mut self, now: Instant, answers: &mut Vec<Answer>) {
+    fn reap_until_due(&mut self, now: Instant, answers: &mut Vec<SlotResult>) {
         let left = self.due.since(now);
         let full = self.free.is_empty();
         let idle = self.free.len() == self.flying.len();

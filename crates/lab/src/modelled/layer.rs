@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use stele_ground::Instant;
 
-use crate::closed::Target;
+use crate::closed::SimulatedTarget;
 use crate::workload::Access;
 
 /// The rules of one layer.
@@ -74,7 +74,7 @@ pub struct Layered<R, T> {
     done: Vec<u64>,
 }
 
-impl<R: Rules, T: Target> Layered<R, T> {
+impl<R: Rules, T: SimulatedTarget> Layered<R, T> {
     pub fn new(rules: R, target: T) -> Layered<R, T> {
         Layered { rules, target, desk: Desk::default(), done: Vec::new() }
     }
@@ -93,7 +93,7 @@ impl<R: Rules, T: Target> Layered<R, T> {
     }
 }
 
-impl<R: Rules, T: Target> Target for Layered<R, T> {
+impl<R: Rules, T: SimulatedTarget> SimulatedTarget for Layered<R, T> {
     fn sizes(&self) -> Vec<u64> {
         self.rules.sizes(self.target.sizes())
     }

@@ -3,7 +3,7 @@
 use stele_ground::Instant;
 
 use super::layer::{Desk, Layered, Rules};
-use crate::closed::Target;
+use crate::closed::SimulatedTarget;
 use crate::workload::Access;
 
 /// Parts begin at multiples of it, so that streams fill whole stripes.
@@ -17,7 +17,7 @@ pub struct Parts {
 
 impl Parts {
     /// One part is all there is.
-    pub fn before<T: Target>(target: T, count: u64) -> Layered<Parts, T> {
+    pub fn before<T: SimulatedTarget>(target: T, count: u64) -> Layered<Parts, T> {
         let whole: u64 = target.sizes().iter().sum();
         let each = if count <= 1 { whole } else { whole / count / GRAIN * GRAIN };
         Layered::new(Parts { count: count.max(1) as usize, each }, target)

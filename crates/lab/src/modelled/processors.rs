@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 use stele_ground::Instant;
 
 use super::layer::{Desk, Layered, Rules};
-use crate::closed::Target;
+use crate::closed::SimulatedTarget;
 use crate::raid::Level;
 use crate::workload::Access;
 
@@ -67,7 +67,7 @@ pub struct Charged {
 }
 
 impl Charged {
-    pub fn before<T: Target>(target: T, processors: Processors) -> Layered<Charged, T> {
+    pub fn before<T: SimulatedTarget>(target: T, processors: Processors) -> Layered<Charged, T> {
         let free = (0..processors.count.max(1)).map(|_| Reverse(Instant::default())).collect();
         Layered::new(Charged { processors, free, worked: 0 }, target)
     }

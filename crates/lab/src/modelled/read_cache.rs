@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use stele_ground::{Dice, Duration, Instant};
 
 use super::layer::{Desk, Layered, Rules};
-use crate::closed::Target;
+use crate::closed::SimulatedTarget;
 use crate::workload::Access;
 
 /// Bytes of a page, and pages of a window that is read ahead.
@@ -44,7 +44,7 @@ struct Fetch {
 }
 
 impl ReadCache {
-    pub fn before<T: Target>(target: T, mut dice: Dice) -> Layered<ReadCache, T> {
+    pub fn before<T: SimulatedTarget>(target: T, mut dice: Dice) -> Layered<ReadCache, T> {
         let size: u64 = target.sizes().iter().sum();
         let held: Vec<u64> = (0..size / PAGE).filter(|_| dice.below(2) == 0).collect();
         let place = held.iter().enumerate().map(|(at, page)| (*page, at)).collect();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use stele_media::simulated::HardDriveSpec;
 
-use super::{Answer, Array, Ask, Effort, Maker, Models, ask, stele};
+use super::{Answer, Array, Effort, Maker, Models, Query, ask, stele};
 use crate::error::LabError;
 use crate::pool::Filled;
 use crate::raid::Level;
@@ -19,11 +19,11 @@ use crate::workload::{AccessSpec, Alignment};
 
 /// One question.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct QueryPlan {
     pub array: Array,
     pub spec: AccessSpec,
     pub alignment: Alignment,
-    pub ask: Ask,
+    pub ask: Query,
     pub effort: Effort,
     /// Accesses go to so many parts of the volume, each with its own end for sequential ones; of Stele's arrays only.
     pub streams: u64,
@@ -33,7 +33,7 @@ type Filling = (u32, Level, u8);
 
 /// Puts the longest first, so that threads end together, those of a pool near each other, so that few are held, and
 /// neighbours in different pools, so that threads do not wait for the same filling. `at` tells a question from an item.
-pub fn arrange<T>(items: &mut Vec<T>, at: impl Fn(&T) -> &Planned) {
+pub fn arrange<T>(items: &mut Vec<T>, at: impl Fn(&T) -> &QueryPlan) {
     let mut seen: BTreeMap<(Filling, Maker), usize> = BTreeMap::new();
     let mut keyed: Vec<_> = std::mem::take(items)
         .into_iter()
@@ -74,7 +74,7 @@ impl Shared {
 /// Asks all, so many at once. `models` builds the arrays that are not Stele's. `each` gets the answers in order; where it fails, or `stop` is set, the rest is left out. Answers
 /// whether the plan came to its end.
 pub fn run(
-    plan: &[Planned],
+    plan: &[QueryPlan],
     models: Models<'_>,
     threads: usize,
     stop: &AtomicBool,
@@ -89,7 +89,7 @@ pub fn run(
     }
     let (ended, next) = (AtomicBool::new(false), AtomicUsize::new(0));
     let goes_on = || !stop.load(Ordering::Relaxed) && !ended.load(Ordering::Relaxed);
-    let one = |planned: &Planned| -> Result<Answer, String> {
+    let one = |planned: &QueryPlan| -> Result<Answer, String> {
         let (array, spec) = (&planned.array, &planned.spec);
         let mut running = match pools.get(&array.filling()).filter(|_| array.maker.is_stele()) {
             Some(shared) => {
@@ -121,7 +121,7 @@ pub fn run(
 }
 
 fn gather(
-    plan: &[Planned],
+    plan: &[QueryPlan],
     answers: &mpsc::Receiver<(usize, Result<Answer, String>)>,
     goes_on: &dyn Fn() -> bool,
     each: &mut dyn FnMut(usize, Answer) -> Result<(), LabError>,

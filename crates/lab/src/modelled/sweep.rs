@@ -4,11 +4,11 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use super::run::Planned;
-use super::{Answer, Array, Ask, Effort, LogPlace, Maker, Measured};
-use crate::closed::{Busy, Round};
+use super::run::QueryPlan;
+use super::{Answer, Array, Effort, LogPlace, Maker, MeasuredProbe, Query};
+use crate::closed::{Busy, RoundResult};
 use crate::error::LabError;
-use crate::job::{Axes, Cell, Given, Job};
+use crate::job::{Axes, Given, Job, JobCell};
 use crate::live::run::Load;
 use crate::raid::Level;
 use crate::record::{
@@ -135,7 +135,7 @@ impl VirtualPart {
 }
 
 /// All cells of a job of modelled arrays.
-pub fn cells(job: &Job, part: &VirtualPart) -> Result<Vec<(Cell, Planned)>, LabError> {
+pub fn cells(job: &Job, part: &VirtualPart) -> Result<Vec<(JobCell, QueryPlan)>, LabError> {
     let without = [
         (job.on.is_some(), "on: the modelled array is the target"),
         (job.size.is_some(), "size: that follows from drives, raid and stroke"),
@@ -167,14 +167,14 @@ pub fn cells(job: &Job, part: &VirtualPart) -> Result<Vec<(Cell, Planned)>, LabE
     Ok(all)
 }
 
-fn planned(array: Array, cell: &Cell) -> Result<Planned, LabError> {
+fn planned(array: Array, cell: &JobCell) -> Result<QueryPlan, LabError> {
     let Load::Outstanding(load) = cell.setup.load else {
         return Err(LabError::Usage("modelled arrays are driven by outstanding accesses; leave load.rate out".into()));
     };
     let effort = Effort::of(array.maker);
     let ask = match cell.goal {
-        None => Ask::Loads(vec![load.into()]),
-        Some(goal) => Ask::Highest {
+        None => Query::Loads(vec![load.into()]),
+        Some(goal) => Query::Highest {
             goal: match load {
                 0 | 1 => goal,
                 start => crate::search::Goal { start: start.into(), ..goal },
@@ -182,19 +182,19 @@ fn planned(array: Array, cell: &Cell) -> Result<Planned, LabError> {
             curve: false,
         },
     };
-    Ok(Planned { array, spec: cell.setup.spec.clone(), alignment: cell.setup.alignment, ask, effort, streams: 1 })
+    Ok(QueryPlan { array, spec: cell.setup.spec.clone(), alignment: cell.setup.alignment, ask, effort, streams: 1 })
 }
 
 /// An answer as a result file keeps it.
-pub fn recorded(number: usize, cell: &Cell, planned: &Planned, answer: &Answer) -> CellRecord {
+pub fn recorded(number: usize, cell: &JobCell, planned: &QueryPlan, answer: &Answer) -> CellRecord {
     let search = match (&planned.ask, &answer.highest) {
-        (Ask::Highest { goal, .. }, Some(highest)) => Some(SearchRecord::of(*goal, highest)),
+        (Query::Highest { goal, .. }, Some(highest)) => Some(SearchRecord::of(*goal, highest)),
         _ => None,
     };
     CellRecord::with(number, cell, answer.runs.iter().map(run_of).collect(), search)
 }
 
-fn run_of(measured: &Measured) -> RunRecord {
+fn run_of(measured: &MeasuredProbe) -> RunRecord {
     RunRecord {
         outstanding: Some(u32::try_from(measured.probe.outstanding).unwrap_or(u32::MAX)),
         rate_asked: None,
@@ -213,7 +213,7 @@ fn run_of(measured: &Measured) -> RunRecord {
 }
 
 /// The mean over the rounds.
-fn busy_of(rounds: &[Round]) -> Vec<(String, f64)> {
+fn busy_of(rounds: &[RoundResult]) -> Vec<(String, f64)> {
     type Part = fn(&Busy) -> Option<f64>;
     let mean = |part: Part| {
         let shares: Vec<f64> = rounds.iter().filter_map(|round| part(&round.busy)).collect();
@@ -228,7 +228,7 @@ fn busy_of(rounds: &[Round]) -> Vec<(String, f64)> {
     parts.into_iter().filter_map(|(name, part)| Some((name.to_owned(), mean(part)?))).collect()
 }
 
-fn round_of(round: &Round) -> RoundRecord {
+fn round_of(round: &RoundResult) -> RoundRecord {
     let seconds = round.span.as_secs_f64();
     RoundRecord {
         seconds: rounded(seconds, BILLIONTHS),

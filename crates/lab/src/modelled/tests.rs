@@ -1,4 +1,4 @@
-use super::run::{Planned, arrange};
+use super::run::{QueryPlan, arrange};
 use super::*;
 use crate::workload;
 
@@ -8,9 +8,16 @@ fn array(maker: Maker, level: Level, cached: bool) -> Array {
     Array { maker, level, drives: 20, cached, stroke: 8, log: LogPlace::Memory }
 }
 
-fn planned(array: Array, loads: &[u64]) -> Planned {
+fn planned(array: Array, loads: &[u64]) -> QueryPlan {
     let spec = workload::named("oltp_8k").unwrap();
-    Planned { array, spec, alignment: Alignment::Request, ask: Ask::Loads(loads.to_vec()), effort: TINY, streams: 1 }
+    QueryPlan {
+        array,
+        spec,
+        alignment: Alignment::Request,
+        ask: Query::Loads(loads.to_vec()),
+        effort: TINY,
+        streams: 1,
+    }
 }
 
 #[test]

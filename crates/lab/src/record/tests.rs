@@ -53,7 +53,7 @@ fn cells() -> Vec<CellRecord> {
         least: Duration::from_millis(40),
         most: Duration::from_millis(40),
     };
-    let short = |cell: &Cell| Cell { setup: Setup { timing, ..cell.setup.clone() }, ..cell.clone() };
+    let short = |cell: &JobCell| JobCell { setup: Setup { timing, ..cell.setup.clone() }, ..cell.clone() };
     let cells = job.cells().unwrap();
     let run =
         |(number, cell)| sweep::cell(&ready, number, &short(cell), &false.into(), &mut |_| true).unwrap().unwrap();

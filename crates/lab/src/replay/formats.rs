@@ -12,7 +12,7 @@ mod blktrace;
 mod lines;
 
 pub use blktrace::Blktrace;
-use lines::{Fio, Lines, Msr, Spc};
+use lines::{Fio, LineReader, Msr, Spc};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -61,7 +61,7 @@ impl Format {
 
 /// What a reader comes upon.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Step {
+pub enum TraceItem {
     Access(Record),
     /// Something that is no read and no write, by its name.
     LeftOut(&'static str),
@@ -114,14 +114,14 @@ impl<R: BufRead> Reader<R> {
     pub fn new(name: String, format: Format, issued: bool, bytes: R) -> Reader<R> {
         let of = match format {
             Format::Blktrace => Of::Blktrace(Blktrace::new(bytes, issued)),
-            Format::Fio => Of::Fio(Fio::new(Lines::new(bytes))),
-            Format::Spc => Of::Spc(Spc(Lines::new(bytes))),
-            Format::Msr => Of::Msr(Msr(Lines::new(bytes))),
+            Format::Fio => Of::Fio(Fio::new(LineReader::new(bytes))),
+            Format::Spc => Of::Spc(Spc(LineReader::new(bytes))),
+            Format::Msr => Of::Msr(Msr(LineReader::new(bytes))),
         };
         Reader { name, of }
     }
 
-    pub fn next(&mut self, devices: &mut Devices) -> Result<Step, LabError> {
+    pub fn next(&mut self, devices: &mut Devices) -> Result<TraceItem, LabError> {
         let step = match &mut self.of {
             Of::Blktrace(reader) => reader.next(devices),
             Of::Fio(reader) => reader.next(devices),

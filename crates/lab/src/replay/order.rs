@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::io::BufRead;
 
 use super::Record;
-use super::formats::{Devices, Reader, Step};
+use super::formats::{Devices, Reader, TraceItem};
 use crate::error::LabError;
 
 /// Records that are held back, to be put in order: processors write what they see in blocks.
@@ -71,9 +71,9 @@ impl<R: BufRead> Ordered<R> {
         };
         *head = loop {
             match reader.next(&mut self.devices)? {
-                Step::Access(record) => break Some(record),
-                Step::LeftOut(what) => *self.left_out.entry(what).or_default() += 1,
-                Step::End => break None,
+                TraceItem::Access(record) => break Some(record),
+                TraceItem::LeftOut(what) => *self.left_out.entry(what).or_default() += 1,
+                TraceItem::End => break None,
             }
         };
         Ok(())

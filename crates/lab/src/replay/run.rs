@@ -16,7 +16,7 @@ use crate::live::run::{Load, Of, Setup, Timing, run_kept};
 use crate::live::target::{Opening, Ready};
 use crate::objective::{Objective, ObjectiveRecord};
 use crate::record::{BILLIONTHS, CellRecord, RunRecord, rounded};
-use crate::sweep::{Step, Watch};
+use crate::sweep::{Step, SweepWatch};
 use crate::workload::{AccessSpec, Alignment};
 
 /// Files of one trace.
@@ -30,7 +30,7 @@ type Source = Ordered<BufReader<File>>;
 
 /// A trace that was looked at.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct ReplayPlan {
     part: ReplayPart,
     pub format: Format,
     pub survey: Survey,
@@ -41,7 +41,7 @@ pub struct Planned {
 }
 
 /// Looks at all of a job's trace.
-pub fn planned(job: &Job) -> Result<Planned, LabError> {
+pub fn planned(job: &Job) -> Result<ReplayPlan, LabError> {
     let Some(part) = job.replay.clone() else { return Err(LabError::Usage("the job has no [replay]".into())) };
     if !job.tenant.is_empty() || job.search.is_some() || job.precondition.is_some() || job.modelled.is_some() {
         return Err(LabError::Usage("a replay is one run: leave tenant, search, precondition and virtual out".into()));
@@ -91,7 +91,7 @@ pub fn planned(job: &Job) -> Result<Planned, LabError> {
             None => "the trace has no access that reads or writes".to_owned(),
         }));
     }
-    Ok(Planned { part, format, survey, speed, issued, objective })
+    Ok(ReplayPlan { part, format, survey, speed, issued, objective })
 }
 
 fn format_of(path: &Path) -> Result<Format, LabError> {
@@ -120,7 +120,7 @@ fn opened(part: &ReplayPart, format: Format, issued: bool) -> Result<Source, Lab
     Ok(Ordered::of(part.trace.iter().map(reader).collect::<Result<Vec<_>, _>>()?))
 }
 
-impl Planned {
+impl ReplayPlan {
     /// How the target is opened. Blocks of the target may make accesses longer.
     pub fn opening(&self, job: &Job, destroy: bool) -> Result<Opening, LabError> {
         let step = if self.part.fit == super::Fit::Round { 4096 } else { self.survey.step.max(1) };
@@ -210,10 +210,10 @@ impl Planned {
 /// Carries it out. None: it was stopped before a round was over.
 pub fn ran(
     job: &Job,
-    planned: &Planned,
+    planned: &ReplayPlan,
     ready: &Ready,
     end: &AtomicBool,
-    watch: Watch<'_>,
+    watch: SweepWatch<'_>,
 ) -> Result<Option<CellRecord>, LabError> {
     let mapping = planned.mapping(ready.size, ready.block)?;
     let record = planned.record(&mapping)?;

@@ -11,7 +11,7 @@ use crate::steady;
 
 /// What a chart shows, by the name that a command line gives it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ChartKind {
     ResponseRate,
     RateSize,
     BytesSize,
@@ -26,39 +26,39 @@ pub enum Kind {
 }
 
 /// All of them, in the order in which a report has them.
-pub const KINDS: &[(&str, Kind, &str)] = &[
-    ("response-rate", Kind::ResponseRate, "mean response against the rate, with the response asked for"),
-    ("rate-size", Kind::RateSize, "accesses a second against the size of an access"),
-    ("bytes-size", Kind::BytesSize, "MB a second against the size of an access"),
-    ("rate-threads", Kind::RateThreads, "accesses a second against threads"),
-    ("bytes-threads", Kind::BytesThreads, "MB a second against threads"),
-    ("rate-time", Kind::RateTime, "accesses a second over time, round by round, with gaps and dips"),
-    ("latency-time", Kind::LatencyTime, "mean response over time, round by round"),
-    ("distribution", Kind::Distribution, "share of accesses answered within a time"),
-    ("tail", Kind::Tail, "share of accesses that took longer than a time, logarithmic: 10 %, 1 %, 0.1 %"),
-    ("bars", Kind::Bars, "the cells' rates side by side"),
-    ("multipliers", Kind::Multipliers, "each cell's rate over that of the first"),
+pub const KINDS: &[(&str, ChartKind, &str)] = &[
+    ("response-rate", ChartKind::ResponseRate, "mean response against the rate, with the response asked for"),
+    ("rate-size", ChartKind::RateSize, "accesses a second against the size of an access"),
+    ("bytes-size", ChartKind::BytesSize, "MB a second against the size of an access"),
+    ("rate-threads", ChartKind::RateThreads, "accesses a second against threads"),
+    ("bytes-threads", ChartKind::BytesThreads, "MB a second against threads"),
+    ("rate-time", ChartKind::RateTime, "accesses a second over time, round by round, with gaps and dips"),
+    ("latency-time", ChartKind::LatencyTime, "mean response over time, round by round"),
+    ("distribution", ChartKind::Distribution, "share of accesses answered within a time"),
+    ("tail", ChartKind::Tail, "share of accesses that took longer than a time, logarithmic: 10 %, 1 %, 0.1 %"),
+    ("bars", ChartKind::Bars, "the cells' rates side by side"),
+    ("multipliers", ChartKind::Multipliers, "each cell's rate over that of the first"),
 ];
 
-impl Kind {
-    pub fn named(name: &str) -> Option<Kind> {
+impl ChartKind {
+    pub fn named(name: &str) -> Option<ChartKind> {
         KINDS.iter().find(|known| known.0 == name).map(|known| known.1)
     }
 
     /// It may be empty: a file may lack what it is about.
     pub fn of(self, recorded: &Recorded) -> Chart {
         match self {
-            Kind::ResponseRate => response_over_rate(recorded),
-            Kind::RateSize => over(recorded, &Over::ACCESS, &Measure::RATE),
-            Kind::BytesSize => over(recorded, &Over::ACCESS, &Measure::BYTES),
-            Kind::RateThreads => over(recorded, &Over::WORKERS, &Measure::RATE),
-            Kind::BytesThreads => over(recorded, &Over::WORKERS, &Measure::BYTES),
-            Kind::RateTime => rate_over_time(recorded),
-            Kind::LatencyTime => latency_over_time(recorded),
-            Kind::Distribution => distribution(recorded),
-            Kind::Tail => tail(recorded),
-            Kind::Bars => bars(recorded),
-            Kind::Multipliers => multipliers(recorded),
+            ChartKind::ResponseRate => response_over_rate(recorded),
+            ChartKind::RateSize => over(recorded, &Over::ACCESS, &Measure::RATE),
+            ChartKind::BytesSize => over(recorded, &Over::ACCESS, &Measure::BYTES),
+            ChartKind::RateThreads => over(recorded, &Over::WORKERS, &Measure::RATE),
+            ChartKind::BytesThreads => over(recorded, &Over::WORKERS, &Measure::BYTES),
+            ChartKind::RateTime => rate_over_time(recorded),
+            ChartKind::LatencyTime => latency_over_time(recorded),
+            ChartKind::Distribution => distribution(recorded),
+            ChartKind::Tail => tail(recorded),
+            ChartKind::Bars => bars(recorded),
+            ChartKind::Multipliers => multipliers(recorded),
         }
     }
 }

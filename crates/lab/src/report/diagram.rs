@@ -6,18 +6,18 @@ use super::metrics::{Face, wrapped};
 
 /// One thing, or several of one kind.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Part {
+pub struct Component {
     pub name: String,
     /// What is to be known of it, a paragraph each.
     pub facts: Vec<String>,
 }
 
-impl Part {
-    pub fn new(name: impl Into<String>) -> Part {
-        Part { name: name.into(), facts: Vec::new() }
+impl Component {
+    pub fn new(name: impl Into<String>) -> Component {
+        Component { name: name.into(), facts: Vec::new() }
     }
 
-    pub fn fact(mut self, fact: impl Into<String>) -> Part {
+    pub fn fact(mut self, fact: impl Into<String>) -> Component {
         let fact = fact.into();
         self.facts.extend((!fact.is_empty()).then_some(fact));
         self
@@ -25,8 +25,8 @@ impl Part {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub struct Row {
-    pub parts: Vec<Part>,
+pub struct DiagramRow {
+    pub parts: Vec<Component>,
     /// How it reaches the row below.
     pub link: String,
 }
@@ -34,7 +34,7 @@ pub struct Row {
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Diagram {
     pub title: String,
-    pub rows: Vec<Row>,
+    pub rows: Vec<DiagramRow>,
 }
 
 const TEXT: f64 = 12.0;
@@ -56,8 +56,8 @@ impl Diagram {
     }
 
     /// A row below the others; `link` says how it reaches the next one.
-    pub fn row(mut self, parts: Vec<Part>, link: impl Into<String>) -> Diagram {
-        self.rows.push(Row { parts, link: link.into() });
+    pub fn row(mut self, parts: Vec<Component>, link: impl Into<String>) -> Diagram {
+        self.rows.push(DiagramRow { parts, link: link.into() });
         self
     }
 
@@ -108,7 +108,7 @@ impl Diagram {
 }
 
 /// The lines of a box: its name, and its facts.
-fn lines_of(part: &Part, wide: f64) -> Vec<(String, Ink)> {
+fn lines_of(part: &Component, wide: f64) -> Vec<(String, Ink)> {
     let room = (wide - 2.0 * INSIDE) / WIDER;
     let name = wrapped(Face::Bold, TEXT, &part.name, room).into_iter().map(|line| (line, Ink::Legend));
     let facts = part.facts.iter().flat_map(|fact| wrapped(Face::Plain, TEXT, fact, room));

@@ -134,7 +134,7 @@ impl Text {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Align {
+pub enum ColumnAlign {
     Left,
     Right,
 }
@@ -145,7 +145,7 @@ pub struct Column {
     pub name: String,
     /// What stands above it.
     pub title: String,
-    pub align: Align,
+    pub align: ColumnAlign,
 }
 
 /// How an entry stands out.
@@ -233,14 +233,14 @@ impl Table {
     }
 
     pub fn left(self, name: &str, title: &str) -> Table {
-        self.column(name, title, Align::Left)
+        self.column(name, title, ColumnAlign::Left)
     }
 
     pub fn right(self, name: &str, title: &str) -> Table {
-        self.column(name, title, Align::Right)
+        self.column(name, title, ColumnAlign::Right)
     }
 
-    pub fn column(mut self, name: &str, title: &str, align: Align) -> Table {
+    pub fn column(mut self, name: &str, title: &str, align: ColumnAlign) -> Table {
         self.columns.push(Column { name: name.to_owned(), title: title.to_owned(), align });
         self
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::chart::drawing::Frame;
 use super::chart::svg::{STYLE as CHARTS, escaped};
-use super::document::{Align, Block, Document, Entry, Place, Said, Sound, Table, Text, Weight, heading_id};
+use super::document::{Block, ColumnAlign, Document, Entry, Place, Said, Sound, Table, Text, Weight, heading_id};
 use crate::error::LabError;
 
 const STYLE: &str = include_str!("style.css");
@@ -85,7 +85,7 @@ fn text_of(sound: &Sound<'_>, text: &Text) -> String {
 }
 
 fn table_of(sound: &Sound<'_>, table: &Table, page: &mut String) {
-    let side = |align| if align == Align::Left { "left" } else { "right" };
+    let side = |align| if align == ColumnAlign::Left { "left" } else { "right" };
     page.push_str("<figure>");
     if !table.caption.is_empty() {
         let _ = write!(page, "<figcaption>{}</figcaption>", escaped(&table.caption));

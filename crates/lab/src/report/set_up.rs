@@ -3,7 +3,7 @@
 use stele_ground::Bytes;
 
 use super::chosen;
-use super::diagram::{Diagram, Part};
+use super::diagram::{Component, Diagram};
 use crate::environment::said;
 use crate::record::Recorded;
 
@@ -24,18 +24,18 @@ pub fn set_up(recorded: &Recorded, beside: &[String]) -> Diagram {
             let processors = known("processors").map_or(String::new(), |count| format!("{count} x "));
             let processor = known("processor").map_or(String::new(), |name| format!("{processors}{name}"));
             vec![
-                Part::new("generator: this machine")
+                Component::new("generator: this machine")
                     .fact(processor)
                     .fact(known("memory").map_or(String::new(), |memory| format!("memory {}", said(memory))))
                     .fact(known("kernel").map_or(String::new(), |kernel| format!("kernel {kernel}")))
                     .fact(load_of(recorded)),
             ]
         }
-        few if few.len() <= HOSTS_MAX => few.iter().map(|host| Part::new(format!("generator {host}"))).collect(),
-        many => vec![Part::new(format!("{} generators", many.len())).fact(many.join(", "))],
+        few if few.len() <= HOSTS_MAX => few.iter().map(|host| Component::new(format!("generator {host}"))).collect(),
+        many => vec![Component::new(format!("{} generators", many.len())).fact(many.join(", "))],
     };
     let targets = std::iter::once(&head.target).chain(head.against.as_ref()).chain(beside);
-    let mut parts: Vec<Part> = targets.map(|target| Part::new(target.as_str())).collect();
+    let mut parts: Vec<Component> = targets.map(|target| Component::new(target.as_str())).collect();
     if let Some(first) = parts.first_mut() {
         let used = Bytes(head.target_bytes);
         let of = known("device size").map_or(String::new(), |size| format!(" of {size}"));

@@ -14,7 +14,7 @@ fn tenants_run_at_once_for_the_same_time_and_each_is_judged_by_its_objective() {
                    [[tenant]]\nname = 'b'\nload = { outstanding = 1, workers = 1 }\nobjective = 'mean=1ns'\n";
     let cells = Job::parse(&format!("{SHORT}{tenants}")).unwrap().cells().unwrap();
     let ready = null();
-    let pairs: Vec<(&Ready, &Cell)> = cells.iter().map(|cell| (&ready, cell)).collect();
+    let pairs: Vec<(&Ready, &JobCell)> = cells.iter().map(|cell| (&ready, cell)).collect();
     let mut seen = [0; 2];
     let found = together(&pairs, &AtomicBool::new(false), &mut |step| {
         seen[step.cell] += 1;
@@ -35,7 +35,7 @@ fn a_tenant_that_cannot_run_ends_the_others() {
     let long = SHORT.replace("'100ms'", "'1h'");
     let cells = Job::parse(&format!("{long}{tenants}")).unwrap().cells().unwrap();
     let ready = null();
-    let pairs: Vec<(&Ready, &Cell)> = cells.iter().map(|cell| (&ready, cell)).collect();
+    let pairs: Vec<(&Ready, &JobCell)> = cells.iter().map(|cell| (&ready, cell)).collect();
     let found = together(&pairs, &AtomicBool::new(false), &mut |_| true);
     assert!(matches!(&found[1], Err(error) if error.to_string().contains("multiples of 512")), "{found:?}");
     assert!(matches!(&found[0], Ok(None)), "{found:?}");

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::sync::LazyLock;
 
-use super::plan::{Step, Work, ZEROS};
+use super::plan::{PendingOperation, Step, ZEROS};
 use crate::file::DriveFile;
 use crate::{Buffer, Extent, ExtentState, MediaError, Op, system};
 
@@ -12,7 +12,7 @@ use crate::{Buffer, Extent, ExtentState, MediaError, Op, system};
 pub static ZERO_BYTES: LazyLock<Buffer> = LazyLock::new(|| Buffer::zeroed(ZEROS));
 
 /// Runs the work to its end.
-pub fn carry_out(work: &mut Work) -> Result<(), MediaError> {
+pub fn carry_out(work: &mut PendingOperation) -> Result<(), MediaError> {
     loop {
         let step = work.step();
         let result = issue(work, step);
@@ -22,7 +22,7 @@ pub fn carry_out(work: &mut Work) -> Result<(), MediaError> {
     }
 }
 
-fn issue(work: &mut Work, step: Step) -> io::Result<u64> {
+fn issue(work: &mut PendingOperation, step: Step) -> io::Result<u64> {
     let file = work.file.file();
     match (step, &mut work.op) {
         (Step::Read { at, from }, Op::Read { buffer, .. }) => {

@@ -13,7 +13,7 @@ use crate::{Buffer, BufferPool, Completion, MediaError, MediaFault, Op, Priority
 pub const ZEROS: usize = 1 << 20;
 
 /// An operation under way, with everything that its steps refer to.
-pub struct Work {
+pub struct PendingOperation {
     pub slot: usize,
     pub tag: u64,
     pub priority: Priority,
@@ -65,13 +65,13 @@ pub enum Step {
 
 impl Step {
     /// Whether only a flush remains once this step is fully carried out.
-    pub fn is_followed_by_sync(self, work: &Work) -> bool {
+    pub fn is_followed_by_sync(self, work: &PendingOperation) -> bool {
         matches!((self, &work.op), (Step::Write { durable: false, .. }, Op::Write { fua: true, .. }))
     }
 }
 
-impl Work {
-    pub fn new(slot: usize, file: &Arc<DriveFile>, request: Request, buffers: &BufferPool) -> Work {
+impl PendingOperation {
+    pub fn new(slot: usize, file: &Arc<DriveFile>, request: Request, buffers: &BufferPool) -> PendingOperation {
         let Request { tag, op, priority, .. } = request;
         let bounce = match &op {
             Op::Write { data, .. } if file.is_direct() && !data.iter().all(|piece| file.takes(piece)) => {
@@ -85,7 +85,7 @@ impl Work {
             }
             _ => None,
         };
-        Work { slot, tag, priority, file: Arc::clone(file), op, bounce, stage: Stage::First, done: 0 }
+        PendingOperation { slot, tag, priority, file: Arc::clone(file), op, bounce, stage: Stage::First, done: 0 }
     }
 
     pub fn step(&self) -> Step {
@@ -209,7 +209,7 @@ fn step_may_be_unknown(step: Step) -> bool {
     matches!(step, Step::Allocate { .. } | Step::Write { durable: true, .. } | Step::Elsewhere)
 }
 
-impl std::fmt::Debug for Work {
+impl std::fmt::Debug for PendingOperation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.describe("under way"))
     }

@@ -106,7 +106,7 @@ fn a_durable_write_that_the_system_refuses_answers_once() {
     for tag in 0..100 {
         let data = vec![Buffer::zeroed(4096).freeze()];
         // This bypasses the check that would refuse it before it reached the system.
-        uring.start(Work::new(0, &file, request(tag, Op::Write { at: 0, data, fua: true }), &buffers));
+        uring.start(PendingOperation::new(0, &file, request(tag, Op::Write { at: 0, data, fua: true }), &buffers));
         let mut finished = Vec::new();
         while uring.in_flight() > 0 {
             uring.wait(None);

@@ -14,7 +14,7 @@ use io_uring::{IoUring, opcode, squeue};
 use stele_ground::Duration;
 
 use super::direct::{ZERO_BYTES, rest_of};
-use super::plan::{Step, Work};
+use super::plan::{PendingOperation, Step};
 use super::workers::Finished;
 use crate::Op;
 use crate::system::{EventFd, IOVECS_MAX};
@@ -48,7 +48,7 @@ pub struct Uring {
 /// An operation in the kernel and what its entry points to.
 #[derive(Default)]
 struct Place {
-    work: Option<(Work, Step)>,
+    work: Option<(PendingOperation, Step)>,
     pieces: Vec<libc::iovec>,
     /// Length in bytes of a write with a linked flush.
     linked: Option<u64>,
@@ -96,7 +96,7 @@ impl Uring {
     }
 
     /// Queues the first step of the work. The caller observes `IN_FLIGHT_MAX`.
-    pub fn start(&mut self, work: Work) {
+    pub fn start(&mut self, work: PendingOperation) {
         let step = work.step();
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
@@ -269,7 +269,7 @@ fn build() -> io::Result<IoUring> {
     }
 }
 
-fn entry(work: &mut Work, step: Step, pieces: &mut Vec<libc::iovec>, fixed: Option<u32>) -> squeue::Entry {
+fn entry(work: &mut PendingOperation, step: Step, pieces: &mut Vec<libc::iovec>, fixed: Option<u32>) -> squeue::Entry {
     // The builders take the file as one of two types.
     macro_rules! on_file {
         ($operation:ident, $($argument:expr),* ; $($setter:ident($value:expr)),*) => {

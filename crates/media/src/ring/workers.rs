@@ -9,13 +9,13 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::direct::carry_out;
-use super::plan::Work;
+use super::plan::PendingOperation;
 use crate::system::EventFd;
 use crate::{MediaError, MediaFault};
 
 pub const THREADS_MAX: usize = 4;
 
-pub type Finished = (Work, Result<(), MediaError>);
+pub type Finished = (PendingOperation, Result<(), MediaError>);
 
 pub struct Workers {
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Work>,
+    waiting: VecDeque<PendingOperation>,
     idle: usize,
     closed: bool,
 }
@@ -43,7 +43,7 @@ impl Workers {
         Workers { shared: Arc::new(shared), threads: Vec::new() }
     }
 
-    pub fn start(&mut self, work: Work) {
+    pub fn start(&mut self, work: PendingOperation) {
         let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.waiting.push_back(work);
         let short = queue.idle < queue.waiting.len() && self.threads.len() < THREADS_MAX;

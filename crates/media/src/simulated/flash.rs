@@ -8,7 +8,7 @@
 
 use stele_ground::{Duration, Instant};
 
-use super::{Model, Work};
+use super::{CommandWork, Model};
 
 /// The properties of a drive from its data sheet, and some that the data sheet omits.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -144,13 +144,13 @@ impl Model for Flash {
         usize::MAX
     }
 
-    fn service(&mut self, now: Instant, work: Work) -> Duration {
+    fn service(&mut self, now: Instant, work: CommandWork) -> Duration {
         let begin = now.0 + self.spec.overhead.0;
         let done = match work {
-            Work::Read { at, length } => self.read(begin, at, length),
-            Work::Write { at, length, fua } => self.write(begin, at, length, fua),
-            Work::Flush if !self.spec.power_loss_protection => self.settled.max(begin),
-            Work::Flush | Work::Other => begin,
+            CommandWork::Read { at, length } => self.read(begin, at, length),
+            CommandWork::Write { at, length, fua } => self.write(begin, at, length, fua),
+            CommandWork::Flush if !self.spec.power_loss_protection => self.settled.max(begin),
+            CommandWork::Flush | CommandWork::Other => begin,
         };
         Duration(done - now.0)
     }

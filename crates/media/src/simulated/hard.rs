@@ -12,7 +12,7 @@
 
 use stele_ground::{Dice, Duration, Instant};
 
-use super::{Model, Work};
+use super::{CommandWork, Model};
 
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
@@ -192,11 +192,11 @@ impl HardDrive {
         }
     }
 
-    fn range(work: Work) -> Option<(u64, u64, bool)> {
+    fn range(work: CommandWork) -> Option<(u64, u64, bool)> {
         match work {
-            Work::Read { at, length } => Some((at / SECTOR, length.div_ceil(SECTOR), false)),
-            Work::Write { at, length, .. } => Some((at / SECTOR, length.div_ceil(SECTOR), true)),
-            Work::Flush | Work::Other => None,
+            CommandWork::Read { at, length } => Some((at / SECTOR, length.div_ceil(SECTOR), false)),
+            CommandWork::Write { at, length, .. } => Some((at / SECTOR, length.div_ceil(SECTOR), true)),
+            CommandWork::Flush | CommandWork::Other => None,
         }
     }
 }
@@ -210,7 +210,7 @@ impl Model for HardDrive {
         self.spec.window
     }
 
-    fn choose(&mut self, now: Instant, waiting: &[Work]) -> usize {
+    fn choose(&mut self, now: Instant, waiting: &[CommandWork]) -> usize {
         let mut best = (f64::INFINITY, 0);
         for (place, work) in waiting.iter().enumerate() {
             let time = match HardDrive::range(*work) {
@@ -224,7 +224,7 @@ impl Model for HardDrive {
         best.1
     }
 
-    fn service(&mut self, now: Instant, work: Work) -> Duration {
+    fn service(&mut self, now: Instant, work: CommandWork) -> Duration {
         let Some((first, sectors, writes)) = HardDrive::range(work) else { return Duration(0) };
         assert!(first + sectors <= self.spec.sectors, "sector {} is beyond the drive's end", first + sectors);
         let spot = self.spot(first);

@@ -4,7 +4,7 @@ use stele_ground::{Dice, Duration, Instant};
 
 /// The work of a command, as far as time is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Work {
+pub enum CommandWork {
     Read {
         at: u64,
         length: u64,
@@ -30,12 +30,12 @@ pub trait Model: Send {
     }
 
     /// Chooses the next command; `waiting` is in order of arrival, not empty, and within the window.
-    fn choose(&mut self, _now: Instant, _waiting: &[Work]) -> usize {
+    fn choose(&mut self, _now: Instant, _waiting: &[CommandWork]) -> usize {
         0
     }
 
     /// Duration of the command from its start.
-    fn service(&mut self, now: Instant, work: Work) -> Duration;
+    fn service(&mut self, now: Instant, work: CommandWork) -> Duration;
 }
 
 /// A drive without mechanics: a fixed time for each command, a rate, and a jitter that reorders completions.
@@ -87,15 +87,15 @@ impl Model for Plain {
         1
     }
 
-    fn service(&mut self, _now: Instant, work: Work) -> Duration {
+    fn service(&mut self, _now: Instant, work: CommandWork) -> Duration {
         let fixed = match work {
-            Work::Flush => self.flush,
-            Work::Write { fua: true, .. } => Duration(self.command.0 + self.flush.0 / 2),
+            CommandWork::Flush => self.flush,
+            CommandWork::Write { fua: true, .. } => Duration(self.command.0 + self.flush.0 / 2),
             _ => self.command,
         };
         let length = match work {
-            Work::Read { length, .. } | Work::Write { length, .. } => length,
-            Work::Flush | Work::Other => 0,
+            CommandWork::Read { length, .. } | CommandWork::Write { length, .. } => length,
+            CommandWork::Flush | CommandWork::Other => 0,
         };
         let moving = (u128::from(length) * 1_000_000_000 / u128::from(self.rate)) as u64;
         let jitter = if self.jitter.0 == 0 { 0 } else { self.dice.below(self.jitter.0) };

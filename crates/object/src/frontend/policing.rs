@@ -16,7 +16,7 @@ use s3s::path::{S3Path, parse_path_style};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use stele_archive::{Actor, Caller, Facts, PolicyRequest, Timestamp, VersionId};
+use stele_archive::{Actor, Caller, PolicyRequest, RequestFacts, Timestamp, VersionId};
 
 /// Headers that are condition keys as they stand, with `s3:` before their names.
 const HEADERS: [&str; 6] = [
@@ -90,7 +90,11 @@ pub struct Asked<'r> {
 impl Frontend {
     /// Lets the policies of the buckets that a request touches judge it. Returns the caller with the access that they
     /// add, and for a batch of deletions the facts by which each key is to be judged.
-    pub(super) async fn policed(&self, caller: Caller, asked: Asked<'_>) -> S3Result<(Caller, Option<Arc<Facts>>)> {
+    pub(super) async fn policed(
+        &self,
+        caller: Caller,
+        asked: Asked<'_>,
+    ) -> S3Result<(Caller, Option<Arc<RequestFacts>>)> {
         let path = decode(asked.uri.path(), false);
         // The wire crate refuses a path that cannot be parsed.
         let Some(Ok(path)) = path.as_deref().map(parse_path_style) else { return Ok((caller, None)) };
@@ -163,8 +167,8 @@ impl Frontend {
         self.archive.permit(&caller, bucket, &requests, facts).await.map_err(translated)
     }
 
-    fn facts(&self, caller: &Caller, asked: &Asked<'_>) -> S3Result<Facts> {
-        let mut facts = Facts::default();
+    fn facts(&self, caller: &Caller, asked: &Asked<'_>) -> S3Result<RequestFacts> {
+        let mut facts = RequestFacts::default();
         let now = (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         facts.set("aws:CurrentTime", stele_ground::calendar::moment(now));
         facts.set("aws:EpochTime", now.to_string());
@@ -215,7 +219,7 @@ impl Frontend {
     }
 
     /// The retention and hold that the request asks for, by its headers or its document.
-    fn add_lock(&self, facts: &mut Facts, asked: &Asked<'_>, now: u64) -> S3Result<()> {
+    fn add_lock(&self, facts: &mut RequestFacts, asked: &Asked<'_>, now: u64) -> S3Result<()> {
         let (mut mode, mut until, mut hold) = (None, None, None);
         if asked.query.has("retention") || asked.query.has("legal-hold") {
             // What the operation reads, and nothing else: its headers have no effect.
@@ -259,7 +263,7 @@ impl Frontend {
 }
 
 /// The tags that the request gives an object, by its header or its document.
-fn add_tags(facts: &mut Facts, asked: &Asked<'_>) -> S3Result<()> {
+fn add_tags(facts: &mut RequestFacts, asked: &Asked<'_>) -> S3Result<()> {
     let tags = match asked.headers.get("x-amz-tagging").and_then(|value| value.to_str().ok()) {
         // The document alone counts where there is one.
         _ if asked.query.has("tagging") && *asked.method == Method::PUT => tags_in(asked.document)?,

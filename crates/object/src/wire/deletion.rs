@@ -8,7 +8,7 @@ use crate::refusal::{refuse, spelled, translated};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response};
 use std::sync::Arc;
-use stele_archive::{ArchiveError, DeleteRequest, Deleted, Facts, PolicyRequest};
+use stele_archive::{ArchiveError, DeleteRequest, Deleted, PolicyRequest, RequestFacts};
 
 const KEYS_MAX: usize = 1000;
 
@@ -127,7 +127,7 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
 async fn policed(
     wire: &Wire,
     call: &Call,
-    facts: &Facts,
+    facts: &RequestFacts,
     requests: Vec<DeleteRequest>,
 ) -> Vec<Result<Deleted, ArchiveError>> {
     let mut outcomes = Vec::with_capacity(requests.len());

@@ -2,7 +2,7 @@
 
 use stele_ground::Dice;
 use stele_lab::closed::{GoesOn, Length, Loop};
-use stele_lab::modelled::{Array, MEMORY, Measured, Running};
+use stele_lab::modelled::{Array, MEMORY, MeasuredProbe, Running};
 use stele_lab::workload::{AccessSpec, Alignment, Generator};
 use stele_media::simulated::HardDriveSpec;
 
@@ -37,7 +37,7 @@ const KEPT: f64 = 0.02;
 const DRAINING: usize = 60;
 
 impl Running for Full {
-    fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String> {
+    fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<MeasuredProbe, String> {
         let now = self.running.now();
         let filling = &mut self.filling;
         self.running.target_mut().prefill(now, |array, bytes| filling.draw(array, bytes));

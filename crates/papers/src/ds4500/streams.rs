@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use stele_ground::Instant;
-use stele_lab::closed::Target;
+use stele_lab::closed::SimulatedTarget;
 use stele_lab::modelled::layer::{Desk, Layered, Rules};
 use stele_lab::raid::{self, Level, SEGMENT};
 use stele_lab::workload::Access;
@@ -64,7 +64,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    pub fn before<T: Target>(target: T, level: Level, cache: u64) -> Layered<Streams, T> {
+    pub fn before<T: SimulatedTarget>(target: T, level: Level, cache: u64) -> Layered<Streams, T> {
         let sizes = target.sizes();
         let streams = sizes.iter().map(|_| Stream::default()).collect();
         let rules = Streams {

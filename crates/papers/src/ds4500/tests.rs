@@ -4,7 +4,7 @@ use super::profile::{Machine, profile};
 use super::*;
 use crate::published::{self, Printed};
 use crate::recipe::ds4500::{RESPONSE, array_of, goal, spec_of};
-use stele_lab::modelled::{Answer, Ask, Effort, Maker, ask};
+use stele_lab::modelled::{Answer, Effort, Maker, Query, ask};
 
 fn cell(table: &str, drives: u64, cached: bool, workload: &str, size: u64) -> Printed {
     let all = published::rated();
@@ -19,7 +19,7 @@ fn asked(cell: &Printed) -> Answer {
     let (array, effort) = (array_of(cell, Maker::Ds4500), Effort::SMALL);
     let mut running = profile(&array, Machine::PUBLISHED, &spec_of(cell).unwrap(), Alignment::Request);
     let start = (cell.rate.unwrap() * RESPONSE.as_secs_f64()) as u64;
-    ask(running.as_mut(), &Ask::Highest { goal: goal(start, effort), curve: false }, effort, &|| true).unwrap()
+    ask(running.as_mut(), &Query::Highest { goal: goal(start, effort), curve: false }, effort, &|| true).unwrap()
 }
 
 fn rate(cell: &Printed) -> f64 {

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use super::{Side, bytes, runs, seconds};
-use stele_lab::fio::{Ran, Way};
+use stele_lab::fio::{DirectionStats, JobResult};
 use stele_lab::histogram::Histogram;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
 
@@ -30,13 +30,13 @@ pub fn fio(recorded: &Recorded) -> String {
 
 /// Results of fio jobs in fio's format (`--output-format=json`). Jobs with `group_reporting` count as one within their
 /// group. Queue depths and disk utilisation are unknown here, and left out.
-pub fn ran(all: &[Ran]) -> Value {
+pub fn ran(all: &[JobResult]) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let begun = |one: &&Ran| one.begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let begun = |one: &&JobResult| one.begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let mut jobs: Vec<Value> = Vec::new();
     let mut rest = all;
     while let Some(first) = rest.first() {
-        let with = |one: &&Ran| one.with_group && one.group == first.group;
+        let with = |one: &&JobResult| one.with_group && one.group == first.group;
         let count = if first.with_group { rest.iter().take_while(with).count() } else { 1 };
         let (group, others) = rest.split_at(count);
         jobs.push(reported(first, group, begun(&first)));
@@ -52,7 +52,7 @@ pub fn ran(all: &[Ran]) -> Value {
 }
 
 /// One job, or all jobs of a group together.
-fn reported(first: &Ran, group: &[Ran], begun: u64) -> Value {
+fn reported(first: &JobResult, group: &[JobResult], begun: u64) -> Value {
     let longest = group.iter().map(|one| one.tally.span).max().unwrap_or(0);
     let used = group.iter().fold(stele_lab::fio::Used::default(), |sum, one| sum.and(one.tally.used));
     let spans: f64 = group.iter().map(|one| one.tally.span as f64 / 1e9).sum();
@@ -61,7 +61,8 @@ fn reported(first: &Ran, group: &[Ran], begun: u64) -> Value {
         sum
     });
     let way = |number: usize| {
-        let ways: Vec<(&Way, u64)> = group.iter().map(|one| (&one.tally.ways[number], one.tally.span)).collect();
+        let ways: Vec<(&DirectionStats, u64)> =
+            group.iter().map(|one| (&one.tally.ways[number], one.tally.span)).collect();
         way_of(&ways)
     };
     let options: Map<String, Value> =
@@ -124,8 +125,8 @@ fn shares(whole: &Histogram, unit: u64, from: u64, below: &[u64]) -> Map<String,
 }
 
 /// One direction of several copies, with the nanoseconds of each.
-fn way_of(ways: &[(&Way, u64)]) -> Value {
-    let merged = |of: fn(&Way) -> &Histogram| {
+fn way_of(ways: &[(&DirectionStats, u64)]) -> Value {
+    let merged = |of: fn(&DirectionStats) -> &Histogram| {
         ways.iter().fold(Histogram::default(), |mut sum, (way, _)| {
             sum.merge(of(way));
             sum

@@ -14,7 +14,7 @@
 use super::{Complaints, Imported, whole};
 use stele_ground::Bytes;
 use stele_lab::error::LabError;
-use stele_lab::fio::file::{self, Entry, Section};
+use stele_lab::fio::file::{self, OptionLine, Section};
 use stele_lab::job::{Given, Job, When};
 
 /// Keys without effect here: for fio's random numbers, reports and processes.
@@ -54,7 +54,8 @@ pub fn fio(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
     let sections = file::sections(text)?;
     let mut complaints = Complaints::new(lenient);
     let waits = |section: &Section| {
-        let is = |entry: &Entry| matches!(entry.key.as_str(), "stonewall" | "wait_for_previous") && entry.value != "0";
+        let is =
+            |entry: &OptionLine| matches!(entry.key.as_str(), "stonewall" | "wait_for_previous") && entry.value != "0";
         section.entries.iter().any(is)
     };
     for section in sections.iter().skip(1).filter(|section| !waits(section)) {
@@ -88,7 +89,7 @@ struct Reading {
 fn import(section: &Section, lenient: bool) -> Result<Imported, LabError> {
     let name = section.name.clone();
     let mut reading = Reading { depth: 1, copies: 1, ..Reading::default() };
-    for Entry { line: number, key, value } in &section.entries {
+    for OptionLine { line: number, key, value } in &section.entries {
         match reading.take(key, value) {
             Ok(()) => {}
             Err(why) if lenient => reading.warnings.push(format!("line {number}: {key}={value}: {why}; left out")),

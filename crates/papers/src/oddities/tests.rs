@@ -1,6 +1,6 @@
 use super::*;
 
-fn finds(kind: Kind, words: &[&str]) -> bool {
+fn finds(kind: OddityKind, words: &[&str]) -> bool {
     published()
         .iter()
         .any(|odd| odd.kind == kind && words.iter().all(|word| odd.place.contains(word) || odd.why.contains(word)))
@@ -9,56 +9,68 @@ fn finds(kind: Kind, words: &[&str]) -> bool {
 /// The errors that a careful reader of the papers lists and that arithmetic can find, by the reader's numbers.
 #[test]
 fn the_published_tables_give_up_what_arithmetic_can_find() {
-    let expected: &[(&str, Kind, &[&str])] = &[
-        ("1", Kind::CacheLoses, &["Table 4, random write 8 KiB, 20 drives", "460", "890"]),
-        ("1", Kind::ThroughputFallsWithSize, &["Table 4, random write 8 KiB, 20 drives", "3.5"]),
-        ("1", Kind::MoreThanLinear, &["Table 4, random write 8 KiB, 60 drives", "write cache on"]),
-        ("1", Kind::MoreThanLinear, &["Table 4, random write 4 KiB, 60 drives", "55.0 a drive", "83.6"]),
-        ("2", Kind::FallsWithDrives, &["Table 1, oltp 4 KiB, 140 drives, write cache on", "24340", "20500", "15.8 %"]),
-        ("2", Kind::MoreThanLinear, &["Table 1, oltp 4 KiB, 100 drives", "189.3", "243.4"]),
-        ("2", Kind::CacheOutOfLine, &["Table 1, oltp 4 KiB, 100 drives", "1.59 times"]),
-        ("3", Kind::CacheLoses, &["Table 5, oltp 4 KiB, 180 drives", "25225", "25450"]),
-        ("3", Kind::RisesWithSize, &["Table 5, oltp 8 KiB, 180 drives", "25330"]),
-        ("3", Kind::FallsWithDrives, &["Table 5, oltp 4 KiB, 180 drives, write cache on", "26.5 %"]),
-        ("4", Kind::SamePairElsewhere, &["Table 8, random write 4 KiB, 20 drives", "5895", "Table 5, oltp"]),
-        ("4", Kind::RisesWithSize, &["Table 8, random write 8 KiB, 20 drives", "5965"]),
-        ("4", Kind::CacheOutOfLine, &["Table 8, random write 4 KiB, 20 drives"]),
-        ("5", Kind::CacheWithoutEffect, &["Table 5, oltp 8 KiB, 60 drives", "15000"]),
-        ("6", Kind::RisesWithSize, &["Table 4, random write 8 KiB, 60 drives", "5015", "5050"]),
-        ("7", Kind::FallsWithDrives, &["Table 5, oltp 4 KiB, 180 drives, caches off", "16.5 %"]),
-        ("7", Kind::FallsWithDrives, &["Table 5, oltp 8 KiB, 180 drives, caches off", "7.3 %"]),
-        ("7", Kind::FallsWithDrives, &["Table 8, random write 4 KiB, 180 drives, caches off", "19.0 %"]),
-        ("7", Kind::FallsWithDrives, &["Table 8, random write 4 KiB, 180 drives, write cache on", "11.0 %"]),
-        ("7", Kind::FallsWithDrives, &["Table 8, random write 8 KiB, 180 drives, caches off", "16.4 %"]),
-        ("7", Kind::FallsWithDrives, &["Table 8, random write 8 KiB, 180 drives, write cache on", "20.0 %"]),
-        ("7", Kind::FallsWithDrives, &["Table 4, random write 4 KiB, 180 drives, write cache on", "9.1 %"]),
-        ("7", Kind::FallsWithDrives, &["Table 1, oltp 4 KiB, 180 drives, caches off", "6.7 %"]),
-        ("8", Kind::CacheLoses, &["Table 3, file server, 100 drives", "131"]),
-        ("8", Kind::CacheLoses, &["Table 3, file server, 180 drives", "132"]),
-        ("8", Kind::CacheLoses, &["Table 7, file server, 140 drives", "186"]),
-        ("arithmetic", Kind::ProductDoesNotFit, &["Table 1, oltp 32 KiB, 180 drives, write cache on", "181.25", "180"]),
-        ("arithmetic", Kind::ProductDoesNotFit, &["Table 5, oltp 32 KiB, 60 drives, caches off", "262"]),
-        ("arithmetic", Kind::ProductDoesNotFit, &["Table 5, oltp 4 KiB, 140 drives, caches off", "118"]),
-        ("arithmetic", Kind::ProductDoesNotFit, &["Table 8, random write 8 KiB, 100 drives, write cache on", "86"]),
-        ("9", Kind::PercentDoesNotFit, &["Chart 4", "16.67"]),
-        ("9", Kind::OutsideItsBox, &["Chart 4", "16.0 %"]),
-        ("10", Kind::PercentDoesNotFit, &["Chart 2", "77.2"]),
-        ("11", Kind::OutsideItsBox, &["Chart 3", "125.3"]),
-        ("11", Kind::PercentDoesNotFit, &["Chart 3", "118"]),
-        ("12", Kind::OutsideItsBox, &["Chart 9", "233.3"]),
-        ("18", Kind::FallsWithDrives, &["Table 6, stroke 75 %", "0.72"]),
-        ("25", Kind::RisesWithSize, &["Fibre Channel Table 1", "412050"]),
-        ("25", Kind::ClaimExceedsFigures, &["400000", "3 of 7"]),
-        ("26", Kind::ClaimExceedsFigures, &["500000", "0 of 7"]),
-        ("27", Kind::DeeperIsSlower, &["1534", "1537"]),
-        ("37", Kind::ClaimExceedsFigures, &["Backup, 2 servers, backup", "4981"]),
-        ("37", Kind::ClaimExceedsFigures, &["Backup, 2 servers, mixed", "4821"]),
-        ("28", Kind::UnitUnclear, &["Fibre Channel Table 2", "786", "824"]),
-        ("32", Kind::PartsDoNotFit, &["DR550, section 9", "36 s at 110", "13.3 MB/s"]),
-        ("32", Kind::PartsDoNotFit, &["DR550, section 1", "174 s at 23"]),
-        ("34", Kind::NotStated, &["DR550, section 11", "sequential reads with cache"]),
-        ("36", Kind::NotStated, &["DR550, drives", "48 drives of 750 GB are 36 TB", "26"]),
-        ("42", Kind::PartsDoNotFit, &["Backup, nominal rates", "43 MB/s", "29"]),
+    let expected: &[(&str, OddityKind, &[&str])] = &[
+        ("1", OddityKind::CacheLoses, &["Table 4, random write 8 KiB, 20 drives", "460", "890"]),
+        ("1", OddityKind::ThroughputFallsWithSize, &["Table 4, random write 8 KiB, 20 drives", "3.5"]),
+        ("1", OddityKind::MoreThanLinear, &["Table 4, random write 8 KiB, 60 drives", "write cache on"]),
+        ("1", OddityKind::MoreThanLinear, &["Table 4, random write 4 KiB, 60 drives", "55.0 a drive", "83.6"]),
+        (
+            "2",
+            OddityKind::FallsWithDrives,
+            &["Table 1, oltp 4 KiB, 140 drives, write cache on", "24340", "20500", "15.8 %"],
+        ),
+        ("2", OddityKind::MoreThanLinear, &["Table 1, oltp 4 KiB, 100 drives", "189.3", "243.4"]),
+        ("2", OddityKind::CacheOutOfLine, &["Table 1, oltp 4 KiB, 100 drives", "1.59 times"]),
+        ("3", OddityKind::CacheLoses, &["Table 5, oltp 4 KiB, 180 drives", "25225", "25450"]),
+        ("3", OddityKind::RisesWithSize, &["Table 5, oltp 8 KiB, 180 drives", "25330"]),
+        ("3", OddityKind::FallsWithDrives, &["Table 5, oltp 4 KiB, 180 drives, write cache on", "26.5 %"]),
+        ("4", OddityKind::SamePairElsewhere, &["Table 8, random write 4 KiB, 20 drives", "5895", "Table 5, oltp"]),
+        ("4", OddityKind::RisesWithSize, &["Table 8, random write 8 KiB, 20 drives", "5965"]),
+        ("4", OddityKind::CacheOutOfLine, &["Table 8, random write 4 KiB, 20 drives"]),
+        ("5", OddityKind::CacheWithoutEffect, &["Table 5, oltp 8 KiB, 60 drives", "15000"]),
+        ("6", OddityKind::RisesWithSize, &["Table 4, random write 8 KiB, 60 drives", "5015", "5050"]),
+        ("7", OddityKind::FallsWithDrives, &["Table 5, oltp 4 KiB, 180 drives, caches off", "16.5 %"]),
+        ("7", OddityKind::FallsWithDrives, &["Table 5, oltp 8 KiB, 180 drives, caches off", "7.3 %"]),
+        ("7", OddityKind::FallsWithDrives, &["Table 8, random write 4 KiB, 180 drives, caches off", "19.0 %"]),
+        ("7", OddityKind::FallsWithDrives, &["Table 8, random write 4 KiB, 180 drives, write cache on", "11.0 %"]),
+        ("7", OddityKind::FallsWithDrives, &["Table 8, random write 8 KiB, 180 drives, caches off", "16.4 %"]),
+        ("7", OddityKind::FallsWithDrives, &["Table 8, random write 8 KiB, 180 drives, write cache on", "20.0 %"]),
+        ("7", OddityKind::FallsWithDrives, &["Table 4, random write 4 KiB, 180 drives, write cache on", "9.1 %"]),
+        ("7", OddityKind::FallsWithDrives, &["Table 1, oltp 4 KiB, 180 drives, caches off", "6.7 %"]),
+        ("8", OddityKind::CacheLoses, &["Table 3, file server, 100 drives", "131"]),
+        ("8", OddityKind::CacheLoses, &["Table 3, file server, 180 drives", "132"]),
+        ("8", OddityKind::CacheLoses, &["Table 7, file server, 140 drives", "186"]),
+        (
+            "arithmetic",
+            OddityKind::ProductDoesNotFit,
+            &["Table 1, oltp 32 KiB, 180 drives, write cache on", "181.25", "180"],
+        ),
+        ("arithmetic", OddityKind::ProductDoesNotFit, &["Table 5, oltp 32 KiB, 60 drives, caches off", "262"]),
+        ("arithmetic", OddityKind::ProductDoesNotFit, &["Table 5, oltp 4 KiB, 140 drives, caches off", "118"]),
+        (
+            "arithmetic",
+            OddityKind::ProductDoesNotFit,
+            &["Table 8, random write 8 KiB, 100 drives, write cache on", "86"],
+        ),
+        ("9", OddityKind::PercentDoesNotFit, &["Chart 4", "16.67"]),
+        ("9", OddityKind::OutsideItsBox, &["Chart 4", "16.0 %"]),
+        ("10", OddityKind::PercentDoesNotFit, &["Chart 2", "77.2"]),
+        ("11", OddityKind::OutsideItsBox, &["Chart 3", "125.3"]),
+        ("11", OddityKind::PercentDoesNotFit, &["Chart 3", "118"]),
+        ("12", OddityKind::OutsideItsBox, &["Chart 9", "233.3"]),
+        ("18", OddityKind::FallsWithDrives, &["Table 6, stroke 75 %", "0.72"]),
+        ("25", OddityKind::RisesWithSize, &["Fibre Channel Table 1", "412050"]),
+        ("25", OddityKind::ClaimExceedsFigures, &["400000", "3 of 7"]),
+        ("26", OddityKind::ClaimExceedsFigures, &["500000", "0 of 7"]),
+        ("27", OddityKind::DeeperIsSlower, &["1534", "1537"]),
+        ("37", OddityKind::ClaimExceedsFigures, &["Backup, 2 servers, backup", "4981"]),
+        ("37", OddityKind::ClaimExceedsFigures, &["Backup, 2 servers, mixed", "4821"]),
+        ("28", OddityKind::UnitUnclear, &["Fibre Channel Table 2", "786", "824"]),
+        ("32", OddityKind::PartsDoNotFit, &["DR550, section 9", "36 s at 110", "13.3 MB/s"]),
+        ("32", OddityKind::PartsDoNotFit, &["DR550, section 1", "174 s at 23"]),
+        ("34", OddityKind::NotStated, &["DR550, section 11", "sequential reads with cache"]),
+        ("36", OddityKind::NotStated, &["DR550, drives", "48 drives of 750 GB are 36 TB", "26"]),
+        ("42", OddityKind::PartsDoNotFit, &["Backup, nominal rates", "43 MB/s", "29"]),
     ];
     let missing: Vec<_> = expected.iter().filter(|(_, kind, words)| !finds(kind.clone(), words)).collect();
     assert!(missing.is_empty(), "not found: {missing:#?}\nfound: {:#?}", published());
@@ -66,7 +78,7 @@ fn the_published_tables_give_up_what_arithmetic_can_find() {
 
 #[test]
 fn products_that_fit_are_not_reported() {
-    let misfits = published().iter().filter(|odd| odd.kind == Kind::ProductDoesNotFit).count();
+    let misfits = published().iter().filter(|odd| odd.kind == OddityKind::ProductDoesNotFit).count();
     assert_eq!(misfits, 4, "all others are within a rounding");
 }
 
@@ -107,12 +119,12 @@ fn measured_figures_differ_beyond_their_intervals_only() {
         throughput: None,
         margin,
     };
-    let kinds = |margin: f64| -> Vec<Kind> {
+    let kinds = |margin: f64| -> Vec<OddityKind> {
         let cells =
             [cell(4096, false, 100.0, margin), cell(8192, false, 103.0, margin), cell(4096, true, 96.0, margin)];
         of_tables(&cells).into_iter().map(|odd| odd.kind).collect()
     };
-    assert_eq!(kinds(0.5), [Kind::CacheLoses, Kind::RisesWithSize]);
-    assert_eq!(kinds(2.5), [Kind::CacheLoses], "3 are within 3.5, 4 are not");
+    assert_eq!(kinds(0.5), [OddityKind::CacheLoses, OddityKind::RisesWithSize]);
+    assert_eq!(kinds(2.5), [OddityKind::CacheLoses], "3 are within 3.5, 4 are not");
     assert_eq!(kinds(5.0), Vec::new());
 }

@@ -3,7 +3,7 @@
 
 use super::sheet::{Colour, FAINT, GRID, INK};
 use super::{BOTTOM, Layout, MARGIN, ROOM, TOP};
-use stele_lab::report::document::{Align, Column, Entry, Place, Row, Sound, Table, Weight};
+use stele_lab::report::document::{Column, ColumnAlign, Entry, Place, Row, Sound, Table, Weight};
 use stele_lab::report::metrics::{Face, width, wrapped};
 
 /// Font sizes of a table; smaller ones if it is too wide.
@@ -42,8 +42,8 @@ fn wishes(table: &Table, at: usize, column: &Column, size: f64) -> (f64, f64) {
     let widest = entries.map(|entry| width(face_of(entry).0, size, &entry.text)).fold(title, f64::max);
     match column.align {
         // Titles of figures are longer than the figures, and are wrapped; titles of text have the room.
-        Align::Right => (widest + 2.0 * BESIDE, widest + 2.0 * BESIDE),
-        Align::Left => {
+        ColumnAlign::Right => (widest + 2.0 * BESIDE, widest + 2.0 * BESIDE),
+        ColumnAlign::Left => {
             let wish = widest.max(width(Face::Bold, size, &column.title));
             (wish + 2.0 * BESIDE, wish.min(NARROW.max(title)) + 2.0 * BESIDE)
         }
@@ -178,15 +178,15 @@ impl Layout {
     fn entry(
         &mut self,
         grid: &Grid,
-        align: Align,
+        align: ColumnAlign,
         lines: &[String],
         (face, colour): (Face, Colour),
         (left, top, wide): (f64, f64, f64),
     ) {
         for (number, line) in lines.iter().enumerate() {
             let x = match align {
-                Align::Left => left + BESIDE,
-                Align::Right => left + wide - BESIDE - width(face, grid.size, line),
+                ColumnAlign::Left => left + BESIDE,
+                ColumnAlign::Right => left + wide - BESIDE - width(face, grid.size, line),
             };
             let y = top + ABOVE + grid.size + number as f64 * grid.leading();
             self.sheet().text(face, grid.size, colour, (x, y), line);

@@ -10,8 +10,8 @@ use super::{Plan, cell_of, live};
 use stele_ground::Bytes;
 use stele_lab::error::LabError;
 use stele_lab::job::{Axes, Job};
-use stele_lab::modelled::run::{Planned, arrange};
-use stele_lab::modelled::{Array, Ask, Effort, LogPlace, Maker};
+use stele_lab::modelled::run::{QueryPlan, arrange};
+use stele_lab::modelled::{Array, Effort, LogPlace, Maker, Query};
 use stele_lab::raid::Level;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
 use stele_lab::workload::{self, AccessSpec, Alignment};
@@ -36,20 +36,20 @@ const ROUND: u64 = 400;
 
 /// One of the paper's eight kinds of run, in the order of its charts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kind {
+pub struct RunKind {
     pub pattern: &'static str,
     pub direction: &'static str,
     pub cached: bool,
 }
 
 /// All eight kinds.
-pub fn kinds() -> impl Iterator<Item = Kind> {
+pub fn kinds() -> impl Iterator<Item = RunKind> {
     let directions = |pattern| ["read", "write"].into_iter().map(move |direction| (pattern, direction));
     let both = ["random", "sequential"].into_iter().flat_map(directions);
-    both.flat_map(|(pattern, direction)| [false, true].map(|cached| Kind { pattern, direction, cached }))
+    both.flat_map(|(pattern, direction)| [false, true].map(|cached| RunKind { pattern, direction, cached }))
 }
 
-impl Kind {
+impl RunKind {
     fn spec(self, size: u64) -> Result<AccessSpec, LabError> {
         let short = if size < 1024 { format!("{size}b") } else { format!("{}k", size >> 10) };
         let name = format!("dr550_{}_{}_{short}", self.pattern, self.direction);
@@ -140,11 +140,11 @@ pub fn plan(quick: bool) -> Result<Plan, LabError> {
                 log: LogPlace::Memory,
             };
             array.check()?;
-            let planned = Planned {
+            let planned = QueryPlan {
                 array,
                 spec: kind.spec(size)?,
                 alignment: Alignment::Request,
-                ask: Ask::Loads(loads(quick).iter().map(|count| u64::from(*count)).collect()),
+                ask: Query::Loads(loads(quick).iter().map(|count| u64::from(*count)).collect()),
                 effort: Effort { round: ROUND, probes_max: 1 },
                 streams: 1,
             };
@@ -176,11 +176,11 @@ struct Highest<'a> {
 
 impl<'a> Found<'a> {
     /// Runs of one kind and size, by their threads.
-    fn curve(self, kind: Kind, size: u64) -> Vec<(u32, &'a RunRecord)> {
+    fn curve(self, kind: RunKind, size: u64) -> Vec<(u32, &'a RunRecord)> {
         self.runs(kind, size, false)
     }
 
-    fn runs(self, kind: Kind, size: u64, charged: bool) -> Vec<(u32, &'a RunRecord)> {
+    fn runs(self, kind: RunKind, size: u64, charged: bool) -> Vec<(u32, &'a RunRecord)> {
         let axes = kind.axes(size);
         let matches = |cell: &&CellRecord| {
             let is_kind = axes.iter().all(|(name, value)| cell.axis(name) == Some(value));
@@ -193,16 +193,16 @@ impl<'a> Found<'a> {
         runs
     }
 
-    fn highest(self, kind: Kind, by: fn(&RunRecord) -> f64) -> Option<Highest<'a>> {
+    fn highest(self, kind: RunKind, by: fn(&RunRecord) -> f64) -> Option<Highest<'a>> {
         self.highest_of(kind, by, false)
     }
 
     /// The highest rate behind a modelled processor.
-    fn highest_charged(self, kind: Kind, by: fn(&RunRecord) -> f64) -> Option<Highest<'a>> {
+    fn highest_charged(self, kind: RunKind, by: fn(&RunRecord) -> f64) -> Option<Highest<'a>> {
         self.highest_of(kind, by, true)
     }
 
-    fn highest_of(self, kind: Kind, by: fn(&RunRecord) -> f64, charged: bool) -> Option<Highest<'a>> {
+    fn highest_of(self, kind: RunKind, by: fn(&RunRecord) -> f64, charged: bool) -> Option<Highest<'a>> {
         let of_size = |size: u64| {
             self.runs(kind, size, charged).into_iter().map(move |(threads, run)| Highest { size, threads, run })
         };
@@ -210,7 +210,7 @@ impl<'a> Found<'a> {
         all.max_by(|left, right| by(left.run).total_cmp(&by(right.run)))
     }
 
-    fn has(self, kind: Kind) -> bool {
+    fn has(self, kind: RunKind) -> bool {
         SIZES.into_iter().any(|size| !self.curve(kind, size).is_empty())
     }
 }

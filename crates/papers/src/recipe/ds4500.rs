@@ -8,8 +8,8 @@ use super::{Plan, cell_of};
 use crate::published::{self, Printed, ds4500_tables};
 use stele_ground::Duration;
 use stele_lab::error::LabError;
-use stele_lab::modelled::run::{Planned, arrange};
-use stele_lab::modelled::{Array, Ask, Effort, LogPlace, Maker};
+use stele_lab::modelled::run::{QueryPlan, arrange};
+use stele_lab::modelled::{Array, Effort, LogPlace, Maker, Query};
 use stele_lab::raid::Level;
 use stele_lab::search::{Goal, Statistic};
 use stele_lab::workload::{self, AccessSpec, Alignment};
@@ -96,13 +96,13 @@ fn named(name: &str) -> Result<AccessSpec, LabError> {
     workload::named(name).ok_or_else(|| LabError::Missing(format!("there is no access specification '{name}'")))
 }
 
-fn planned(array: Array, spec: AccessSpec, start: f64, curve: bool) -> Planned {
+fn planned(array: Array, spec: AccessSpec, start: f64, curve: bool) -> QueryPlan {
     let effort = Effort::of(array.maker);
-    Planned {
+    QueryPlan {
         array,
         spec,
         alignment: Alignment::Request,
-        ask: Ask::Highest { goal: goal(start.round().max(1.0) as u64, effort), curve },
+        ask: Query::Highest { goal: goal(start.round().max(1.0) as u64, effort), curve },
         effort,
         streams: 1,
     }
@@ -132,7 +132,7 @@ pub fn plan(quick: bool) -> Result<Plan, LabError> {
     Ok(Plan { cells: questions.into_iter().map(|planned| (cell_of(&planned), planned)).collect(), left_out })
 }
 
-fn tables(quick: bool) -> Result<Vec<Planned>, LabError> {
+fn tables(quick: bool) -> Result<Vec<QueryPlan>, LabError> {
     let printed = ds4500_tables();
     let mut questions = Vec::new();
     for cell in &printed {
@@ -176,7 +176,7 @@ pub fn asks_for_log_on_drives(cell: &Printed) -> bool {
     cell.cached && cell.size == Some(4096) && cell.workload == "random_write"
 }
 
-fn logs_on_drives(quick: bool) -> Result<Vec<Planned>, LabError> {
+fn logs_on_drives(quick: bool) -> Result<Vec<QueryPlan>, LabError> {
     let mut questions = Vec::new();
     for cell in published::rated().iter().filter(|cell| !quick && asks_for_log_on_drives(cell)) {
         let array = Array { log: LogPlace::Drives, ..array_of(cell, Maker::Stele) };
@@ -186,7 +186,7 @@ fn logs_on_drives(quick: bool) -> Result<Vec<Planned>, LabError> {
     Ok(questions)
 }
 
-fn strokes(quick: bool) -> Result<Vec<Planned>, LabError> {
+fn strokes(quick: bool) -> Result<Vec<QueryPlan>, LabError> {
     let strokes: &[u8] = if quick { &QUICK_STROKES } else { &STROKES };
     let mut questions = Vec::new();
     for level in [Level::Raid5, Level::Raid10] {
@@ -210,7 +210,7 @@ fn strokes(quick: bool) -> Result<Vec<Planned>, LabError> {
     Ok(questions)
 }
 
-fn streams(quick: bool) -> Result<Vec<Planned>, LabError> {
+fn streams(quick: bool) -> Result<Vec<QueryPlan>, LabError> {
     let mut questions = Vec::new();
     for level in [Level::Raid5, Level::Raid10] {
         for (size, bytes) in STREAMS.iter().filter(|(size, _)| !quick || *size == "64k") {

@@ -12,8 +12,8 @@ use super::{Plan, cell_of, live};
 use stele_lab::error::LabError;
 use stele_lab::job::{Axes, Job};
 use stele_lab::live::target::Target;
-use stele_lab::modelled::run::Planned;
-use stele_lab::modelled::{Array, Ask, Effort, LogPlace, Maker};
+use stele_lab::modelled::run::QueryPlan;
+use stele_lab::modelled::{Array, Effort, LogPlace, Maker, Query};
 use stele_lab::raid::Level;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
 use stele_lab::workload::{AccessSpec, Alignment};
@@ -125,12 +125,12 @@ pub fn plan(quick: bool) -> Result<Plan, LabError> {
             Array { maker, level: Level::Raid6, drives: DRIVES, cached: true, stroke: STROKE, log: LogPlace::Memory };
         array.check()?;
         let loads: Vec<u64> = sessions(quick).iter().map(|count| u64::from(*count)).collect();
-        let planned = Planned {
+        let planned = QueryPlan {
             array,
             spec: spec(direction, read, ACCESS),
             alignment: Alignment::Request,
             streams: loads.iter().copied().max().unwrap_or(1),
-            ask: Ask::Loads(loads),
+            ask: Query::Loads(loads),
             effort: Effort { round: if quick { QUICK_ROUND } else { ROUND }, probes_max: 1 },
         };
         let mut cell = cell_of(&planned);

@@ -12,7 +12,7 @@ use stele_media::system;
 
 use super::unknown;
 use stele_lab::error::LabError;
-use stele_lab::job::{Axes, Cell, Job, RecipePart};
+use stele_lab::job::{Axes, Job, JobCell, RecipePart};
 use stele_lab::live::content::Content;
 use stele_lab::live::run::{Load, Of, Setup};
 use stele_lab::live::target::{Opening, Target};
@@ -23,7 +23,7 @@ use stele_lab::workload::{AccessSpec, Alignment};
 /// One cell.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    pub cell: Cell,
+    pub cell: JobCell,
     /// Whether the page cache is used.
     pub buffered: bool,
     /// The targets that carry it out at once, of those that the command names.
@@ -65,13 +65,13 @@ pub fn plan(job: &Job, targets: &[Target]) -> Result<Vec<Asked>, LabError> {
 #[derive(Clone, Debug)]
 pub enum Next {
     /// It runs like this.
-    Run(Box<Cell>),
+    Run(Box<JobCell>),
     /// It is not needed, or cannot follow.
     Skip,
 }
 
 /// The next cell of a recipe, as it follows from the cells before it.
-pub fn next(job: &Job, cell: &Cell, before: &[CellRecord]) -> Result<Next, LabError> {
+pub fn next(job: &Job, cell: &JobCell, before: &[CellRecord]) -> Result<Next, LabError> {
     Ok(match part_of(job)?.name.as_str() {
         "snia-pts" => super::snia_pts::next(cell, before),
         "spc1-like" => super::spc1_like::next(cell, before),
@@ -175,7 +175,7 @@ pub fn opening(
     destroy: bool,
 ) -> Result<Opening, LabError> {
     let part = part_of(job)?;
-    let cells: Vec<Cell> = asked.iter().map(|asked| asked.cell.clone()).collect();
+    let cells: Vec<JobCell> = asked.iter().map(|asked| asked.cell.clone()).collect();
     let opening = job.opening(&cells, destroy)?;
     let size = match (opening.size, kind_of(target)) {
         (None, Kind::Files) if part.quick => Some(QUICK_SIZE),
@@ -199,7 +199,7 @@ pub fn opening(
 }
 
 /// A cell with one worker for each outstanding access: the threads and sessions of the papers.
-pub fn threads(job: &Job, spec: AccessSpec, count: u32, axes: Axes) -> Result<Cell, LabError> {
+pub fn threads(job: &Job, spec: AccessSpec, count: u32, axes: Axes) -> Result<JobCell, LabError> {
     cell(job, spec, (count, count), None, axes)
 }
 
@@ -210,7 +210,7 @@ pub fn cell(
     (outstanding, workers): (u32, u32),
     goal: Option<Goal>,
     axes: Axes,
-) -> Result<Cell, LabError> {
+) -> Result<JobCell, LabError> {
     let part = part_of(job)?;
     let content = job.content()?;
     let setup = Setup {
@@ -227,7 +227,7 @@ pub fn cell(
         of: Of::Data,
         seed: content.seed,
     };
-    Ok(Cell { axes, setup, goal, objective: None, precondition: None, buffered: false })
+    Ok(JobCell { axes, setup, goal, objective: None, precondition: None, buffered: false })
 }
 
 /// The job, with the recipe's measuring times for those that the job does not set.

@@ -94,7 +94,7 @@ impl Order<'_> {
 }
 
 /// The highest rate of a kind for the summary: its place, and the count that it took.
-pub struct Peak<'a> {
+pub struct SummaryPeak<'a> {
     pub name: String,
     pub row: String,
     /// The column of the number of threads or sessions, the name of one, and whether it was one.
@@ -117,7 +117,7 @@ pub fn flattened(points: &[(f64, f64)]) -> bool {
     }
 }
 
-impl Peak<'_> {
+impl SummaryPeak<'_> {
     pub fn sentence(self) -> Text {
         let place = |column: &str| Place::new(self.row.as_str(), column);
         let (column, word, one) = self.count;

@@ -9,7 +9,7 @@ use super::live::{self, Asked, Next};
 use super::page;
 use stele_ground::Bytes;
 use stele_lab::error::LabError;
-use stele_lab::job::{Cell, Job, processors};
+use stele_lab::job::{Job, JobCell, processors};
 use stele_lab::record::{CellRecord, RunRecord};
 use stele_lab::steady;
 use stele_lab::workload::AccessSpec;
@@ -141,7 +141,7 @@ pub fn live(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
     Ok(all.into_iter().map(|cell| Asked { buffered: false, targets: 0..1, cell }).collect())
 }
 
-fn cell(job: &Job, test: &Test, round: u32, read: u8, size: u64) -> Result<Cell, LabError> {
+fn cell(job: &Job, test: &Test, round: u32, read: u8, size: u64) -> Result<JobCell, LabError> {
     let axes = [
         ("test", test.name.to_owned()),
         ("round", round.to_string()),
@@ -153,7 +153,7 @@ fn cell(job: &Job, test: &Test, round: u32, read: u8, size: u64) -> Result<Cell,
     live::cell(job, test.spec(read, size), (test.outstanding, workers), None, axes)
 }
 
-fn saturation(job: &Job, quick: bool) -> Result<Cell, LabError> {
+fn saturation(job: &Job, quick: bool) -> Result<JobCell, LabError> {
     let [iops, ..] = &TESTS;
     let axes = vec![("test".to_owned(), SATURATED.to_owned())];
     let mut cell = live::cell(job, iops.spec(0, 4 * KIB), (OUTSTANDING, processors()), None, axes)?;
@@ -165,7 +165,7 @@ fn saturation(job: &Job, quick: bool) -> Result<Cell, LabError> {
 }
 
 /// A round that is not needed any more is left out: a window before it has kept the rule.
-pub fn next(cell: &Cell, before: &[CellRecord]) -> Next {
+pub fn next(cell: &JobCell, before: &[CellRecord]) -> Next {
     let value = |name: &str| cell.axes.iter().find(|(axis, _)| axis == name).map(|(_, value)| value.as_str());
     let test = TESTS.iter().find(|test| value("test") == Some(test.name));
     let round = value("round").and_then(|round| round.parse::<u32>().ok());

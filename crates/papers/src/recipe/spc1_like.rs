@@ -11,10 +11,10 @@ use super::live::{self, Asked, Next};
 use super::snia_pts;
 use stele_ground::Duration;
 use stele_lab::error::LabError;
-use stele_lab::job::{Axes, Cell, Job, processors};
+use stele_lab::job::{Axes, Job, JobCell, processors};
 use stele_lab::live::content::Content;
 use stele_lab::live::run::{Load, Of};
-use stele_lab::mix::{Course, Mix, Stream};
+use stele_lab::mix::{AccessPattern, AccessStream, Mix};
 use stele_lab::record::{CellRecord, Recorded};
 use stele_lab::search::{Goal, Statistic};
 use stele_lab::workload::AccessSpec;
@@ -52,22 +52,22 @@ pub const DATA: (u8, u8) = (0, 45);
 pub const USERS: (u8, u8) = (45, 90);
 pub const LOG: (u8, u8) = (90, 100);
 
-const fn small(share: u16, read: u8, course: Course, part: (u8, u8)) -> Stream {
-    Stream { share, read, course, sizes: SMALL, part }
+const fn small(share: u16, read: u8, course: AccessPattern, part: (u8, u8)) -> AccessStream {
+    AccessStream { share, read, course, sizes: SMALL, part }
 }
 
-const fn ordered(share: u16, read: u8, part: (u8, u8)) -> Stream {
-    Stream { share, read, course: Course::Ordered, sizes: ORDERED, part }
+const fn ordered(share: u16, read: u8, part: (u8, u8)) -> AccessStream {
+    AccessStream { share, read, course: AccessPattern::Ordered, sizes: ORDERED, part }
 }
 
 /// The streams of the published workload, by its shares.
 pub const STREAMS: Mix = &[
-    small(35, 50, Course::Even, DATA),
-    small(281, 50, Course::Uneven, DATA),
+    small(35, 50, AccessPattern::Even, DATA),
+    small(281, 50, AccessPattern::Uneven, DATA),
     ordered(70, 100, DATA),
-    small(210, 50, Course::Uneven, DATA),
-    small(18, 30, Course::Even, USERS),
-    small(70, 30, Course::Uneven, USERS),
+    small(210, 50, AccessPattern::Uneven, DATA),
+    small(18, 30, AccessPattern::Even, USERS),
+    small(70, 30, AccessPattern::Uneven, USERS),
     ordered(35, 100, USERS),
     ordered(281, 0, LOG),
 ];
@@ -121,7 +121,7 @@ pub fn live(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
     Ok(cells.into_iter().map(|cell| Asked { cell, buffered: false, targets: 0..1 }).collect())
 }
 
-fn cell(job: &Job, axes: Axes, goal: Option<Goal>) -> Result<Cell, LabError> {
+fn cell(job: &Job, axes: Axes, goal: Option<Goal>) -> Result<JobCell, LabError> {
     let mut cell = live::cell(job, spec(), (1, processors()), goal, axes)?;
     cell.setup.of = Of::Streams(STREAMS);
     cell.setup.load = Load::Rate { each_second: START as f64, random: true };
@@ -129,7 +129,7 @@ fn cell(job: &Job, axes: Axes, goal: Option<Goal>) -> Result<Cell, LabError> {
 }
 
 /// The cell with the load that follows from the highest rate. Without one, nothing follows.
-pub fn next(cell: &Cell, before: &[CellRecord]) -> Next {
+pub fn next(cell: &JobCell, before: &[CellRecord]) -> Next {
     let value = |name: &str| cell.axes.iter().find(|(axis, _)| axis == name).map(|(_, value)| value.as_str());
     if value("phase") == Some(FOUND) {
         return Next::Run(Box::new(cell.clone()));

@@ -16,7 +16,7 @@ pub fn page_of(recorded: &Recorded, against: bool) -> String {
 }
 
 /// A result without a run: each cell's rate follows from its number.
-pub fn made_up(job: &Job, cells: &[Cell], digest: Option<&str>) -> Recorded {
+pub fn made_up(job: &Job, cells: &[JobCell], digest: Option<&str>) -> Recorded {
     let on = job.on.clone().unwrap_or_default();
     let head = Head {
         version: VERSION,
@@ -29,7 +29,7 @@ pub fn made_up(job: &Job, cells: &[Cell], digest: Option<&str>) -> Recorded {
         environment: vec![("processors".into(), "2".into())],
         job: job.clone(),
     };
-    let record = |(number, cell): (usize, &Cell)| {
+    let record = |(number, cell): (usize, &JobCell)| {
         let rate = 1000.0 + number as f64;
         let bytes = rate * cell.setup.spec.mean_length() as f64;
         let reads = f64::from(cell.setup.spec.read.unwrap_or(100)) / 100.0;

@@ -11,7 +11,7 @@ use super::outages;
 use crate::oracle::Violation;
 use crate::setup::Campaign;
 use crate::system::System;
-use crate::world::{Outcome, World};
+use crate::world::{WaitOutcome, World};
 
 /// An operator takes a moment between pushing a drive in and naming it.
 const NAMING: Duration = Duration::from_millis(100);
@@ -134,10 +134,10 @@ fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let drives = fresh.iter().map(|(bay, index)| (*index as u32, world.machine.bays[*bay].identity)).collect();
     outages::endanger_change(world);
     match world.ask(Command::AddDrives { drives })? {
-        Outcome::Reached(Ok(_)) if refusing && !world.atlas.allows(&bays) => {
+        WaitOutcome::Reached(Ok(_)) if refusing && !world.atlas.allows(&bays) => {
             Err(Violation(format!("{} drives that take no writes were added", bays.len())))
         }
-        Outcome::Reached(Ok(_)) => {
+        WaitOutcome::Reached(Ok(_)) => {
             if refusing {
                 bays.iter().for_each(|bay| world.atlas.note_absent(*bay));
             }
@@ -152,13 +152,13 @@ fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             note_drives(world);
             Ok(())
         }
-        Outcome::Reached(Err(error)) if refusing || world.atlas.is_hurt() || world.atlas.is_beyond() => {
+        WaitOutcome::Reached(Err(error)) if refusing || world.atlas.is_hurt() || world.atlas.is_beyond() => {
             world.machine.trace.say(world.machine.now, format!("drives were not added: {error}"));
             world.machine.coverage.count("additions that failed");
             settle(world, &bays)
         }
-        Outcome::Reached(Err(error)) => Err(Violation(format!("drives could not be added: {error:?}"))),
-        Outcome::Crashed => settle(world, &bays),
+        WaitOutcome::Reached(Err(error)) => Err(Violation(format!("drives could not be added: {error:?}"))),
+        WaitOutcome::Crashed => settle(world, &bays),
     }
 }
 
@@ -168,7 +168,7 @@ fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violati
         if world.refused.is_some() {
             return Ok(());
         }
-        let Outcome::Reached(status) = world.status()? else { continue };
+        let WaitOutcome::Reached(status) = world.status()? else { continue };
         let joined = |bay: &usize| {
             let identity = world.machine.bays[*bay].identity;
             status.drives.iter().any(|drive| drive.identity == identity && drive.health != DriveHealth::Rejected)
@@ -202,7 +202,7 @@ fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violati
 fn remove<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let staying = world.growth.staying(&world.members);
     let Some(&bay) = world.growth.dice.pick(&staying) else { return Ok(()) };
-    let Outcome::Reached(status) = world.status()? else { return Ok(()) };
+    let WaitOutcome::Reached(status) = world.status()? else { return Ok(()) };
     let identity = world.machine.bays[bay].identity;
     let Some(drive) = status.drives.iter().find(|drive| drive.identity == identity) else { return Ok(()) };
     // From now on damage must leave what the pool then tolerates.
@@ -215,19 +215,19 @@ fn remove<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     }
     outages::endanger_change(world);
     match world.ask(Command::RemoveDrive { drive: drive.index })? {
-        Outcome::Reached(Ok(_)) => {
+        WaitOutcome::Reached(Ok(_)) => {
             let how = if world.atlas.is_hurt() { ", while others are hurt" } else { "" };
             world.machine.coverage.count(format!("drives to be removed{how}"));
         }
         // The remaining drives would be too few, or too full.
-        Outcome::Reached(Err(error)) => {
+        WaitOutcome::Reached(Err(error)) => {
             world.machine.coverage.count("removals refused");
             world.machine.trace.say(world.machine.now, format!("not removed: {error}"));
             world.growth.leaving.retain(|leaving| *leaving != bay);
             note_drives(world);
         }
         // Whether it began shows in whether the drive goes.
-        Outcome::Crashed => {}
+        WaitOutcome::Crashed => {}
     }
     Ok(())
 }
@@ -239,7 +239,7 @@ pub(super) fn carry_away_departed<S: System>(world: &mut World<S>) -> Result<(),
     if world.growth.leaving.is_empty() || world.refused.is_some() {
         return Ok(());
     }
-    let Outcome::Reached(status) = world.status()? else { return Ok(()) };
+    let WaitOutcome::Reached(status) = world.status()? else { return Ok(()) };
     for bay in std::mem::take(&mut world.growth.leaving) {
         let identity = world.machine.bays[bay].identity;
         match status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.health) {

@@ -7,7 +7,7 @@ use super::losses::replace_drive;
 use crate::oracle::Violation;
 use crate::proof::prove;
 use crate::system::System;
-use crate::world::{Outcome, World};
+use crate::world::{WaitOutcome, World};
 
 /// Virtual time limit of healing once faults have stopped.
 const HEALING_MAX: Duration = Duration::from_secs(3_600);
@@ -67,7 +67,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     if !second.is_some_and(|status| whole(&status)) {
         become_whole(world)?;
     }
-    if let Outcome::Reached(()) = world.look_at_everything()? {
+    if let WaitOutcome::Reached(()) = world.look_at_everything()? {
         world.machine.coverage.count("healings");
     }
     world.resume_hosts();
@@ -84,7 +84,7 @@ fn become_whole<S: System>(world: &mut World<S>) -> Result<PoolStatus, Violation
         world.allow(4);
         world.work(LOOK_EVERY)?;
         super::growth::carry_away_departed(world)?;
-        let Outcome::Reached(status) = world.status()? else { continue };
+        let WaitOutcome::Reached(status) = world.status()? else { continue };
         if whole(&status) && (status.crowded_stripes == 0 || world.growth.lacks_room_to_spread()) {
             return Ok(status);
         }
@@ -196,7 +196,7 @@ fn scrub<S: System>(world: &mut World<S>) -> Result<Option<PoolStatus>, Violatio
     let deadline = world.machine.now + HEALING_MAX;
     // A pass under way may have been here before the last damage: it does not count.
     let before = loop {
-        let Outcome::Reached(status) = world.status()? else { return Ok(None) };
+        let WaitOutcome::Reached(status) = world.status()? else { return Ok(None) };
         if status.scrub.is_none() {
             break status;
         }
@@ -206,15 +206,15 @@ fn scrub<S: System>(world: &mut World<S>) -> Result<Option<PoolStatus>, Violatio
         world.work(LOOK_EVERY)?;
     };
     match world.ask(Command::StartScrub)? {
-        Outcome::Reached(Ok(Reply::Done)) => {}
-        Outcome::Reached(other) => return Err(Violation(format!("StartScrub was answered with {other:?}"))),
-        Outcome::Crashed => return Ok(None),
+        WaitOutcome::Reached(Ok(Reply::Done)) => {}
+        WaitOutcome::Reached(other) => return Err(Violation(format!("StartScrub was answered with {other:?}"))),
+        WaitOutcome::Crashed => return Ok(None),
     }
     let deadline = world.machine.now + HEALING_MAX;
     loop {
         world.allow(4);
         world.work(LOOK_EVERY)?;
-        let Outcome::Reached(status) = world.status()? else { return Ok(None) };
+        let WaitOutcome::Reached(status) = world.status()? else { return Ok(None) };
         if status.scrubs_finished > before.scrubs_finished {
             return Ok(Some(status));
         }

@@ -9,7 +9,7 @@ use super::{command, outages};
 use crate::oracle::Violation;
 use crate::setup::Campaign;
 use crate::system::System;
-use crate::world::{Outcome, World};
+use crate::world::{WaitOutcome, World};
 
 /// A present member drive, preferably one that is damaged already.
 fn pick_present<S>(world: &mut World<S>) -> Option<usize> {
@@ -113,7 +113,7 @@ pub(super) fn replace<S: System>(world: &mut World<S>) -> Result<(), Violation> 
 }
 
 pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Result<bool, Violation> {
-    let Outcome::Reached(status) = world.status()? else { return Ok(false) };
+    let WaitOutcome::Reached(status) = world.status()? else { return Ok(false) };
     let identity = world.machine.bays[old].identity;
     let Some(number) = status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.index) else {
         if world.growth.is_leaving(old) {
@@ -142,12 +142,12 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
         give_up: false,
     };
     match world.ask(command)? {
-        Outcome::Reached(Ok(_)) => {
+        WaitOutcome::Reached(Ok(_)) => {
             world.machine.coverage.count("fault Replace");
             settle_replacement(world, old, fresh)?;
             Ok(true)
         }
-        Outcome::Reached(Err(error)) => {
+        WaitOutcome::Reached(Err(error)) => {
             // The old drive may have the only copy of data that others lack: the operator waits, and tries again.
             let waits = matches!(error, ArrayError::Refused(_)) && others_are_behind(world, identity)?;
             if waits {
@@ -162,7 +162,7 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
             Ok(false)
         }
         // Another query shows which of the two is in the pool.
-        Outcome::Crashed => {
+        WaitOutcome::Crashed => {
             settle_replacement(world, old, fresh)?;
             Ok(false)
         }
@@ -171,7 +171,7 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
 
 /// Whether any other drive of the pool lacks data.
 fn others_are_behind<S: System>(world: &mut World<S>, old: DriveId) -> Result<bool, Violation> {
-    let Outcome::Reached(status) = world.status()? else { return Ok(true) };
+    let WaitOutcome::Reached(status) = world.status()? else { return Ok(true) };
     let members = status.drives.iter().filter(|drive| drive.index != STRANGER && drive.identity != old);
     Ok(members.into_iter().any(|drive| drive.health != DriveHealth::Healthy))
 }
@@ -181,7 +181,7 @@ fn settle_replacement<S: System>(world: &mut World<S>, old: usize, fresh: usize)
         if world.refused.is_some() {
             return Ok(());
         }
-        let Outcome::Reached(status) = world.status()? else { continue };
+        let WaitOutcome::Reached(status) = world.status()? else { continue };
         let takes_part = |bay: usize| {
             let identity = world.machine.bays[bay].identity;
             status.drives.iter().any(|drive| drive.identity == identity && drive.health != DriveHealth::Rejected)
@@ -209,7 +209,7 @@ pub(super) fn fail_drive<S: System>(world: &mut World<S>) -> Result<(), Violatio
     if !world.atlas.allows(&[bay]) {
         return Ok(());
     }
-    let Outcome::Reached(status) = world.status()? else { return Ok(()) };
+    let WaitOutcome::Reached(status) = world.status()? else { return Ok(()) };
     let identity = world.machine.bays[bay].identity;
     let Some(number) = status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.index) else {
         return Ok(());

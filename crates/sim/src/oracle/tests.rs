@@ -22,8 +22,8 @@ fn allowed(history: &str) -> bool {
         match verb {
             "w" => drop(writes.insert(number, oracle.begin_write(0, ONE, number))),
             "z" => drop(writes.insert(number, oracle.begin_write(0, ONE, 0))),
-            "a" => oracle.end_write(0, ONE, writes[&number], Outcome::Acknowledged),
-            "f" => oracle.end_write(0, ONE, writes[&number], Outcome::Failed),
+            "a" => oracle.end_write(0, ONE, writes[&number], WriteOutcome::Acknowledged),
+            "f" => oracle.end_write(0, ONE, writes[&number], WriteOutcome::Failed),
             "x" => {
                 oracle.crash();
                 reads.clear();
@@ -110,7 +110,7 @@ fn what_an_error_may_leave() {
 fn bytes_that_no_write_put_there_are_refused() {
     let mut oracle = Oracle::new("v", 4 * ONE, UNIT);
     let write = oracle.begin_write(0, 4 * ONE, 7);
-    oracle.end_write(0, 4 * ONE, write, Outcome::Acknowledged);
+    oracle.end_write(0, 4 * ONE, write, WriteOutcome::Acknowledged);
     let mut bytes = vec![0; 4 * UNIT];
     paint(&mut bytes, 0, UNIT, 7);
     let read = oracle.begin_read();
@@ -131,7 +131,7 @@ fn old_candidates_are_forgotten_when_no_read_can_return_them() {
     let mut oracle = Oracle::new("v", ONE, UNIT);
     for value in 1..1000 {
         let write = oracle.begin_write(0, ONE, value);
-        oracle.end_write(0, ONE, write, Outcome::Acknowledged);
+        oracle.end_write(0, ONE, write, WriteOutcome::Acknowledged);
     }
     assert!(oracle.blocks[0].len() < 3);
 }

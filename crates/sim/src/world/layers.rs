@@ -2,7 +2,7 @@
 
 use stele_array::{ArrayError, Command, Reply, VolumeSpec, VolumeStatus};
 
-use super::{Fate, Outcome, World};
+use super::{Fate, WaitOutcome, World};
 use crate::host::Host;
 use crate::oracle::Violation;
 use crate::system::System;
@@ -55,17 +55,17 @@ impl<S: System> World<S> {
 
     fn made(&mut self, name: &str, what: &str, command: Command) -> Result<(), Violation> {
         match self.ask(command)? {
-            Outcome::Reached(Ok(Reply::Volume(status))) => {
+            WaitOutcome::Reached(Ok(Reply::Volume(status))) => {
                 self.machine.coverage.count(what);
                 self.adopt(&status)
             }
-            Outcome::Reached(Ok(reply)) => Err(Violation(format!("{name}: {what}: answered with {reply:?}"))),
-            Outcome::Reached(Err(ArrayError::Degraded(_))) if self.atlas.is_beyond() => {
+            WaitOutcome::Reached(Ok(reply)) => Err(Violation(format!("{name}: {what}: answered with {reply:?}"))),
+            WaitOutcome::Reached(Err(ArrayError::Degraded(_))) if self.atlas.is_beyond() => {
                 // The log may have stopped with the record on its way: the next opening shows the result.
                 self.machine.coverage.count(format!("{what}: left open"));
                 Ok(())
             }
-            Outcome::Reached(Err(error)) => {
+            WaitOutcome::Reached(Err(error)) => {
                 self.forget(name);
                 self.machine.coverage.count(format!("{what}: refused"));
                 match error {
@@ -74,7 +74,7 @@ impl<S: System> World<S> {
                     error => Err(Violation(format!("{name} could not be made: {error:?}"))),
                 }
             }
-            Outcome::Crashed => Ok(()),
+            WaitOutcome::Crashed => Ok(()),
         }
     }
 
@@ -101,7 +101,7 @@ impl<S: System> World<S> {
 
     /// Deletes a volume, once nothing is in flight on it.
     pub fn delete_volume(&mut self, name: &str) -> Result<(), Violation> {
-        if let Outcome::Crashed = self.drain_host(name)? {
+        if let WaitOutcome::Crashed = self.drain_host(name)? {
             return Ok(());
         }
         if self.has_layers(name) {
@@ -111,11 +111,11 @@ impl<S: System> World<S> {
             *fate = Fate::MayBeGone;
         }
         match self.ask(Command::DeleteVolume { name: name.into() })? {
-            Outcome::Reached(Ok(_)) => {
+            WaitOutcome::Reached(Ok(_)) => {
                 self.forget(name);
                 self.machine.coverage.count("volumes deleted");
             }
-            Outcome::Reached(Err(error)) => {
+            WaitOutcome::Reached(Err(error)) => {
                 if !self.atlas.is_beyond() {
                     return Err(Violation(format!("volume {name} could not be deleted: {error:?}")));
                 }
@@ -123,7 +123,7 @@ impl<S: System> World<S> {
                     host.paused = false;
                 }
             }
-            Outcome::Crashed => {}
+            WaitOutcome::Crashed => {}
         }
         Ok(())
     }
@@ -141,21 +141,21 @@ impl<S: System> World<S> {
         let Some(host) = self.hosts.get_mut(&volume) else { return Ok(()) };
         host.paused = false;
         match reply {
-            Outcome::Reached(Ok(_)) => {
+            WaitOutcome::Reached(Ok(_)) => {
                 host.oracle.roll_back(&to, true);
                 self.machine.coverage.count("rollbacks");
             }
-            Outcome::Crashed => {
+            WaitOutcome::Crashed => {
                 host.oracle.roll_back(&to, false);
                 self.machine.coverage.count("rollbacks cut off");
             }
-            Outcome::Reached(Err(ArrayError::Degraded(_))) if self.atlas.is_beyond() => {
+            WaitOutcome::Reached(Err(ArrayError::Degraded(_))) if self.atlas.is_beyond() => {
                 host.oracle.roll_back(&to, false);
                 self.machine.coverage.count("rollbacks left open");
             }
-            Outcome::Reached(Err(ArrayError::Full(_))) => self.machine.coverage.count("rollbacks refused"),
-            Outcome::Reached(Err(_)) if self.atlas.is_beyond() => {}
-            Outcome::Reached(Err(error)) => {
+            WaitOutcome::Reached(Err(ArrayError::Full(_))) => self.machine.coverage.count("rollbacks refused"),
+            WaitOutcome::Reached(Err(_)) if self.atlas.is_beyond() => {}
+            WaitOutcome::Reached(Err(error)) => {
                 return Err(Violation(format!("{volume} could not be rolled back to {snapshot}: {error:?}")));
             }
         }
@@ -174,12 +174,12 @@ impl<S: System> World<S> {
             host.paused = false;
         }
         match reply {
-            Outcome::Reached(Ok(_)) => Err(Violation(format!("{name} was deleted from under others"))),
-            Outcome::Reached(Err(_)) => {
+            WaitOutcome::Reached(Ok(_)) => Err(Violation(format!("{name} was deleted from under others"))),
+            WaitOutcome::Reached(Err(_)) => {
                 self.machine.coverage.count("deletes refused for layers");
                 Ok(())
             }
-            Outcome::Crashed => Ok(()),
+            WaitOutcome::Crashed => Ok(()),
         }
     }
 

@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Asks for the names of everything that has unreadable data.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Affected {
+pub struct ListAffected {
     /// Largest number of object versions to name; the count covers all.
     pub limit: u64,
 }
@@ -84,7 +84,7 @@ fn with_paths(registry: &Registry, versions: Vec<Version>) -> Outcome<Vec<Affect
     versions.into_iter().map(path).collect()
 }
 
-impl Call for Affected {
+impl Call for ListAffected {
     const NAME: &'static str = "affected";
     const READS: bool = true;
     type Answer = AffectedView;

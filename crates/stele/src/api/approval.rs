@@ -48,7 +48,7 @@ pub async fn check_shown(node: &Node, actor: &Actor, officer: Option<Officer>, c
     if !caller.has(Role::RetentionOfficer) {
         return refuse("the key that was shown is no retention officer's");
     }
-    if call != Requests::NAME && node.archive()?.is_suspended(&officer.access_key) {
+    if call != ListRequests::NAME && node.archive()?.is_suspended(&officer.access_key) {
         return refuse("the matter `rebuild` suspends this key, which may decide about that matter only");
     }
     Ok(())
@@ -90,9 +90,9 @@ impl Call for CatalogRelease {
 
 /// Lists the requests that wait for approval.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Requests {}
+pub struct ListRequests {}
 
-impl Call for Requests {
+impl Call for ListRequests {
     const NAME: &'static str = "approve/list";
     const READS: bool = true;
     const FOR_OFFICERS: bool = true;
@@ -104,7 +104,7 @@ impl Call for Requests {
 
 /// Approves or refuses a request.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Approve {
+pub struct ApproveRequest {
     pub id: String,
     /// `None`: the user at the socket, if no officer is left, or to withdraw the request.
     pub officer: Option<Officer>,
@@ -117,14 +117,14 @@ pub struct ApprovedView {
     pub done: String,
 }
 
-impl Call for Approve {
+impl Call for ApproveRequest {
     const NAME: &'static str = "approve";
     const FOR_OFFICERS: bool = true;
     const CARRIES_KEY: bool = true;
     type Answer = ApprovedView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ApprovedView> {
         let caller = match &self.officer {
-            Some(officer) => known(node, actor, officer, Approve::NAME).await?,
+            Some(officer) => known(node, actor, officer, ApproveRequest::NAME).await?,
             None if node.serves_user(actor.uid) || actor.uid == 0 => actor.caller(),
             None => return Err(Failure::new(Kind::Refused, "an officer shows its key: give --officer FILE")),
         };

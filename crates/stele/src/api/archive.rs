@@ -44,7 +44,7 @@ pub struct BucketView {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct BucketCreate {
+pub struct CreateBucket {
     pub name: String,
     pub lock: bool,
     pub versioning: bool,
@@ -148,7 +148,7 @@ async fn view(node: &Node, actor: &Actor, info: BucketInfo) -> Outcome<BucketVie
     })
 }
 
-impl Call for BucketCreate {
+impl Call for CreateBucket {
     const NAME: &'static str = "bucket/create";
     type Answer = BucketView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<BucketView> {
@@ -170,7 +170,7 @@ impl Call for BucketCreate {
 
 /// Changes to a bucket, applied in this order; a field that is `None` changes nothing.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct BucketSet {
+pub struct SetBucket {
     pub name: String,
     pub versioning: bool,
     pub lock: bool,
@@ -200,7 +200,7 @@ mod nested {
     }
 }
 
-impl BucketSet {
+impl SetBucket {
     /// Parses all changes before the first one is applied.
     fn changes(&self, now: &BucketInfo) -> Outcome<Vec<BucketChange>> {
         let mut changes = Vec::new();
@@ -241,7 +241,7 @@ impl BucketSet {
     }
 }
 
-impl Call for BucketSet {
+impl Call for SetBucket {
     const NAME: &'static str = "bucket/set";
     type Answer = BucketView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<BucketView> {

@@ -41,7 +41,7 @@ pub struct Base {
 
 /// A run of a volume in one state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Run {
+pub struct BlockRun {
     #[serde(rename = "length_bytes")]
     pub length: u64,
     /// With a base: whether a stripe was written since. Without: whether it owns space with data.
@@ -60,8 +60,8 @@ pub struct Blocks {
 impl Call for Blocks {
     const NAME: &'static str = "volume/blocks";
     const READS: bool = true;
-    type Answer = Vec<Run>;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<Run>> {
+    type Answer = Vec<BlockRun>;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<BlockRun>> {
         let volumes = node.volumes().await?;
         let volume = find(&volumes, &self.volume)?;
         check_range(volume, self.at, self.length, RANGE_MAX)?;
@@ -77,7 +77,7 @@ impl Call for Blocks {
             Some(_) => state != ExtentState::Hole,
             None => state == ExtentState::Data,
         };
-        Ok(extents.into_iter().map(|extent| Run { length: extent.length, data: is_data(extent.state) }).collect())
+        Ok(extents.into_iter().map(|extent| BlockRun { length: extent.length, data: is_data(extent.state) }).collect())
     }
 }
 
@@ -238,7 +238,7 @@ impl Restores {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RestoreBegin {
     /// The volume to be made if none has its name. Its size is that of the backup.
-    pub create: volume::Create,
+    pub create: volume::CreateVolume,
     /// Whether an existing volume may be written over.
     pub overwrite: bool,
 }

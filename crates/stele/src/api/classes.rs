@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome};
 use crate::node::Node;
 
 #[derive(Clone, Serialize, Deserialize)]
-pub struct ClassCreate {
+pub struct CreateClass {
     pub name: String,
     pub initiation: Initiation,
     /// Days; null: no limit.
@@ -28,13 +28,13 @@ pub struct ClassCreate {
     pub officer: Option<Officer>,
 }
 
-impl Call for ClassCreate {
+impl Call for CreateClass {
     const NAME: &'static str = "class/create";
     const FOR_OFFICERS: bool = true;
     const CARRIES_KEY: bool = true;
     type Answer = Vec<ClassInfo>;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<ClassInfo>> {
-        let caller = caller(node, actor, self.officer.as_ref(), ClassCreate::NAME).await?;
+        let caller = caller(node, actor, self.officer.as_ref(), CreateClass::NAME).await?;
         let terms = ClassTerms {
             initiation: self.initiation,
             retver: self.retver,

@@ -13,7 +13,7 @@ use crate::node::Node;
 
 /// An export, for an operator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct View {
+pub struct ExportView {
     #[serde(flatten)]
     pub export: Export,
     /// The preferred URL: over TCP if the server listens there, otherwise the Unix socket's.
@@ -29,7 +29,7 @@ pub struct View {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Add {
+pub struct AddExport {
     pub volume: String,
     pub name: Option<String>,
     pub protocol: Protocol,
@@ -39,12 +39,12 @@ pub struct Add {
     pub iscsi: Terms,
 }
 
-impl Call for Add {
+impl Call for AddExport {
     const NAME: &'static str = "export/add";
-    type Answer = View;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+    type Answer = ExportView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ExportView> {
         node.accountable()?;
-        let Add { volume, name, protocol, read_only, access, iscsi } = self;
+        let AddExport { volume, name, protocol, read_only, access, iscsi } = self;
         let name = name.unwrap_or_else(|| match protocol {
             Protocol::Nbd => volume.clone(),
             Protocol::Iscsi => target_name(&volume),
@@ -52,7 +52,7 @@ impl Call for Add {
         let export = Export { name, volume, protocol, read_only, access, iscsi };
         let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
         let changing = node.exports.changing().await;
-        let added = node.audited(actor, Add::NAME, &place, put(node, &changing, export.clone())).await?;
+        let added = node.audited(actor, AddExport::NAME, &place, put(node, &changing, export.clone())).await?;
         added?;
         Ok(view(node, export))
     }
@@ -109,12 +109,12 @@ pub async fn note_snapshots(node: &Node) -> Outcome<()> {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Remove {
+pub struct RemoveExport {
     pub protocol: Protocol,
     pub name: String,
 }
 
-impl Call for Remove {
+impl Call for RemoveExport {
     const NAME: &'static str = "export/remove";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
@@ -122,14 +122,14 @@ impl Call for Remove {
         let place = format!("{} {}", self.protocol, self.name);
         let changing = node.exports.changing().await;
         let act = async { changing.remove(self.protocol, &self.name) };
-        let removed = node.audited(actor, Remove::NAME, &place, act).await?;
+        let removed = node.audited(actor, RemoveExport::NAME, &place, act).await?;
         removed.map(|()| Done {})
     }
 }
 
 /// Changes to an export; a field that is `None` changes nothing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Set {
+pub struct SetExport {
     pub protocol: Protocol,
     pub name: String,
     pub read_only: Option<bool>,
@@ -140,10 +140,10 @@ pub struct Set {
     pub no_chap: bool,
 }
 
-impl Call for Set {
+impl Call for SetExport {
     const NAME: &'static str = "export/set";
-    type Answer = View;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+    type Answer = ExportView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ExportView> {
         node.accountable()?;
         let changing = node.exports.changing().await;
         let known =
@@ -158,27 +158,27 @@ impl Call for Set {
         }
         export.iscsi.chap = self.chap.or(export.iscsi.chap).filter(|_| !self.no_chap);
         let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
-        node.audited(actor, Set::NAME, &place, put(node, &changing, export.clone())).await??;
+        node.audited(actor, SetExport::NAME, &place, put(node, &changing, export.clone())).await??;
         Ok(view(node, export))
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct List {}
+pub struct ListExports {}
 
-impl Call for List {
+impl Call for ListExports {
     const NAME: &'static str = "export/list";
     const READS: bool = true;
-    type Answer = Vec<View>;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<View>> {
+    type Answer = Vec<ExportView>;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<ExportView>> {
         Ok(node.exports.list().into_iter().map(|export| view(node, export)).collect())
     }
 }
 
-fn view(node: &Node, export: Export) -> View {
+fn view(node: &Node, export: Export) -> ExportView {
     let target = node.exports.directory.find(export.protocol, &export.name);
     let urls = node.block_urls(&export);
-    View {
+    ExportView {
         warnings: open_to_all(node, &export).into_iter().chain(written_beside(node, &export)).collect(),
         url: urls.first().cloned().unwrap_or_default(),
         urls,

@@ -12,7 +12,7 @@ use crate::node::Node;
 
 /// A page of the versions with these properties.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Find {
+pub struct FindVersions {
     pub selection: Selected,
     pub class: Option<String>,
     pub matter: Option<String>,
@@ -29,7 +29,7 @@ pub struct FoundPage {
     pub next: Option<String>,
 }
 
-impl Call for Find {
+impl Call for FindVersions {
     const NAME: &'static str = "find";
     const READS: bool = true;
     const FOR_OFFICERS: bool = true;

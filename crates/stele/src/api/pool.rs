@@ -13,7 +13,7 @@ use crate::node::smart::SmartView;
 use crate::node::{Node, membership, standing, surroundings};
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Status {}
+pub struct ShowPool {}
 
 /// The pool, for an operator. Sizes are bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -395,7 +395,7 @@ fn space(node: &Node, status: &stele_array::PoolStatus) -> SpaceView {
     }
 }
 
-impl Call for Status {
+impl Call for ShowPool {
     const NAME: &'static str = "pool/status";
     const READS: bool = true;
     type Answer = StatusView;
@@ -405,9 +405,9 @@ impl Call for Status {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Scrub {}
+pub struct ScrubPool {}
 
-impl Call for Scrub {
+impl Call for ScrubPool {
     const NAME: &'static str = "pool/scrub";
     type Answer = Done;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<Done> {
@@ -430,7 +430,7 @@ impl Call for Wash {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Add {
+pub struct AddDrives {
     /// Absolute paths, each with its enclosure.
     pub drives: Vec<DriveArgument>,
     pub size: Option<u64>,
@@ -439,7 +439,7 @@ pub struct Add {
     pub grow_later: bool,
 }
 
-impl Call for Add {
+impl Call for AddDrives {
     const NAME: &'static str = "pool/add";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
@@ -458,11 +458,11 @@ impl Call for Add {
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Remove {
+pub struct RemoveDrive {
     pub drive: u32,
 }
 
-impl Call for Remove {
+impl Call for RemoveDrive {
     const NAME: &'static str = "pool/remove";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
@@ -473,7 +473,7 @@ impl Call for Remove {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Replace {
+pub struct ReplaceDrive {
     pub old: u32,
     /// An absolute path.
     pub new: DriveArgument,
@@ -483,7 +483,7 @@ pub struct Replace {
     pub give_up: bool,
 }
 
-impl Call for Replace {
+impl Call for ReplaceDrive {
     const NAME: &'static str = "pool/replace";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
@@ -511,9 +511,9 @@ impl Call for Keep {
 
 /// Removes drives that left the pool from the configuration, before a command names others there.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Forget {}
+pub struct ForgetDrives {}
 
-impl Call for Forget {
+impl Call for ForgetDrives {
     const NAME: &'static str = "pool/forget";
     type Answer = Done;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<Done> {

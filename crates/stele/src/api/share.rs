@@ -11,7 +11,7 @@ use stele_file::share::registry::{ShareRow, SquashRow};
 use stele_file::share::{Caching, RemovedVersions, Share};
 use stele_ground::Bytes;
 
-pub use files::{ArchiveFile, FileView, Ls, Pin, Why, why};
+pub use files::{ArchiveFile, ExplainFile, FileView, Ls, Pin, why};
 
 use super::archive::parse_retention;
 use super::{Actor, Call, Done};
@@ -21,7 +21,7 @@ use crate::node::shares::{failed, rules, settings};
 
 /// A share as an operator sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct View {
+pub struct ShareView {
     pub name: String,
     /// What clients mount, where NFS is served, and the port for both NFS and MOUNT.
     pub nfs: Option<String>,
@@ -54,12 +54,12 @@ pub struct View {
     #[serde(default)]
     pub caching: String,
     /// None where the share is not open.
-    pub status: Option<StatusView>,
+    pub status: Option<ShareStatusView>,
 }
 
 /// How a share is now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct StatusView {
+pub struct ShareStatusView {
     /// Files whose content is not archived.
     pub open_files: u64,
     /// How long the open file that was left alone longest has been left alone.
@@ -83,20 +83,20 @@ pub struct StatusView {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Create {
+pub struct CreateShare {
     pub name: String,
     pub cache: u64,
     pub cache_code: String,
     pub lock: bool,
     pub retention: Option<String>,
-    pub options: Offer,
+    pub options: ShareOptions,
     pub owner: (u32, u32),
     pub mode: u32,
 }
 
 /// What can be changed later.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Offer {
+pub struct ShareOptions {
     pub archive_after: Option<u32>,
     /// 0: files are not committed by themselves.
     #[serde(default)]
@@ -113,7 +113,7 @@ pub struct Offer {
     pub caching: Option<String>,
 }
 
-impl Offer {
+impl ShareOptions {
     fn apply(&self, row: &mut ShareRow) -> Outcome<()> {
         if let Some(seconds) = self.archive_after {
             row.archive_after = seconds;
@@ -203,13 +203,13 @@ fn removed_by_default(bucket: &BucketInfo, was_share: bool) -> RemovedVersions {
     }
 }
 
-async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<View> {
+async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<ShareView> {
     let bucket = node.archive()?.bucket(&node.own_caller(), name).await?;
     let open = node.shares.get(name);
     let status = open.as_ref().map(|share| status(share)).transpose()?;
     let smb = node.config.smb.listen.filter(|_| open.is_some());
     let smb_refusal = smb.and_then(|_| node.shares.smb_refusal(name));
-    Ok(View {
+    Ok(ShareView {
         name: name.to_owned(),
         nfs_port: node.shares.address().filter(|_| open.is_some()).map(|address| address.port()),
         nfs: node.shares.address().filter(|_| open.is_some()).map(|address| format!("{}:/{name}", address.ip())),
@@ -237,9 +237,9 @@ async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<View> {
     })
 }
 
-fn status(share: &Share) -> Outcome<StatusView> {
+fn status(share: &Share) -> Outcome<ShareStatusView> {
     let status = share.status().map_err(failed)?;
-    Ok(StatusView {
+    Ok(ShareStatusView {
         open_files: status.open,
         oldest_seconds: status.oldest.map(|oldest| oldest.0 / 1_000_000_000),
         removing_files: status.removing,
@@ -277,10 +277,10 @@ fn open(node: &Node, name: &str) -> Outcome<Arc<Share>> {
     })
 }
 
-impl Call for Create {
+impl Call for CreateShare {
     const NAME: &'static str = "share/create";
-    type Answer = View;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+    type Answer = ShareView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ShareView> {
         node.accountable()?;
         let _turn = node.shares.turn.lock().await;
         let archive = node.archive()?;
@@ -348,13 +348,13 @@ impl Call for Create {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct List {}
+pub struct ListShares {}
 
-impl Call for List {
+impl Call for ListShares {
     const NAME: &'static str = "share/list";
     const READS: bool = true;
-    type Answer = Vec<View>;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<View>> {
+    type Answer = Vec<ShareView>;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<ShareView>> {
         let mut views = Vec::new();
         for (name, row) in node.registry()?.list().map_err(failed)? {
             views.push(view(node, &name, &row).await?);
@@ -364,29 +364,29 @@ impl Call for List {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Show {
+pub struct ShowShare {
     pub name: String,
 }
 
-impl Call for Show {
+impl Call for ShowShare {
     const NAME: &'static str = "share/show";
     const READS: bool = true;
-    type Answer = View;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<View> {
+    type Answer = ShareView;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<ShareView> {
         view(node, &self.name, &row_of(node, &self.name)?).await
     }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Set {
+pub struct SetShare {
     pub name: String,
-    pub options: Offer,
+    pub options: ShareOptions,
 }
 
-impl Call for Set {
+impl Call for SetShare {
     const NAME: &'static str = "share/set";
-    type Answer = View;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+    type Answer = ShareView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ShareView> {
         node.accountable()?;
         let _turn = node.shares.turn.lock().await;
         let before = row_of(node, &self.name)?;
@@ -395,7 +395,7 @@ impl Call for Set {
         can_commit(&after, &node.archive()?.bucket(&node.own_caller(), &self.name).await?)?;
         let place = format!("{}: {}", self.name, described(&after));
         // In force before the outcome is recorded: a failure of that record leaves no restriction that is only shown.
-        node.audited(actor, Set::NAME, &place, put_in_force(node, &self.name, &before, &after)).await??;
+        node.audited(actor, SetShare::NAME, &place, put_in_force(node, &self.name, &before, &after)).await??;
         view(node, &self.name, &after).await
     }
 }
@@ -430,11 +430,11 @@ fn described(row: &ShareRow) -> String {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Remove {
+pub struct RemoveShare {
     pub name: String,
 }
 
-impl Call for Remove {
+impl Call for RemoveShare {
     const NAME: &'static str = "share/remove";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
@@ -466,7 +466,7 @@ impl Call for Remove {
             }
             Ok(())
         };
-        node.audited(actor, Remove::NAME, &self.name, act).await??;
+        node.audited(actor, RemoveShare::NAME, &self.name, act).await??;
         Ok(Done {})
     }
 }

@@ -13,7 +13,7 @@ const PARTING: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// A volume, for an operator. Sizes are bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct View {
+pub struct VolumeView {
     pub name: String,
     pub id: u32,
     pub code: String,
@@ -70,9 +70,9 @@ mod lost_places {
     }
 }
 
-impl From<VolumeStatus> for View {
-    fn from(status: VolumeStatus) -> View {
-        View {
+impl From<VolumeStatus> for VolumeView {
+    fn from(status: VolumeStatus) -> VolumeView {
+        VolumeView {
             id: status.id.0,
             code: status.spec.code.to_string(),
             size: status.spec.size.0,
@@ -107,7 +107,7 @@ impl From<VolumeStatus> for View {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DetailView {
     #[serde(flatten)]
-    pub volume: View,
+    pub volume: VolumeView,
     /// Bytes in all slots that it refers to, shared or not.
     #[serde(rename = "refers_bytes")]
     pub refers: u64,
@@ -186,7 +186,7 @@ impl From<VolumeDetail> for DetailView {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Create {
+pub struct CreateVolume {
     pub name: String,
     pub code: String,
     pub size: u64,
@@ -197,10 +197,10 @@ pub struct Create {
     pub allocate: bool,
 }
 
-impl Call for Create {
+impl Call for CreateVolume {
     const NAME: &'static str = "volume/create";
-    type Answer = View;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+    type Answer = VolumeView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<VolumeView> {
         node.accountable()?;
         let code =
             self.code.parse().map_err(|error: stele_codes::code::NoSuchCode| Failure::usage(error.to_string()))?;
@@ -217,7 +217,7 @@ impl Call for Create {
         };
         let name = spec.name.clone();
         let act = node.pool.command(Command::CreateVolume(spec));
-        match node.audited(actor, Create::NAME, &name, act).await?? {
+        match node.audited(actor, CreateVolume::NAME, &name, act).await?? {
             Reply::Volume(status) => Ok(status.into()),
             _ => find(node, &name).await,
         }
@@ -225,23 +225,23 @@ impl Call for Create {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct List {}
+pub struct ListVolumes {}
 
-impl Call for List {
+impl Call for ListVolumes {
     const NAME: &'static str = "volume/list";
     const READS: bool = true;
-    type Answer = Vec<View>;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<View>> {
+    type Answer = Vec<VolumeView>;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Vec<VolumeView>> {
         list(node).await
     }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Show {
+pub struct ShowVolume {
     pub name: String,
 }
 
-impl Call for Show {
+impl Call for ShowVolume {
     const NAME: &'static str = "volume/show";
     const READS: bool = true;
     type Answer = DetailView;
@@ -282,18 +282,18 @@ pub async fn writers(node: &Node, volume: &str) -> Vec<stele_block::ConnectionVi
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Set {
+pub struct SetVolume {
     pub name: String,
     pub read_ahead: u8,
 }
 
-impl Call for Set {
+impl Call for SetVolume {
     const NAME: &'static str = "volume/set";
-    type Answer = View;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+    type Answer = VolumeView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<VolumeView> {
         node.accountable()?;
         let command = Command::SetVolume { name: self.name.clone(), read_ahead: Some(self.read_ahead), mode: None };
-        change(node, actor, Set::NAME, &self.name, &self.name, command).await
+        change(node, actor, SetVolume::NAME, &self.name, &self.name, command).await
     }
 }
 
@@ -305,8 +305,8 @@ pub struct Resize {
 
 impl Call for Resize {
     const NAME: &'static str = "volume/resize";
-    type Answer = View;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+    type Answer = VolumeView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<VolumeView> {
         node.accountable()?;
         node.restores.check(&self.name)?;
         // The pool refuses to shrink a volume, and to grow a snapshot.
@@ -337,8 +337,8 @@ pub struct Snapshot {
 
 impl Call for Snapshot {
     const NAME: &'static str = "volume/snapshot";
-    type Answer = View;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+    type Answer = VolumeView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<VolumeView> {
         node.accountable()?;
         node.restores.check(&self.volume)?;
         let place = format!("{} of {}", self.name, self.volume);
@@ -356,8 +356,8 @@ pub struct CloneSnapshot {
 
 impl Call for CloneSnapshot {
     const NAME: &'static str = "volume/clone";
-    type Answer = View;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+    type Answer = VolumeView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<VolumeView> {
         node.accountable()?;
         let place = format!("{} of {}", self.name, self.snapshot);
         let command = Command::CloneSnapshot { snapshot: self.snapshot.clone(), name: self.name };
@@ -376,8 +376,8 @@ pub struct Rollback {
 
 impl Call for Rollback {
     const NAME: &'static str = "volume/rollback";
-    type Answer = View;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+    type Answer = VolumeView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<VolumeView> {
         node.accountable()?;
         node.restores.check(&self.volume)?;
         let mut place = format!("{} to {}", self.volume, self.snapshot);
@@ -410,7 +410,14 @@ impl Call for Rollback {
 }
 
 /// Changes an existing volume, and records the change in the audit log.
-async fn change(node: &Node, actor: &Actor, call: &str, place: &str, of: &str, command: Command) -> Outcome<View> {
+async fn change(
+    node: &Node,
+    actor: &Actor,
+    call: &str,
+    place: &str,
+    of: &str,
+    command: Command,
+) -> Outcome<VolumeView> {
     find(node, of).await?;
     let reply = node.audited(actor, call, place, node.pool.command(command)).await??;
     super::export::note_snapshots(node).await?;
@@ -460,14 +467,14 @@ impl Call for Delete {
     }
 }
 
-pub async fn list(node: &Node) -> Outcome<Vec<View>> {
+pub async fn list(node: &Node) -> Outcome<Vec<VolumeView>> {
     match node.pool.command(Command::ListVolumes).await? {
-        Reply::Volumes(volumes) => Ok(volumes.into_iter().map(View::from).collect()),
+        Reply::Volumes(volumes) => Ok(volumes.into_iter().map(VolumeView::from).collect()),
         _ => Err(Failure::failed("the pool answered a volume listing with something else; this is a defect of Stele")),
     }
 }
 
-async fn find(node: &Node, name: &str) -> Outcome<View> {
+async fn find(node: &Node, name: &str) -> Outcome<VolumeView> {
     let volumes = list(node).await?;
     let known: Vec<String> = volumes.iter().map(|volume| volume.name.clone()).collect();
     volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| {

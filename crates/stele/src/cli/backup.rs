@@ -29,7 +29,7 @@ Keep the password, and an escrow of the key (`stele backup key escrow --to FILE`
 with them.")]
     Init {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         /// A word about this password, stored in plain text
         #[arg(long, default_value = "")]
         label: String,
@@ -38,12 +38,12 @@ with them.")]
         keep_for: Option<u64>,
     },
     /// Save files, a volume, or standard input, as a new snapshot
-    Run(Box<Run>),
+    Run(Box<BackupRun>),
     /// List the snapshots, oldest first
     #[command(after_help = "Examples:\n  stele backup snapshots\n  stele backup snapshots --json")]
     Snapshots {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
     },
     /// List the files of a snapshot
     #[command(after_help = "\
@@ -53,11 +53,11 @@ Examples:
   stele backup ls latest:/etc --host web1 --at 2026-11-20")]
     Ls {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         /// SNAPSHOT or SNAPSHOT:PATH; a snapshot is `latest` or the first digits of its id
         snapshot: String,
         #[command(flatten)]
-        latest: Latest,
+        latest: LatestArgs,
     },
     /// Find files by a pattern in all snapshots, or in one
     #[command(after_help = "\
@@ -69,14 +69,14 @@ Examples:
 Without --snapshot, --host and --at leave only the snapshots of that host, and those stored by that date.")]
     Find {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         /// Pattern as for --exclude
         pattern: String,
         /// Only in this snapshot
         #[arg(long)]
         snapshot: Option<String>,
         #[command(flatten)]
-        latest: Latest,
+        latest: LatestArgs,
     },
     /// Show the differences of two snapshots
     #[command(after_help = "\
@@ -87,14 +87,14 @@ Examples:
 + added, - removed, M another content, U other metadata with the same content.")]
     Diff {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         first: String,
         second: String,
         /// Only this directory or file
         #[arg(long)]
         path: Option<PathBuf>,
         #[command(flatten)]
-        latest: Latest,
+        latest: LatestArgs,
     },
     /// Restore a snapshot, or a part of it, into a directory; or a volume into a volume
     Restore(Box<Restore>),
@@ -110,11 +110,11 @@ of this machine, or of --host. Where that could be one of several hosts, there i
 It shows the snapshots that exist now, and reads only what is opened. Only the user who mounts may look. Needs root.")]
     Mount {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         /// A directory that exists
         directory: PathBuf,
         #[command(flatten)]
-        latest: Latest,
+        latest: LatestArgs,
     },
     /// Check that every snapshot can be restored
     #[command(after_help = "\
@@ -127,7 +127,7 @@ Without --data it reads all trees and looks up every chunk. With --data it reads
 damaged chunks: the next backup that has their content stores them again. Exit code 5: damage was found.")]
     Verify {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         /// Read all content
         #[arg(long)]
         data: bool,
@@ -149,17 +149,17 @@ new one. It takes a key that may set retention. A longer lock stays, and nothing
 ended well, the snapshot is not locked. Content is not read: `stele backup verify --data` does that.")]
     Lock {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         /// `latest` or the first digits of an id
         snapshot: String,
         #[command(flatten)]
-        latest: Latest,
+        latest: LatestArgs,
         /// Until a date (2027-01-31), or for a period from now on by the server's clock (30d, 12w, 7y)
         #[arg(long, value_name = "DATE|PERIOD", value_parser = lock_until)]
         until: KeepUntil,
     },
     /// Remove snapshots, by rules or by name; their content goes with `stele backup prune`
-    Forget(Box<Forget>),
+    Forget(Box<BackupForget>),
     /// Remove the content that no snapshot needs, beside running backups
     #[command(after_help = "\
 Examples:
@@ -170,7 +170,7 @@ It needs no password. Content goes with the third run after its last snapshot wa
 runs that began earlier.")]
     Prune {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         /// Only say what would be done
         #[arg(long)]
         dry_run: bool,
@@ -211,7 +211,7 @@ The file belongs to the job that may delete, not to the machines that are saved.
     Report(Report),
     /// Passwords of a repository, and the escrow of its key
     #[command(subcommand)]
-    Key(Key),
+    Key(BackupKey),
 }
 
 /// Whether the progress is told without a terminal too.
@@ -224,7 +224,7 @@ pub struct Telling {
 
 /// Which snapshot `latest` is.
 #[derive(Args, Clone, PartialEq, Eq, Default, Debug)]
-pub struct Latest {
+pub struct LatestArgs {
     /// The latest of this host [default: this machine, or the only host there is]
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
@@ -235,7 +235,7 @@ pub struct Latest {
 
 /// The repository, and the way to its password.
 #[derive(Args, Debug)]
-pub struct Place {
+pub struct RepositoryArgs {
     /// The repository: a directory, or s3://HOST[:PORT]/BUCKET[/PREFIX]; s3+http:// is without TLS
     #[arg(long, env = "STELE_BACKUP_REPOSITORY", value_name = "PLACE")]
     pub repository: PathBuf,
@@ -336,9 +336,9 @@ interrupted backup is repeated, and stores nothing twice.
 --keep-until locks the snapshot and all that it needs in a bucket with Object Lock, by retention in COMPLIANCE mode: no
 right removes it before. A period counts from the beginning of the backup by the server's clock. It takes a key that may
 set retention, and nothing shortens the lock afterwards. `stele backup lock` prolongs it.")]
-pub struct Run {
+pub struct BackupRun {
     #[command(flatten)]
-    pub place: Place,
+    pub place: RepositoryArgs,
     /// Files and directories
     #[arg(required_unless_present_any = ["stdin_name", "volume"])]
     pub paths: Vec<PathBuf>,
@@ -421,11 +421,11 @@ several hosts the command refuses with exit code 2 until --host names one. A day
 NAME-before-restore-SECONDS first, so `stele volume rollback` brings it back. With --to a volume becomes a file.")]
 pub struct Restore {
     #[command(flatten)]
-    pub place: Place,
+    pub place: RepositoryArgs,
     /// SNAPSHOT or SNAPSHOT:PATH
     pub snapshot: String,
     #[command(flatten)]
-    pub latest: Latest,
+    pub latest: LatestArgs,
     /// The directory to restore into
     #[arg(long, value_name = "DIRECTORY", required_unless_present = "to_volume")]
     pub to: Option<PathBuf>,
@@ -465,9 +465,9 @@ Examples:
 Snapshots of the same host and paths are one series, and the rules count in each: by the store's clock, and by the ends
 of the backups. A snapshot stays if any rule keeps it by either date, or if both lie more than two days apart. For ages
 in days, a time without snapshots counts as 7 days at most: a clock that jumps ahead makes nothing old.")]
-pub struct Forget {
+pub struct BackupForget {
     #[command(flatten)]
-    pub place: Place,
+    pub place: RepositoryArgs,
     /// Snapshots to remove, whatever the rules; `latest` only where all are of one host
     pub snapshots: Vec<String>,
     /// Keep what the versions of files need by the classes of this file, beside what the other rules keep
@@ -522,7 +522,7 @@ missing, one that takes longer than a slot and two days. With --once it looks on
 `volume` takes the place of `paths`, and schedules with the `host` of another machine are only reported.")]
 pub struct Schedule {
     #[command(flatten)]
-    pub place: Place,
+    pub place: RepositoryArgs,
     /// The file with the schedules
     pub file: PathBuf,
     /// Run what is due, and end
@@ -543,24 +543,24 @@ It goes by the snapshots in the repository, so it finds out an agent that does n
 late, missed, failed, incomplete or silent, or has no snapshot.")]
 pub struct Report {
     #[command(flatten)]
-    pub place: Place,
+    pub place: RepositoryArgs,
     /// The file with the schedules
     pub file: PathBuf,
 }
 
 #[derive(Subcommand, Debug)]
-pub enum Key {
+pub enum BackupKey {
     /// List the passwords by their labels
     #[command(after_help = "Example:\n  stele backup key list")]
     List {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
     },
     /// Add a password
     #[command(after_help = "Example:\n  stele backup key add --new-password-file second --label office")]
     Add {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         /// File with the new password on its first line
         #[arg(long, value_name = "FILE")]
         new_password_file: PathBuf,
@@ -572,7 +572,7 @@ pub enum Key {
     #[command(after_help = "Example:\n  stele backup key remove 5be1d7a09c3344ff")]
     Remove {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         /// The key, as `stele backup key list` shows it
         key: String,
     },
@@ -584,7 +584,7 @@ Example:
 The text opens the repository without a password. Keep it offline.")]
     Escrow {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         /// A file that does not exist
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
@@ -593,7 +593,7 @@ The text opens the repository without a password. Keep it offline.")]
     #[command(after_help = "Example:\n  stele backup key check /media/safe/backup-key")]
     Check {
         #[command(flatten)]
-        place: Place,
+        place: RepositoryArgs,
         file: PathBuf,
     },
 }

@@ -7,9 +7,9 @@ use super::words::{Expiry, Protection};
 #[derive(Subcommand, Debug)]
 pub enum Bucket {
     /// Make a bucket
-    Create(Create),
+    Create(BucketCreate),
     /// Change a bucket. Settings that are not given keep their value, and stored versions do not change
-    Set(Set),
+    Set(BucketSet),
     /// List the buckets
     #[command(after_help = "Example:\n  stele bucket list --json")]
     List,
@@ -32,7 +32,7 @@ Examples:
   stele bucket create records --lock --retention compliance:7y
   stele bucket create drafts --lock --retention governance:30d --quota 100GiB
   stele bucket create ledgers --lock --retention compliance:7y --protection compliance --expiry delete")]
-pub struct Create {
+pub struct BucketCreate {
     pub name: String,
     /// Turn on Object Lock, so that versions can be retained and held. It includes versioning and cannot be turned off
     #[arg(long)]
@@ -71,7 +71,7 @@ Examples:
 
 A new default retention applies to versions stored from then on; stored versions keep theirs. A level of protection
 can only be raised. A lock cannot be removed.")]
-pub struct Set {
+pub struct BucketSet {
     pub name: String,
     /// Default retention of versions stored from now on: MODE:PERIOD as in `stele bucket create`, or none
     #[arg(long, value_name = "MODE:PERIOD")]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::matter::{Officer, tag};
+use super::matter::{OfficerArgs, tag};
 
 #[derive(Subcommand, Debug)]
 pub enum Class {
@@ -17,7 +17,7 @@ Examples:
 With `creation` the retention ends --retver days after a version was stored. With `event` it ends --retver days after
 the event (`stele event`) and no earlier than --retmin days after the version was stored; without an event it never
 ends. From the first class on, older versions of Stele refuse the store.")]
-    Create(Create),
+    Create(ClassCreate),
     /// List every version of every class
     #[command(after_help = "Example:\n  stele class list --json")]
     List,
@@ -41,7 +41,7 @@ Every rule is compared with that of the active version. Versions of objects keep
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
-        officer: Officer,
+        officer: OfficerArgs,
     },
     /// Set the classes of versions that are stored in a bucket from now on, or show them
     #[command(after_help = "\
@@ -95,7 +95,7 @@ pub struct ExpiringIn {
 }
 
 #[derive(Args, Debug)]
-pub struct Create {
+pub struct ClassCreate {
     pub name: String,
     /// What the retention counts from
     #[arg(long, value_enum)]
@@ -115,7 +115,7 @@ pub struct Create {
     #[arg(long, default_value = "")]
     pub description: String,
     #[command(flatten)]
-    pub officer: Officer,
+    pub officer: OfficerArgs,
 }
 
 #[derive(Args, Debug)]

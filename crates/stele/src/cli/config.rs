@@ -7,7 +7,7 @@ use clap::Subcommand;
 use crate::drives::DriveArgument;
 
 #[derive(Subcommand, Debug)]
-pub enum Config {
+pub enum ConfigCommand {
     /// Write all that a server needs besides its drives into one file: configuration, exports, reservations, signed
     /// heads, keys
     #[command(after_help = "\

@@ -14,7 +14,7 @@ Examples:
   stele volume export vm1-monday --nbd --read-only --json
   stele volume export vm1 --nbd --name web --allow 10.1.0.0/16 --tls
   stele volume export db --iscsi --allow 10.1.0.0/16 --chap-user host1 --chap-secret host1.secret")]
-pub struct Add {
+pub struct VolumeExport {
     /// The volume or snapshot
     pub volume: String,
     /// Serve it as a network block device
@@ -64,13 +64,13 @@ pub enum Export {
     #[command(after_help = "Example:\n  stele export list --json")]
     List,
     /// Change which clients may reach an export, and how. Its connections end; clients reconnect under the new settings
-    Set(Set),
+    Set(ExportSet),
     /// Remove an export; its connections end
     #[command(after_help = "Example:\n  stele export remove vm1")]
     Remove {
         name: String,
-        #[arg(long, value_enum, default_value_t = Kind::Nbd)]
-        protocol: Kind,
+        #[arg(long, value_enum, default_value_t = ProtocolArg::Nbd)]
+        protocol: ProtocolArg,
     },
 }
 
@@ -84,10 +84,10 @@ Examples:
 
 Settings that are not given keep their value. --allow and --client-certificate replace the whole list; `any` empties
 it.")]
-pub struct Set {
+pub struct ExportSet {
     pub name: String,
-    #[arg(long, value_enum, default_value_t = Kind::Nbd)]
-    pub protocol: Kind,
+    #[arg(long, value_enum, default_value_t = ProtocolArg::Nbd)]
+    pub protocol: ProtocolArg,
     /// Whether the export refuses every write
     #[arg(long, value_name = "YES|NO", value_parser = super::bucket::yes_or_no)]
     pub read_only: Option<bool>,
@@ -112,16 +112,16 @@ pub struct Set {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Kind {
+pub enum ProtocolArg {
     Nbd,
     Iscsi,
 }
 
-impl From<Kind> for Protocol {
-    fn from(kind: Kind) -> Protocol {
-        match kind {
-            Kind::Nbd => Protocol::Nbd,
-            Kind::Iscsi => Protocol::Iscsi,
+impl From<ProtocolArg> for Protocol {
+    fn from(protocol: ProtocolArg) -> Protocol {
+        match protocol {
+            ProtocolArg::Nbd => Protocol::Nbd,
+            ProtocolArg::Iscsi => Protocol::Iscsi,
         }
     }
 }

@@ -10,14 +10,14 @@ use super::words::{Access, Role};
 #[derive(Subcommand, Debug)]
 pub enum Key {
     /// Make an access key; its secret is printed once
-    Create(Create),
+    Create(KeyCreate),
     /// List access keys, without secrets
     #[command(after_help = "Example:\n  stele key list")]
     List,
     /// Take rights from an access key, with immediate effect. It never adds a right
     Narrow(Narrow),
     /// Change when an access key expires, and what it may own
-    Set(Set),
+    Set(KeySet),
     /// Revoke an access key, with immediate effect
     #[command(after_help = "Example:\n  stele key revoke STELEK7Q2M4XJ9TB3HWD")]
     Revoke { id: String },
@@ -57,7 +57,7 @@ Examples:
 A key has only the rights that --role and --access give; at least one of the two is required. `stele key narrow`
 takes rights away later. The first two retention officers need no approval. From then on, the key of a new officer
 is not valid until another officer approves it (`stele approve`).")]
-pub struct Create {
+pub struct KeyCreate {
     /// Name of the holder, shown in lists of keys
     #[arg(long, default_value = "")]
     pub name: String,
@@ -139,7 +139,7 @@ system clock that is set back behind a moment at which the store was open revive
 
 A quota counts the versions that the key stored, in every bucket, and the parts of its unfinished uploads. It removes
 nothing, and delete markers are written beyond it. `stele key list` shows what each key owns.")]
-pub struct Set {
+pub struct KeySet {
     pub id: String,
     /// The key is void from then on: a date or moment in UTC, a duration from now on (30m, 12h, 90d, 8w, 1y), or
     /// `never`

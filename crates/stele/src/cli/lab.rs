@@ -41,7 +41,7 @@ Examples:
 
 The laboratory makes and fills a file that does not exist (--size). It overwrites data that it did not make
 only with --destroy.")]
-    Run(Run),
+    Run(LabRun),
     /// Find the highest load that a target sustains at a response time
     #[command(after_help = "\
 Examples:
@@ -157,7 +157,7 @@ Examples:
 
 The newest figure of a cell stands beside the median of up to 20 earlier ones. Results that are not steady, void or
 partial are shown, but the median leaves them out.")]
-    History(History),
+    History(LabHistory),
     /// Run a job on two targets in turn, in ABBA blocks, and show whether they differ
     #[command(after_help = "\
 Examples:
@@ -239,7 +239,7 @@ pub struct TokenArgs {
 }
 
 #[derive(Args, Debug)]
-pub struct Run {
+pub struct LabRun {
     /// Hosts that run the job together, each on its own target of that name: HOST:PORT of each host's `stele lab serve`
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
     pub hosts: Vec<String>,
@@ -279,7 +279,7 @@ pub struct Ffsb {
 }
 
 #[derive(Args, Debug)]
-pub struct History {
+pub struct LabHistory {
     /// The directory that holds .lab files
     pub directory: PathBuf,
     /// Draw the trend of the cells with this name in the terminal

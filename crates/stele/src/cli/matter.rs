@@ -20,7 +20,7 @@ refuse the store.")]
         #[arg(long)]
         reason: String,
         #[command(flatten)]
-        officer: Officer,
+        officer: OfficerArgs,
     },
     /// List all matters, closed ones included
     #[command(after_help = "Example:\n  stele matter list --json")]
@@ -76,7 +76,7 @@ A released version without another hold or retention can be deleted.")]
 }
 
 #[derive(Args, Debug)]
-pub struct Officer {
+pub struct OfficerArgs {
     /// Act as the officer whose access_key and secret_key are in this file [default: as the local user]
     #[arg(long, value_name = "FILE")]
     pub officer: Option<PathBuf>,
@@ -109,7 +109,7 @@ pub struct Change {
     #[arg(long)]
     pub no_wait: bool,
     #[command(flatten)]
-    pub officer: Officer,
+    pub officer: OfficerArgs,
 }
 
 pub fn tag(text: &str) -> Result<(String, String), String> {

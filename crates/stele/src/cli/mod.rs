@@ -49,14 +49,14 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 no such thing, 5 damag
 )]
 pub struct Cli {
     #[command(flatten)]
-    pub place: Place,
+    pub place: GlobalArgs,
     #[command(subcommand)]
     pub command: Command,
 }
 
 /// The place of the server or of the drives.
 #[derive(Args, Clone, Debug, Default)]
-pub struct Place {
+pub struct GlobalArgs {
     /// Data directory [default: ./stele-data]
     #[arg(long, global = true, env = "STELE_DIR", value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -76,7 +76,7 @@ pub enum Command {
     Serve(serve::Serve),
     /// Pools: the drives of one declustered array
     #[command(subcommand)]
-    Pool(pool::Pool),
+    Pool(pool::PoolCommand),
     /// Volumes of the pool
     #[command(subcommand)]
     Volume(volume::Volume),
@@ -168,7 +168,7 @@ something was allowed.")]
     Lab(Box<lab::Lab>),
     /// Export or import all that a server needs besides its drives, in one file
     #[command(subcommand)]
-    Config(config::Config),
+    Config(config::ConfigCommand),
     /// Show load, drives, background work and alarms, updated every second
     #[command(after_help = "\
 Examples:

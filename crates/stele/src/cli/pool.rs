@@ -5,15 +5,15 @@ use clap::{Args, Subcommand};
 use crate::drives::DriveArgument;
 
 #[derive(Subcommand, Debug)]
-pub enum Pool {
+pub enum PoolCommand {
     /// Make a new pool out of drives
-    Create(Create),
+    Create(PoolCreate),
     /// Open the pool once, replay its log, repair replicas, and close it cleanly
     Open(Open),
     /// Show drives by enclosure, health, space, and rebuild with time left
-    Status(Status),
+    Status(PoolStatus),
     /// Read and verify all data now
-    Scrub(Scrub),
+    Scrub(PoolScrub),
     /// Overwrite old records in the log, including keys of disposed records, and wait until that is durable
     #[command(after_help = "\
 Example:
@@ -23,11 +23,11 @@ A server does this by itself within 15 minutes of each disposal, and when it sto
 washed.")]
     Wash,
     /// Replace a drive with a new one and copy the data onto it
-    Replace(Replace),
+    Replace(PoolReplace),
     /// Add drives to the pool; stripes move onto them in the background
-    Add(Add),
+    Add(PoolAdd),
     /// Empty a drive in the background, then take it out of the pool
-    Remove(Remove),
+    Remove(PoolRemove),
 }
 
 #[derive(Args, Debug)]
@@ -40,7 +40,7 @@ All data on the added drives is lost. A drive with the label of any pool is refu
 into [pool] drives of the configuration. Hosts keep working, with priority over the stripes that move. The archive
 takes up the new space immediately, up to [archive] data_max, and never becomes smaller. With --grow-later it waits
 until other drives have left.")]
-pub struct Add {
+pub struct PoolAdd {
     /// A drive and its enclosure; once for each drive. Name an enclosure if the pool's drives have them
     #[arg(long = "drive", value_name = "PATH[@ENCLOSURE]", required = true)]
     pub drives: Vec<DriveArgument>,
@@ -63,7 +63,7 @@ Examples:
 
 Refused if the other drives cannot hold all data. Redundancy does not decrease during the removal, because the drive
 keeps each strip until it has moved. When the drive is empty, it leaves [pool] drives of the configuration.")]
-pub struct Remove {
+pub struct PoolRemove {
     /// Number of the drive, as `stele pool status` shows it
     pub drive: u32,
     /// Show progress and return when the drive has left the pool
@@ -82,7 +82,7 @@ Examples:
 
 A drive is a block device, or a file that --size makes. All data on it is lost. A drive with the label of any
 pool is refused. @N names the enclosure (failure domain); without it every drive is an enclosure of its own.")]
-pub struct Create {
+pub struct PoolCreate {
     /// A drive and its enclosure; once for each drive, 3 to 512 of them
     #[arg(long = "drive", value_name = "PATH[@ENCLOSURE]", required = true)]
     pub drives: Vec<DriveArgument>,
@@ -122,7 +122,7 @@ pub struct Open {
 
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  stele pool status\n  stele pool status --watch\n  stele pool status --json")]
-pub struct Status {
+pub struct PoolStatus {
     /// Update every second until interrupted
     #[arg(long)]
     pub watch: bool,
@@ -130,7 +130,7 @@ pub struct Status {
 
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  stele pool scrub --wait")]
-pub struct Scrub {
+pub struct PoolScrub {
     /// Show progress and return when the pass ends; exit code 5 if it found damage that it could not repair
     #[arg(long)]
     pub wait: bool,
@@ -145,7 +145,7 @@ Examples:
 A drive that answers is emptied first and then leaves. The new drive gets a number of its own, and every stripe
 keeps its redundancy. A drive that is gone is replaced under its number, and the pool rebuilds its strips.
 With --wait, exit code 5 says that another drive keeps the pool from that, or that stripes were lost meanwhile.")]
-pub struct Replace {
+pub struct PoolReplace {
     /// Number of the drive to replace, as `stele pool status` shows it
     pub old: u32,
     /// The new drive; it gets the enclosure of the old drive unless it names another

@@ -12,7 +12,7 @@ use super::show::size;
 #[derive(Subcommand, Debug)]
 pub enum Share {
     /// Make a share: a bucket as a tree of files, with a cache volume of its own
-    Create(Create),
+    Create(ShareCreate),
     /// List the shares
     #[command(after_help = "Examples:\n  stele share list\n  stele share list --json")]
     List,
@@ -26,7 +26,7 @@ pub enum Share {
     #[command(after_help = "Examples:\n  stele share show records\n  stele share show records --json")]
     Show { name: String },
     /// Change how a share is offered; files that are stored stay as they are
-    Set(Set),
+    Set(ShareSet),
     /// Remove a share without files, its bucket and its cache volume
     #[command(after_help = "\
 Example:
@@ -103,7 +103,7 @@ Examples:
 A bucket of this name is made, or an empty one is taken. It stays a share for good: its files are reached through the
 file gateway alone. With --lock, removing every write permission of a file commits it: nobody changes or removes the
 file before its retention ends. The access time names that end; without one in the future, --retention counts.")]
-pub struct Create {
+pub struct ShareCreate {
     /// The share, and its bucket
     pub name: String,
     /// Size of the cache volume, which holds content until it is archived
@@ -119,7 +119,7 @@ pub struct Create {
     #[arg(long, value_name = "MODE:PERIOD")]
     pub retention: Option<String>,
     #[command(flatten)]
-    pub offer: Offer,
+    pub offer: OfferArgs,
     /// Refuse every change over NFS and SMB
     #[arg(long)]
     pub read_only: bool,
@@ -138,10 +138,10 @@ Examples:
   stele share set records --allow 10.1.0.0/16 --allow 10.2.0.0/16 --read-only
   stele share set records --removed-versions delete --yes
   stele share set scans --caching off")]
-pub struct Set {
+pub struct ShareSet {
     pub name: String,
     #[command(flatten)]
-    pub offer: Offer,
+    pub offer: OfferArgs,
     /// Refuse every change over NFS and SMB
     #[arg(long, conflicts_with = "read_write")]
     pub read_only: bool,
@@ -155,7 +155,7 @@ pub struct Set {
 
 /// What `create` and `set` share.
 #[derive(Args, Debug)]
-pub struct Offer {
+pub struct OfferArgs {
     /// Seconds that a file is left alone before it is archived [default of a new share: 10]
     #[arg(long, value_name = "SECONDS")]
     pub archive_after: Option<u32>,

@@ -8,7 +8,7 @@ use super::show::size;
 #[derive(Subcommand, Debug)]
 pub enum Volume {
     /// Make a volume
-    Create(Create),
+    Create(VolumeCreate),
     /// List the volumes
     #[command(after_help = "Examples:\n  stele volume list\n  stele volume list --all\n  stele volume list --json")]
     List {
@@ -26,7 +26,7 @@ pub enum Volume {
     },
     /// Change how a volume is served
     #[command(after_help = "Example:\n  stele volume set media --read-ahead 8")]
-    Set(Set),
+    Set(VolumeSet),
     /// Make a volume larger; connected hosts see the new size after they reconnect
     #[command(after_help = "Example:\n  stele volume resize vm1 40GiB")]
     Resize {
@@ -36,7 +36,7 @@ pub enum Volume {
         size: Bytes,
     },
     /// Make a volume or snapshot available to hosts as a block device
-    Export(super::export::Add),
+    Export(super::export::VolumeExport),
     /// Keep the present contents of a volume under a name of their own, read-only
     #[command(after_help = "Example:\n  stele volume snapshot vm1 vm1-monday")]
     Snapshot { volume: String, name: String },
@@ -70,7 +70,7 @@ pub enum Volume {
 Examples:
   stele volume create vm1 --code mirror-3 --size 20GiB
   stele volume create media --code 8+2 --size 1TiB --strip 256KiB --digest strip")]
-pub struct Create {
+pub struct VolumeCreate {
     pub name: String,
     /// mirror-2 to mirror-5, or k+m, for example 5+1, 8+2 or 16+3
     #[arg(long, value_name = "CODE")]
@@ -96,7 +96,7 @@ pub struct Create {
 }
 
 #[derive(Args, Debug)]
-pub struct Set {
+pub struct VolumeSet {
     pub name: String,
     /// Stripes read ahead of a sequential reader, 0 to 16; 0 reads nothing ahead
     #[arg(long, value_name = "STRIPES", value_parser = clap::value_parser!(u8).range(0..=16))]

@@ -2,7 +2,7 @@
 
 use stele_ground::Bytes;
 
-use crate::api::affected::{Affected, AffectedObject, AffectedView};
+use crate::api::affected::{AffectedObject, AffectedView, ListAffected};
 use crate::commands::print_json;
 use crate::config::Site;
 use crate::connection::Connection;
@@ -15,7 +15,7 @@ const SHOWN: u64 = 20;
 pub async fn run(site: &Site, json: bool, all: bool) -> Outcome<()> {
     let connection = Connection::find(site).await?;
     let limit = if all || json { u64::MAX } else { SHOWN };
-    let view = connection.call(Affected { limit }).await;
+    let view = connection.call(ListAffected { limit }).await;
     connection.leave().await?;
     let view = view?;
     if json {

@@ -13,7 +13,7 @@ use crate::output::{Align, Table};
 
 pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
     let officer = approve.officer.as_deref().map(read_officer).transpose()?;
-    let waiting = ask(site, calls::Requests {}).await?;
+    let waiting = ask(site, calls::ListRequests {}).await?;
     let Some(id) = approve.request else {
         if json {
             return print_json(&waiting);
@@ -35,7 +35,7 @@ pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
         let says = known.map_or("its effect is unknown", |request| request.says.as_str());
         confirm(&format!("Request {id}: {says}. Shall it happen?"), "--yes")?;
     }
-    let done = ask(site, calls::Approve { id: id.clone(), officer, refuse: approve.refuse }).await?;
+    let done = ask(site, calls::ApproveRequest { id: id.clone(), officer, refuse: approve.refuse }).await?;
     if json {
         return print_json(&done);
     }

@@ -28,7 +28,7 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
     let connection = Connection::find(site).await?;
     let views = match command {
         Bucket::Create(create) => {
-            let call = calls::BucketCreate {
+            let call = calls::CreateBucket {
                 name: create.name,
                 lock: create.lock,
                 versioning: create.versioning,
@@ -42,7 +42,7 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
             connection.call(call).await.map(|view| vec![view])
         }
         Bucket::Set(set) => {
-            let call = calls::BucketSet {
+            let call = calls::SetBucket {
                 name: set.name,
                 versioning: set.versioning,
                 lock: set.lock,
@@ -146,7 +146,7 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
                 none if none.is_empty() => create.role.iter().flat_map(|role| role.usual_access()).collect(),
                 said => said,
             };
-            let call = calls::KeyCreate {
+            let call = calls::CreateKey {
                 name: create.name,
                 roles: create.role.into_iter().map(word).collect(),
                 buckets: create.bucket,
@@ -200,7 +200,7 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
             Ok(())
         }
         Key::Set(set) => {
-            let call = calls::KeySet {
+            let call = calls::SetKey {
                 id: set.id,
                 expires: set.expires,
                 quota: set.quota.map(|quota| quota.0.map(|bytes| bytes.0)),

@@ -30,7 +30,7 @@ use stele_backup::{BackupError, prune, verify};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
-use crate::cli::backup::{Backup, KeepUntil, Latest, Place};
+use crate::cli::backup::{Backup, KeepUntil, LatestArgs, RepositoryArgs};
 use crate::commands::print_json;
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -118,7 +118,7 @@ pub(in crate::commands) fn machine() -> Arc<dyn Surroundings> {
     Arc::new(Machine { has_uptime: uptime().is_some(), begun: Instant::now() })
 }
 
-pub(in crate::commands) fn store(place: &Place) -> Outcome<Arc<dyn Store>> {
+pub(in crate::commands) fn store(place: &RepositoryArgs) -> Outcome<Arc<dyn Store>> {
     match place.repository.to_str().filter(|text| bucket::is_address(text)) {
         Some(address) => Ok(Arc::new(bucket::Repository::open(address)?)),
         None => Ok(Arc::new(Directory::new(&place.repository, machine()))),
@@ -132,11 +132,11 @@ fn cache() -> Option<std::path::PathBuf> {
     Some(cache.join("stele-backup"))
 }
 
-fn closed(place: &Place) -> Outcome<Closed> {
+fn closed(place: &RepositoryArgs) -> Outcome<Closed> {
     Ok(Closed::open(store(place)?, machine())?)
 }
 
-fn open(place: &Place) -> Outcome<Repository> {
+fn open(place: &RepositoryArgs) -> Outcome<Repository> {
     // A wrong place is said before a password is asked for.
     closed(place)?;
     Ok(Repository::open(store(place)?, machine(), &password(place)?)?)
@@ -163,7 +163,7 @@ fn now() -> u64 {
 }
 
 /// The password, by the command line or else by the environment, where a file comes before a command.
-pub(in crate::commands) fn password(place: &Place) -> Outcome<Vec<u8>> {
+pub(in crate::commands) fn password(place: &RepositoryArgs) -> Outcome<Vec<u8>> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let (mut file, mut command) = (place.password_file.clone(), place.password_command.clone());
     if file.is_none() && command.is_none() {
@@ -239,7 +239,7 @@ fn check_label(label: &str) -> Outcome<()> {
     }
 }
 
-fn init(json: bool, place: &Place, label: &str, keep_for: Option<u64>) -> Outcome<()> {
+fn init(json: bool, place: &RepositoryArgs, label: &str, keep_for: Option<u64>) -> Outcome<()> {
     check_label(label)?;
     let store = store(place)?;
     let defaults = Defaults { keep_seconds: keep_for.unwrap_or(0) };
@@ -262,7 +262,7 @@ fn init(json: bool, place: &Place, label: &str, keep_for: Option<u64>) -> Outcom
 }
 
 /// Locks a stored snapshot, and says until when it is locked then.
-fn lock(json: bool, repository: &Repository, name: &str, latest: &Latest, until: KeepUntil) -> Outcome<()> {
+fn lock(json: bool, repository: &Repository, name: &str, latest: &LatestArgs, until: KeepUntil) -> Outcome<()> {
     let chosen = select::chosen(repository, name, latest)?;
     if !chosen.within.is_empty() {
         return Err(Failure::usage(format!("'{name}' has a path: a snapshot is locked as a whole")));
@@ -301,7 +301,7 @@ fn incomplete(what: &str, problems: u64, issues: &[Issue]) -> Outcome<()> {
 }
 
 fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
-    let progress = Arc::new(verify::Progress::default());
+    let progress = Arc::new(verify::VerifyProgress::default());
     let shown = Arc::clone(&progress);
     let stop = Arc::clone(&progress);
     let done = watch.during(
@@ -349,14 +349,14 @@ fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
 }
 
 /// Lists the damage that a check found before it failed.
-fn tell_damaged(progress: &verify::Progress) {
+fn tell_damaged(progress: &verify::VerifyProgress) {
     for (id, text) in &*progress.damaged.lock().unwrap_or_else(PoisonError::into_inner) {
         eprintln!("stele: segment {id:?}: {}", Shown(text));
     }
 }
 
-fn scrub(watch: Watch, place: &Place) -> Outcome<()> {
-    let progress = Arc::new(verify::Progress::default());
+fn scrub(watch: Watch, place: &RepositoryArgs) -> Outcome<()> {
+    let progress = Arc::new(verify::VerifyProgress::default());
     let repository = closed(place)?;
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let damaged = watch.during(
@@ -382,9 +382,9 @@ fn scrub(watch: Watch, place: &Place) -> Outcome<()> {
         .next("`stele backup verify --data` names the files, and marks the chunks"))
 }
 
-fn prune(watch: Watch, place: &Place, dry_run: bool) -> Outcome<()> {
+fn prune(watch: Watch, place: &RepositoryArgs, dry_run: bool) -> Outcome<()> {
     let repository = closed(place)?;
-    let progress = Arc::new(prune::Progress::default());
+    let progress = Arc::new(prune::PruneProgress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let done = watch.during(
         move || shown.so_far(),

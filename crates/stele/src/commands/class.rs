@@ -28,7 +28,7 @@ pub async fn class(site: &Site, json: bool, command: Class) -> Outcome<()> {
     }
 }
 
-async fn create(site: &Site, json: bool, new: cli::Create) -> Outcome<()> {
+async fn create(site: &Site, json: bool, new: cli::ClassCreate) -> Outcome<()> {
     let retver = match new.retver.as_str() {
         "none" => None,
         days => Some(days.parse().map_err(|_| {
@@ -40,7 +40,7 @@ async fn create(site: &Site, json: bool, new: cli::Create) -> Outcome<()> {
         cli::Initiation::Event => Initiation::Event,
     };
     let officer = new.officer.officer.as_deref().map(read_officer).transpose()?;
-    let call = calls::ClassCreate {
+    let call = calls::CreateClass {
         name: new.name,
         initiation,
         retver,

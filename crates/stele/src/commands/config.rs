@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::sealed::Sealed;
 use crate::api::archive::KeyEscrow;
-use crate::cli::config::Config as Arguments;
+use crate::cli::config::ConfigCommand;
 use crate::commands::print_json;
 use crate::config::{Config, Site};
 use crate::connection::Connection;
@@ -75,10 +75,10 @@ struct Kept {
     content: String,
 }
 
-pub async fn run(site: &Site, json: bool, command: Arguments) -> Outcome<()> {
+pub async fn run(site: &Site, json: bool, command: ConfigCommand) -> Outcome<()> {
     match command {
-        Arguments::Export { to, passphrase_file } => export(site, json, &to, &passphrase_file).await,
-        Arguments::Import { file, passphrase_file, drives } => import(site, json, &file, &passphrase_file, &drives),
+        ConfigCommand::Export { to, passphrase_file } => export(site, json, &to, &passphrase_file).await,
+        ConfigCommand::Import { file, passphrase_file, drives } => import(site, json, &file, &passphrase_file, &drives),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use stele_array::reactor::DrivePlace;
 
 use crate::api::drive::{Clear, Online, Wipe};
-use crate::api::pool::{Forget, Status, StatusView};
+use crate::api::pool::{ForgetDrives, ShowPool, StatusView};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
 use crate::connection::{Connection, alone};
@@ -17,7 +17,7 @@ use crate::node::{blocking, identify, wipe};
 pub async fn clear(site: &Site, json: bool, drive: u32) -> Outcome<()> {
     let connection = Connection::find(site).await?;
     let done = async {
-        let before = connection.call(Status {}).await?;
+        let before = connection.call(ShowPool {}).await?;
         connection.call(Clear { drive }).await?;
         tell(&connection, json, drive, health(&before, drive) == "failed").await
     };
@@ -34,7 +34,7 @@ pub async fn online(site: &Site, json: bool, drive: u32, path: Option<PathBuf>) 
 }
 
 async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32, path: Option<PathBuf>) -> Outcome<()> {
-    let status = connection.call(Status {}).await?;
+    let status = connection.call(ShowPool {}).await?;
     let Some(known) = status.drives.iter().find(|known| known.drive == drive) else {
         return Err(Failure::missing(format!("the pool has no drive {drive}")).next("`stele pool status` shows all"));
     };
@@ -42,7 +42,7 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
         return Err(Failure::usage(format!("drive {drive} answers, and is {}", known.health))
             .next(format!("to forget its errors: stele drive clear {drive}")));
     }
-    connection.call(Forget {}).await?;
+    connection.call(ForgetDrives {}).await?;
     let config = Config::read(&site.config_path)?;
     let entry = named::entry_of(site, &config, &status, drive);
     let was = Some(PathBuf::from(&known.path)).filter(|path| !path.as_os_str().is_empty());
@@ -64,7 +64,7 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
         return Err(failure);
     }
     // If several drives were away, the entries cannot be matched to drives until all of them have new entries.
-    let (config, status) = (Config::read(&site.config_path)?, connection.call(Status {}).await?);
+    let (config, status) = (Config::read(&site.config_path)?, connection.call(ShowPool {}).await?);
     for spare in named::spare_entries(site, &config, &status) {
         crate::config::remove_drive(&site.config_path, &spare)?;
     }
@@ -73,7 +73,7 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
 
 /// Whether the pool may use the drive, although the call failed.
 async fn is_back(connection: &Connection, drive: u32) -> bool {
-    match connection.call(Status {}).await {
+    match connection.call(ShowPool {}).await {
         Ok(status) => !matches!(health(&status, drive), "missing" | "failed"),
         Err(_) => true,
     }
@@ -107,7 +107,7 @@ fn name_where_it_is(
 /// `filled`: the pool now writes the data that the drive missed.
 async fn tell(connection: &Connection, json: bool, drive: u32, filled: bool) -> Outcome<()> {
     if json {
-        let status = connection.call(Status {}).await?;
+        let status = connection.call(ShowPool {}).await?;
         return print_json(&status.drives.iter().find(|known| known.drive == drive));
     }
     match filled {
@@ -161,7 +161,7 @@ fn is_without_pool(site: &Site) -> bool {
 /// server from writing in /sys. The path must be exact, so it is not one that is made safe to display.
 pub async fn locate(site: &Site, json: bool, drive: u32, on: bool) -> Outcome<()> {
     let connection = Connection::find(site).await?;
-    let status = connection.exact(Status {}).await;
+    let status = connection.exact(ShowPool {}).await;
     connection.leave().await?;
     let status = status?;
     let Some(known) = status.drives.iter().find(|known| known.drive == drive) else {

@@ -7,15 +7,15 @@ use stele_block::iscsi::{Credentials, Terms};
 use stele_block::{Access, Protocol};
 use stele_ground::Shown;
 
-use crate::api::export::{self as calls, View};
-use crate::cli::export::{Add, Export, Set};
+use crate::api::export::{self as calls, ExportView};
+use crate::cli::export::{Export, ExportSet, VolumeExport};
 use crate::commands::print_json;
 use crate::config::Site;
 use crate::connection::Connection;
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::output::{Align, Table};
 
-pub async fn add(connection: &Connection, json: bool, add: Add) -> Outcome<()> {
+pub async fn add(connection: &Connection, json: bool, add: VolumeExport) -> Outcome<()> {
     let terms = Terms {
         chap: credentials(add.chap_user, add.chap_secret)?,
         mutual: credentials(add.mutual_user, add.mutual_secret)?,
@@ -24,7 +24,7 @@ pub async fn add(connection: &Connection, json: bool, add: Add) -> Outcome<()> {
     };
     let protocol = if add.iscsi { Protocol::Iscsi } else { Protocol::Nbd };
     let view = connection
-        .call(calls::Add {
+        .call(calls::AddExport {
             volume: add.volume,
             name: add.name,
             protocol,
@@ -64,7 +64,7 @@ pub async fn run(site: &Site, json: bool, command: Export) -> Outcome<()> {
 async fn on(connection: &Connection, json: bool, command: Export) -> Outcome<()> {
     match command {
         Export::List => {
-            let views = connection.call(calls::List {}).await?;
+            let views = connection.call(calls::ListExports {}).await?;
             if json {
                 return print_json(&views);
             }
@@ -81,7 +81,7 @@ async fn on(connection: &Connection, json: bool, command: Export) -> Outcome<()>
             Ok(())
         }
         Export::Remove { name, protocol } => {
-            connection.call(calls::Remove { protocol: protocol.into(), name: name.clone() }).await?;
+            connection.call(calls::RemoveExport { protocol: protocol.into(), name: name.clone() }).await?;
             if json {
                 return print_json(&serde_json::json!({ "removed": name }));
             }
@@ -91,8 +91,8 @@ async fn on(connection: &Connection, json: bool, command: Export) -> Outcome<()>
     }
 }
 
-fn changes(set: Set) -> Outcome<calls::Set> {
-    Ok(calls::Set {
+fn changes(set: ExportSet) -> Outcome<calls::SetExport> {
+    Ok(calls::SetExport {
         protocol: set.protocol.into(),
         name: set.name,
         read_only: set.read_only,
@@ -116,7 +116,7 @@ fn list<T: FromStr<Err: std::fmt::Display>>(words: &[String]) -> Outcome<Option<
     }
 }
 
-fn table(views: &[View]) -> String {
+fn table(views: &[ExportView]) -> String {
     let mut table = Table::new(&[
         ("export", Align::Whole),
         ("protocol", Align::Left),
@@ -138,7 +138,7 @@ fn table(views: &[View]) -> String {
     table.render()
 }
 
-fn access(view: &View) -> String {
+fn access(view: &ExportView) -> String {
     let Access { networks, tls, certificates } = &view.export.access;
     let mut words = vec![if view.export.read_only { "read-only" } else { "read-write" }.to_owned()];
     words.extend(networks.iter().map(ToString::to_string));

@@ -15,7 +15,7 @@ const COLUMNS: &str = "bucket,key,version,size_bytes,stored,owner,blake3,content
                        event,matters,tags";
 
 pub async fn run(site: &Site, json: bool, find: Find) -> Outcome<()> {
-    let mut call = calls::Find {
+    let mut call = calls::FindVersions {
         selection: Selected {
             bucket: find.bucket,
             prefix: find.prefix,

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stele_lab::error::LabError;
-use stele_lab::job::{Cell, Given, Job};
+use stele_lab::job::{Given, Job, JobCell};
 use stele_lab::live::read_back;
 use stele_lab::live::target::{Opening, Ready, Target};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
@@ -33,7 +33,7 @@ use stele_lab::workload::AccessSpec;
 use stele_lab::{ab_test, environment, sweep, workload};
 use stele_papers::import::{self, Origin};
 
-use crate::cli::lab::{Compare, Lab, OriginArg, Run, Search, What};
+use crate::cli::lab::{Compare, Lab, LabRun, OriginArg, Search, What};
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
@@ -59,7 +59,7 @@ impl From<LabError> for Failure {
 pub async fn run(json: bool, command: Lab) -> Outcome<()> {
     backup::reach();
     match command {
-        Lab::Run(Run { hosts, token, what, load }) => {
+        Lab::Run(LabRun { hosts, token, what, load }) => {
             let what = kept_in_directory(what)?;
             let mut job = job_of(&what)?;
             add_load(&mut job, load);
@@ -191,7 +191,7 @@ fn no_target() -> Failure {
 /// Skipped if writes may still be under way, or if the run was stopped.
 fn read_back(
     ready: &Ready,
-    cell: &Cell,
+    cell: &JobCell,
     found: CellRecord,
     is_last: bool,
     progress: &Progress<'_>,
@@ -238,7 +238,7 @@ fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Re
 }
 
 /// Runs the cells on one target, or on the two targets of a comparison.
-fn sweep(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
+fn sweep(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[JobCell], stop: &AtomicBool) -> Outcome<()> {
     let opening = job.opening(cells, what.destroy)?;
     let shown = targets.first().map_or_else(String::new, Target::to_string);
     let progress = Progress::new(json, cells).showing(Live::begin(&what.live, &shown, cells.len())?);
@@ -280,7 +280,7 @@ fn measure_ready(
     what: &What,
     (job, mut opening): (&Job, Opening),
     targets: &[Target],
-    cells: &[Cell],
+    cells: &[JobCell],
     stop: &AtomicBool,
     (progress, readies): (&Progress<'_>, &mut Vec<Ready>),
 ) -> Outcome<()> {
@@ -344,11 +344,11 @@ fn verdict(cells: &[CellRecord], steady: bool) -> Outcome<()> {
 }
 
 /// Measures one cell; `None` if it was stopped before anything counted, or is left out.
-type One<'a> = &'a mut dyn FnMut(usize, &Cell, sweep::Watch<'_>) -> Outcome<Option<CellRecord>>;
+type One<'a> = &'a mut dyn FnMut(usize, &JobCell, sweep::SweepWatch<'_>) -> Outcome<Option<CellRecord>>;
 
 /// Runs the missing cells one after another, and records each when it ends. Returns whether all were measured.
 fn in_turn(
-    cells: &[Cell],
+    cells: &[JobCell],
     done: &mut Vec<CellRecord>,
     recorder: &mut Option<Recorder>,
     progress: &Progress<'_>,

@@ -10,8 +10,10 @@ use stele_ground::Bytes;
 use stele_ground::calendar::moment;
 
 use crate::api::archive::Verify;
-use crate::api::pool::{DriveView, Forget, ProgressView, Replace, Scrub, SetDrive, Status, StatusView, Wash};
-use crate::cli::pool::{self as arguments, Pool};
+use crate::api::pool::{
+    DriveView, ForgetDrives, ProgressView, ReplaceDrive, ScrubPool, SetDrive, ShowPool, StatusView, Wash,
+};
+use crate::cli::pool::{self as arguments, PoolCommand};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
 use crate::connection::{Connection, alone};
@@ -29,20 +31,20 @@ use render::render;
 /// Number of scrub findings shown without `--json`.
 const FINDINGS_SHOWN: usize = 10;
 
-pub async fn run(site: &Site, json: bool, command: Pool) -> Outcome<()> {
+pub async fn run(site: &Site, json: bool, command: PoolCommand) -> Outcome<()> {
     match command {
-        Pool::Create(create) => self::create(site, json, create).await,
-        Pool::Open(open) => self::open(site, json, open).await,
-        Pool::Status(status) => self::status(site, json, status.watch).await,
-        Pool::Scrub(scrub) => self::scrub(site, json, scrub.wait).await,
-        Pool::Wash => wash(site, json).await,
-        Pool::Replace(replace) => self::replace(site, json, replace).await,
-        Pool::Add(add) => drives::add(site, json, add).await,
-        Pool::Remove(remove) => drives::remove(site, json, remove).await,
+        PoolCommand::Create(create) => self::create(site, json, create).await,
+        PoolCommand::Open(open) => self::open(site, json, open).await,
+        PoolCommand::Status(status) => self::status(site, json, status.watch).await,
+        PoolCommand::Scrub(scrub) => self::scrub(site, json, scrub.wait).await,
+        PoolCommand::Wash => wash(site, json).await,
+        PoolCommand::Replace(replace) => self::replace(site, json, replace).await,
+        PoolCommand::Add(add) => drives::add(site, json, add).await,
+        PoolCommand::Remove(remove) => drives::remove(site, json, remove).await,
     }
 }
 
-async fn create(site: &Site, json: bool, create: arguments::Create) -> Outcome<()> {
+async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outcome<()> {
     let now = crate::node::wall_clock();
     if !create.confirm_time {
         confirm(
@@ -84,7 +86,7 @@ async fn open(site: &Site, json: bool, open: arguments::Open) -> Outcome<()> {
 async fn status(site: &Site, json: bool, watch: bool) -> Outcome<()> {
     let connection = Connection::find(site).await?;
     loop {
-        let status = connection.call(Status {}).await?;
+        let status = connection.call(ShowPool {}).await?;
         if json {
             print_json(&status)?;
         } else {
@@ -135,8 +137,8 @@ async fn scrub(site: &Site, json: bool, wait: bool) -> Outcome<()> {
 }
 
 async fn scrub_at(connection: &Connection, json: bool, wait: bool) -> Outcome<()> {
-    let before = connection.call(Status {}).await?;
-    connection.call(Scrub {}).await?;
+    let before = connection.call(ShowPool {}).await?;
+    connection.call(ScrubPool {}).await?;
     if !wait && connection.is_server() {
         if json {
             return print_json(&serde_json::json!({ "scrub": "begun" }));
@@ -199,32 +201,36 @@ async fn verify(connection: &Connection) -> Outcome<ScrubReport> {
     }
 }
 
-async fn replace(site: &Site, json: bool, replace: arguments::Replace) -> Outcome<()> {
+async fn replace(site: &Site, json: bool, replace: arguments::PoolReplace) -> Outcome<()> {
     let connection = Connection::find(site).await?;
     let replaced = replace_at(&connection, site, json, replace).await;
     connection.leave().await?;
     replaced
 }
 
-async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: arguments::Replace) -> Outcome<()> {
+async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: arguments::PoolReplace) -> Outcome<()> {
     let mut new = replace.new.clone();
     new.0.path =
         std::path::absolute(&new.0.path).map_err(|error| crate::failure::io_failure("find", &new.0.path, &error))?;
-    let before = connection.call(Status {}).await?;
+    let before = connection.call(ShowPool {}).await?;
     named::refuse_other_member(&new.0.path, replace.old, &before)?;
     if replace.give_up && !replace.yes {
         confirm(&plan(&before, replace.old), "--yes")?;
     }
-    connection.call(Forget {}).await?;
+    connection.call(ForgetDrives {}).await?;
     let config = Config::read(&site.config_path)?;
     let old = named::entry_of(site, &config, &before, replace.old).cloned();
     let named = name_drive(site, &config, &before, replace.old, &new)?;
-    let call =
-        Replace { old: replace.old, new: new.clone(), size: replace.size.map(|size| size.0), give_up: replace.give_up };
+    let call = ReplaceDrive {
+        old: replace.old,
+        new: new.clone(),
+        size: replace.size.map(|size| size.0),
+        give_up: replace.give_up,
+    };
     if let Err(failure) = connection.call(call).await {
         return Err(drives::withdraw(connection, site, named.as_slice(), failure).await);
     }
-    let after = connection.call(Status {}).await?;
+    let after = connection.call(ShowPool {}).await?;
     // A drive that answers is emptied first.
     let leaves = is_leaving(&after, &replace, &new);
     if !leaves {
@@ -285,13 +291,13 @@ fn plan(status: &StatusView, number: u32) -> String {
 }
 
 /// The old drive is still here, beside the new one.
-fn is_leaving(status: &StatusView, replace: &arguments::Replace, new: &DriveArgument) -> bool {
+fn is_leaving(status: &StatusView, replace: &arguments::PoolReplace, new: &DriveArgument) -> bool {
     let old = status.drives.iter().find(|drive| drive.drive == replace.old);
     old.is_some_and(|drive| !named::is_same(Path::new(&drive.path), &new.0.path))
 }
 
 /// The old drive has left, and the new one has all its strips.
-fn is_settled(status: &StatusView, replace: &arguments::Replace, new: &DriveArgument) -> bool {
+fn is_settled(status: &StatusView, replace: &arguments::PoolReplace, new: &DriveArgument) -> bool {
     !is_leaving(status, replace, new)
         && status_of(status, new).is_some_and(|drive| drive.health != "stale" && drive.health != "leaving")
 }
@@ -431,7 +437,7 @@ pub async fn set_drive(site: &Site, json: bool, drive: u32, enclosure: u32) -> O
     let connection = Connection::find(site).await?;
     let set = async {
         connection.call(SetDrive { drive, enclosure }).await?;
-        connection.call(Status {}).await
+        connection.call(ShowPool {}).await
     };
     let status = set.await;
     connection.leave().await?;
@@ -463,7 +469,7 @@ async fn follow(
 ) -> Outcome<StatusView> {
     let shown = !json && std::io::stderr().is_terminal();
     loop {
-        let status = connection.call(Status {}).await?;
+        let status = connection.call(ShowPool {}).await?;
         let (over, progress) = look(&status);
         if let (true, Some(progress)) = (shown, progress) {
             eprint!("\r\u{1b}[K{}", describe(&progress));

@@ -16,7 +16,7 @@ use crate::config::{Config, Site};
 use crate::connection::alone;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
-use crate::node::rebuild::Ask;
+use crate::node::rebuild::RebuildOptions;
 
 #[derive(Serialize)]
 struct View<'a> {
@@ -30,7 +30,7 @@ struct View<'a> {
 
 pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
     let (yes, ask) = match command {
-        Catalog::Rebuild { yes, force, accept_losses } => (yes, Ask { force, accept_losses }),
+        Catalog::Rebuild { yes, force, accept_losses } => (yes, RebuildOptions { force, accept_losses }),
         Catalog::Release { officer } => return release(site, json, &officer).await,
     };
     alone(site).await?;

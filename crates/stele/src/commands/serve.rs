@@ -11,7 +11,7 @@ use stele_array::reactor::{DrivePlace, NewDrives};
 use stele_ground::{Bytes, GIB, MIB};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::api::archive::{KeyCreate, NewKeyView};
+use crate::api::archive::{CreateKey, NewKeyView};
 use crate::api::{Actor, Call};
 use crate::cli::serve::{Serve, Up};
 use crate::commands::print_json;
@@ -23,7 +23,7 @@ use crate::node::create::{Made, make, space_of};
 use crate::node::first_start::FirstStart;
 use crate::node::surroundings::hide_memory;
 use crate::node::{Node, Opening, own_uid};
-use crate::server::services::{Places, Services};
+use crate::server::services::{ServerAddresses, Services};
 use crate::server::tls::{self, TlsFiles};
 use crate::server::{ending, notify};
 
@@ -41,7 +41,7 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9000
 #[derive(Serialize)]
 struct Ready {
     #[serde(flatten)]
-    places: Places,
+    places: ServerAddresses,
     region: String,
     /// Only at the first start, and on a terminal: the output of a service goes into a journal that others read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(places: &Places, config: &Config) -> Ready {
+    fn new(places: &ServerAddresses, config: &Config) -> Ready {
         let region = config.s3.region.clone();
         Ready { places: places.clone(), region, access_key: None, secret_key: None, key_file: None }
     }
@@ -181,11 +181,11 @@ fn fitting_size(site: &Site, drives: u32) -> Outcome<Bytes> {
 }
 
 async fn first_key(node: &Node) -> Outcome<NewKeyView> {
-    let create = KeyCreate {
+    let create = CreateKey {
         name: "made at the first start".to_owned(),
         roles: vec!["storage-administrator".to_owned()],
         every_role: true,
-        ..KeyCreate::default()
+        ..CreateKey::default()
     };
     create.perform(node, &Actor { uid: own_uid() }).await
 }

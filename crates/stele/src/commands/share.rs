@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use stele_ground::{Bytes, Shown};
 
-use crate::api::share::{self as calls, FileView, Offer, View};
+use crate::api::share::{self as calls, FileView, ShareOptions, ShareView};
 use crate::cli::share::{self as cli, Caching, RemovedVersions, Share, Squash};
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
@@ -33,7 +33,7 @@ async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> 
     match command {
         Share::Create(create) => {
             let options = offer(create.offer, create.read_only.then_some(true));
-            let call = calls::Create {
+            let call = calls::CreateShare {
                 name: create.name,
                 cache: create.cache.0,
                 cache_code: create.cache_code.to_string(),
@@ -46,7 +46,7 @@ async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> 
             show_one(json, &connection.call(call).await?)
         }
         Share::List => {
-            let views = connection.call(calls::List {}).await?;
+            let views = connection.call(calls::ListShares {}).await?;
             match json {
                 true => print_json(&views),
                 false => {
@@ -55,9 +55,9 @@ async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> 
                 }
             }
         }
-        Share::Status { name: Some(name) } => show_one(json, &connection.call(calls::Show { name }).await?),
+        Share::Status { name: Some(name) } => show_one(json, &connection.call(calls::ShowShare { name }).await?),
         Share::Status { name: None } => {
-            let views = connection.call(calls::List {}).await?;
+            let views = connection.call(calls::ListShares {}).await?;
             match json {
                 true => print_json(&views),
                 false => {
@@ -67,7 +67,7 @@ async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> 
             }
         }
         Share::Show { name } => {
-            let view = connection.call(calls::Show { name }).await?;
+            let view = connection.call(calls::ShowShare { name }).await?;
             match json {
                 true => print_json(&view),
                 false => {
@@ -78,11 +78,11 @@ async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> 
         }
         Share::Set(set) => {
             let read_only = (set.read_only || set.read_write).then_some(set.read_only);
-            let call = calls::Set { name: set.name, options: offer(set.offer, read_only) };
+            let call = calls::SetShare { name: set.name, options: offer(set.offer, read_only) };
             show_one(json, &connection.call(call).await?)
         }
         Share::Remove { name, .. } => {
-            connection.call(calls::Remove { name: name.clone() }).await?;
+            connection.call(calls::RemoveShare { name: name.clone() }).await?;
             if json {
                 return print_json(&serde_json::json!({ "removed": name }));
             }
@@ -129,7 +129,7 @@ async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> 
         }
         Share::Why { path } => {
             let (name, path) = file(&path)?;
-            let why = connection.call(calls::Why { name, path }).await?;
+            let why = connection.call(calls::ExplainFile { name, path }).await?;
             super::archive::show_why(json, &why)
         }
     }
@@ -140,8 +140,8 @@ fn whole(directory: &Path) -> Outcome<PathBuf> {
     std::path::absolute(directory).map_err(|error| Failure::usage(format!("{}: {error}", directory.display())))
 }
 
-fn offer(offer: cli::Offer, read_only: Option<bool>) -> Offer {
-    Offer {
+fn offer(offer: cli::OfferArgs, read_only: Option<bool>) -> ShareOptions {
+    ShareOptions {
         archive_after: offer.archive_after,
         commit_after: offer.commit_after,
         retention_min: offer.retention_min,
@@ -188,7 +188,7 @@ fn file(path: &str) -> Outcome<(String, String)> {
     }
 }
 
-fn show_one(json: bool, view: &View) -> Outcome<()> {
+fn show_one(json: bool, view: &ShareView) -> Outcome<()> {
     if json {
         return print_json(view);
     }
@@ -199,7 +199,7 @@ fn show_one(json: bool, view: &View) -> Outcome<()> {
 }
 
 /// Every setting of a share, how it is, and how clients mount it.
-fn whole_view(view: &View) -> String {
+fn whole_view(view: &ShareView) -> String {
     let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.to_owned());
     let days = |days: Option<u64>| or(days.map(|days| format!("{days} days")), "no bound");
     let seconds = |seconds: u32| format!("after {seconds} s without a change");
@@ -233,7 +233,7 @@ fn whole_view(view: &View) -> String {
 }
 
 /// The commands that mount a share, with NFS 4.1 and 3. A server that listens on all addresses leaves the host to the reader.
-fn mounts(view: &View) -> Option<[String; 2]> {
+fn mounts(view: &ShareView) -> Option<[String; 2]> {
     let (nfs, port) = (view.nfs.as_deref()?, view.nfs_port?);
     let place = match nfs.rsplit_once(":/")? {
         ("0.0.0.0" | "::", name) => format!("HOST:/{name}"),
@@ -248,14 +248,14 @@ fn mounts(view: &View) -> Option<[String; 2]> {
 }
 
 /// The archive's last refusal, in a line.
-fn refusal(view: &View) -> String {
+fn refusal(view: &ShareView) -> String {
     let Some(status) = &view.status else { return String::new() };
     let Some(refusal) = &status.refusal else { return String::new() };
     let path = status.refused_path.as_deref().unwrap_or("a file that is gone");
     format!("\nThe archive refused `{}/{}` lately: {}\n", Shown(&view.name), Shown(path), Shown(refusal))
 }
 
-fn table(views: &[View]) -> String {
+fn table(views: &[ShareView]) -> String {
     if views.is_empty() {
         return "No shares. Make one with `stele share create`.\n".to_owned();
     }
@@ -283,7 +283,7 @@ fn table(views: &[View]) -> String {
     table.render()
 }
 
-fn states(views: &[View]) -> String {
+fn states(views: &[ShareView]) -> String {
     if views.is_empty() {
         return "No shares. Make one with `stele share create`.\n".to_owned();
     }

@@ -25,7 +25,7 @@ use crate::output::{GREEN, RED, YELLOW, paint};
 /// How this binary handles a format; the last variant is the worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum FormatVerdict {
     /// It opens, and the version that wrote it opens the formats that this binary writes there.
     Good,
     /// It opens, and the first start writes a format that the version that wrote it does not open.
@@ -39,7 +39,7 @@ pub enum Verdict {
 
 /// One format in one place.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Finding {
+pub struct FormatFinding {
     /// A stable word, as FORMAT/compatibility.md lists it.
     pub format: &'static str,
     pub place: String,
@@ -47,7 +47,7 @@ pub struct Finding {
     pub found: String,
     /// The version that this binary writes.
     pub writes: String,
-    pub verdict: Verdict,
+    pub verdict: FormatVerdict,
     /// The next step; empty if none is needed.
     pub next: String,
 }
@@ -55,23 +55,23 @@ pub struct Finding {
 const NEWER_NEXT: &str =
     "open it with the version that wrote it, or a later one; this binary refuses it and changes nothing";
 
-impl Finding {
+impl FormatFinding {
     fn new(
         format: &'static str,
         place: impl Into<String>,
         found: impl Into<String>,
         writes: impl Into<String>,
-    ) -> Finding {
+    ) -> FormatFinding {
         let (place, found, writes) = (place.into(), found.into(), writes.into());
-        Finding { format, place, found, writes, verdict: Verdict::Good, next: String::new() }
+        FormatFinding { format, place, found, writes, verdict: FormatVerdict::Good, next: String::new() }
     }
 
-    fn is(self, verdict: Verdict, next: impl Into<String>) -> Finding {
-        Finding { verdict, next: next.into(), ..self }
+    fn is(self, verdict: FormatVerdict, next: impl Into<String>) -> FormatFinding {
+        FormatFinding { verdict, next: next.into(), ..self }
     }
 
-    fn newer(self) -> Finding {
-        self.is(Verdict::Newer, NEWER_NEXT)
+    fn newer(self) -> FormatFinding {
+        self.is(FormatVerdict::Newer, NEWER_NEXT)
     }
 }
 
@@ -81,8 +81,8 @@ struct View<'a> {
     version: &'static str,
     /// Version of the server that holds the drives; null without a server.
     server: Option<String>,
-    verdict: Verdict,
-    formats: &'a [Finding],
+    verdict: FormatVerdict,
+    formats: &'a [FormatFinding],
 }
 
 pub async fn check(site: &Site, json: bool) -> Outcome<()> {
@@ -95,13 +95,13 @@ pub async fn check(site: &Site, json: bool) -> Outcome<()> {
                 server = by_server.then(|| view.version.clone());
                 findings.extend(of_volumes(&view));
             }
-            Err(failure) => findings.push(Finding::new("catalog", "the pool's volumes", failure.error, "").is(
-                Verdict::Unknown,
+            Err(failure) => findings.push(FormatFinding::new("catalog", "the pool's volumes", failure.error, "").is(
+                FormatVerdict::Unknown,
                 if failure.next.is_empty() { "see what else is said here" } else { &failure.next },
             )),
         }
     }
-    let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Good);
+    let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(FormatVerdict::Good);
     if json {
         let version = env!("CARGO_PKG_VERSION");
         print_json(&View { version, server, verdict: worst, formats: &findings })?;
@@ -111,14 +111,14 @@ pub async fn check(site: &Site, json: bool) -> Outcome<()> {
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
     let told = |kind, what: String| Err(Failure::new(kind, what).next("follow the next step of each"));
     match worst {
-        Verdict::Newer => told(Kind::Refused, format!("{} formats are newer than this binary", count(worst))),
-        Verdict::Damaged => told(Kind::Damaged, format!("{} formats are damaged", count(worst))),
-        Verdict::Unknown => told(Kind::Damaged, format!("{} formats could not be looked at", count(worst))),
-        Verdict::Rewrites => told(
+        FormatVerdict::Newer => told(Kind::Refused, format!("{} formats are newer than this binary", count(worst))),
+        FormatVerdict::Damaged => told(Kind::Damaged, format!("{} formats are damaged", count(worst))),
+        FormatVerdict::Unknown => told(Kind::Damaged, format!("{} formats could not be looked at", count(worst))),
+        FormatVerdict::Rewrites => told(
             Kind::Failed,
             format!("the first start of this binary writes {} formats that the former one does not open", count(worst)),
         ),
-        Verdict::Good => Ok(()),
+        FormatVerdict::Good => Ok(()),
     }
 }
 
@@ -141,7 +141,7 @@ async fn on_volumes(site: &Site, config: Config) -> Outcome<(FormatsView, bool)>
     Ok((found?, false))
 }
 
-fn of_volumes(view: &FormatsView) -> Vec<Finding> {
+fn of_volumes(view: &FormatsView) -> Vec<FormatFinding> {
     let stated = [
         ("catalog", &view.catalog, layout::VERSION),
         ("b-tree", &view.tree, layout::TREE_VERSION.into()),
@@ -151,14 +151,14 @@ fn of_volumes(view: &FormatsView) -> Vec<Finding> {
     stated.into_iter().filter_map(|(format, found, own)| Some(of_volume(format, found.as_ref()?, own))).collect()
 }
 
-fn of_volume(format: &'static str, found: &OnVolume, own: u32) -> Finding {
+fn of_volume(format: &'static str, found: &OnVolume, own: u32) -> FormatFinding {
     let word = |stated: &Stated| match stated.features {
         0 => format!("version {}", stated.version),
         features => format!("version {} with features {features:#x}", stated.version),
     };
     let words: Vec<String> = found.stated.iter().map(word).collect();
     let place = format!("volume {}", found.volume);
-    let finding = Finding::new(format, place, words.join(", "), format!("version {own}"));
+    let finding = FormatFinding::new(format, place, words.join(", "), format!("version {own}"));
     if found.stated.iter().any(|stated| stated.version > own || stated.features != 0) {
         return finding.newer();
     }
@@ -166,7 +166,7 @@ fn of_volume(format: &'static str, found: &OnVolume, own: u32) -> Finding {
         (true, 1..) => {
             let next =
                 "`stele pool status` says whether drives are missing; `stele catalog rebuild` makes a catalog anew";
-            finding.is(Verdict::Damaged, next)
+            finding.is(FormatVerdict::Damaged, next)
         }
         // An empty store has no segment in use; one of two copies suffices.
         _ => finding,
@@ -191,18 +191,18 @@ fn own_tables() -> String {
     format!("version {ROOT_VERSION}")
 }
 
-fn render(findings: &[Finding], server: Option<&str>) -> String {
+fn render(findings: &[FormatFinding], server: Option<&str>) -> String {
     let mut text = match server {
         Some(version) => format!("stele {}, beside a server of version {version}\n", env!("CARGO_PKG_VERSION")),
         None => format!("stele {}, and no server\n", env!("CARGO_PKG_VERSION")),
     };
-    for Finding { format, place, found, writes, verdict, next } in findings {
+    for FormatFinding { format, place, found, writes, verdict, next } in findings {
         let word = match verdict {
-            Verdict::Good => paint("good    ", GREEN),
-            Verdict::Rewrites => paint("rewrites", YELLOW),
-            Verdict::Unknown => paint("unknown ", YELLOW),
-            Verdict::Damaged => paint("damaged ", RED),
-            Verdict::Newer => paint("newer   ", RED),
+            FormatVerdict::Good => paint("good    ", GREEN),
+            FormatVerdict::Rewrites => paint("rewrites", YELLOW),
+            FormatVerdict::Unknown => paint("unknown ", YELLOW),
+            FormatVerdict::Damaged => paint("damaged ", RED),
+            FormatVerdict::Newer => paint("newer   ", RED),
         };
         let found = if found.is_empty() { "none" } else { found.as_str() };
         let writes = if writes.is_empty() { String::new() } else { format!("; this binary writes {writes}") };

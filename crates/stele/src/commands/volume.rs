@@ -7,7 +7,7 @@ use stele_block::ConnectionView;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 
-use crate::api::volume::{self as calls, DetailView, View};
+use crate::api::volume::{self as calls, DetailView, VolumeView};
 use crate::cli::volume::{Digest, Mode, Volume};
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
@@ -35,7 +35,7 @@ async fn on(connection: &Connection, json: bool, command: Volume) -> Outcome<()>
     let views = match command {
         Volume::Create(create) => vec![
             connection
-                .call(calls::Create {
+                .call(calls::CreateVolume {
                     name: create.name,
                     code: create.code.to_string(),
                     size: create.size.0,
@@ -48,7 +48,7 @@ async fn on(connection: &Connection, json: bool, command: Volume) -> Outcome<()>
                 .await?,
         ],
         Volume::List { all } => {
-            let views = connection.call(calls::List {}).await?;
+            let views = connection.call(calls::ListVolumes {}).await?;
             if json {
                 return print_json(&views);
             }
@@ -57,7 +57,9 @@ async fn on(connection: &Connection, json: bool, command: Volume) -> Outcome<()>
             return Ok(());
         }
         Volume::Show { name, watch } => return show_volume(connection, json, name, watch).await,
-        Volume::Set(set) => vec![connection.call(calls::Set { name: set.name, read_ahead: set.read_ahead }).await?],
+        Volume::Set(set) => {
+            vec![connection.call(calls::SetVolume { name: set.name, read_ahead: set.read_ahead }).await?]
+        }
         Volume::Resize { name, size } => vec![connection.call(calls::Resize { name, size: size.0 }).await?],
         Volume::Snapshot { volume, name } => vec![connection.call(calls::Snapshot { volume, name }).await?],
         Volume::Clone { snapshot, name } => vec![connection.call(calls::CloneSnapshot { snapshot, name }).await?],
@@ -85,7 +87,7 @@ async fn on(connection: &Connection, json: bool, command: Volume) -> Outcome<()>
 async fn show_volume(connection: &Connection, json: bool, name: String, watch: bool) -> Outcome<()> {
     let mut before: Option<(Instant, Vec<ConnectionView>)> = None;
     loop {
-        let detail = connection.call(calls::Show { name: name.clone() }).await?;
+        let detail = connection.call(calls::ShowVolume { name: name.clone() }).await?;
         let now = Instant::now();
         if json {
             print_json(&detail)?;
@@ -164,7 +166,7 @@ fn connections(views: &[ConnectionView], before: Option<(Duration, &[ConnectionV
     }
 }
 
-fn table(views: &[View]) -> String {
+fn table(views: &[VolumeView]) -> String {
     let mut table = Table::new(&[
         ("volume", Align::Left),
         ("of", Align::Left),
@@ -194,7 +196,7 @@ fn table(views: &[View]) -> String {
 }
 
 /// The first unreadable ranges, and the number of further ones.
-fn unreadable(view: &View, most: usize) -> String {
+fn unreadable(view: &VolumeView, most: usize) -> String {
     let mut text = String::new();
     for (at, length) in view.unreadable.iter().take(most) {
         let is_lost = view.lost.iter().any(|(from, long)| from <= at && at + length <= from + long);

@@ -8,15 +8,15 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::witness::Witness as Arguments;
+use crate::cli::witness::Witness;
 use crate::commands::evidence::public_key;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::files;
-use crate::witness::service::{Witness, serve};
+use crate::witness::service::{WitnessService, serve};
 use crate::witness::{hex, is_store, unhex};
 
-pub async fn run(json: bool, given: Arguments) -> Outcome<()> {
+pub async fn run(json: bool, given: Witness) -> Outcome<()> {
     let home = &given.home;
     std::fs::create_dir_all(home).map_err(|error| io_failure("make", home, &error))?;
     let _held = hold(home)?;
@@ -24,7 +24,7 @@ pub async fn run(json: bool, given: Arguments) -> Outcome<()> {
     let key = key_in(home)?;
     let public = hex(key.public_key().as_ref());
     files::replace(&home.join("witness.pub"), format!("{public}\n").as_bytes())?;
-    let mut witness = Witness::new(home, key, stores);
+    let mut witness = WitnessService::new(home, key, stores);
     witness.open_all(signed_before(home)?)?;
     let busy = |error: std::io::Error| {
         Failure::new(Kind::Busy, format!("cannot listen on {}: {error}", given.listen)).next("choose another --listen")

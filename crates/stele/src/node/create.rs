@@ -13,7 +13,7 @@ use stele_media::Space;
 
 use super::{Alarms, Node, blocking, master, options, places, surroundings, volumes, wall_clock};
 use crate::api::pool::StatusView;
-use crate::cli::pool::Create;
+use crate::cli::pool::PoolCreate;
 use crate::config::{Config, Site};
 use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -47,7 +47,7 @@ impl Node {
 }
 
 /// Creates the directory, the configuration and the pool, and the archive on it (unless `--data none`).
-pub async fn pool(site: &Site, create: Create) -> Outcome<StatusView> {
+pub async fn pool(site: &Site, create: PoolCreate) -> Outcome<StatusView> {
     super::own(site)?;
     // A package installs a configuration that names no drives yet.
     let given = if site.config_path.exists() { Some(Config::read(&site.config_path)?) } else { None };

@@ -30,7 +30,7 @@ use crate::files;
 use crate::witness::Countersigned;
 
 pub use bucket::HeadBucket;
-use witness::Witness;
+use witness::WitnessClient;
 
 /// The trouble of a pool that is older than one of its own heads.
 pub(super) const ROLLED_BACK: &str = "rolled-back";
@@ -113,7 +113,7 @@ pub async fn compare(site: &Site, config: &Config, archive: &Archive) -> Outcome
         let place = PathBuf::from(bucket.name());
         shown.push((Shown::on_a_thread(move || bucket.found()), place));
     }
-    if let Some(witness) = Witness::of(site, config)? {
+    if let Some(witness) = WitnessClient::of(site, config)? {
         match archive.audit_head().await {
             Ok(head) => shown.push(witness.shown(head.store)),
             Err(error) => compared.unasked.push(format!("{} was not asked: {error}", witness.name())),

@@ -17,16 +17,16 @@ pub struct Identity {
 
 /// The system's directories that describe devices.
 #[derive(Clone, Debug)]
-pub struct System {
+pub struct SystemDirectories {
     /// `/sys`.
     pub sys: PathBuf,
     /// `/dev/disk/by-id`.
     pub by_id: PathBuf,
 }
 
-impl Default for System {
-    fn default() -> System {
-        System { sys: "/sys".into(), by_id: "/dev/disk/by-id".into() }
+impl Default for SystemDirectories {
+    fn default() -> SystemDirectories {
+        SystemDirectories { sys: "/sys".into(), by_id: "/dev/disk/by-id".into() }
     }
 }
 
@@ -44,7 +44,7 @@ impl Identities {
         let Some(device) = device_number(path) else { return Identity::default() };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = || {
-            let system = System::default();
+            let system = SystemDirectories::default();
             let name = system.name_of(device);
             Identity { serial: name.as_deref().and_then(|name| system.serial(name)), by_id: system.by_id(path) }
         };
@@ -58,7 +58,7 @@ fn device_number(path: &Path) -> Option<u64> {
     metadata.file_type().is_block_device().then(|| metadata.rdev())
 }
 
-impl System {
+impl SystemDirectories {
     /// The kernel's name of a device, such as `sda`; for a partition, the name of its disk.
     fn name_of(&self, device: u64) -> Option<String> {
         let (major, minor) = (device >> 8 & 0xfff | device >> 32 & !0xfff, device & 0xff | device >> 12 & !0xff);
@@ -117,7 +117,7 @@ fn not_switched(light: &Path, error: &std::io::Error) -> Failure {
 
 /// Switches the light of the slot of the drive at the path.
 pub fn locate(path: &Path, on: bool) -> Outcome<()> {
-    let system = System::default();
+    let system = SystemDirectories::default();
     let name = device_number(path).and_then(|device| system.name_of(device));
     match name {
         Some(name) => system.locate(&name, on),

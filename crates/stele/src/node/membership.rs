@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use super::{Node, blocking, surroundings};
 use crate::api::drive::{Clear, Online};
-use crate::api::pool::{Add, Keep, Remove, Replace, SetDrive};
+use crate::api::pool::{AddDrives, Keep, RemoveDrive, ReplaceDrive, SetDrive};
 use crate::api::{Actor, Call};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome};
@@ -63,7 +63,7 @@ impl Departures {
 }
 
 /// Adds drives to the pool: all of them, or none on an error.
-pub async fn add(node: &Node, call: Add, actor: &Actor) -> Outcome<()> {
+pub async fn add(node: &Node, call: AddDrives, actor: &Actor) -> Outcome<()> {
     let names: Vec<String> = call.drives.iter().map(|drive| drive.0.path.display().to_string()).collect();
     let act = async {
         let mut offered = Vec::new();
@@ -77,7 +77,7 @@ pub async fn add(node: &Node, call: Add, actor: &Actor) -> Outcome<()> {
     node.audited(actor, "pool/add", &place, act).await?
 }
 
-async fn add_all(node: &Node, call: Add, offered: &mut Vec<Offered>) -> Outcome<()> {
+async fn add_all(node: &Node, call: AddDrives, offered: &mut Vec<Offered>) -> Outcome<()> {
     for drive in &call.drives {
         offered.push(offer(node, drive.0.clone(), call.size.map(Bytes)).await?);
     }
@@ -136,7 +136,7 @@ fn unattached(error: ArrayError) -> Failure {
 }
 
 /// Starts to empty a drive.
-pub async fn remove(node: &Node, call: Remove, actor: &Actor) -> Outcome<()> {
+pub async fn remove(node: &Node, call: RemoveDrive, actor: &Actor) -> Outcome<()> {
     let place = format!("drive {}", call.drive);
     let act = node.pool.command(Command::RemoveDrive { drive: call.drive });
     node.audited(actor, "pool/remove", &place, act).await?.map(drop).map_err(Failure::from)
@@ -150,13 +150,13 @@ pub async fn keep(node: &Node, call: Keep, actor: &Actor) -> Outcome<()> {
 }
 
 /// Replaces a drive with another.
-pub async fn replace(node: &Node, call: Replace, actor: &Actor) -> Outcome<()> {
+pub async fn replace(node: &Node, call: ReplaceDrive, actor: &Actor) -> Outcome<()> {
     let how = if call.give_up { ", which is given up" } else { "" };
     let place = format!("drive {}{how}, by {}", call.old, call.new.0.path.display());
     node.audited(actor, "pool/replace", &place, put_in(node, call)).await?
 }
 
-async fn put_in(node: &Node, call: Replace) -> Outcome<()> {
+async fn put_in(node: &Node, call: ReplaceDrive) -> Outcome<()> {
     let new = offer(node, call.new.0.clone(), call.size.map(Bytes)).await?;
     let (index, identity, enclosure) = (new.index, new.identity, call.new.0.enclosure);
     let replaced = node

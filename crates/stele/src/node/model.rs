@@ -46,14 +46,14 @@ pub struct Violation(pub String);
 pub type Checked = Result<(), Violation>;
 
 /// The model's clocks: elapsed time advances on request, and a step may set the wall clock to any time.
-pub struct Clock {
+pub struct ModelClock {
     elapsed: AtomicU64,
     ahead: AtomicU64,
     dice: Mutex<Dice>,
     begun: u64,
 }
 
-impl Surroundings for Clock {
+impl Surroundings for ModelClock {
     fn now(&self) -> Reading {
         let elapsed = self.elapsed.load(Ordering::Relaxed);
         let wall = self.begun + elapsed + self.ahead.load(Ordering::Relaxed);
@@ -106,7 +106,7 @@ impl Disturbed {
 pub struct World {
     dir: PathBuf,
     site: Site,
-    clock: Arc<Clock>,
+    clock: Arc<ModelClock>,
     dice: Dice,
     without: Mutations,
     node: Option<Node>,
@@ -156,7 +156,7 @@ impl World {
         let site = Site::find(Some(&dir), None);
         let place = |drive| DriveArgument(DrivePlace::new(dir.join(format!("drives/{drive}.img")), drive));
         let config = Config::new((0..DRIVES).map(place).collect());
-        let clock = Arc::new(Clock {
+        let clock = Arc::new(ModelClock {
             elapsed: AtomicU64::new(0),
             ahead: AtomicU64::new(0),
             dice: Mutex::new(Dice::new(seed ^ 0xE17)),

@@ -27,7 +27,7 @@ use crate::failure::{Failure, Kind, Outcome};
 
 /// The operator's explicit options.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Ask {
+pub struct RebuildOptions {
     /// Rebuild even if the catalog opens.
     pub force: bool,
     /// Rebuild even if data is missing; everything that existed is then held.
@@ -59,13 +59,13 @@ pub(super) const BROKEN_OFF: &str = "broken off";
 
 impl Node {
     /// Opens the pool, makes a fresh catalog, and fills it.
-    pub async fn rebuild_catalog(site: &Site, config: Config, ask: Ask) -> Outcome<(Node, Rebuilt)> {
+    pub async fn rebuild_catalog(site: &Site, config: Config, ask: RebuildOptions) -> Outcome<(Node, Rebuilt)> {
         let node = Node::open_pool(site, config, Opening::for_server()).await?;
         node.rebuild_here(site, ask).await
     }
 
     /// Does the same on an open pool, and closes it if the rebuild fails.
-    pub(crate) async fn rebuild_here(mut self, site: &Site, ask: Ask) -> Outcome<(Node, Rebuilt)> {
+    pub(crate) async fn rebuild_here(mut self, site: &Site, ask: RebuildOptions) -> Outcome<(Node, Rebuilt)> {
         match rebuild(site, &mut self, ask).await {
             Ok(rebuilt) => Ok((self, rebuilt)),
             Err(failure) => {
@@ -100,7 +100,7 @@ impl Node {
     }
 }
 
-async fn rebuild(site: &Site, node: &mut Node, ask: Ask) -> Outcome<Rebuilt> {
+async fn rebuild(site: &Site, node: &mut Node, ask: RebuildOptions) -> Outcome<Rebuilt> {
     let (old, data) = ground(node).await?;
     let key = master::read(site, &node.config.archive.master_key)?;
     Archive::can_rebuild(&node.pool.volume_of(&data), &key).await?;

@@ -25,7 +25,7 @@ use stele_object::{Endpoint, Frontend, Metrics, Peer, serve_connection};
 use crate::api::Call;
 use crate::api::acts::DeleteRequest;
 use crate::api::approval::Officer;
-use crate::api::archive::BucketSet;
+use crate::api::archive::SetBucket;
 use crate::connection;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
@@ -214,7 +214,7 @@ impl RunningInterfaces {
         let mut attempts = vec![self.call("ask two officers to delete the version", &delete).await];
         if canary.is_raised {
             let name = canary.bucket.clone();
-            let lower = BucketSet { name, protection: Some("basic".into()), ..BucketSet::default() };
+            let lower = SetBucket { name, protection: Some("basic".into()), ..SetBucket::default() };
             attempts.push(self.call("lower the protection level", &lower).await);
         }
         attempts

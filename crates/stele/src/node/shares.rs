@@ -18,7 +18,7 @@ use stele_file::locks::Locks;
 use stele_file::nfs::server::Tls;
 use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
 use stele_file::share::registry::{Registry, ShareRow, SquashRow};
-use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Settings, Share, Stuck};
+use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Settings, Share, StuckFiles};
 use stele_ground::{Bytes, Duration};
 
 use super::Node;
@@ -194,8 +194,8 @@ impl stele_archive::Shares for S3View {
 }
 
 /// What an operator reads of files that do not come into the archive.
-fn told(name: &str, stuck: &Stuck) -> String {
-    let Stuck { path, refusal, idle, files } = stuck;
+fn told(name: &str, stuck: &StuckFiles) -> String {
+    let StuckFiles { path, refusal, idle, files } = stuck;
     match refusal {
         Some(reason) if *files == 1 => format!("the archive refuses `{name}/{path}`: {reason}"),
         Some(reason) => format!("the archive refuses `{name}/{path}` and {} more files: {reason}", files - 1),

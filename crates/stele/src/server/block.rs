@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 use stele_array::reactor::PoolServer;
-use stele_block::nbd::{Agreed, Handshake, Session, Step, Tls};
+use stele_block::nbd::{Handshake, HandshakeStep, NbdSession, Negotiated, Tls};
 use stele_block::{Directory, Peer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -33,7 +33,7 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// The values that every connection needs.
 #[derive(Clone)]
-pub struct Service {
+pub struct NbdService {
     pub directory: Directory,
     pub pool: Arc<PoolServer>,
     pub tls: Option<TlsAcceptor>,
@@ -42,7 +42,7 @@ pub struct Service {
 }
 
 /// Accepts until the task is dropped.
-pub async fn serve_unix(listener: UnixListener, service: Service) {
+pub async fn serve_unix(listener: UnixListener, service: NbdService) {
     let queue = HandshakeQueue::default();
     loop {
         match listener.accept().await {
@@ -60,7 +60,7 @@ pub async fn serve_unix(listener: UnixListener, service: Service) {
 }
 
 /// Accepts until the task is dropped.
-pub async fn serve_tcp(listener: TcpListener, service: Service) {
+pub async fn serve_tcp(listener: TcpListener, service: NbdService) {
     let queue = HandshakeQueue::default();
     loop {
         match listener.accept().await {
@@ -105,7 +105,7 @@ pub(super) async fn pause(error: &std::io::Error) {
 async fn greet<T, U>(
     stream: T,
     peer: Peer,
-    service: Service,
+    service: NbdService,
     place: QueuePlace,
     settle: impl FnOnce(T) -> std::io::Result<U>,
 ) where
@@ -116,11 +116,11 @@ async fn greet<T, U>(
     let negotiated = place.hold(negotiate(stream, peer, &service));
     let session = match tokio::time::timeout(HANDSHAKE_MAX, negotiated).await {
         Ok(Ok(Some(Greeted::Plain(stream, agreed)))) => {
-            settle(stream).map(|stream| Session::new(Box::new(stream), *agreed))
+            settle(stream).map(|stream| NbdSession::new(Box::new(stream), *agreed))
         }
         Ok(Ok(Some(Greeted::Secure(stream, agreed)))) => {
             let (stream, connection) = stream.into_inner();
-            settle(stream).map(|stream| Session::new(Box::new(secure::Secure::new(stream, connection)), *agreed))
+            settle(stream).map(|stream| NbdSession::new(Box::new(secure::Secure::new(stream, connection)), *agreed))
         }
         Ok(Ok(None)) => return,
         Ok(Err(error)) => Err(error),
@@ -133,11 +133,11 @@ async fn greet<T, U>(
 }
 
 enum Greeted<T> {
-    Plain(T, Box<Agreed>),
-    Secure(Box<tokio_rustls::server::TlsStream<T>>, Box<Agreed>),
+    Plain(T, Box<Negotiated>),
+    Secure(Box<tokio_rustls::server::TlsStream<T>>, Box<Negotiated>),
 }
 
-async fn negotiate<T>(mut stream: T, peer: Peer, service: &Service) -> std::io::Result<Option<Greeted<T>>>
+async fn negotiate<T>(mut stream: T, peer: Peer, service: &NbdService) -> std::io::Result<Option<Greeted<T>>>
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
@@ -148,14 +148,14 @@ where
     };
     let mut handshake = Handshake::new(service.directory.clone(), peer, tls);
     match converse(&mut stream, &mut handshake).await? {
-        Step::Transmit(agreed) => Ok(Some(Greeted::Plain(stream, agreed))),
-        Step::StartTls => {
+        HandshakeStep::Transmit(agreed) => Ok(Some(Greeted::Plain(stream, agreed))),
+        HandshakeStep::StartTls => {
             let Some(acceptor) = &service.tls else { return Ok(None) };
             let mut stream = acceptor.accept(stream).await?;
             let certificate = secure::fingerprint(stream.get_ref().1);
             handshake.secured(Peer { tls: true, certificate, ..handshake.peer().clone() });
             match converse(&mut stream, &mut handshake).await? {
-                Step::Transmit(agreed) => Ok(Some(Greeted::Secure(Box::new(stream), agreed))),
+                HandshakeStep::Transmit(agreed) => Ok(Some(Greeted::Secure(Box::new(stream), agreed))),
                 _ => {
                     let _ = stream.shutdown().await;
                     Ok(None)
@@ -167,7 +167,7 @@ where
 }
 
 /// Moves bytes until the handshake asks for another step.
-async fn converse<T>(stream: &mut T, handshake: &mut Handshake) -> std::io::Result<Step>
+async fn converse<T>(stream: &mut T, handshake: &mut Handshake) -> std::io::Result<HandshakeStep>
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
@@ -180,12 +180,12 @@ where
             stream.write_all(&outgoing).await?;
             stream.flush().await?;
         }
-        if !matches!(step, Step::More) {
+        if !matches!(step, HandshakeStep::More) {
             return Ok(step);
         }
         arrived = stream.read(&mut bytes).await?;
         if arrived == 0 {
-            return Ok(Step::End);
+            return Ok(HandshakeStep::End);
         }
     }
 }

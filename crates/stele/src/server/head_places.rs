@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout};
 use self::authority::{Authority, Stamped};
 use crate::config::{Config, Site};
 use crate::failure::Outcome;
-use crate::node::heads::witness::{Unsigned, Witness};
+use crate::node::heads::witness::{Unsigned, WitnessClient};
 use crate::node::heads::{self, HeadBucket, Keeper};
 use crate::server::messages::mail::Mail;
 use crate::server::syslog::Syslog;
@@ -80,7 +80,7 @@ pub struct HeadPlaces {
     /// The time stamp of that head.
     stamped: Option<Stamped>,
     stamps: Lack,
-    witness: Option<Arc<Witness>>,
+    witness: Option<Arc<WitnessClient>>,
     countersignatures: Lack,
     /// The witness refused. A silence before keeps no refusal from being told.
     refusals: Lack,
@@ -104,7 +104,7 @@ impl HeadPlaces {
             ways.extend(each.into_iter().map(|mail| Way::Mail(Box::new(mail))));
         }
         let places = ways.into_iter().map(HeadPlace::new).collect();
-        let (authority, witness) = (Authority::of(site, config)?, Witness::of(site, config)?.map(Arc::new));
+        let (authority, witness) = (Authority::of(site, config)?, WitnessClient::of(site, config)?.map(Arc::new));
         Ok(HeadPlaces { places, authority, witness, patience: PATIENCE, ..HeadPlaces::default() })
     }
 

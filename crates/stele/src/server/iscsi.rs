@@ -15,7 +15,7 @@ use stele_block::iscsi::framing::Framing;
 use stele_block::iscsi::login::{LOGIN_DATA_MAX, Refusal, Refused};
 use stele_block::iscsi::node::Joined;
 use stele_block::iscsi::pdu::Frame;
-use stele_block::iscsi::{Agreed, Discovery, Login, Next, Node, Session};
+use stele_block::iscsi::{Discovery, IscsiSession, Login, LoginResult, Next, Node};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -30,7 +30,7 @@ const FORMER_MAX: Duration = Duration::from_secs(10);
 const FORMER_AGAIN: Duration = Duration::from_millis(5);
 
 #[derive(Clone)]
-pub struct Service {
+pub struct IscsiService {
     pub node: Arc<Node>,
     pub pool: Arc<PoolServer>,
     pub refusals: Arc<Refusals>,
@@ -78,7 +78,7 @@ impl Refusals {
 }
 
 /// Accepts until the task is dropped.
-pub async fn serve(listener: TcpListener, service: Service) {
+pub async fn serve(listener: TcpListener, service: IscsiService) {
     let queue = HandshakeQueue::default();
     loop {
         match listener.accept().await {
@@ -121,7 +121,7 @@ impl Line {
     }
 }
 
-async fn greet(stream: TcpStream, peer: Peer, service: &Service) -> std::io::Result<()> {
+async fn greet(stream: TcpStream, peer: Peer, service: &IscsiService) -> std::io::Result<()> {
     let local = stream.local_addr()?.to_string();
     let mut line = Line { stream, framing: Framing::new(LOGIN_DATA_MAX) };
     let entered = timeout(LOGIN_MAX, log_in(&mut line, &peer, &local, service)).await??;
@@ -129,7 +129,7 @@ async fn greet(stream: TcpStream, peer: Peer, service: &Service) -> std::io::Res
         Entered::Nowhere => Ok(()),
         Entered::Session(session) => {
             let Line { stream, framing } = line;
-            service.pool.serve(Box::new(Session::new(*session, Box::new(stream.into_std()?), framing.rest())));
+            service.pool.serve(Box::new(IscsiSession::new(*session, Box::new(stream.into_std()?), framing.rest())));
             Ok(())
         }
         Entered::Discovery(agreed) => discover(&mut line, &agreed, &peer, &local, service).await,
@@ -139,10 +139,10 @@ async fn greet(stream: TcpStream, peer: Peer, service: &Service) -> std::io::Res
 enum Entered {
     Nowhere,
     Session(Box<Joined>),
-    Discovery(Box<Agreed>),
+    Discovery(Box<LoginResult>),
 }
 
-async fn log_in(line: &mut Line, peer: &Peer, local: &str, service: &Service) -> std::io::Result<Entered> {
+async fn log_in(line: &mut Line, peer: &Peer, local: &str, service: &IscsiService) -> std::io::Result<Entered> {
     let mut challenge = [0; 32];
     SystemRandom::new().fill(&mut challenge).map_err(|_| std::io::Error::other("the system has no random bytes"))?;
     let mut login = Login::new(challenge);
@@ -181,7 +181,7 @@ async fn log_in(line: &mut Line, peer: &Peer, local: &str, service: &Service) ->
 }
 
 /// Takes a place in a session, and waits until no command of a session that it ended can reach the volume any more.
-async fn join(agreed: Agreed, peer: &Peer, local: &str, service: &Service) -> Result<Joined, Refusal> {
+async fn join(agreed: LoginResult, peer: &Peer, local: &str, service: &IscsiService) -> Result<Joined, Refusal> {
     let joined = service.node.join(agreed, peer, local.to_owned())?;
     let until = Instant::now() + FORMER_MAX;
     while !joined.may_begin() {
@@ -195,10 +195,10 @@ async fn join(agreed: Agreed, peer: &Peer, local: &str, service: &Service) -> Re
 
 async fn discover(
     line: &mut Line,
-    agreed: &Agreed,
+    agreed: &LoginResult,
     peer: &Peer,
     local: &str,
-    service: &Service,
+    service: &IscsiService,
 ) -> std::io::Result<()> {
     (line.framing.header_digest, line.framing.data_digest) =
         (agreed.parameters.header_digest, agreed.parameters.data_digest);

@@ -126,7 +126,7 @@ impl Queue {
 
 /// The alarms that were sent, and their destinations.
 #[derive(Default)]
-pub struct Messages {
+pub struct MessageQueues {
     queues: Vec<Arc<Queue>>,
     told: Mutex<Told>,
 }
@@ -139,9 +139,9 @@ struct Told {
     came: u64,
 }
 
-impl Messages {
+impl MessageQueues {
     /// Starts a task for each configured destination.
-    pub fn start(site: &Site, config: &Config, tasks: &mut JoinSet<()>) -> Outcome<Messages> {
+    pub fn start(site: &Site, config: &Config, tasks: &mut JoinSet<()>) -> Outcome<MessageQueues> {
         let mut destinations = Vec::new();
         for url in &config.messages.webhooks {
             destinations.push(Destination::Webhook(webhook::Webhook::new(url, "[messages] webhooks")?));
@@ -151,7 +151,7 @@ impl Messages {
             let each = mail::Mail::each(site, mail, "mail_to", &mail.mail_to)?;
             destinations.extend(each.into_iter().map(|mail| Destination::Mail(Box::new(mail))));
         }
-        let mut messages = Messages::default();
+        let mut messages = MessageQueues::default();
         for destination in destinations {
             let queue = Arc::new(Queue::default());
             tasks.spawn(deliver(destination, Arc::clone(&queue)));

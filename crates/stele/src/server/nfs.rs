@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use stele_file::nfs::places::Places;
 use stele_file::nfs::server::Peer;
-use stele_file::nfs::{Ended, Server, portmap, serve_shares};
+use stele_file::nfs::{ConnectionEnd, Server, portmap, serve_shares};
 use stele_file::share::Share;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -80,7 +80,7 @@ pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>, tls: Optio
 
 async fn serve_stream(stream: TcpStream, address: SocketAddr, server: Arc<Server<Share>>, tls: Option<TlsAcceptor>) {
     let ended = serve_shares(Box::new(stream), Peer { address, secure: false }, Arc::clone(&server)).await;
-    let (Ended::StartTls(stream), Some(tls)) = (ended, tls) else { return };
+    let (ConnectionEnd::StartTls(stream), Some(tls)) = (ended, tls) else { return };
     match timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
         Ok(Ok(stream)) => drop(serve_shares(Box::new(stream), Peer { address, secure: true }, server).await),
         Ok(Err(error)) => tracing::debug!("TLS with {address} failed: {error}"),

@@ -19,7 +19,7 @@ use stele_archive::{Archive, is_target_name};
 use tokio::task::JoinSet;
 
 use self::file::EventFile;
-use self::sender::{NotTaken, Numbered, OfTarget, Place, Sender};
+use self::sender::{EventPlace, EventSender, NotTaken, Numbered, OfTarget};
 use self::writer::Writer;
 use super::messages::webhook::Webhook;
 use crate::config::{Config, NotificationTarget, Site};
@@ -52,7 +52,7 @@ impl Target {
     }
 }
 
-impl Place for Target {
+impl EventPlace for Target {
     async fn take(&mut self, events: Vec<Numbered>) -> Result<u64, NotTaken> {
         let through = events.last().map_or(0, |(last, _)| *last);
         match self {
@@ -102,7 +102,7 @@ pub fn start(site: &Site, config: &Config, archive: Option<&Archive>, tasks: &mu
         let target = Target::of(site, name, target)?;
         if let Some(archive) = archive {
             let (name, waiting) = (name.clone(), OfTarget { archive: archive.clone(), target: name.clone() });
-            tasks.spawn(async move { Sender::new(waiting, target).run(&name).await });
+            tasks.spawn(async move { EventSender::new(waiting, target).run(&name).await });
         }
     }
     Ok(())

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::head_places::HeadPlaces;
-use super::messages::Messages;
+use super::messages::MessageQueues;
 use super::tls::{self, TlsFiles};
 use super::{admin, background, block, iscsi, nfs, notifications, notify, s3, smb, snapshot};
 use crate::config::{Config, Site};
@@ -55,7 +55,7 @@ const COUNTERS: Step = Step { name: "the counters are written", seconds: 2 };
 
 /// The addresses of a server.
 #[derive(Clone, Default, Serialize)]
-pub struct Places {
+pub struct ServerAddresses {
     /// `None` if the pool has no archive, since S3 is then not served.
     pub endpoint: Option<String>,
     pub socket: PathBuf,
@@ -87,7 +87,7 @@ pub struct Places {
 pub struct Services {
     site: Site,
     node: Arc<Node>,
-    places: Places,
+    places: ServerAddresses,
     latest: snapshot::Latest,
     head_places: Arc<Mutex<HeadPlaces>>,
     /// Listeners and background work; a stop does not wait for them.
@@ -111,7 +111,7 @@ impl Services {
         let mut services = Services {
             site: site.clone(),
             node: Arc::clone(node),
-            places: Places { socket, ..Places::default() },
+            places: ServerAddresses { socket, ..ServerAddresses::default() },
             latest: snapshot::Latest::default(),
             head_places: Arc::new(Mutex::new(head_places)),
             unattended: JoinSet::new(),
@@ -122,7 +122,7 @@ impl Services {
         };
         let mut look = snapshot::Look::default();
         services.latest.refresh(node, &mut look).await;
-        look.messages = Messages::start(site, config, &mut services.unattended)?;
+        look.messages = MessageQueues::start(site, config, &mut services.unattended)?;
         notifications::start(site, config, node.archive().ok(), &mut services.unattended)?;
         services.serve_s3(files, acceptor.clone()).await?;
         services.serve_rest(acceptor).await?;
@@ -135,7 +135,7 @@ impl Services {
         Ok(services)
     }
 
-    pub fn places(&self) -> &Places {
+    pub fn places(&self) -> &ServerAddresses {
         &self.places
     }
 
@@ -249,7 +249,7 @@ impl Services {
     async fn serve_nbd(&mut self) -> Outcome<()> {
         let node = &self.node;
         node.serve_exports().await?;
-        let service = block::Service {
+        let service = block::NbdService {
             directory: node.exports.directory.clone(),
             pool: Arc::clone(&node.pool),
             tls: self.nbd_tls()?,
@@ -279,7 +279,7 @@ impl Services {
         let Some(listen) = node.config.iscsi.listen else { return Ok(()) };
         let (listener, address) = s3::listen(listen, "[iscsi] listen").await?;
         node.note_iscsi_address(address);
-        let service = iscsi::Service {
+        let service = iscsi::IscsiService {
             node: Arc::clone(&node.exports.iscsi),
             pool: Arc::clone(&node.pool),
             refusals: Arc::default(),

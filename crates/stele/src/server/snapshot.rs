@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::api::pool::{StandingView, StatusView};
 use crate::node::alarms::KINDS;
 use crate::node::{Node, wall_clock};
-use crate::server::messages::Messages;
+use crate::server::messages::MessageQueues;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Rounds between sums over all buckets, which cost more.
@@ -127,7 +127,7 @@ pub struct Look {
     usage: Usage,
     scrubbed: Scrubbed,
     /// Sends alarms by mail and webhooks.
-    pub messages: Messages,
+    pub messages: MessageQueues,
     /// The pool has little space left; initiators get a notice when this begins.
     low: bool,
 }

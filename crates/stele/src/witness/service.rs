@@ -34,7 +34,7 @@ const CONNECTIONS_OF_ONE: usize = 16;
 const STORES_MAX: usize = 1000;
 
 /// A witness: its key, the keys of the stores it knows, and what it has signed.
-pub struct Witness {
+pub struct WitnessService {
     dir: std::path::PathBuf,
     key: Ed25519KeyPair,
     public: [u8; 32],
@@ -42,11 +42,11 @@ pub struct Witness {
     journals: BTreeMap<String, Journal>,
 }
 
-impl Witness {
-    pub fn new(dir: &Path, key: Ed25519KeyPair, stores: Vec<[u8; 32]>) -> Witness {
+impl WitnessService {
+    pub fn new(dir: &Path, key: Ed25519KeyPair, stores: Vec<[u8; 32]>) -> WitnessService {
         let mut public = [0; 32];
         public.copy_from_slice(key.public_key().as_ref());
-        Witness { dir: dir.to_owned(), key, public, stores, journals: BTreeMap::new() }
+        WitnessService { dir: dir.to_owned(), key, public, stores, journals: BTreeMap::new() }
     }
 
     /// Opens what was signed before: a file that was changed stops the start.
@@ -122,7 +122,7 @@ fn refuse(journal: &Journal, head: &SignedHead, why: String) -> Answer {
 }
 
 /// Serves until `stopping` is true.
-pub async fn serve(listener: TcpListener, witness: Witness, stopping: watch::Receiver<bool>) {
+pub async fn serve(listener: TcpListener, witness: WitnessService, stopping: watch::Receiver<bool>) {
     let (witness, places) = (Arc::new(Mutex::new(witness)), Arc::new(Places::default()));
     let serve = |(stream, peer): (TcpStream, SocketAddr)| {
         let place = places.enter(peer.ip(), CONNECTIONS_OF_ONE, CONNECTIONS_MAX)?;
@@ -135,7 +135,7 @@ pub async fn serve(listener: TcpListener, witness: Witness, stopping: watch::Rec
     accept_each(async move || listener.accept().await, serve, stopping.clone()).await;
 }
 
-async fn respond(witness: Arc<Mutex<Witness>>, request: Request<Incoming>) -> Response {
+async fn respond(witness: Arc<Mutex<WitnessService>>, request: Request<Incoming>) -> Response {
     if request.method() != Method::POST || request.uri().path() != PATH {
         return (StatusCode::NOT_FOUND, "a witness answers POST /witness\n").into_response();
     }

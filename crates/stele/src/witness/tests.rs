@@ -44,8 +44,9 @@ impl Home {
         Home(home)
     }
 
-    fn witness(&self, stores: &[&Ed25519KeyPair]) -> service::Witness {
-        let mut witness = service::Witness::new(&self.0, key(1), stores.iter().map(|store| public(store)).collect());
+    fn witness(&self, stores: &[&Ed25519KeyPair]) -> service::WitnessService {
+        let mut witness =
+            service::WitnessService::new(&self.0, key(1), stores.iter().map(|store| public(store)).collect());
         witness.open_all(vec!["0a".repeat(16)]).unwrap();
         witness
     }
@@ -153,7 +154,7 @@ fn a_line_that_was_cut_is_dropped_and_one_that_was_changed_stops_the_start() {
     let asked = Submission { store: "0a".repeat(16), head: None, proof: None };
     assert_eq!(witness.answer(asked, 0).unwrap().unwrap().countersigned.unwrap().head.records, 5);
     std::fs::write(&path, whole.replace("\"records\":5", "\"records\":4")).unwrap();
-    let mut witness = service::Witness::new(&home.0, key(1), vec![public(&store)]);
+    let mut witness = service::WitnessService::new(&home.0, key(1), vec![public(&store)]);
     let failure = witness.open_all(vec!["0a".repeat(16)]).unwrap_err();
     assert!(failure.error.contains("line 1"), "{}", failure.error);
 }

@@ -1,6 +1,6 @@
 //! The actions of S3 that a policy can name.
 
-use super::Facts;
+use super::RequestFacts;
 use super::pattern::Pattern;
 use crate::model::principal::Access;
 
@@ -96,7 +96,7 @@ pub(super) fn gift(action: &str) -> Option<Gift> {
 /// Reads the pattern of an action, which matches some action of S3. `allows`: and one that a policy can allow.
 pub(super) fn parse(text: &str, allows: bool) -> Result<Pattern, String> {
     let pattern = pattern(text)?;
-    let matches = |name: &str| pattern.matches(&format!("s3:{name}"), &Facts::default());
+    let matches = |name: &str| pattern.matches(&format!("s3:{name}"), &RequestFacts::default());
     let given = GIVEN.iter().any(|(name, _)| matches(name));
     if !given && !DENIED_ONLY.iter().any(|name| matches(name)) {
         return Err(unknown(text));
@@ -112,7 +112,7 @@ pub(super) fn parse(text: &str, allows: bool) -> Result<Pattern, String> {
 /// As `parse`, for the policy of a session, which can name every action.
 pub(super) fn parse_of_session(text: &str) -> Result<Pattern, String> {
     let pattern = pattern(text)?;
-    let matches = |name: &str| pattern.matches(&format!("s3:{name}"), &Facts::default());
+    let matches = |name: &str| pattern.matches(&format!("s3:{name}"), &RequestFacts::default());
     match GIVEN.iter().map(|(name, _)| *name).chain(DENIED_ONLY).chain([OF_NO_BUCKET]).any(matches) {
         true => Ok(pattern),
         false => Err(unknown(text)),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::pattern::Pattern;
-use super::{Facts, normal};
+use super::{RequestFacts, normal};
 
 /// Condition keys whose facts a frontend states.
 const KEYS: [&str; 27] = [
@@ -122,7 +122,7 @@ impl Condition {
         few && !self.negated && !self.if_exists && self.quantifier != Quantifier::ForAll
     }
 
-    pub fn holds(&self, facts: &Facts) -> bool {
+    pub fn holds(&self, facts: &RequestFacts) -> bool {
         let values = facts.values(&self.key);
         if let Expected::Absent(absent) = self.expected {
             return values.is_empty() == absent;
@@ -237,7 +237,7 @@ fn network(text: &str) -> Result<(IpAddr, u8), String> {
 }
 
 impl Expected {
-    fn fits(&self, value: &str, facts: &Facts) -> bool {
+    fn fits(&self, value: &str, facts: &RequestFacts) -> bool {
         match self {
             Expected::Texts(patterns) => patterns.iter().any(|pattern| pattern.matches(value, facts)),
             Expected::Numbers(order, numbers) => {

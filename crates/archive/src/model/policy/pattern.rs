@@ -1,6 +1,6 @@
 //! Patterns with `*`, `?` and policy variables.
 
-use super::Facts;
+use super::RequestFacts;
 
 /// Variables that a pattern may hold. `${*}`, `${?}` and `${$}` are the characters themselves.
 const VARIABLES: [&str; 4] = ["aws:username", "aws:userid", "aws:sourceip", "s3:prefix"];
@@ -59,7 +59,7 @@ impl Pattern {
     }
 
     /// Whether the pattern matches the whole text. A variable that the request does not have matches nothing.
-    pub fn matches(&self, text: &str, facts: &Facts) -> bool {
+    pub fn matches(&self, text: &str, facts: &RequestFacts) -> bool {
         let mut tokens = Vec::with_capacity(self.pieces.len());
         for piece in &self.pieces {
             match piece {

@@ -22,8 +22,8 @@ fn key(id: &str) -> Actor {
     Actor::Key(id.into())
 }
 
-fn facts(list: &[(&str, &str)]) -> Facts {
-    let mut facts = Facts::default();
+fn facts(list: &[(&str, &str)]) -> RequestFacts {
+    let mut facts = RequestFacts::default();
     for (name, value) in list {
         facts.add(name, *value);
     }
@@ -36,7 +36,7 @@ fn a_denial_outbids_every_permission() {
         r#"{"Effect":"Allow","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::records/*"},
            {"Sid":"NoSecrets","Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::records/secret/*"}"#,
     );
-    let judge = |action, key| policy.judge(BUCKET, &Actor::Anonymous, action, key, &Facts::default());
+    let judge = |action, key| policy.judge(BUCKET, &Actor::Anonymous, action, key, &RequestFacts::default());
     assert_eq!(judge("GetObject", Some("a")), Verdict::Allowed);
     assert_eq!(judge("GetObject", Some("secret/a")), Verdict::Denied(Some("NoSecrets".into())));
     assert_eq!(judge("PutObject", Some("a")), Verdict::Silent);
@@ -49,7 +49,7 @@ fn a_statement_is_for_the_keys_that_it_names() {
         r#"{"Effect":"Allow","Principal":{"AWS":["AKONE","arn:aws:iam::12:user/AKTWO"]},"Action":"s3:PutObject","Resource":"arn:aws:s3:::records/*"},
            {"Effect":"Deny","NotPrincipal":{"AWS":"AKONE"},"Action":"s3:DeleteObject","Resource":"arn:aws:s3:::records/*"}"#,
     );
-    let judge = |actor: &Actor, action| policy.judge(BUCKET, actor, action, Some("a"), &Facts::default());
+    let judge = |actor: &Actor, action| policy.judge(BUCKET, actor, action, Some("a"), &RequestFacts::default());
     assert_eq!(judge(&key("AKONE"), "PutObject"), Verdict::Allowed);
     assert_eq!(judge(&key("AKTWO"), "PutObject"), Verdict::Allowed);
     assert_eq!(judge(&key("AKTHREE"), "PutObject"), Verdict::Silent);
@@ -89,7 +89,7 @@ fn patterns_match_as_documented() {
     assert!(!matches(&format!("{many}b"), &"a".repeat(1024)));
 }
 
-fn condition(operator: &str, key: &str, values: &str, facts: &Facts) -> bool {
+fn condition(operator: &str, key: &str, values: &str, facts: &RequestFacts) -> bool {
     let statement = format!(
         r#"{{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::records/*","Condition":{{"{operator}":{{"{key}":{values}}}}}}}"#
     );
@@ -98,7 +98,7 @@ fn condition(operator: &str, key: &str, values: &str, facts: &Facts) -> bool {
 
 #[test]
 fn every_operator_compares_as_documented() {
-    let none = Facts::default();
+    let none = RequestFacts::default();
     for (operator, key, values, fact, with, without) in [
         ("StringEquals", "s3:prefix", r#"["a","b"]"#, "b", true, false),
         ("StringEquals", "s3:prefix", r#""a*""#, "ab", false, false),
@@ -149,7 +149,7 @@ fn all_conditions_of_a_statement_count_together() {
         r#"{"Effect":"Allow","Principal":"*","Action":"s3:ListBucket","Resource":"arn:aws:s3:::records",
             "Condition":{"StringEquals":{"s3:prefix":"a/","s3:delimiter":"/"},"IpAddress":{"aws:SourceIp":"127.0.0.0/8"}}}"#,
     );
-    let judge = |facts: &Facts| policy.judge(BUCKET, &Actor::Anonymous, "ListBucket", None, facts);
+    let judge = |facts: &RequestFacts| policy.judge(BUCKET, &Actor::Anonymous, "ListBucket", None, facts);
     let all = [("s3:prefix", "a/"), ("s3:delimiter", "/"), ("aws:SourceIp", "127.0.0.1")];
     assert_eq!(judge(&facts(&all)), Verdict::Allowed);
     for left_out in 0..all.len() {

@@ -10,7 +10,7 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::check_key;
 use crate::model::checksum::{Algorithm, Checksum, ChecksumKind, composite, composite_blake3, composite_etag, joined};
-use crate::model::class::Facts;
+use crate::model::class::VersionFacts;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
 use crate::model::secrets::CustomerKey;
@@ -126,7 +126,8 @@ impl Archive {
         let asked = upload.row.retention.filter(|retention| retention.until > store.later_now());
         let (retention, hold) = initial_retention(store, caller, &bucket, &request.key, asked, upload.row.hold)?;
         let named = &upload.row;
-        let facts = Facts { key: &request.key, tags: &named.tags, size, content_type: content_type(&named.metadata) };
+        let facts =
+            VersionFacts { key: &request.key, tags: &named.tags, size, content_type: content_type(&named.metadata) };
         let (retention, class) = store.classified(caller, &bucket, named.class.as_deref(), facts, asked, retention)?;
         let layout = layout_of(&chosen);
         let version = Assembled { size, checksums, retention, hold, class };

@@ -10,6 +10,7 @@ use stele_ground::{Bytes, Dice, DriveId, MIB, PoolId, VolumeId};
 mod faults;
 mod flow;
 mod linger;
+mod relief;
 
 const SIZE: Bytes = Bytes(64 * MIB);
 

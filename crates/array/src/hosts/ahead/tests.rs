@@ -92,7 +92,7 @@ fn the_multiplier_is_kept_with_the_volume() {
     fixture.crash().expect("opened");
     assert_eq!(detail(&mut fixture).status.read_ahead, 7, "over a snapshot and a crash");
     let refused = fixture.command(Command::SetVolume { name: "a".into(), read_ahead: Some(17), mode: None });
-    assert!(matches!(refused, Err(crate::testing::Trouble::Array(ArrayError::Invalid(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(crate::testing::NoAnswer::Array(ArrayError::Invalid(_)))), "{refused:?}");
     let owned = crate::model::VolumeSpec { owner: Some("archive".into()), ..spec("data", "2+1", MIB) };
     assert_eq!(fixture.create_volume(owned).read_ahead, 0);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use stele_ground::{Dice, VolumeId};
 
 use crate::model::{ArrayError, Command};
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const SIZE: usize = 512 << 10;
 
@@ -69,12 +69,12 @@ impl Chance {
                 let at = self.dice.below(8) as usize * (64 << 10);
                 match self.fixture.discard(id, at as u64, 64 << 10) {
                     Ok(()) => self.twin(&name).content[at..at + (64 << 10)].fill(0),
-                    Err(Trouble::PowerCut) => self.twin(&name).perhaps = Some((at, vec![0; 64 << 10])),
+                    Err(NoAnswer::PowerCut) => self.twin(&name).perhaps = Some((at, vec![0; 64 << 10])),
                     Err(other) => panic!("seed {}: {other:?}", self.seed),
                 }
                 self.fixture.test_drives.cut_at.is_some_and(|at| self.fixture.test_drives.operations >= at)
             }
-            13 => matches!(self.fixture.command(Command::Checkpoint), Err(Trouble::PowerCut)),
+            13 => matches!(self.fixture.command(Command::Checkpoint), Err(NoAnswer::PowerCut)),
             14..=16 => self.snapshot(),
             17 => self.make_clone(),
             18 | 19 => self.roll_back(),
@@ -98,7 +98,7 @@ impl Chance {
                 self.twin(&name).content[at..at + length].copy_from_slice(&data);
                 false
             }
-            Err(Trouble::PowerCut) => {
+            Err(NoAnswer::PowerCut) => {
                 self.twin(&name).perhaps = Some((at, data));
                 true
             }
@@ -133,10 +133,10 @@ impl Chance {
         self.look()
     }
 
-    fn done<T>(&mut self, result: Result<T, Trouble>) -> Option<T> {
+    fn done<T>(&mut self, result: Result<T, NoAnswer>) -> Option<T> {
         match result {
             Ok(done) => Some(done),
-            Err(Trouble::PowerCut) => None,
+            Err(NoAnswer::PowerCut) => None,
             Err(other) => panic!("seed {}: {other:?}", self.seed),
         }
     }
@@ -203,8 +203,8 @@ impl Chance {
                 self.twins.remove(&name);
                 false
             }
-            Err(Trouble::Array(ArrayError::Refused(_))) if has => false,
-            Err(Trouble::PowerCut) => self.settle(Cut::Deleted(name)),
+            Err(NoAnswer::Array(ArrayError::Refused(_))) if has => false,
+            Err(NoAnswer::PowerCut) => self.settle(Cut::Deleted(name)),
             Err(other) => panic!("seed {}: {other:?}", self.seed),
         }
     }

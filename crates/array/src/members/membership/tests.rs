@@ -6,7 +6,7 @@ use stele_media::{Buffer, Op};
 use crate::model::place::DriveNumber;
 use crate::model::{AlarmKind, ArrayError, Command, DriveHealth, Event};
 use crate::pool::State;
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 #[test]
 fn a_drive_that_leaves_while_the_pool_opens_is_missed_and_may_come_back() {
@@ -127,7 +127,7 @@ fn a_drive_is_not_given_up_while_stripes_need_it() {
     fixture.pull(&[2]);
     let new = fixture.add_blank();
     let refused = |fixture: &mut Fixture, command: Command| match fixture.command(command) {
-        Err(Trouble::Array(error @ ArrayError::Refused(_))) => assert!(error.to_string().contains("unreadable")),
+        Err(NoAnswer::Array(error @ ArrayError::Refused(_))) => assert!(error.to_string().contains("unreadable")),
         other => panic!("{other:?}"),
     };
     // It answers: asked for or not.
@@ -229,7 +229,7 @@ fn a_removal_that_is_taken_back_leaves_the_drive_in_the_pool() {
                     "moment {moment}"
                 );
             }
-            Err(Trouble::Array(ArrayError::Missing(_))) => assert!(moment >= 200, "it has left: moment {moment}"),
+            Err(NoAnswer::Array(ArrayError::Missing(_))) => assert!(moment >= 200, "it has left: moment {moment}"),
             other => panic!("{other:?}"),
         }
         assert_eq!(fixture.scrub().0, 0, "moment {moment}");
@@ -237,7 +237,7 @@ fn a_removal_that_is_taken_back_leaves_the_drive_in_the_pool() {
     }
     let mut fixture = Fixture::new(6, 6, 1);
     let asked = fixture.command(Command::KeepDrive { drive: 1 });
-    assert!(matches!(asked, Err(Trouble::Array(ArrayError::Invalid(_)))), "{asked:?}");
+    assert!(matches!(asked, Err(NoAnswer::Array(ArrayError::Invalid(_)))), "{asked:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use stele_ground::{Duration, VolumeId};
 
 use crate::model::{AlarmKind, ArrayError, Command, DriveHealth};
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const SIZE: usize = 4 << 20;
 
@@ -91,7 +91,7 @@ fn a_drive_pulled_and_given_up_comes_back_by_name() {
     let (mut fixture, volume, data) = given_up(4);
     fixture.pull(&[3]);
     let refused = fixture.command(Command::ClearDrive { drive: 3 });
-    assert!(matches!(&refused, Err(Trouble::Array(ArrayError::Degraded(text))) if text.contains("drive online 3")));
+    assert!(matches!(&refused, Err(NoAnswer::Array(ArrayError::Degraded(text))) if text.contains("drive online 3")));
     let index = fixture.give_back(3) as u32;
     fixture.command(Command::OnlineDrive { drive: 3, index }).expect("taken back");
     fixture.idle();
@@ -112,9 +112,9 @@ fn what_is_not_the_drive_that_was_given_up_is_refused() {
     let blank = fixture.add_blank() as u32;
     let online = |fixture: &mut Fixture, index| fixture.command(Command::OnlineDrive { drive: 3, index });
     let refused = online(&mut fixture, blank);
-    assert!(matches!(refused, Err(Trouble::Array(ArrayError::Refused(_)))), "blank: {refused:?}");
+    assert!(matches!(refused, Err(NoAnswer::Array(ArrayError::Refused(_)))), "blank: {refused:?}");
     let refused = online(&mut fixture, 5);
-    assert!(matches!(refused, Err(Trouble::Array(ArrayError::Refused(_)))), "another member: {refused:?}");
+    assert!(matches!(refused, Err(NoAnswer::Array(ArrayError::Refused(_)))), "another member: {refused:?}");
     // Its place was given to another drive: the old one never comes back by itself.
     let identity = stele_ground::DriveId([99; 16]);
     fixture
@@ -123,10 +123,10 @@ fn what_is_not_the_drive_that_was_given_up_is_refused() {
     fixture.idle();
     let old = fixture.give_back(3) as u32;
     let refused = online(&mut fixture, old);
-    assert!(matches!(refused, Err(Trouble::Array(_))), "replaced: {refused:?}");
+    assert!(matches!(refused, Err(NoAnswer::Array(_))), "replaced: {refused:?}");
     for drive in [8, 4000, u32::MAX] {
         let refused = fixture.command(Command::ClearDrive { drive });
-        assert!(matches!(refused, Err(Trouble::Array(ArrayError::Missing(_)))), "{drive}: {refused:?}");
+        assert!(matches!(refused, Err(NoAnswer::Array(ArrayError::Missing(_)))), "{drive}: {refused:?}");
     }
     fixture.pass(Duration::from_secs(5));
     is_whole(&mut fixture, volume, &data, "strangers");

@@ -8,7 +8,7 @@ use super::KIB;
 use crate::model::{Action, Command, DigestUnit, Event, VolumeSpec};
 use crate::pool::State;
 use crate::testing::drives::End;
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const SIZE: usize = 2 << 20;
 const STRIPE: usize = 128 * KIB;
@@ -83,7 +83,7 @@ impl Scene {
         for at in (0..SIZE).step_by(4 * KIB) {
             match fixture.read(*data, at as u64, 4 * KIB) {
                 Ok(read) => assert!(read == model[at..at + 4 * KIB], "{case}: the block at {at} is invented"),
-                Err(Trouble::Media(error)) => {
+                Err(NoAnswer::Media(error)) => {
                     assert_eq!(error.fault, MediaFault::Damaged, "{case}: {error}");
                     let stripe = format!("stripe {},", at / STRIPE);
                     assert!(error.message.contains("'data'") && error.message.contains(&stripe), "{case}: {error}");
@@ -151,7 +151,7 @@ fn a_power_cut_in_a_destage_and_three_drives_absent_afterwards_stop_nobody_else(
         let name = format!("case {case}");
         scene.fixture.test_drives.cut_at = Some(scene.fixture.test_drives.operations + case * 18);
         let cut = scene.fixture.command(Command::Checkpoint);
-        assert!(matches!(cut, Ok(_) | Err(Trouble::PowerCut)), "{name}: {cut:?}");
+        assert!(matches!(cut, Ok(_) | Err(NoAnswer::PowerCut)), "{name}: {cut:?}");
         for drive in drives {
             scene.fixture.test_drives.drives[drive].gone = true;
         }

@@ -219,7 +219,7 @@ fn a_commit_that_reached_one_drive_makes_no_other_drive_stale() {
 }
 
 /// Four blank drives that take no writes are added to three.
-fn add_dead_drives(fixture: &mut Fixture) -> Result<crate::model::Reply, Trouble> {
+fn add_dead_drives(fixture: &mut Fixture) -> Result<crate::model::Reply, NoAnswer> {
     let drives: Vec<u32> = (0..4).map(|_| fixture.add_blank() as u32).collect();
     for drive in &drives {
         fixture.test_drives.drives[*drive as usize].write_protected = true;
@@ -235,7 +235,7 @@ fn drives_that_could_not_be_added_do_not_count() {
     fixture.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
     let reply = add_dead_drives(&mut fixture);
     assert!(
-        matches!(&reply, Err(Trouble::Array(ArrayError::Degraded(message))) if message.contains("drives/3")),
+        matches!(&reply, Err(NoAnswer::Array(ArrayError::Degraded(message))) if message.contains("drives/3")),
         "{reply:?}"
     );
     fixture.write(volume, 0, &pattern(2, 4096)).expect("the pool goes on");
@@ -295,7 +295,7 @@ fn a_checkpoint_does_not_count_before_its_anchor_is_on_its_quorum() {
             expected[round as usize * (64 << 10)..][..64 << 10].copy_from_slice(&data);
             let refused = fixture.command(Command::Checkpoint);
             assert!(
-                matches!(refused, Err(Trouble::Array(ArrayError::Degraded(_)))),
+                matches!(refused, Err(NoAnswer::Array(ArrayError::Degraded(_)))),
                 "on drive {keep} alone: {refused:?}"
             );
         }

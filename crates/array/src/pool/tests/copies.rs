@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::formats::map;
 use crate::model::place::{Lsn, StripeKey};
 use crate::model::{Command, DigestUnit, VolumeSpec};
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 #[test]
 fn reads_of_a_mirror_go_to_the_idlest_copy_and_any_bad_copy_is_put_right() {
@@ -83,7 +83,7 @@ fn what_a_mirror_lost_on_all_copies_is_lost_on_each_of_them() {
     fixture.open().expect("opened, with nothing cached");
     for block in 5..8 {
         match fixture.read(volume, block * 4096, 4096) {
-            Err(Trouble::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
+            Err(NoAnswer::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
             Err(other) => panic!("block {block}: {other:?}"),
             Ok(_) => panic!("block {block} is invented"),
         }

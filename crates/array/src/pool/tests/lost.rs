@@ -2,7 +2,7 @@
 
 use super::KIB;
 use crate::model::{DigestUnit, VolumeSpec, WriteMode};
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 #[test]
 fn what_is_lost_of_a_mirror_is_lost_in_every_copy_when_it_is_written_beside() {
@@ -32,7 +32,7 @@ fn what_is_lost_of_a_mirror_is_lost_in_every_copy_when_it_is_written_beside() {
         for at in (0..SIZE).step_by(4 * KIB) {
             match fixture.read(volume, at as u64, 4 * KIB) {
                 Ok(read) => assert!(read == data[at..at + 4 * KIB], "{code}: the block at {at} is invented"),
-                Err(Trouble::Media(error)) if error.fault == stele_media::MediaFault::Damaged => lost += 1,
+                Err(NoAnswer::Media(error)) if error.fault == stele_media::MediaFault::Damaged => lost += 1,
                 Err(other) => panic!("{code}: {other:?}"),
             }
         }

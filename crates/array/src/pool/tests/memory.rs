@@ -6,7 +6,7 @@ use stele_media::MediaFault;
 use super::KIB;
 use crate::drives::label::LOG_AT;
 use crate::model::{AlarmKind, Command, VolumeSpec};
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const SIZE: usize = 512 * KIB;
 
@@ -62,7 +62,7 @@ fn what_neither_memory_nor_log_has_is_an_error_until_it_is_written_anew() {
         fixture.test_drives.damage(drive, LOG_AT, length);
     }
     assert!(fixture.pool.spoil_memory(0, 99));
-    let Err(Trouble::Media(error)) = fixture.read(volume, 0, 4 * KIB) else { panic!("wrong bytes") };
+    let Err(NoAnswer::Media(error)) = fixture.read(volume, 0, 4 * KIB) else { panic!("wrong bytes") };
     assert!(error.to_string().contains("memory"), "{error}");
     assert_eq!(error.fault, MediaFault::Damaged);
     assert!(fixture.read(volume, 4096, SIZE - 4096).expect("read") == model[4096..]);

@@ -12,7 +12,7 @@ use crate::model::mutation::{Mutation, Mutations};
 use crate::model::{Action, Command, DigestUnit, DriveHealth, Event, OpenOptions, VolumeSpec, WriteMode};
 use crate::pool::State;
 use crate::testing::drives::End;
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const STRIPE: usize = 64 * KIB;
 
@@ -116,7 +116,7 @@ fn cut_destage(mutations: Mutations, seed: u64) -> bool {
     }
     fixture.pool.set_mutations(mutations);
     fixture.test_drives.cut_at = Some(fixture.test_drives.operations + seed * 2);
-    assert!(matches!(fixture.command(Command::Checkpoint), Ok(_) | Err(Trouble::PowerCut)));
+    assert!(matches!(fixture.command(Command::Checkpoint), Ok(_) | Err(NoAnswer::PowerCut)));
     holds_after_a_cut(fixture, volume, &model)
 }
 
@@ -167,7 +167,7 @@ fn whole_writes(mutations: Mutations, seed: u64) -> bool {
         torn[at..at + length].copy_from_slice(&pattern(seed << 8 | number, length));
         match fixture.write_atomic(volume, at as u64, &torn[at..at + length]) {
             Ok(()) => model.clone_from(&torn),
-            Err(Trouble::PowerCut) => break,
+            Err(NoAnswer::PowerCut) => break,
             Err(other) => panic!("{other:?}"),
         }
     }

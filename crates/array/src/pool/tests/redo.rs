@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::model::place::{Lsn, StripeKey};
 use crate::model::{Command, DigestUnit, VolumeSpec};
 use crate::pool::Pool;
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const SIZE: usize = 16 << 20;
 const STRIPE: usize = 4 << 20;
@@ -42,7 +42,7 @@ fn a_power_cut_between_two_groups_of_columns_loses_neither() {
         let (mut fixture, volume, model) = wide(case);
         fixture.test_drives.cut_at = Some(fixture.test_drives.operations + 8 + case * 6);
         let cut = fixture.command(Command::Checkpoint);
-        assert!(matches!(cut, Ok(_) | Err(Trouble::PowerCut)), "case {case}: {cut:?}");
+        assert!(matches!(cut, Ok(_) | Err(NoAnswer::PowerCut)), "case {case}: {cut:?}");
         fixture.crash().expect("opened");
         // From the drives, not from what replay put into the cache.
         fixture.command(Command::Close).expect("closed");
@@ -70,7 +70,7 @@ fn a_pool_opened_read_only_after_a_power_cut_reads_everything() {
         }
         fixture.test_drives.cut_at = Some(fixture.test_drives.operations + case * 16);
         let cut = fixture.command(Command::Checkpoint);
-        assert!(matches!(cut, Ok(_) | Err(Trouble::PowerCut)), "case {case}: {cut:?}");
+        assert!(matches!(cut, Ok(_) | Err(NoAnswer::PowerCut)), "case {case}: {cut:?}");
         fixture.options.read_only = true;
         fixture.crash().expect("opened");
         owing += fixture.pool.serving().expect("open").engine.look(|core| core.redo.bytes());
@@ -102,7 +102,7 @@ fn a_drive_lost_while_redo_is_put_in_place_does_not_stop_the_opening() {
         }
         fixture.test_drives.cut_at = Some(fixture.test_drives.operations + 150);
         let cut = fixture.command(Command::Checkpoint);
-        assert!(matches!(cut, Ok(_) | Err(Trouble::PowerCut)), "case {case}: {cut:?}");
+        assert!(matches!(cut, Ok(_) | Err(NoAnswer::PowerCut)), "case {case}: {cut:?}");
         fixture.test_drives.cut();
         fixture.test_drives.lose_at =
             Some((fixture.test_drives.operations + 150 + case * 6, vec![(case % 8) as usize]));
@@ -133,7 +133,7 @@ fn a_drive_that_missed_redone_images_is_filled() {
         (0..16).for_each(|stripe| write(&mut fixture, stripe, 1, 100 + stripe as u64));
         fixture.test_drives.cut_at = Some(fixture.test_drives.operations + 30 + case * 6);
         let cut = fixture.command(Command::Checkpoint);
-        assert!(matches!(cut, Ok(_) | Err(Trouble::PowerCut)), "case {case}: {cut:?}");
+        assert!(matches!(cut, Ok(_) | Err(NoAnswer::PowerCut)), "case {case}: {cut:?}");
         fixture.test_drives.cut();
         let away = (case % 8) as usize;
         fixture.test_drives.drives[away].gone = true;

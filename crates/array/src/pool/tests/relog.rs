@@ -8,7 +8,7 @@ use super::KIB;
 use crate::model::{AlarmKind, Command, DigestUnit, DriveHealth, VolumeSpec};
 use crate::pool::State;
 use crate::space::layout::RowKind;
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const STRIPE: usize = 128 * KIB;
 const CATALOG: usize = 1 << 20;
@@ -141,7 +141,7 @@ fn lose_in_destage(case: u64, after: u64) -> u64 {
     let drives = [1, 4, 9];
     scene.fixture.test_drives.lose_at = Some((scene.fixture.test_drives.operations + after, drives.to_vec()));
     let checkpoint = scene.fixture.command(Command::Checkpoint);
-    let known = matches!(checkpoint, Ok(_) | Err(Trouble::Array(crate::model::ArrayError::Degraded(_))));
+    let known = matches!(checkpoint, Ok(_) | Err(NoAnswer::Array(crate::model::ArrayError::Degraded(_))));
     assert!(known, "{name}: {checkpoint:?}");
     scene.lose(&drives);
     let owed = scene.counted().2;
@@ -271,7 +271,7 @@ fn where_no_checkpoint_can_be_written_writes_end_with_the_cause_and_go_on_when_d
         let at = round % 64 * 16 * KIB;
         match scene.fixture.write(scene.catalog, at as u64, &piece) {
             Ok(()) => scene.mirrored[at..at + piece.len()].copy_from_slice(&piece),
-            Err(Trouble::Media(error)) => {
+            Err(NoAnswer::Media(error)) => {
                 refused = Some(error);
                 break;
             }
@@ -285,7 +285,7 @@ fn where_no_checkpoint_can_be_written_writes_end_with_the_cause_and_go_on_when_d
     // Many more attempts than the log has room for their records.
     scene.fixture.pass(Duration::from_secs(1800));
     let closed = scene.fixture.command(Command::Close);
-    assert!(matches!(closed, Err(Trouble::Array(_))), "{closed:?}");
+    assert!(matches!(closed, Err(NoAnswer::Array(_))), "{closed:?}");
     assert!(matches!(scene.fixture.pool.state(), State::Ready { .. }), "the pool is still there");
     scene.give_back(&drives, "no checkpoint");
     for _ in 0..16 {

@@ -5,7 +5,7 @@ use stele_ground::VolumeId;
 use crate::drives::label::LOG_AT;
 use crate::durable::log::group::Header;
 use crate::model::ArrayError;
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 /// The headers in a drive's ring, with their places.
 pub fn groups(fixture: &Fixture, drive: usize) -> Vec<(u64, Header)> {
@@ -25,7 +25,7 @@ fn written() -> (Fixture, VolumeId) {
 
 fn refused_naming(fixture: &mut Fixture, members: &[usize]) {
     match fixture.crash() {
-        Err(Trouble::Array(ArrayError::Damaged(message))) => {
+        Err(NoAnswer::Array(ArrayError::Damaged(message))) => {
             assert!(message.contains("was acknowledged"), "{message}");
             for member in members {
                 assert!(message.contains(&format!("drive {member}")), "{message} does not name drive {member}");

@@ -6,7 +6,7 @@ use super::KIB;
 use crate::engine::Engine;
 use crate::formats::{entry, map};
 use crate::model::{Command, VolumeSpec};
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 #[test]
 fn a_slot_that_others_share_is_not_changed_in_place_and_not_freed() {
@@ -78,7 +78,7 @@ fn a_shared_stripe_that_cannot_move_says_why_and_moves_when_it_can() {
     fixture.pull(&[2]);
     let piece = pattern(2, 4 * KIB);
     data[64 * KIB..68 * KIB].copy_from_slice(&piece);
-    let Err(Trouble::Media(error)) = fixture.write(volume, 64 * KIB as u64, &piece) else { panic!("it was destaged") };
+    let Err(NoAnswer::Media(error)) = fixture.write(volume, 64 * KIB as u64, &piece) else { panic!("it was destaged") };
     assert_eq!(error.fault, stele_media::MediaFault::Damaged, "{error}");
     assert!(error.message.contains("stripe 1") && error.message.contains("bring missing drives back"), "{error}");
     fixture.give_back(2);

@@ -3,7 +3,7 @@
 use stele_media::{Buffer, Op, Priority, Request};
 
 use crate::model::{Command, Event};
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 #[test]
 fn what_a_read_shows_of_a_stripe_under_way_outlives_a_power_cut() {
@@ -24,7 +24,7 @@ fn what_a_read_shows_of_a_stripe_under_way_outlives_a_power_cut() {
         let first = match fixture.read(volume, 0, 4096) {
             Ok(first) => first,
             // The write was answered first.
-            Err(Trouble::Silence) => continue,
+            Err(NoAnswer::Silence) => continue,
             Err(other) => panic!("moment {moment}: {other:?}"),
         };
         fixture.test_drives.cut_bare();

@@ -8,7 +8,7 @@ use stele_media::{Buffer, Op, Priority, Request};
 use super::KIB;
 use crate::model::place::BlockKey;
 use crate::model::{Action, ArrayError, Command, DigestUnit, Event, VolumeSpec, WriteMode};
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -133,7 +133,7 @@ fn a_volume_acknowledges_as_it_was_told_last_also_after_opening() {
     let spec = VolumeSpec { owner: Some("somebody".into()), ..spec("a2", "4+2", 1 << 20) };
     fixture.create_volume(spec);
     let owned = Command::SetVolume { name: "a2".into(), read_ahead: None, mode: Some(WriteMode::Volatile) };
-    assert!(matches!(fixture.command(owned), Err(Trouble::Array(ArrayError::Refused(_)))));
+    assert!(matches!(fixture.command(owned), Err(NoAnswer::Array(ArrayError::Refused(_)))));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use stele_ground::{DriveId, VolumeId};
 
 use crate::model::{ArrayError, Command, DriveHealth};
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const SIZE: usize = 12 << 20;
 
@@ -130,7 +130,7 @@ fn an_enclosure_is_said_only_of_a_drive_that_is_in_use() {
     let refused = |fixture: &mut Fixture, drive: u32, words: &str| match fixture
         .command(Command::SetDrive { drive, enclosure: 9 })
     {
-        Err(Trouble::Array(error @ (ArrayError::Refused(_) | ArrayError::Missing(_)))) => {
+        Err(NoAnswer::Array(error @ (ArrayError::Refused(_) | ArrayError::Missing(_)))) => {
             assert!(error.to_string().contains(words), "{error}");
         }
         other => panic!("{other:?}"),

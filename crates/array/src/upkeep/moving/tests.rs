@@ -3,7 +3,7 @@ use stele_ground::{Bytes, Dice, DriveId, VolumeId};
 use crate::model::place::DriveNumber;
 use crate::model::{AlarmKind, ArrayError, Command, DriveHealth, PoolStatus, VolumeSpec};
 use crate::space::layout::RowKind;
-use crate::testing::{Fixture, Trouble, pattern, spec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const KIB: usize = 1024;
 const SIZE: usize = 12 << 20;
@@ -42,7 +42,7 @@ impl Scene {
             let new = pattern(dice.roll(), length);
             match self.fixture.write(self.data, at as u64, &new) {
                 Ok(()) => self.model[at..at + length].copy_from_slice(&new),
-                Err(Trouble::PowerCut) => {
+                Err(NoAnswer::PowerCut) => {
                     // Neither acknowledged nor refused: what is there now is what it is.
                     self.fixture.crash().expect("opened");
                     let now = self.fixture.read(self.data, at as u64, length).expect("read");
@@ -93,8 +93,8 @@ fn names(status: &PoolStatus) -> Vec<&str> {
     status.removed.iter().map(|departed| departed.name.as_str()).collect()
 }
 
-fn refused(result: Result<crate::model::Reply, Trouble>, words: &[&str]) {
-    let Err(Trouble::Array(error)) = result else { panic!("{result:?}") };
+fn refused(result: Result<crate::model::Reply, NoAnswer>, words: &[&str]) {
+    let Err(NoAnswer::Array(error)) = result else { panic!("{result:?}") };
     let text = error.to_string();
     assert!(words.iter().all(|word| text.contains(word)), "{words:?}: {text}");
 }
@@ -190,7 +190,7 @@ fn a_crash_anywhere_while_drives_join_or_leave_loses_nothing_and_goes_on() {
         scene.fixture.test_drives.cut_at = Some(scene.fixture.test_drives.operations + dice.below(6000));
         let mut whole = true;
         for command in commands.clone() {
-            whole = whole && !matches!(scene.fixture.command(command), Err(Trouble::PowerCut));
+            whole = whole && !matches!(scene.fixture.command(command), Err(NoAnswer::PowerCut));
         }
         if !whole {
             scene.fixture.crash().unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
@@ -350,11 +350,11 @@ fn lost_stripes_stay_lost_and_named_when_their_row_moves() {
     for at in (0..24usize << 20).step_by(4096) {
         match fixture.read(volume, at as u64, 4096) {
             Ok(read) => assert!(read == data[at..at + 4096], "the block at {at} is invented"),
-            Err(Trouble::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
+            Err(NoAnswer::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
             Err(other) => panic!("{other:?}"),
         }
     }
-    assert!(matches!(fixture.command(Command::RemoveDrive { drive: 0 }), Err(Trouble::Array(ArrayError::Missing(_)))));
+    assert!(matches!(fixture.command(Command::RemoveDrive { drive: 0 }), Err(NoAnswer::Array(ArrayError::Missing(_)))));
 }
 
 #[test]
@@ -466,7 +466,7 @@ fn what_cannot_be_read_when_its_row_moves_is_told_and_never_invented() {
         for at in (0..size).step_by(4096) {
             match fixture.read(volume, at as u64, 4096) {
                 Ok(read) => assert!(read == data[at..at + 4096], "{code}: the block at {at} is invented"),
-                Err(Trouble::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
+                Err(NoAnswer::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
                 Err(other) => panic!("{code}: {other:?}"),
             }
         }

@@ -60,7 +60,7 @@ fn what_sessions_saved_at_once_is_restored_from_snapshots() {
     assert_eq!(restored(&streams, 20), Err(BackupError::Missing("no object (40000, 20) was saved".to_owned())));
     // Any reader of the repository finds the objects, and a check finds no fault.
     assert_eq!(repository.snapshots().unwrap().len(), 5);
-    let checked = verify::run(&repository, true, 2, &verify::Progress::default()).unwrap();
+    let checked = verify::run(&repository, true, 2, &verify::VerifyProgress::default()).unwrap();
     assert!(checked.is_good() && checked.files == 5 + 21, "{checked:?}");
     streams.remove().unwrap();
 }

@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicU64;
 use stele_ground::Dice;
 
 use super::*;
-use crate::backup::{Progress, Saved, Source, run};
+use crate::backup::{BackupProgress, Saved, Source, run};
 use crate::repository::Repository;
-use crate::restore::volume::{self as restore, Writer};
+use crate::restore::volume::{self as restore, VolumeWriter};
 use crate::store::{Folder, Store};
 use crate::testing::{options, random, repository};
 use crate::verify;
@@ -56,7 +56,7 @@ struct Taken<'a> {
     read: AtomicU64,
 }
 
-impl Reader for Taken<'_> {
+impl VolumeReader for Taken<'_> {
     fn size(&self) -> u64 {
         self.array.size
     }
@@ -110,7 +110,7 @@ impl Reader for Taken<'_> {
 #[derive(Default)]
 struct Blank(Mutex<BTreeMap<u64, Vec<u8>>>);
 
-impl Writer for Blank {
+impl VolumeWriter for Blank {
     fn write(&self, at: u64, content: &[u8]) -> Result<()> {
         let mut blocks = self.0.lock().unwrap();
         (0..).zip(content.chunks(4096)).for_each(|(number, block)| {
@@ -130,7 +130,7 @@ impl Writer for Blank {
 
 fn save_it(repository: &Repository, taken: &Taken<'_>) -> Result<Saved> {
     let options = options(std::path::Path::new("/"));
-    run(repository, Source::Volume { name: "vm".to_owned(), reader: taken }, &options, &Progress::default())
+    run(repository, Source::Volume { name: "vm".to_owned(), reader: taken }, &options, &BackupProgress::default())
 }
 
 #[track_caller]
@@ -300,7 +300,7 @@ fn a_snapshot_that_cannot_be_read_back_is_an_error() {
     let saved = save_it(&repository, &array.snapshot(1)).unwrap();
     let (indexed, _) = repository.index(&repository.epoch().unwrap(), None).unwrap();
     let segments: Vec<SegmentId> = indexed.segments().unwrap().into_iter().map(|(id, _)| id).collect();
-    let confirm = |id, segments: &[SegmentId]| confirm(&indexed, id, segments, &Progress::default());
+    let confirm = |id, segments: &[SegmentId]| confirm(&indexed, id, segments, &BackupProgress::default());
     confirm(&saved.id, &segments).unwrap();
     store.damage(&Name::segment(&segments[0]), |bytes| bytes[60] ^= 1);
     assert!(matches!(confirm(&saved.id, &segments), Err(BackupError::Damaged(_))));
@@ -320,7 +320,7 @@ fn a_snapshot_that_takes_more_than_a_day_to_be_read_back_stays() {
     // A stop is heard while it is read back.
     let (indexed, _) = repository.index(&repository.epoch().unwrap(), None).unwrap();
     let segments: Vec<SegmentId> = indexed.segments().unwrap().into_iter().map(|(id, _)| id).collect();
-    let progress = Progress::default();
+    let progress = BackupProgress::default();
     progress.stop.store(true, Ordering::Relaxed);
     assert!(matches!(confirm(&indexed, &saved.id, &segments, &progress), Err(BackupError::Stopped)));
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::backup::{Progress, Source, run};
+use crate::backup::{BackupProgress, Source, run};
 use crate::prune;
 use crate::store::Store;
 use crate::store::memory::Memory;
@@ -8,8 +8,8 @@ use crate::testing::{Temporary, options, picture, random, repository, restore, s
 const UNTIL: u64 = 2_000_000;
 
 fn locked(repository: &crate::repository::Repository, folder: &Temporary) -> Result<crate::backup::Saved> {
-    let options = crate::backup::Options { locked_until: Some(UNTIL), ..options(&folder.0) };
-    run(repository, Source::Files, &options, &Progress::default())
+    let options = crate::backup::BackupOptions { locked_until: Some(UNTIL), ..options(&folder.0) };
+    run(repository, Source::Files, &options, &BackupProgress::default())
 }
 
 /// Everything that a snapshot needs is locked until its date.
@@ -149,7 +149,7 @@ fn defaults_are_read_as_they_were_written() {
 /// The part of the ransomware drill that takes too long with real requests.
 #[test]
 fn a_thousand_tiny_snapshots_push_out_no_locked_one() {
-    use crate::forget::{Candidate, Policy, judge, remove};
+    use crate::forget::{Candidate, ForgetPolicy, judge, remove};
     use crate::snapshot::{DRIFT_SECONDS_MAX, NANOS};
     let (repository, store) = repository(1);
     let folder = Temporary::new();
@@ -169,7 +169,7 @@ fn a_thousand_tiny_snapshots_push_out_no_locked_one() {
     }
     let snapshots = repository.snapshots().unwrap();
     let candidates = snapshots.iter().map(|dated| Candidate::read(&repository, dated, store.now().unwrap()).unwrap());
-    let judged = judge(candidates.collect(), &Policy { last: 3, ..Policy::default() }).unwrap();
+    let judged = judge(candidates.collect(), &ForgetPolicy { last: 3, ..ForgetPolicy::default() }).unwrap();
     // The store's clock keeps the last three, and those of the agents one more.
     assert_eq!((judged.len(), judged.iter().filter(|is| is.kept_by.is_empty()).count()), (1002, 998));
     for is in judged.iter().filter(|is| is.kept_by.is_empty()) {

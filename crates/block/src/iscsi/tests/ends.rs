@@ -435,7 +435,7 @@ fn a_login_that_proved_the_former_secret_is_refused() {
     let chap = |secret: &str| Some(Credentials { user: "host".to_owned(), secret: secret.to_owned() });
     site.serve("a", |export| export.iscsi.chap = chap("the former secret"));
     let agreed = site.agreed("iqn.h:one", "a");
-    let join = |agreed: Agreed| site.node.join(agreed, &crate::Peer::default(), String::new()).map(|_| ());
+    let join = |agreed: LoginResult| site.node.join(agreed, &crate::Peer::default(), String::new()).map(|_| ());
     assert_eq!(join(agreed.clone()), Ok(()));
     site.serve("a", |export| export.iscsi.chap = chap("a secret of today"));
     assert_eq!(join(agreed), Err(Refusal::UNAVAILABLE));

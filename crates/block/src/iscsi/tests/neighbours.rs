@@ -25,8 +25,8 @@ impl Keeper for Names {
     }
 }
 
-fn agreed(initiator: &str, target: &str, parameters: parameters::Parameters) -> Agreed {
-    Agreed {
+fn agreed(initiator: &str, target: &str, parameters: parameters::Parameters) -> LoginResult {
+    LoginResult {
         initiator: initiator.to_owned(),
         isid: [1; 6],
         target: Some(format!("iqn.a:{target}")),
@@ -73,12 +73,12 @@ impl Site {
         target: &str,
         parameters: parameters::Parameters,
     ) -> Result<Joined, Refusal> {
-        let agreed = Agreed { parameters, ..self.agreed(initiator, target) };
+        let agreed = LoginResult { parameters, ..self.agreed(initiator, target) };
         self.node.join(agreed, &Peer::default(), "127.0.0.1:3260".to_owned())
     }
 
     /// The end of a login that met the present requirements.
-    pub fn agreed(&self, initiator: &str, target: &str) -> Agreed {
+    pub fn agreed(&self, initiator: &str, target: &str) -> LoginResult {
         let mut agreed = agreed(initiator, target, parameters::Parameters::default());
         if let Some(served) = self.directory.find(Protocol::Iscsi, &format!("iqn.a:{target}")) {
             let terms = &served.export.iscsi;

@@ -17,7 +17,7 @@ impl Wire for Pipe {
 
 /// A session, and the initiator's end of its pipe.
 pub(super) struct Host {
-    session: Option<Session>,
+    session: Option<IscsiSession>,
     pub pipe: Pipe,
     pub now: Instant,
 }
@@ -26,7 +26,7 @@ impl Host {
     /// The pipe to the initiator holds `limit` unread bytes.
     pub fn new(joined: Joined, limit: usize) -> Host {
         let (ours, pipe) = Pipe::pair(limit);
-        let mut session = Session::new(joined, Box::new(ours), &[]);
+        let mut session = IscsiSession::new(joined, Box::new(ours), &[]);
         session.start(Waker::idle());
         Host { session: Some(session), pipe, now: Instant(0) }
     }

@@ -48,13 +48,13 @@ fn replies(handshake: &mut Handshake) -> Vec<(u32, u32, Vec<u8>)> {
 fn begun(stage: &Stage) -> Handshake {
     let mut handshake = stage.handshake();
     assert_eq!(handshake.take_outgoing().len(), 18);
-    assert!(matches!(handshake.receive(&HELLO), Step::More));
+    assert!(matches!(handshake.receive(&HELLO), HandshakeStep::More));
     handshake
 }
 
 /// The kind of the last reply.
 fn answer(handshake: &mut Handshake, number: u32, data: &[u8]) -> u32 {
-    assert!(matches!(handshake.receive(&option(number, data)), Step::More));
+    assert!(matches!(handshake.receive(&option(number, data)), HandshakeStep::More));
     replies(handshake).last().unwrap().1
 }
 
@@ -74,7 +74,7 @@ fn a_client_lists_exports_asks_about_one_and_goes() {
     assert_eq!(answer(&mut handshake, opt::INFO, &go("vm", &[0, 1, 2, 3])), rep::ACK);
 
     let step = handshake.receive(&option(opt::GO, &go("vm", &[wire::info::BLOCK_SIZE])));
-    let Step::Transmit(agreed) = step else { panic!("not transmitting") };
+    let HandshakeStep::Transmit(agreed) = step else { panic!("not transmitting") };
     let told = replies(&mut handshake);
     let mut expected = wire::info::EXPORT.to_be_bytes().to_vec();
     expected.extend(SIZE.to_be_bytes());
@@ -106,7 +106,7 @@ fn a_handshake_may_arrive_in_any_pieces() {
             match agreed {
                 Some(_) => rest.extend(piece),
                 None => {
-                    if let Step::Transmit(done) = handshake.receive(piece) {
+                    if let HandshakeStep::Transmit(done) = handshake.receive(piece) {
                         rest.extend(&done.rest);
                         agreed = Some(done);
                     }
@@ -127,7 +127,7 @@ fn what_is_not_exported_or_not_allowed_is_not_there() {
         handshake.receive(&HELLO);
         assert_eq!(answer(&mut handshake, opt::INFO, &go("vm", &[3])), expected);
         let step = handshake.receive(&option(opt::EXPORT_NAME, b"vm"));
-        assert_eq!(matches!(step, Step::Transmit(_)), expected == rep::ACK);
+        assert_eq!(matches!(step, HandshakeStep::Transmit(_)), expected == rep::ACK);
     };
     let from = |address: &str| Peer { address: address.parse().ok(), ..Peer::default() };
     let networks = crate::Access { networks: vec!["10.0.0.0/8".parse().unwrap()], ..Default::default() };
@@ -156,7 +156,7 @@ fn bytes_sent_before_tls_are_not_taken_for_bytes_within_it() {
         let mut handshake = Handshake::new(stage.directory.clone(), Peer::default(), Tls::Offered);
         handshake.receive(&HELLO);
         handshake.receive(&option(opt::STRUCTURED_REPLY, &[]));
-        matches!(handshake.receive(bytes), Step::StartTls)
+        matches!(handshake.receive(bytes), HandshakeStep::StartTls)
     };
     let start = option(opt::STARTTLS, &[]);
     assert!(secured(&start));
@@ -174,7 +174,9 @@ fn what_was_agreed_in_the_clear_is_forgotten_under_tls() {
     handshake.secured(Peer { tls: true, ..Peer::default() });
     handshake.take_outgoing();
     assert_eq!(answer(&mut handshake, opt::STARTTLS, &[]), rep::ERR_INVALID);
-    let Step::Transmit(agreed) = handshake.receive(&option(opt::GO, &go("vm", &[3]))) else { panic!("refused") };
+    let HandshakeStep::Transmit(agreed) = handshake.receive(&option(opt::GO, &go("vm", &[3]))) else {
+        panic!("refused")
+    };
     assert_eq!(agreed.form, Form::Simple);
 }
 
@@ -193,7 +195,7 @@ fn connections_beyond_the_limit_are_refused_until_one_leaves() {
     let first = stage.client(Form::Simple, 1 << 20);
     assert_eq!(answer(&mut begun(&stage), opt::GO, &go("vm", &[3])), rep::ERR_POLICY);
     drop(first);
-    assert!(matches!(begun(&stage).receive(&option(opt::GO, &go("vm", &[3]))), Step::Transmit(_)));
+    assert!(matches!(begun(&stage).receive(&option(opt::GO, &go("vm", &[3]))), HandshakeStep::Transmit(_)));
 }
 
 #[test]
@@ -210,13 +212,13 @@ fn malformed_options_are_answered_and_nonsense_ends_the_connection() {
     check(opt::INFO, &[0, 0, 0, 2, 0xff, 0xfe, 0, 0], rep::ERR_INVALID);
     check(opt::SET_META_CONTEXT, &meta("vm", &["base:allocation"]), rep::ERR_INVALID);
     let mut handshake = begun(&stage);
-    assert!(matches!(handshake.receive(&option(opt::ABORT, &[])), Step::End));
+    assert!(matches!(handshake.receive(&option(opt::ABORT, &[])), HandshakeStep::End));
     assert_eq!(replies(&mut handshake)[0].1, rep::ACK);
     for hello in [[0, 0, 0, 0], [0, 0, 0, 4], [0xff; 4]] {
-        assert!(matches!(stage.handshake().receive(&hello), Step::End), "{hello:?}");
+        assert!(matches!(stage.handshake().receive(&hello), HandshakeStep::End), "{hello:?}");
     }
-    assert!(matches!(begun(&stage).receive(&[7; 16]), Step::End));
-    assert!(matches!(begun(&stage).receive(&option(opt::EXPORT_NAME, b"nothing")), Step::End));
+    assert!(matches!(begun(&stage).receive(&[7; 16]), HandshakeStep::End));
+    assert!(matches!(begun(&stage).receive(&option(opt::EXPORT_NAME, b"nothing")), HandshakeStep::End));
 }
 
 #[test]
@@ -228,12 +230,12 @@ fn an_option_too_large_is_skipped_and_too_many_options_end_the_connection() {
     large.extend((200u32 << 10).to_be_bytes());
     large.resize(16 + (200 << 10), 0);
     for piece in large.chunks(30_000) {
-        assert!(matches!(handshake.receive(piece), Step::More));
+        assert!(matches!(handshake.receive(piece), HandshakeStep::More));
     }
     assert_eq!(replies(&mut handshake)[0].1, rep::ERR_TOO_BIG);
     assert_eq!(answer(&mut handshake, opt::LIST, &[]), rep::ACK);
     let list = option(opt::LIST, &[]);
-    assert!((0..1000).any(|_| matches!(handshake.receive(&list), Step::End)));
+    assert!((0..1000).any(|_| matches!(handshake.receive(&list), HandshakeStep::End)));
 }
 
 #[test]

@@ -181,7 +181,7 @@ async fn a_change_under_way_survives_its_connection() {
     }
     assert!(!client.task.is_finished(), "the connection ended before its change");
     gate(&server).passes.add_permits(1);
-    assert!(matches!(client.task.await.unwrap(), Ended::Closed | Ended::Failed(_)));
+    assert!(matches!(client.task.await.unwrap(), ConnectionEnd::Closed | ConnectionEnd::Failed(_)));
     let mut results = rpc::results(again.receive().await, client.xid).unwrap();
     assert_eq!(results.u32(), Ok(0));
 }
@@ -198,7 +198,7 @@ async fn a_stuck_client_is_given_up() {
     // Nothing at all.
     let server = server_with(MemoryFiles::new(clock), rule(), options.clone());
     let (client, begun) = (Client::new(&server), Instant::now());
-    assert!(matches!(client.task.await.unwrap(), Ended::Stuck(Stuck::Idle)));
+    assert!(matches!(client.task.await.unwrap(), ConnectionEnd::Stuck(StuckReason::Idle)));
     assert!((100..110).contains(&seconds(begun)), "{}", seconds(begun));
     // A byte of a record now and then.
     let (mut client, begun) = (Client::new(&server), Instant::now());
@@ -211,7 +211,9 @@ async fn a_stuck_client_is_given_up() {
             let _ = timeout(Duration::from_secs(1), std::future::pending::<()>()).await;
         }
     };
-    tokio::join!(drip, async { assert!(matches!(client.task.await.unwrap(), Ended::Stuck(Stuck::Record))) });
+    tokio::join!(drip, async {
+        assert!(matches!(client.task.await.unwrap(), ConnectionEnd::Stuck(StuckReason::Record)))
+    });
     assert!((4..10).contains(&seconds(begun)), "{}", seconds(begun));
     // Answers that are not taken.
     let mut client = Client::new(&server);
@@ -220,12 +222,12 @@ async fn a_stuck_client_is_given_up() {
     client.done(WRITE, args().opaque(&file).u64(0).u32(1 << 18).u32(2).opaque(&vec![1; 1 << 18])).await;
     client.send(Program::Nfs, READ, &read_call(&file, 1 << 18)).await;
     let begun = Instant::now();
-    assert!(matches!(client.task.await.unwrap(), Ended::Stuck(Stuck::Write)));
+    assert!(matches!(client.task.await.unwrap(), ConnectionEnd::Stuck(StuckReason::Write)));
     assert!((8..12).contains(&seconds(begun)), "{}", seconds(begun));
 }
 
 /// A client that asks for a megabyte and takes so many bytes of the answer each second, and how its connection ended.
-async fn slow(bytes: usize) -> (Ended<DuplexStream>, u64) {
+async fn slow(bytes: usize) -> (ConnectionEnd<DuplexStream>, u64) {
     let options = Options {
         record_patience: Duration::from_secs(4),
         write_patience: Duration::from_secs(8),
@@ -258,10 +260,13 @@ async fn slow(bytes: usize) -> (Ended<DuplexStream>, u64) {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_takes_a_byte_now_and_then_is_given_up() {
     let (ended, seconds) = slow(1).await;
-    assert!(matches!(ended, Ended::Stuck(Stuck::Write)), "{ended:?} after {seconds} s");
+    assert!(matches!(ended, ConnectionEnd::Stuck(StuckReason::Write)), "{ended:?} after {seconds} s");
     // One that is slow and takes all of it in the end is not.
     let (ended, seconds) = slow(40 << 10).await;
-    assert!(matches!(ended, Ended::Stuck(Stuck::Idle) | Ended::Closed), "{ended:?} after {seconds} s");
+    assert!(
+        matches!(ended, ConnectionEnd::Stuck(StuckReason::Idle) | ConnectionEnd::Closed),
+        "{ended:?} after {seconds} s"
+    );
     assert!(seconds > 20, "it took only {seconds} s");
 }
 
@@ -284,7 +289,7 @@ async fn a_record_that_is_too_long_ends_the_connection() {
     client.stream.write_u32(0xffff_ffff).await.unwrap();
     // The call before it is still answered.
     client.receive().await;
-    assert!(matches!(client.task.await.unwrap(), Ended::Record(RecordError::TooLong)));
+    assert!(matches!(client.task.await.unwrap(), ConnectionEnd::Record(RecordError::TooLong)));
     assert_eq!(server.counters().refused.load(Ordering::Relaxed), 1);
 }
 
@@ -310,7 +315,7 @@ async fn a_client_that_asks_for_tls_gets_it() {
     assert_eq!(words, [xid, 1, 1, 1, rpc::AUTH_TOO_WEAK]);
     client.stream.write_all(&tls_question()).await.unwrap();
     assert!(client.receive().await.ends_with(b"\0\0\0\x08STARTTLS\0\0\0\0"));
-    let Ended::StartTls(_stream) = client.task.await.unwrap() else { panic!("TLS is not begun") };
+    let ConnectionEnd::StartTls(_stream) = client.task.await.unwrap() else { panic!("TLS is not begun") };
     let mut secure = Client::from(&server, "10.1.1.1:7".parse().unwrap(), true);
     secure.mount().await;
 }
@@ -323,7 +328,7 @@ async fn what_follows_the_question_for_tls_is_not_trusted() {
     let smuggled = client.record(Program::Nfs, 0, &[]);
     client.stream.write_all(&[tls_question(), smuggled].concat()).await.unwrap();
     client.receive().await;
-    assert!(matches!(client.task.await.unwrap(), Ended::Closed));
+    assert!(matches!(client.task.await.unwrap(), ConnectionEnd::Closed));
     // A server without TLS says that it does not know the flavor.
     let mut client = Client::new(&self::server());
     client.stream.write_all(&tls_question()).await.unwrap();
@@ -379,7 +384,7 @@ async fn random_records_do_no_harm() {
         client.stream.shutdown().await.unwrap();
         let mut rest = Vec::new();
         client.stream.read_to_end(&mut rest).await.unwrap();
-        assert!(matches!(client.task.await.unwrap(), Ended::Closed));
+        assert!(matches!(client.task.await.unwrap(), ConnectionEnd::Closed));
     }
 }
 
@@ -458,13 +463,13 @@ async fn an_answer_does_not_stay_in_the_memory_of_tls() {
     client.stream.shutdown().await.unwrap();
     let answer = timeout(Duration::from_secs(5), client.receive()).await;
     assert!(answer.expect("the end of the last answer does not come").len() > 200_000);
-    assert!(matches!(task.await.unwrap(), Ended::Closed));
+    assert!(matches!(task.await.unwrap(), ConnectionEnd::Closed));
     // A client that does not take it is given up.
     let (ours, task) = serve(&server);
     client.stream = ours;
     client.send(Program::Nfs, READ, &read_call(&file, 30_000)).await;
     let begun = Instant::now();
-    assert!(matches!(task.await.unwrap(), Ended::Stuck(Stuck::Write)));
+    assert!(matches!(task.await.unwrap(), ConnectionEnd::Stuck(StuckReason::Write)));
     assert!(begun.elapsed() < Duration::from_secs(80), "{:?}", begun.elapsed());
 }
 
@@ -525,7 +530,7 @@ async fn a_machine_that_no_export_admits_may_not_idle() {
         let mut client = Client::from(&server, address.parse().unwrap(), false);
         client.call(Program::Nfs, 0, &[]).await;
         let begun = Instant::now();
-        assert!(matches!(client.task.await.unwrap(), Ended::Stuck(Stuck::Idle)));
+        assert!(matches!(client.task.await.unwrap(), ConnectionEnd::Stuck(StuckReason::Idle)));
         assert!((least..most).contains(&begun.elapsed().as_secs()), "{address}: {:?}", begun.elapsed());
     }
 }

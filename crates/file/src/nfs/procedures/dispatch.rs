@@ -14,7 +14,7 @@ use crate::Files;
 use crate::nfs::counters::Program;
 use crate::nfs::export::Exports;
 use crate::nfs::handle::HANDLE_MAX;
-use crate::nfs::replay::{self, Repeated, Ticket};
+use crate::nfs::replay::{self, Repeated, ReplayTicket};
 use crate::nfs::rpc::{self, Accepted, Call, Credentials, Refusal, Reply};
 use crate::nfs::server::{Peer, Server, Tls};
 use crate::nfs::{mount, nlm, notify, status, v4};
@@ -147,14 +147,14 @@ fn nfs<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer, call
 }
 
 /// A repetition that came meanwhile gets the same answer. It is not kept: writing the same content again does no harm.
-async fn write_once<F: Files>(request: Request<F>, ticket: Ticket) -> Reply {
+async fn write_once<F: Files>(request: Request<F>, ticket: ReplayTicket) -> Reply {
     let reply = write(request).await;
     ticket.shared(&reply.head);
     reply
 }
 
 /// Keeps the answer for a client that repeats the call. An answer that asks for another try is not kept.
-async fn once<F: Files>(request: Request<F>, ticket: Ticket) -> Reply {
+async fn once<F: Files>(request: Request<F>, ticket: ReplayTicket) -> Reply {
     let reply = perform(request).await;
     let status = reply.head.get(rpc::HEAD..).and_then(|results| results.first_chunk()).copied();
     if status.map(u32::from_be_bytes) != Some(status::JUKEBOX) {

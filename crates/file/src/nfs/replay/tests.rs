@@ -4,7 +4,7 @@ fn peer(port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], port))
 }
 
-fn fresh(replays: &Replays, port: u16, record: &[u8]) -> Ticket {
+fn fresh(replays: &Replays, port: u16, record: &[u8]) -> ReplayTicket {
     match replays.begin(peer(port), record) {
         Repeated::No(ticket) => ticket,
         Repeated::Yes(_) | Repeated::Other(_) => panic!("the call is taken for a repeated one"),

@@ -119,7 +119,7 @@ const LIST_MAX: usize = 16 << 10;
 const DELTA: Moment = Moment { seconds: 0, nanoseconds: 1 };
 
 /// A file with all that its attributes say.
-pub struct Shown {
+pub struct FileAttributes {
     pub file: Attributes,
     pub handle: [u8; handle::LENGTH],
     pub file_system: (u64, u64),
@@ -156,7 +156,7 @@ fn kind(kind: Kind) -> u32 {
 }
 
 /// `fattr4` of the wanted attributes.
-pub fn put(out: &mut Vec<u8>, wanted: &Bitmap, shown: &Shown) {
+pub fn put(out: &mut Vec<u8>, wanted: &Bitmap, shown: &FileAttributes) {
     let given = wanted.and(&READABLE);
     given.put(out);
     let mut list = Vec::with_capacity(256);
@@ -164,7 +164,7 @@ pub fn put(out: &mut Vec<u8>, wanted: &Bitmap, shown: &Shown) {
     out.put_opaque(&list);
 }
 
-fn put_one(out: &mut Vec<u8>, number: u32, shown: &Shown) {
+fn put_one(out: &mut Vec<u8>, number: u32, shown: &FileAttributes) {
     let file = &shown.file;
     let space = shown.space.unwrap_or(Space { total: 0, free: 0, files_total: 0, files_free: 0 });
     match number {

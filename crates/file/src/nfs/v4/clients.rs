@@ -1,8 +1,8 @@
 //! The clients of version 4.1: who they are, and the table of all that the server remembers of them.
 //!
 //! One mutex guards the table. A change takes the time as a value and never waits. An open also counts at the share
-//! ([`crate::Files::opened`]), which is an asynchronous call. So a change that ends opens answers them as [`Ended`]
-//! values, and the caller tells the share.
+//! ([`crate::Files::opened`]), which is an asynchronous call. So a change that ends opens answers them as
+//! [`ClosedFile`] values, and the caller tells the share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ impl From<&Credentials> for Principal {
 
 /// A use of a file that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ended {
+pub struct ClosedFile {
     pub file: LockedFile,
     pub writes: bool,
 }
@@ -162,7 +162,7 @@ impl Clients {
         (principal, address): (Principal, IpAddr),
         update: bool,
         now: Instant,
-    ) -> (Result<Exchanged, u32>, Vec<Ended>) {
+    ) -> (Result<Exchanged, u32>, Vec<ClosedFile>) {
         let mut table = self.table();
         let records = table.owners.get(&owner);
         let confirmed = records.and_then(|records| records.confirmed);
@@ -240,7 +240,7 @@ impl Clients {
     }
 
     /// Room for one more record. A record that was never confirmed holds nothing: the oldest one goes, and its client asks again.
-    fn make_room(&self, table: &mut Table, address: IpAddr) -> Result<Vec<Ended>, u32> {
+    fn make_room(&self, table: &mut Table, address: IpAddr) -> Result<Vec<ClosedFile>, u32> {
         let of_address = table.clients.values().filter(|client| client.address == address).count();
         let own = of_address >= CLIENTS_PER_ADDRESS;
         if !own && table.clients.len() < CLIENTS_MAX {
@@ -254,7 +254,7 @@ impl Clients {
     }
 
     /// A first CREATE_SESSION confirms the record, and ends the one that the owner had before.
-    pub(super) fn confirm(&self, table: &mut Table, number: u64) -> Vec<Ended> {
+    pub(super) fn confirm(&self, table: &mut Table, number: u64) -> Vec<ClosedFile> {
         let Some(client) = table.clients.get_mut(&number) else { return Vec::new() };
         client.confirmed = true;
         let owner = client.owner.clone();
@@ -291,7 +291,7 @@ impl Clients {
     }
 
     /// Ends the clients whose lease has ended; looks once a second at most.
-    pub fn expire(&self, now: Instant) -> Vec<Ended> {
+    pub fn expire(&self, now: Instant) -> Vec<ClosedFile> {
         let mut table = self.table();
         if now < table.next_look {
             return Vec::new();
@@ -319,7 +319,7 @@ impl Clients {
     }
 
     /// Releases the locks of all of them in one pass over the table of locks.
-    fn forget(&self, table: &mut Table, numbers: &[u64]) -> Vec<Ended> {
+    fn forget(&self, table: &mut Table, numbers: &[u64]) -> Vec<ClosedFile> {
         let gone: Vec<Client> = numbers.iter().filter_map(|number| table.remove(*number)).collect();
         let holders: BTreeSet<LockClient> = numbers.iter().map(|number| lock_client(*number)).collect();
         self.locks.release_all(&holders);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::clients::Principal;
-use super::sessions::{Begun, Digest, Place, Sequence};
+use super::sessions::{Begun, Digest, Sequence, SessionCall};
 use super::stateid::Stateid;
 use super::{Failure, KEPT_MIN, OPERATIONS, OPERATIONS_MAX, Outcome, RESULTS_MAX, number, pseudo, status};
 use crate::locks::LockedFile;
@@ -100,7 +100,7 @@ pub struct Compound<F> {
     pub peer: Peer,
     pub credentials: Credentials,
     /// Set by SEQUENCE.
-    pub place: Option<Place>,
+    pub place: Option<SessionCall>,
     pub current: Option<At<F>>,
     pub saved: Option<At<F>>,
     pub stateid: Stateid,
@@ -121,7 +121,7 @@ pub struct Compound<F> {
 /// Gives a slot back if the call ends without an answer.
 struct Hold<'s, F> {
     server: &'s Server<F>,
-    place: Option<Place>,
+    place: Option<SessionCall>,
 }
 
 impl<F> Drop for Hold<'_, F> {
@@ -274,12 +274,12 @@ async fn answer<F: Files>(
 }
 
 /// Bytes that a session has for the answer of each slot.
-fn reserved(place: &Place) -> usize {
+fn reserved(place: &SessionCall) -> usize {
     (place.channel.kept_max as usize).max(KEPT_MIN)
 }
 
 /// The most bytes of an answer as RPC sends it, and the status if it would have more.
-fn limit(place: &Place, keep: bool) -> (usize, u32) {
+fn limit(place: &SessionCall, keep: bool) -> (usize, u32) {
     let response_max = place.channel.response_max as usize;
     match keep && reserved(place) < response_max {
         true => (reserved(place), status::REP_TOO_BIG_TO_CACHE),
@@ -382,12 +382,12 @@ impl<F: Files> Compound<F> {
     }
 
     /// There is room for the result of SEQUENCE, and for that of an operation which fails.
-    fn has_room(&self, place: &Place, keep: bool, tag: usize) -> bool {
+    fn has_room(&self, place: &SessionCall, keep: bool, tag: usize) -> bool {
         limit(place, keep).0 >= around(tag) + SEQUENCE_RESULT
     }
 
     /// The call is a new one of its session.
-    fn enter(&mut self, place: Place, keep: bool, tag: usize) {
+    fn enter(&mut self, place: SessionCall, keep: bool, tag: usize) {
         self.place = Some(place);
         let (most, status) = limit(&place, keep);
         let most = most.saturating_sub(around(tag));
@@ -398,7 +398,7 @@ impl<F: Files> Compound<F> {
     }
 
     /// `SEQUENCE4res`.
-    fn put_sequence(&mut self, place: &Place) {
+    fn put_sequence(&mut self, place: &SessionCall) {
         let out = &mut self.out;
         out.put_u32(number::SEQUENCE);
         out.put_u32(status::OK);

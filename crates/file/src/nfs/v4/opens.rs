@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::clients::{Client, Clients, Ended, Table, lock_client};
+use super::clients::{Client, Clients, ClosedFile, Table, lock_client};
 use super::stateid::Stateid;
 use super::{Failure, Outcome, STATES_MAX, status};
 use crate::locks::{LockError, LockOwner, LockRange, LockedFile, Reservation, Uses};
@@ -25,8 +25,8 @@ pub struct Open {
 }
 
 impl Open {
-    pub fn ended(&self) -> Ended {
-        Ended { file: self.file, writes: self.access & WRITE != 0 }
+    pub fn ended(&self) -> ClosedFile {
+        ClosedFile { file: self.file, writes: self.access & WRITE != 0 }
     }
 }
 
@@ -43,7 +43,7 @@ pub struct LockState {
 pub struct Opened {
     pub stateid: Stateid,
     /// The use that the caller must take back from the share: one is counted for each open, the strongest one.
-    pub extra: Option<Ended>,
+    pub extra: Option<ClosedFile>,
     /// Access, denials and sequence that the owner had before.
     pub before: Option<(u32, u32, u32)>,
 }
@@ -185,7 +185,7 @@ impl Clients {
         let stateid = Stateid::new(client, number, open.sequence);
         known.open_of.insert(key, number);
         table.states += usize::from(before.is_none());
-        let extra = before.map(|(had, ..)| Ended { file, writes: had & access & WRITE != 0 });
+        let extra = before.map(|(had, ..)| ClosedFile { file, writes: had & access & WRITE != 0 });
         Ok(Opened { stateid, extra, before })
     }
 
@@ -227,7 +227,7 @@ impl Clients {
     }
 
     /// CLOSE: its locks end too.
-    pub fn close(&self, client: u64, file: LockedFile, stateid: Stateid) -> Outcome<Ended> {
+    pub fn close(&self, client: u64, file: LockedFile, stateid: Stateid) -> Outcome<ClosedFile> {
         let mut table = self.table();
         let known = table.client(client)?;
         let states = known.states();

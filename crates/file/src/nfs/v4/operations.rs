@@ -7,7 +7,7 @@ mod objects;
 mod opening;
 mod session;
 
-use super::attributes::{self, Shown};
+use super::attributes::{self, FileAttributes};
 use super::bitmap::Bitmap;
 use super::compound::{At, Compound, Target};
 use super::{Outcome, number, pseudo, status};
@@ -65,7 +65,7 @@ impl<F: Files> Compound<F> {
     }
 
     /// The place as its attributes show it.
-    async fn show(&self, at: &At<F>, wanted: &Bitmap) -> Outcome<Shown> {
+    async fn show(&self, at: &At<F>, wanted: &Bitmap) -> Outcome<FileAttributes> {
         match at {
             At::Pseudo(directory) => Ok(self.show_pseudo(*directory)),
             At::File(target) => {
@@ -79,8 +79,8 @@ impl<F: Files> Compound<F> {
         }
     }
 
-    fn show_pseudo(&self, directory: u64) -> Shown {
-        Shown {
+    fn show_pseudo(&self, directory: u64) -> FileAttributes {
+        FileAttributes {
             file: pseudo::attributes(directory, self.server.exports_change()),
             handle: self.server.handles.encode(Handle { share: pseudo::SHARE, inode: Inode(directory) }),
             file_system: (0, 0),
@@ -90,10 +90,10 @@ impl<F: Files> Compound<F> {
     }
 
     /// A file of the target's share.
-    fn show_file(&self, target: &Target<F>, file: Attributes) -> Shown {
+    fn show_file(&self, target: &Target<F>, file: Attributes) -> FileAttributes {
         let share = target.export.share;
         let top = file.inode == target.files().root();
-        Shown {
+        FileAttributes {
             handle: self.server.handles.encode(Handle { share, inode: file.inode }),
             file_system: (SHARES, u64::from(share)),
             mounted_on: if top { pseudo::number(&target.export.path) } else { file.inode.0 },

@@ -17,7 +17,7 @@ const MODE: u32 = 0o555;
 const TOP: &str = "/";
 
 /// A directory of the tree, or the export at its place.
-pub enum Found<F> {
+pub enum PseudoNode<F> {
     Directory(u64),
     Export(Arc<Export<F>>),
 }
@@ -38,17 +38,17 @@ fn paths<F>(exports: &Exports<F>, client: IpAddr) -> BTreeSet<&str> {
     paths
 }
 
-fn at<F>(exports: &Exports<F>, client: IpAddr, path: &str) -> Option<Found<F>> {
+fn at<F>(exports: &Exports<F>, client: IpAddr, path: &str) -> Option<PseudoNode<F>> {
     let export = exports.iter().find(|export| export.path == path && export.rule(client).is_some());
     match export {
-        Some(export) => Some(Found::Export(export.clone())),
-        None => paths(exports, client).contains(path).then(|| Found::Directory(number(path))),
+        Some(export) => Some(PseudoNode::Export(export.clone())),
+        None => paths(exports, client).contains(path).then(|| PseudoNode::Directory(number(path))),
     }
 }
 
 /// Where PUTROOTFH leads: to the tree, or to the one export at `/`.
-pub fn top<F>(exports: &Exports<F>, client: IpAddr) -> Found<F> {
-    at(exports, client, TOP).unwrap_or(Found::Directory(number(TOP)))
+pub fn top<F>(exports: &Exports<F>, client: IpAddr) -> PseudoNode<F> {
+    at(exports, client, TOP).unwrap_or(PseudoNode::Directory(number(TOP)))
 }
 
 /// The path of a directory of the tree.
@@ -56,7 +56,7 @@ pub fn path<F>(exports: &Exports<F>, client: IpAddr, directory: u64) -> Option<&
     paths(exports, client).into_iter().find(|path| number(path) == directory)
 }
 
-pub fn lookup<F>(exports: &Exports<F>, client: IpAddr, directory: u64, name: &[u8]) -> Option<Found<F>> {
+pub fn lookup<F>(exports: &Exports<F>, client: IpAddr, directory: u64, name: &[u8]) -> Option<PseudoNode<F>> {
     let above = path(exports, client, directory)?;
     let name = std::str::from_utf8(name).ok()?;
     at(exports, client, &format!("{}/{name}", above.trim_end_matches('/')))

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::clients::{Clients, Ended, Principal, Table, domain};
+use super::clients::{Clients, ClosedFile, Principal, Table, domain};
 use super::{KEPT_MAX, KEPT_MIN, KEPT_PER_ADDRESS, KEPT_TOTAL, OPERATIONS_MAX, SESSIONS_MAX, SLOTS_MAX, status};
 use crate::nfs::record::RECORD_MAX;
 
@@ -32,14 +32,14 @@ pub struct Channel {
 
 /// What CREATE_SESSION answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Created {
+pub struct CreatedSession {
     pub session: SessionId,
     pub sequence: u32,
     pub fore: Channel,
     pub back: Channel,
 }
 
-pub type CreateAnswer = Result<Created, u32>;
+pub type CreateAnswer = Result<CreatedSession, u32>;
 
 /// What CREATE_SESSION asks for.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ pub struct Session {
 
 /// A call in its slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct SessionCall {
     pub session: SessionId,
     pub slot: u32,
     pub sequence: u32,
@@ -94,11 +94,11 @@ pub struct Sequence {
 /// Whether a call came before.
 #[derive(Debug)]
 pub enum Begun {
-    New(Place),
+    New(SessionCall),
     /// It came, and this was its answer.
     Kept(Bytes),
     /// It came, and its answer was not kept.
-    NotKept(Place),
+    NotKept(SessionCall),
 }
 
 impl Table {
@@ -116,7 +116,12 @@ impl Table {
 }
 
 impl Clients {
-    pub fn create_session(&self, wanted: Wanted, principal: Principal, now: Instant) -> (CreateAnswer, Vec<Ended>) {
+    pub fn create_session(
+        &self,
+        wanted: Wanted,
+        principal: Principal,
+        now: Instant,
+    ) -> (CreateAnswer, Vec<ClosedFile>) {
         let mut table = self.table();
         let Some(client) = table.clients.get_mut(&wanted.client) else {
             return (Err(status::STALE_CLIENTID), Vec::new());
@@ -186,7 +191,7 @@ impl Clients {
         table
             .sessions
             .insert(session, Session { client: wanted.client, channel: fore, slots: empty, reserved, address });
-        Ok(Created { session, sequence: wanted.sequence, fore, back: wanted.back })
+        Ok(CreatedSession { session, sequence: wanted.sequence, fore, back: wanted.back })
     }
 
     /// DESTROY_SESSION. Calls under way finish, and their answers are not kept.
@@ -210,7 +215,8 @@ impl Clients {
         let session = table.sessions.get_mut(&wanted.session).ok_or(status::BADSESSION)?;
         let (client, channel) = (session.client, session.channel);
         let slot = session.slots.get_mut(wanted.slot as usize).ok_or(status::BADSLOT)?;
-        let place = Place { session: wanted.session, slot: wanted.slot, sequence: wanted.sequence, client, channel };
+        let place =
+            SessionCall { session: wanted.session, slot: wanted.slot, sequence: wanted.sequence, client, channel };
         if wanted.sequence == slot.sequence {
             return match () {
                 () if slot.busy => Err(status::DELAY),
@@ -241,7 +247,7 @@ impl Clients {
     }
 
     /// The call is done; the answer is kept if there is one.
-    pub fn finish(&self, place: &Place, answer: Option<Bytes>, now: Instant) {
+    pub fn finish(&self, place: &SessionCall, answer: Option<Bytes>, now: Instant) {
         self.leave(place, now, |slot| {
             slot.busy = false;
             slot.answer = answer;
@@ -249,13 +255,13 @@ impl Clients {
     }
 
     /// The call had no answer: it may come again as a new one.
-    pub fn abandon(&self, place: &Place, now: Instant) {
+    pub fn abandon(&self, place: &SessionCall, now: Instant) {
         self.leave(place, now, |slot| {
             *slot = Slot { sequence: slot.sequence.wrapping_sub(1), ..Slot::default() };
         });
     }
 
-    fn leave(&self, place: &Place, now: Instant, change: impl FnOnce(&mut Slot)) {
+    fn leave(&self, place: &SessionCall, now: Instant, change: impl FnOnce(&mut Slot)) {
         let mut table = self.table();
         let slot =
             table.sessions.get_mut(&place.session).and_then(|session| session.slots.get_mut(place.slot as usize));

@@ -19,36 +19,36 @@ pub const BOTH_ACCESS: u32 = 3;
 
 /// Operations of one COMPOUND.
 #[derive(Clone, Default)]
-pub struct Call {
+pub struct OperationCall {
     pub count: u32,
     pub bytes: Arguments,
 }
 
-pub fn call() -> Call {
-    Call::default()
+pub fn call() -> OperationCall {
+    OperationCall::default()
 }
 
-impl Call {
-    pub fn op(mut self, number: u32, arguments: Arguments) -> Call {
+impl OperationCall {
+    pub fn op(mut self, number: u32, arguments: Arguments) -> OperationCall {
         self.count += 1;
         self.bytes = self.bytes.u32(number).fixed(&arguments.0);
         self
     }
 
     /// An operation without arguments.
-    pub fn then(self, number: u32) -> Call {
+    pub fn then(self, number: u32) -> OperationCall {
         self.op(number, args())
     }
 
-    pub fn at(self, handle: &[u8]) -> Call {
+    pub fn at(self, handle: &[u8]) -> OperationCall {
         self.op(PUTFH, args().opaque(handle))
     }
 
-    pub fn lookup(self, name: &str) -> Call {
+    pub fn lookup(self, name: &str) -> OperationCall {
         self.op(LOOKUP, args().opaque(name.as_bytes()))
     }
 
-    pub fn get(self, attributes: &[u32]) -> Call {
+    pub fn get(self, attributes: &[u32]) -> OperationCall {
         self.op(GETATTR, args().bitmap(attributes))
     }
 
@@ -143,32 +143,32 @@ impl Answer {
 pub type LockFailure = (u32, Option<(u64, u64, u64, Bytes)>);
 
 /// A client with a session.
-pub struct Session {
+pub struct ClientSession {
     pub wire: Client,
     pub id: SessionId,
     pub client: u64,
     pub sequences: [u32; 64],
 }
 
-pub fn exchange(owner: &str, verifier: u64, flags: u32) -> Call {
+pub fn exchange(owner: &str, verifier: u64, flags: u32) -> OperationCall {
     call().op(EXCHANGE_ID, args().u64(verifier).opaque(owner.as_bytes()).u32(flags).u32(0).u32(0))
 }
 
 /// Requests, answers, kept answers, operations and slots.
 pub const CHANNEL: [u32; 5] = [1 << 20, 1 << 20, 4096, 16, 8];
 
-pub fn create_session(client: u64, sequence: u32, fore: [u32; 5]) -> Call {
+pub fn create_session(client: u64, sequence: u32, fore: [u32; 5]) -> OperationCall {
     let channel = |to: Arguments, channel: [u32; 5]| channel.into_iter().fold(to.u32(0), Arguments::u32).u32(0);
     let call_arguments = channel(channel(args().u64(client).u32(sequence).u32(0), fore), CHANNEL);
     call().op(CREATE_SESSION, call_arguments.u32(0x4000_0000).u32(1).u32(0))
 }
 
-pub fn sequence(session: &SessionId, sequence: u32, slot: u32, keep: bool) -> Call {
+pub fn sequence(session: &SessionId, sequence: u32, slot: u32, keep: bool) -> OperationCall {
     call().op(SEQUENCE, args().fixed(session).u32(sequence).u32(slot).u32(slot).u32(u32::from(keep)))
 }
 
 impl Client {
-    pub async fn compound(&mut self, call: &Call) -> Answer {
+    pub async fn compound(&mut self, call: &OperationCall) -> Answer {
         Answer::of(self.call(Program::Nfs4, super::COMPOUND, &call.compound(1)).await)
     }
 
@@ -199,29 +199,29 @@ impl Client {
     }
 }
 
-impl Session {
-    pub async fn new<F: Files>(server: &Arc<Server<F>>, owner: &str) -> Session {
-        let mut session = Session::before_reclaim(server, owner).await;
+impl ClientSession {
+    pub async fn new<F: Files>(server: &Arc<Server<F>>, owner: &str) -> ClientSession {
+        let mut session = ClientSession::before_reclaim(server, owner).await;
         let done = session.run(call().op(RECLAIM_COMPLETE, args().u32(0))).await;
         assert_eq!(done.status, status::OK);
         session
     }
 
-    pub async fn before_reclaim<F: Files>(server: &Arc<Server<F>>, owner: &str) -> Session {
+    pub async fn before_reclaim<F: Files>(server: &Arc<Server<F>>, owner: &str) -> ClientSession {
         let mut wire = Client::new(server);
         let (client, next, _) = wire.exchange(owner, 1, 0).await.unwrap();
         let id = wire.session(client, next, CHANNEL).await.unwrap();
-        Session { wire, id, client, sequences: [0; 64] }
+        ClientSession { wire, id, client, sequences: [0; 64] }
     }
 
     /// A COMPOUND on slot 0; the answer is behind the results of SEQUENCE.
-    pub async fn run(&mut self, call: Call) -> Answer {
+    pub async fn run(&mut self, call: OperationCall) -> Answer {
         self.sequences[0] += 1;
         self.repeat(0, self.sequences[0], true, call).await
     }
 
     /// A COMPOUND with this number in this slot.
-    pub async fn repeat(&mut self, slot: u32, number: u32, keep: bool, rest: Call) -> Answer {
+    pub async fn repeat(&mut self, slot: u32, number: u32, keep: bool, rest: OperationCall) -> Answer {
         let mut whole = sequence(&self.id, number, slot, keep);
         whole.count += rest.count;
         whole.bytes = whole.bytes.fixed(&rest.bytes.0);
@@ -233,7 +233,7 @@ impl Session {
     }
 
     /// The status of a COMPOUND.
-    pub async fn status(&mut self, call: Call) -> u32 {
+    pub async fn status(&mut self, call: OperationCall) -> u32 {
         self.run(call).await.last()
     }
 
@@ -373,9 +373,9 @@ impl Session {
 }
 
 /// A server in memory, a client with a session, and the root directory.
-pub async fn begin() -> (Arc<Server<MemoryFiles>>, Session, Bytes) {
+pub async fn begin() -> (Arc<Server<MemoryFiles>>, ClientSession, Bytes) {
     let server = crate::nfs::testing::server();
-    let mut session = Session::new(&server, "client").await;
+    let mut session = ClientSession::new(&server, "client").await;
     let root = session.root().await;
     (server, session, root)
 }

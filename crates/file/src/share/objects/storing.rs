@@ -27,7 +27,7 @@ use crate::share::records::{
     ACTIVE, ArchivedRow, BLOCKS, Group, InodeRow, NUMBERS, ROOT, inode_key, numbered_key, share_key,
 };
 use crate::share::tree::{self, Numbers};
-use crate::share::view::{Change, Ticket};
+use crate::share::view::{Change, TransactionTicket};
 use crate::share::{Share, last_number};
 use crate::{FileError, rules};
 
@@ -56,7 +56,7 @@ struct NewContent {
 
 /// The transaction of a new content, and what counts again if it fails.
 struct UnderWay {
-    ticket: Ticket,
+    ticket: TransactionTicket,
     groups: BTreeMap<u64, Group>,
     grown: Option<Grown>,
 }

@@ -20,7 +20,7 @@ fn serve(share: Share) -> Arc<Server<Share>> {
     server_with(share, rule(), Options { grace: Duration::ZERO, ..Options::default() })
 }
 
-fn set(file: &[u8], attributes: &[u32], list: Arguments) -> Call {
+fn set(file: &[u8], attributes: &[u32], list: Arguments) -> OperationCall {
     call().at(file).op(SETATTR, args().u64(0).u64(0).set(attributes, list))
 }
 
@@ -28,7 +28,7 @@ fn set(file: &[u8], attributes: &[u32], list: Arguments) -> Call {
 async fn a_file_is_committed_once_no_writer_has_it_open() {
     let stage = Stage::new(41).committing();
     let server = serve(stage.share().await);
-    let mut session = Session::new(&server, "client").await;
+    let mut session = ClientSession::new(&server, "client").await;
     let root = session.root().await;
     let (file, open) = session.open(&root, "ledger", "owner", BOTH_ACCESS, 0).await;
     assert_eq!(session.write(&file, open, 0, b"must survive").await, status::OK);
@@ -61,11 +61,11 @@ async fn a_file_is_committed_once_no_writer_has_it_open() {
 async fn the_writer_of_a_silent_client_is_gone() {
     let stage = Stage::new(42).committing();
     let server = serve(stage.share().await);
-    let mut session = Session::new(&server, "client").await;
+    let mut session = ClientSession::new(&server, "client").await;
     let root = session.root().await;
     let (file, open) = session.open(&root, "ledger", "owner", WRITE_ACCESS, 0).await;
     session.write(&file, open, 0, b"x").await;
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     let commit = || set(&file, &[MODE], args().u32(0o444));
     assert_eq!(other.status(commit()).await, status::DELAY);
     tokio::time::advance(LEASE / 2).await;
@@ -79,7 +79,7 @@ async fn the_writer_of_a_silent_client_is_gone() {
 async fn a_removed_file_stays_until_it_is_closed() {
     let stage = Stage::new(43);
     let server = serve(stage.share().await);
-    let mut session = Session::new(&server, "client").await;
+    let mut session = ClientSession::new(&server, "client").await;
     let root = session.root().await;
     let (file, first) = session.open(&root, "a", "one", BOTH_ACCESS, 0).await;
     let (_, second) = session.open(&root, "a", "two", READ_ACCESS, 0).await;
@@ -101,7 +101,7 @@ async fn committed_content_survives_a_restart() {
     let data = content(7, 300_000);
     let handle = {
         let server = serve(stage.share().await);
-        let mut session = Session::new(&server, "client").await;
+        let mut session = ClientSession::new(&server, "client").await;
         let root = session.root().await;
         let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
         let write = args().stateid(open).u64(0).u32(0).opaque(&data);
@@ -113,7 +113,7 @@ async fn committed_content_survives_a_restart() {
     let share = stage.share().await;
     let verifier = share.verifier();
     let server = serve(share);
-    let mut session = Session::new(&server, "client").await;
+    let mut session = ClientSession::new(&server, "client").await;
     let root = session.root().await;
     let (file, open) = session.open(&root, "a", "owner", READ_ACCESS, 0).await;
     assert_eq!(file, handle);

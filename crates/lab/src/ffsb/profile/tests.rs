@@ -37,7 +37,7 @@ fn a_profile_of_several_file_systems_and_groups_is_read() {
     );
     assert_eq!((second.least, second.most), (1 << 20, 2 << 20));
     let [group] = profile.groups.as_slice() else { panic!("{profile:?}") };
-    assert_eq!(group.weights, [(Kind::Read, 4), (Kind::Create { sync: true }, 1)]);
+    assert_eq!(group.weights, [(OperationKind::Read, 4), (OperationKind::Create { sync: true }, 1)]);
     assert_eq!(
         (group.threads, group.read_block, group.delay, group.bound),
         (4, 8192, Duration::from_millis(5), Some(1))

@@ -4,7 +4,7 @@ use stele_ground::Dice;
 #[test]
 fn it_answers_as_a_list_of_booleans_does() {
     for blocks in [1, 63, 64, 65, 4096, 5000, 300_000] {
-        let (mut map, mut list, mut dice) = (Map::new(blocks), vec![false; blocks as usize], Dice::new(blocks));
+        let (mut map, mut list, mut dice) = (BlockBitmap::new(blocks), vec![false; blocks as usize], Dice::new(blocks));
         let mut taken = 0;
         while taken < blocks {
             let at = dice.below(blocks);
@@ -25,5 +25,5 @@ fn it_answers_as_a_list_of_booleans_does() {
         }
         assert_eq!((map.next_free(0), map.is_taken(blocks)), (None, true));
     }
-    assert_eq!(Map::new(0).next_free(0), None);
+    assert_eq!(BlockBitmap::new(0).next_free(0), None);
 }

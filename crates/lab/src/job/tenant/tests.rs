@@ -23,7 +23,7 @@ const TWO: &str = "
 fn tenants_are_cells_that_end_together() {
     let job = Job::parse(TWO).unwrap();
     let cells = job.cells().unwrap();
-    assert_eq!(cells.iter().map(Cell::name).collect::<Vec<_>>(), ["tenant oltp", "tenant backup"]);
+    assert_eq!(cells.iter().map(JobCell::name).collect::<Vec<_>>(), ["tenant oltp", "tenant backup"]);
     assert_eq!(cells[0].setup.load, Load::Rate { each_second: 2000.0, random: true });
     assert_eq!(cells[0].objective.map(|objective| objective.response), Some(Duration::from_millis(2)));
     assert_eq!((cells[1].setup.load, cells[1].objective), (Load::Outstanding(4), None));

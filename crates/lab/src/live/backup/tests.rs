@@ -19,9 +19,9 @@ enum Fault {
 
 #[derive(Default)]
 struct Stored {
-    kept: BTreeMap<Place, Vec<u8>>,
+    kept: BTreeMap<ObjectId, Vec<u8>>,
     /// In no snapshot yet.
-    fresh: BTreeMap<Place, Vec<u8>>,
+    fresh: BTreeMap<ObjectId, Vec<u8>>,
     passing: usize,
     sessions: usize,
     settled: usize,
@@ -71,7 +71,7 @@ impl Repository for Fake {
 }
 
 impl Session for Talk {
-    fn save(&mut self, place: Place, is_kept: bool, content: &[u8]) -> Result<(), String> {
+    fn save(&mut self, place: ObjectId, is_kept: bool, content: &[u8]) -> Result<(), String> {
         let mut stored = self.1.lock().unwrap();
         let loses = self.0 == Fault::Loses && content.get(8).is_some_and(|byte| byte % 5 == 0);
         match is_kept {
@@ -82,7 +82,7 @@ impl Session for Talk {
         Ok(())
     }
 
-    fn restore(&mut self, place: Place, into: &mut [u8]) -> Result<(), String> {
+    fn restore(&mut self, place: ObjectId, into: &mut [u8]) -> Result<(), String> {
         let stored = self.1.lock().unwrap();
         let found = stored.fresh.get(&place).or_else(|| stored.kept.get(&place));
         into.copy_from_slice(found.ok_or_else(|| format!("{place:?} was never saved"))?);
@@ -138,7 +138,7 @@ const VERIFIED: Content = Content { seed: 1, compress_percent: 100, dedupe_perce
 
 #[test]
 fn an_address_names_a_place_and_a_password() {
-    let parsed = |text: &str| text.parse::<Address>().map(|address| (address.place.clone(), address.to_string()));
+    let parsed = |text: &str| text.parse::<BackupAddress>().map(|address| (address.place.clone(), address.to_string()));
     for (text, place, shown) in [
         ("backup://host/bucket", "s3://host:443/bucket", "backup://host:443/bucket"),
         ("backup+http://h:9000/b/p/q/", "s3+http://h:9000/b/p/q", "backup+http://h:9000/b/p/q"),

@@ -44,7 +44,7 @@ fn all(_: u64, _: u64) -> bool {
 
 fn directory(ready: &Ready) -> &Directory {
     match &ready.way {
-        Way::Directory(directory) => directory,
+        AccessMethod::Directory(directory) => directory,
         _ => panic!("{ready:?}"),
     }
 }

@@ -6,7 +6,7 @@ use crate::error::LabError;
 use crate::live::stream::{decoded, with_port};
 
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct IscsiAddress {
     /// `HOST:PORT`.
     pub place: String,
     pub target: String,
@@ -17,7 +17,7 @@ pub struct Address {
     pub data_digest: bool,
 }
 
-impl Address {
+impl IscsiAddress {
     /// The LUN as a command carries it: peripheral addressing, or flat above 255.
     pub fn unit(&self) -> u64 {
         let flat = if self.lun < 256 { 0 } else { 0x4000 };
@@ -25,9 +25,9 @@ impl Address {
     }
 }
 
-impl std::str::FromStr for Address {
+impl std::str::FromStr for IscsiAddress {
     type Err = LabError;
-    fn from_str(text: &str) -> Result<Address, LabError> {
+    fn from_str(text: &str) -> Result<IscsiAddress, LabError> {
         let bad = || {
             LabError::Usage(
                 "an iSCSI target: say iscsi://[USER%PASSWORD@]HOST[:PORT]/TARGET/LUN[?header_digest=crc32c&data_digest=crc32c]"
@@ -53,19 +53,26 @@ impl std::str::FromStr for Address {
         }
         let target = decoded(target).filter(|target| !target.is_empty()).ok_or_else(bad)?;
         let lun = lun.parse().ok().filter(|lun| *lun < 0x4000).ok_or_else(bad)?;
-        Ok(Address { place: with_port(host, 3260).ok_or_else(bad)?, target, lun, chap, header_digest, data_digest })
+        Ok(IscsiAddress {
+            place: with_port(host, 3260).ok_or_else(bad)?,
+            target,
+            lun,
+            chap,
+            header_digest,
+            data_digest,
+        })
     }
 }
 
 /// Without the secret: it is printed, and kept with the results.
-impl fmt::Display for Address {
+impl fmt::Display for IscsiAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.chap.as_ref().map_or(String::new(), |(user, _)| format!("{user}@"));
         write!(f, "iscsi://{user}{}/{}/{}", self.place, self.target, self.lun)
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for IscsiAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -6,7 +6,7 @@ use stele_block::iscsi::chap::Algorithm;
 use stele_block::iscsi::pdu::{HEADER, Header, opcode, padding};
 use stele_block::iscsi::text::{self, Pairs};
 
-use super::address::Address;
+use super::address::IscsiAddress;
 use super::{DATA_MAX, FINAL};
 use crate::live::stream::{take, wrong};
 
@@ -59,7 +59,7 @@ pub struct Agreed {
     pub status_number: u32,
 }
 
-pub fn login(stream: &mut (impl Read + Write), address: &Address) -> io::Result<Agreed> {
+pub fn login(stream: &mut (impl Read + Write), address: &IscsiAddress) -> io::Result<Agreed> {
     let mut dialogue = Dialogue { stream, isid: isid(), status_number: 0, exchanges: 0 };
     let mut pairs = Pairs::default();
     pairs.add("InitiatorName", initiator());
@@ -133,7 +133,7 @@ pub fn login(stream: &mut (impl Read + Write), address: &Address) -> io::Result<
     })
 }
 
-fn terms(said: &[(String, String)], address: &Address) -> io::Result<Terms> {
+fn terms(said: &[(String, String)], address: &IscsiAddress) -> io::Result<Terms> {
     let number = |key: &str, default: u32| match value(said, key) {
         None => Ok(default),
         Some(text) => {

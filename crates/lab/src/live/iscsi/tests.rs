@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn addresses_are_read_as_other_initiators_read_them_and_shown_without_the_secret() {
-    let address = |text: &str| text.parse::<Address>().unwrap();
+    let address = |text: &str| text.parse::<IscsiAddress>().unwrap();
     let plain = address("iscsi://host/iqn.2026-01.x:vm1/0");
     assert_eq!((plain.place.as_str(), plain.lun, plain.unit()), ("host:3260", 0, 0));
     let full = address("iscsi://me%a%20secret@127.0.0.1:5/iqn.2026-01.x:a/7?header_digest=crc32c&data_digest=crc32c");
@@ -21,7 +21,7 @@ fn addresses_are_read_as_other_initiators_read_them_and_shown_without_the_secret
         "iscsi://host/iqn.a/0?x=1",
         "iscsi:///iqn.a/0",
     ] {
-        let error = text.parse::<Address>().unwrap_err().to_string();
+        let error = text.parse::<IscsiAddress>().unwrap_err().to_string();
         assert!(error.contains("iscsi://"), "{text}: {error}");
     }
 }

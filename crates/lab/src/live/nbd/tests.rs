@@ -57,7 +57,7 @@ impl Server {
         Server(path, manner)
     }
 
-    fn address(&self) -> Address {
+    fn address(&self) -> NbdAddress {
         format!("nbd+unix:///disk%201?socket={}", self.0.display()).parse().unwrap()
     }
 }
@@ -204,7 +204,7 @@ fn a_server_that_misbehaves_ends_the_run_with_what_it_did() {
             assert!(error.contains(words), "{manner:?}, {load}: {error}");
         }
     }
-    let nobody: Address = "nbd+unix:///x?socket=/nonexistent/socket".parse().unwrap();
+    let nobody: NbdAddress = "nbd+unix:///x?socket=/nonexistent/socket".parse().unwrap();
     assert!(matches!(ask(&nobody), Err(LabError::Missing(_))));
 }
 
@@ -254,21 +254,21 @@ fn an_export_is_written_over_only_when_told() {
 
 #[test]
 fn addresses_are_read_as_other_clients_read_them() {
-    let tcp = |host: &str, export: &str| Address { place: Place::Tcp(host.into()), export: export.into() };
+    let tcp = |host: &str, export: &str| NbdAddress { place: Place::Tcp(host.into()), export: export.into() };
     for (text, address) in [
         ("nbd://host", tcp("host:10809", "")),
         ("nbd://host/vm", tcp("host:10809", "vm")),
         ("nbd://127.0.0.1:5/a%20b", tcp("127.0.0.1:5", "a b")),
         ("nbd://[::1]/vm", tcp("[::1]:10809", "vm")),
     ] {
-        assert_eq!(text.parse::<Address>().unwrap(), address, "{text}");
+        assert_eq!(text.parse::<NbdAddress>().unwrap(), address, "{text}");
     }
-    let unix = Address { place: Place::Unix(Path::new("/run/s").into()), export: "vm".into() };
-    assert_eq!("nbd+unix:///vm?socket=/run/s".parse::<Address>().unwrap(), unix);
+    let unix = NbdAddress { place: Place::Unix(Path::new("/run/s").into()), export: "vm".into() };
+    assert_eq!("nbd+unix:///vm?socket=/run/s".parse::<NbdAddress>().unwrap(), unix);
     for text in
         ["nbd://", "nbd:///x", "nbd+unix:///vm", "nbd+unix:///vm?socket=", "nbd://h/x?y=1", "nbd://h/%zz", "nbds://h/x"]
     {
-        assert!(text.parse::<Address>().is_err(), "{text}");
+        assert!(text.parse::<NbdAddress>().is_err(), "{text}");
     }
 }
 

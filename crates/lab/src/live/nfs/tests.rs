@@ -2,16 +2,20 @@ use super::*;
 
 #[test]
 fn addresses_are_read() {
-    let address =
-        |host: &str, port, mount_port, path: &str| Address { host: host.into(), port, mount_port, path: path.into() };
+    let address = |host: &str, port, mount_port, path: &str| NfsAddress {
+        host: host.into(),
+        port,
+        mount_port,
+        path: path.into(),
+    };
     for (text, expected) in [
         ("nfs://host/export/a%20b", address("host", None, None, "/export/a b")),
         ("nfs://127.0.0.1:2049/x?mountport=5", address("127.0.0.1", Some(2049), Some(5), "/x")),
     ] {
-        assert_eq!(text.parse::<Address>().unwrap(), expected);
+        assert_eq!(text.parse::<NfsAddress>().unwrap(), expected);
     }
     for text in ["nfs://", "nfs://host", "nfs://host/", "nfs:///x", "nfs://host/x/", "nfs://host/x?y=1"] {
-        assert!(text.parse::<Address>().is_err(), "{text}");
+        assert!(text.parse::<NfsAddress>().is_err(), "{text}");
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Instant as WallInstant;
 
 use stele_ground::{Duration, Instant};
 
-use super::{LOOK, Round, Setup, Watch};
+use super::{LOOK, Round, RoundWatch, Setup};
 use crate::live::clock::{Gate, Meeting};
 use crate::live::target::Ready;
-use crate::live::worker::{Part, Report};
+use crate::live::worker::{Report, WorkerRound};
 use crate::live::wrong::Wrong;
 use crate::steady;
 use crate::usage::Usage;
@@ -63,7 +63,7 @@ pub struct Seen<'a> {
     pub meeting: &'a Meeting,
 }
 
-pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch: Watch<'_>) -> Gathered {
+pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch: RoundWatch<'_>) -> Gathered {
     let Seen { reports, end, gate, meeting } = *seen;
     let timing = setup.timing;
     let warm_up = timing.warm_up.0.div_ceil(timing.round.0.max(1)) as i64;
@@ -84,7 +84,7 @@ pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch
         }
     }
     // Parts of the rounds that not all workers have ended yet.
-    let mut parts: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
+    let mut parts: BTreeMap<u64, Vec<WorkerRound>> = BTreeMap::new();
     let mut usage = Usage::now();
     let mut heard = vec![WallInstant::now(); workers as usize];
     loop {
@@ -176,7 +176,7 @@ fn silence(heard: &[WallInstant], ready: &Ready, setup: &Setup) -> Option<String
     })
 }
 
-pub fn merged(parts: Vec<Part>, length: Duration, before: Usage, after: Usage) -> Round {
+pub fn merged(parts: Vec<WorkerRound>, length: Duration, before: Usage, after: Usage) -> Round {
     let span = length.as_secs_f64().max(1e-9);
     let mut round = Round {
         cpu_own: after.own - before.own,
@@ -202,7 +202,7 @@ pub fn merged(parts: Vec<Part>, length: Duration, before: Usage, after: Usage) -
 }
 
 /// The longest time in which none of the workers was answered.
-pub fn gap(parts: &[Part]) -> Duration {
+pub fn gap(parts: &[WorkerRound]) -> Duration {
     let mut common: Option<Vec<(Instant, Instant)>> = None;
     for part in parts {
         common = Some(match common {

@@ -4,8 +4,8 @@ use stele_ground::Instant;
 
 use super::gathering::{gap, merged, shortfall};
 use super::*;
-use crate::live::engine::Answer;
-use crate::live::worker::Part;
+use crate::live::engine::SlotResult;
+use crate::live::worker::WorkerRound;
 use crate::usage::Usage;
 use crate::workload::Access;
 
@@ -52,7 +52,7 @@ impl Engine for Stalling {
         self.waiting.push_back(slot);
     }
 
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>) {
         let now = self.time.load(Ordering::Relaxed);
         let limit = limit.map_or(u64::MAX, |limit| now.saturating_add(limit.0));
         let next = self.next;
@@ -158,9 +158,9 @@ fn an_outage_counts_as_time_and_is_no_steady_state() {
 
 #[test]
 fn a_gap_is_one_in_which_no_worker_was_answered() {
-    let part = |idle: &[(u64, u64)]| Part {
+    let part = |idle: &[(u64, u64)]| WorkerRound {
         idle: idle.iter().map(|(begin, end)| (Instant(*begin), Instant(*end))).collect(),
-        ..Part::default()
+        ..WorkerRound::default()
     };
     assert_eq!(gap(&[part(&[(0, 900)]), part(&[(500, 2000)])]), Duration(400));
     assert_eq!(gap(&[part(&[(0, 900)]), part(&[])]), Duration(0));
@@ -316,7 +316,7 @@ impl Engine for Noting {
         self.waiting.push(slot);
     }
 
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>) {
         let now = self.time.load(Ordering::Relaxed);
         let result = || if now >= SECOND { Err("enough".to_owned()) } else { Ok(()) };
         if self.waiting.is_empty() {

@@ -11,7 +11,7 @@ use crate::live::stream::{connect, wrong};
 const HEAD_MAX: usize = 64 << 10;
 const TEXT_MAX: u64 = 4 << 20;
 
-pub struct Answer {
+pub struct HttpResponse {
     pub status: u16,
     /// Bytes of the body that were put into the buffer.
     pub length: u64,
@@ -38,7 +38,7 @@ impl Connection {
     }
 
     /// Sends a request, and reads its answer's body into the buffer as far as there is room; more is an error.
-    pub fn ask(&mut self, head: &str, body: &[u8], into: &mut [u8]) -> io::Result<Answer> {
+    pub fn ask(&mut self, head: &str, body: &[u8], into: &mut [u8]) -> io::Result<HttpResponse> {
         let kept = self.stream.is_some();
         match self.attempt(head, body, into) {
             // A server may have ended a connection that nothing was asked on for a while.
@@ -47,7 +47,7 @@ impl Connection {
         }
     }
 
-    fn attempt(&mut self, head: &str, body: &[u8], into: &mut [u8]) -> io::Result<Answer> {
+    fn attempt(&mut self, head: &str, body: &[u8], into: &mut [u8]) -> io::Result<HttpResponse> {
         // Only what was read to its end is kept.
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
@@ -85,7 +85,7 @@ fn line(stream: &mut impl BufRead, left: &mut usize) -> io::Result<String> {
 }
 
 /// An answer, and whether another one may come on this connection.
-pub fn read(stream: &mut impl BufRead, into: &mut [u8]) -> io::Result<(Answer, bool)> {
+pub fn read(stream: &mut impl BufRead, into: &mut [u8]) -> io::Result<(HttpResponse, bool)> {
     let mut left = HEAD_MAX;
     let first = line(stream, &mut left)?;
     let status = first.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).and_then(|text| text.parse().ok());
@@ -135,7 +135,7 @@ pub fn read(stream: &mut impl BufRead, into: &mut [u8]) -> io::Result<(Answer, b
         (false, None) => return Err(wrong("the server's answer does not say how long it is")),
     }
     let text = String::from_utf8_lossy(&body.text).into_owned();
-    Ok((Answer { status, length: body.length, text }, keeps))
+    Ok((HttpResponse { status, length: body.length, text }, keeps))
 }
 
 struct Body<'a> {

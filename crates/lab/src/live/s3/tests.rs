@@ -69,7 +69,7 @@ fn answers_are_read_whole_and_bad_ones_are_errors() {
 
 #[test]
 fn addresses_are_read() {
-    let address = |text: &str| text.parse::<Address>().unwrap();
+    let address = |text: &str| text.parse::<S3Address>().unwrap();
     assert_eq!(address("s3+http://host/records").to_string(), "s3+http://host:80/records");
     assert_eq!(address("s3+http://127.0.0.1:9000/records/").place, "127.0.0.1:9000");
     assert_eq!(address("s3+https://host/records").to_string(), "s3://host:443/records");
@@ -89,7 +89,7 @@ fn addresses_are_read() {
         "s3://h/b?ca=",
         "s3+ftp://h/b",
     ] {
-        assert!(text.parse::<Address>().is_err(), "{text}");
+        assert!(text.parse::<S3Address>().is_err(), "{text}");
     }
 }
 
@@ -117,7 +117,7 @@ enum Puts {
 type Stored = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
 /// A server of objects in memory that looks at no signature, for as long as the test. Answers its address and what it has.
-fn server(puts: Puts) -> (Address, Stored) {
+fn server(puts: Puts) -> (S3Address, Stored) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap().to_string();
     let objects = Stored::default();
@@ -183,7 +183,7 @@ fn answer(stream: &TcpStream, objects: &Stored, puts: Puts) -> Option<()> {
 }
 
 /// Until so many accesses were made, or one was found wrong.
-fn checked(address: &Address, access: u64, enough: u64) -> Result<(), LabError> {
+fn checked(address: &S3Address, access: u64, enough: u64) -> Result<(), LabError> {
     let content = Content { verify: true, ..Content::default() };
     let opening = Opening { files: 16, writes: true, content, step: access, longest: access, ..Opening::default() };
     let ready = open_with(address, keys(), opening)?;
@@ -240,7 +240,7 @@ fn objects_that_were_kept_stay_the_laboratorys_when_fewer_are_removed() {
     let opened = |files: u32| {
         let opening = Opening { files, step: 512, longest: 512, ..Opening::default() };
         let ready = open_with(&address, keys(), opening).unwrap();
-        let Way::S3(bucket) = &ready.way else { panic!("{ready:?}") };
+        let AccessMethod::S3(bucket) = &ready.way else { panic!("{ready:?}") };
         bucket.prepare(&spec, &AtomicBool::new(false)).unwrap();
         Arc::clone(bucket)
     };

@@ -10,7 +10,7 @@ use stele_ground::{Bytes, MIB};
 use crate::error::LabError;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Address {
+pub struct VolumeAddress {
     pub code: Code,
     /// As many as a stripe is wide, and a pool needs, where nothing is said.
     pub drives: u32,
@@ -31,9 +31,9 @@ const CACHE: Bytes = Bytes(128 * MIB);
 const SHAPE: &str =
     "volume:CODE[,drives=N][,block=512][,cache=SIZE][,write-through][,dir=PATH], as in volume:8+2,drives=12";
 
-impl std::str::FromStr for Address {
+impl std::str::FromStr for VolumeAddress {
     type Err = LabError;
-    fn from_str(text: &str) -> Result<Address, LabError> {
+    fn from_str(text: &str) -> Result<VolumeAddress, LabError> {
         let bad = |why: String| LabError::Usage(format!("target '{text}': {why}; say {SHAPE}"));
         let rest = text.strip_prefix("volume:").ok_or_else(|| bad("is no volume".into()))?;
         // A path may hold commas, so it comes last.
@@ -46,7 +46,7 @@ impl std::str::FromStr for Address {
         let code: Code = words.next().unwrap_or_default().parse().map_err(|error| bad(format!("{error}")))?;
         let least = DRIVES_MIN.max(code.width() as u32);
         let mut address =
-            Address { code, drives: least, mode: WriteMode::WriteBack, block: BLOCK, cache: CACHE, directory };
+            VolumeAddress { code, drives: least, mode: WriteMode::WriteBack, block: BLOCK, cache: CACHE, directory };
         for word in words {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("drives", count) => {
@@ -70,7 +70,7 @@ impl std::str::FromStr for Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for VolumeAddress {
     /// What is usual is left out, but for the number of drives.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "volume:{},drives={}", self.code, self.drives)?;

@@ -15,7 +15,7 @@ const FOUND: &str = "drives of a volume";
 
 /// What lies on drives for a volume.
 #[derive(Default)]
-pub struct Files {
+pub struct DriveFiles {
     drives: Vec<PathBuf>,
     directory: Option<Directory>,
 }
@@ -27,9 +27,9 @@ struct Directory {
     lock: File,
 }
 
-impl Files {
+impl DriveFiles {
     /// A directory that does not exist, is empty, or holds nothing but what a killed run left there.
-    pub fn claim(path: &Path, drives: u64) -> Result<Files, LabError> {
+    pub fn claim(path: &Path, drives: u64) -> Result<DriveFiles, LabError> {
         let cannot = |error: std::io::Error| LabError::of(&error, "cannot be used", path);
         let refused = |why: &str| Err(LabError::Refused(format!("{}: {why}", path.display())));
         let made = match std::fs::create_dir(path) {
@@ -58,7 +58,7 @@ impl Files {
         // Where marks cannot be kept, what a killed run leaves is refused.
         let _ = system::set_attribute(&lock, MARK, if made { MADE } else { FOUND });
         let drives = (0..drives).map(|at| path.join(format!("drive-{at:03}"))).collect();
-        Ok(Files { drives, directory: Some(Directory { path: path.to_owned(), made, lock }) })
+        Ok(DriveFiles { drives, directory: Some(Directory { path: path.to_owned(), made, lock }) })
     }
 
     pub fn drives(&self) -> &[PathBuf] {

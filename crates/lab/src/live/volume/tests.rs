@@ -4,7 +4,7 @@ use stele_ground::{Bytes, Duration, MIB};
 
 use crate::live::content::Content;
 use crate::live::run::{Found, Load, Of, Setup, Timing, run};
-use crate::live::target::{Opening, Ready, Target, Way};
+use crate::live::target::{AccessMethod, Opening, Ready, Target};
 use crate::workload::{AccessSpec, Alignment};
 
 const CHECKED: Content = Content { seed: 1, compress_percent: 100, dedupe_percent: 100, verify: true };
@@ -108,7 +108,7 @@ fn volumes_of_all_kinds_give_back_what_was_written() {
 #[test]
 fn what_is_written_over_behind_the_back_is_found() {
     let ready = opened("volume:mirror-2").unwrap();
-    let Way::Volume(volume) = &ready.way else { panic!("{:?}", ready.way) };
+    let AccessMethod::Volume(volume) = &ready.way else { panic!("{:?}", ready.way) };
     volume.handle.zero_blocking(0, ready.size.0).unwrap();
     let error = measured(&ready, 4096, Load::Outstanding(1)).unwrap_err();
     assert!(error.contains("offset"), "{error}");
@@ -134,7 +134,7 @@ fn what_a_killed_run_left_is_taken_away_and_what_another_one_uses_is_not() {
     let running = opened(&address).unwrap();
     let error = opened(&address).unwrap_err();
     assert!(error.contains("in use by another run"), "{error}");
-    let Way::Volume(volume) = &running.way else { panic!("{:?}", running.way) };
+    let AccessMethod::Volume(volume) = &running.way else { panic!("{:?}", running.way) };
     // As after a kill: the pool is gone, its drives are there.
     drop(volume.server.lock().unwrap().take());
     drop(running);

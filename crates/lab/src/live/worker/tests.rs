@@ -27,7 +27,7 @@ impl Engine for Strict {
         self.started += 1;
     }
 
-    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<SlotResult>) {
         for _ in 0..self.flying.len().div_ceil(2) {
             if let Some((slot, _)) = self.flying.pop_front() {
                 // Ends the worker, after enough.
@@ -102,7 +102,7 @@ impl Engine for Burst {
         self.sent.lock().unwrap().push(std::mem::take(&mut self.waiting));
     }
 
-    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<SlotResult>) {
         self.flush();
         let ends = self.sent.lock().unwrap().len() >= 8;
         let result = || if ends { Err("enough".to_owned()) } else { Ok(()) };
@@ -132,7 +132,7 @@ fn a_burst_of_answers_does_not_hold_up_the_first_accesses_that_follow_it() {
 struct Forgetful {
     data: Vec<u8>,
     slots: Vec<Vec<u8>>,
-    done: Vec<Answer>,
+    done: Vec<SlotResult>,
     writes: u32,
     forgets: u32,
 }
@@ -158,7 +158,7 @@ impl Engine for Forgetful {
         self.done.push((slot, result));
     }
 
-    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<SlotResult>) {
         answers.append(&mut self.done);
     }
 
@@ -325,7 +325,7 @@ impl Engine for Counting {
         self.flying.push(slot);
     }
 
-    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<SlotResult>) {
         answers.extend(self.flying.drain(..).map(|slot| (slot, Err("enough".to_owned()))));
     }
 
@@ -357,7 +357,7 @@ fn the_starts_of_all_workers_together_are_those_of_the_profile() {
     let starts = |random: bool, dice: &mut Dice| {
         let mut all: Vec<u64> = (0..3)
             .flat_map(|number| {
-                let mut course = Course::new(profile.clone(), f64::from(number), 3.0, random);
+                let mut course = Schedule::new(profile.clone(), f64::from(number), 3.0, random);
                 let due = std::iter::repeat_with(|| course.next(dice).0).take_while(|due| *due < 10_000_000_000);
                 due.collect::<Vec<_>>()
             })

@@ -19,7 +19,7 @@ impl Late {
     }
 }
 
-impl Target for Late {
+impl SimulatedTarget for Late {
     fn sizes(&self) -> Vec<u64> {
         vec![self.size]
     }

@@ -6,7 +6,7 @@ use super::*;
 /// Where each access went.
 struct Places(Vec<(usize, u64)>);
 
-impl Target for Places {
+impl SimulatedTarget for Places {
     fn sizes(&self) -> Vec<u64> {
         vec![3 << 20, (1 << 20) + 4096]
     }

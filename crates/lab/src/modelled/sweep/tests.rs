@@ -1,6 +1,6 @@
 use super::*;
 
-fn job(text: &str, words: &[&str]) -> Result<Vec<(Cell, Planned)>, LabError> {
+fn job(text: &str, words: &[&str]) -> Result<Vec<(JobCell, QueryPlan)>, LabError> {
     let mut job = Job::parse(text)?;
     let mut part = job.modelled.take().unwrap_or_default();
     part.set(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())?;
@@ -15,9 +15,9 @@ fn every_list_of_an_array_is_an_axis_before_those_of_the_workload() {
     let (cell, planned) = &all[3];
     assert_eq!(cell.name(), "drives 20, raid 10, workload oltp_8k");
     assert_eq!((planned.array.drives, planned.array.level, planned.array.cached), (20, Level::Raid10, false));
-    assert!(matches!(&planned.ask, Ask::Loads(loads) if loads == &[30]));
+    assert!(matches!(&planned.ask, Query::Loads(loads) if loads == &[30]));
     let one = job("[search]\nresponse = '5ms'\n", &["array=ds4500"]).unwrap();
-    let Ask::Highest { goal, .. } = &one[0].1.ask else { panic!("{one:?}") };
+    let Query::Highest { goal, .. } = &one[0].1.ask else { panic!("{one:?}") };
     assert_eq!((goal.response, goal.load_max), (stele_ground::Duration::from_millis(5), OUTSTANDING_MAX));
 }
 

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, Read};
 
-use super::{Devices, Record, Step};
+use super::{Devices, Record, TraceItem};
 
 const HEADER: usize = 48;
 /// Upper bytes of the first word; the lowest one is the version.
@@ -70,12 +70,12 @@ impl<R: BufRead> Blktrace<R> {
         Blktrace { reader, issued, number: 0 }
     }
 
-    pub fn next(&mut self, devices: &mut Devices) -> Result<Step, String> {
+    pub fn next(&mut self, devices: &mut Devices) -> Result<TraceItem, String> {
         self.number += 1;
         let bad = |why: String| format!("record {}: {why}", self.number);
         let mut header = [0; HEADER];
         match self.reader.fill_buf() {
-            Ok([]) => return Ok(Step::End),
+            Ok([]) => return Ok(TraceItem::End),
             Ok(_) => {}
             Err(error) => return Err(bad(format!("cannot be read: {error}"))),
         }
@@ -98,12 +98,12 @@ impl<R: BufRead> Blktrace<R> {
         let wanted = if self.issued { ISSUED } else { QUEUED };
         let length = u64::from(fields.word(24));
         match () {
-            () if kind & NOTES != 0 => return Ok(Step::LeftOut("note")),
-            () if action != wanted => return Ok(Step::LeftOut("event that begins no access")),
-            () if kind & COMMANDS != 0 => return Ok(Step::LeftOut("command of a driver")),
-            () if kind & DISCARDS != 0 => return Ok(Step::LeftOut("discard")),
-            () if length == 0 && kind & FLUSHES != 0 => return Ok(Step::LeftOut("flush")),
-            () if length == 0 => return Ok(Step::LeftOut("no bytes")),
+            () if kind & NOTES != 0 => return Ok(TraceItem::LeftOut("note")),
+            () if action != wanted => return Ok(TraceItem::LeftOut("event that begins no access")),
+            () if kind & COMMANDS != 0 => return Ok(TraceItem::LeftOut("command of a driver")),
+            () if kind & DISCARDS != 0 => return Ok(TraceItem::LeftOut("discard")),
+            () if length == 0 && kind & FLUSHES != 0 => return Ok(TraceItem::LeftOut("flush")),
+            () if length == 0 => return Ok(TraceItem::LeftOut("no bytes")),
             () => {}
         }
         // Majors and minors, as the kernel packs them.
@@ -112,6 +112,6 @@ impl<R: BufRead> Blktrace<R> {
         let offset = fields.long(16).saturating_mul(512);
         let record = Record { at: fields.long(8), device, offset, length, write: kind & WRITES != 0 };
         let none = || format!("record {}: an access of {length} bytes at offset {offset} is none", self.number);
-        record.checked().map(Step::Access).ok_or_else(none)
+        record.checked().map(TraceItem::Access).ok_or_else(none)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read};
 
-use super::{Devices, Record, Step};
+use super::{Devices, Record, TraceItem};
 
 /// Bytes of a line.
 const LINE_MAX: usize = 4096;
@@ -10,15 +10,15 @@ const LINE_MAX: usize = 4096;
 const SECONDS_MAX: f64 = 1e9;
 
 #[derive(Debug)]
-pub struct Lines<R> {
+pub struct LineReader<R> {
     reader: R,
     number: u64,
     text: Vec<u8>,
 }
 
-impl<R: BufRead> Lines<R> {
-    pub fn new(reader: R) -> Lines<R> {
-        Lines { reader, number: 0, text: Vec::new() }
+impl<R: BufRead> LineReader<R> {
+    pub fn new(reader: R) -> LineReader<R> {
+        LineReader { reader, number: 0, text: Vec::new() }
     }
 
     /// The next line that says something.
@@ -50,10 +50,10 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// From one line.
-    fn step(&mut self, parse: impl FnOnce(&str) -> Result<Step, String>) -> Result<Step, String> {
+    fn step(&mut self, parse: impl FnOnce(&str) -> Result<TraceItem, String>) -> Result<TraceItem, String> {
         let number = self.number + 1;
         let parsed = match self.next()? {
-            None => return Ok(Step::End),
+            None => return Ok(TraceItem::End),
             Some(line) => parse(line),
         };
         let number = number.max(self.number);
@@ -61,10 +61,10 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-fn access(record: Record) -> Result<Step, String> {
+fn access(record: Record) -> Result<TraceItem, String> {
     match record.checked() {
-        Some(record) => Ok(Step::Access(record)),
-        None if record.length == 0 => Ok(Step::LeftOut("no bytes")),
+        Some(record) => Ok(TraceItem::Access(record)),
+        None if record.length == 0 => Ok(TraceItem::LeftOut("no bytes")),
         None => Err(format!("an access of {} bytes at offset {} is none", record.length, record.offset)),
     }
 }
@@ -86,10 +86,10 @@ fn writes(text: Option<&str>) -> Result<bool, String> {
 
 /// `unit,block,bytes,operation,seconds`: blocks of 512 bytes.
 #[derive(Debug)]
-pub struct Spc<R>(pub Lines<R>);
+pub struct Spc<R>(pub LineReader<R>);
 
 impl<R: BufRead> Spc<R> {
-    pub fn next(&mut self, devices: &mut Devices) -> Result<Step, String> {
+    pub fn next(&mut self, devices: &mut Devices) -> Result<TraceItem, String> {
         self.0.step(|line| {
             let mut fields = line.split(',');
             let unit = number(fields.next(), "unit")?;
@@ -110,10 +110,10 @@ impl<R: BufRead> Spc<R> {
 
 /// `ticks,host,disk,type,offset,bytes,response`: ticks of 100 ns since 1601.
 #[derive(Debug)]
-pub struct Msr<R>(pub Lines<R>);
+pub struct Msr<R>(pub LineReader<R>);
 
 impl<R: BufRead> Msr<R> {
-    pub fn next(&mut self, devices: &mut Devices) -> Result<Step, String> {
+    pub fn next(&mut self, devices: &mut Devices) -> Result<TraceItem, String> {
         self.0.step(|line| {
             let mut fields = line.split(',');
             let ticks = number(fields.next(), "number of ticks")?;
@@ -131,18 +131,18 @@ impl<R: BufRead> Msr<R> {
 /// `[microseconds] file action [offset bytes]` below `fio version N iolog`.
 #[derive(Debug)]
 pub struct Fio<R> {
-    lines: Lines<R>,
+    lines: LineReader<R>,
     version: u32,
     /// Nanoseconds that a trace without times has waited.
     waited: u64,
 }
 
 impl<R: BufRead> Fio<R> {
-    pub fn new(lines: Lines<R>) -> Fio<R> {
+    pub fn new(lines: LineReader<R>) -> Fio<R> {
         Fio { lines, version: 0, waited: 0 }
     }
 
-    pub fn next(&mut self, devices: &mut Devices) -> Result<Step, String> {
+    pub fn next(&mut self, devices: &mut Devices) -> Result<TraceItem, String> {
         if self.version == 0 {
             self.version = match self.lines.next()? {
                 Some("fio version 2 iolog") => 2,
@@ -151,7 +151,7 @@ impl<R: BufRead> Fio<R> {
                     let begins: String = other.chars().take(40).collect();
                     return Err(format!("line 1: 'fio version 2 iolog' or 3 was to be there, not '{begins}'"));
                 }
-                None => return Ok(Step::End),
+                None => return Ok(TraceItem::End),
             };
         }
         let (timed, waited) = (self.version == 3, &mut self.waited);
@@ -165,12 +165,12 @@ impl<R: BufRead> Fio<R> {
             let write = match fields.next().unwrap_or_default() {
                 "read" => false,
                 "write" => true,
-                "add" | "open" | "close" => return Ok(Step::LeftOut("file opened or closed")),
-                "sync" | "datasync" | "sync_file_range" => return Ok(Step::LeftOut("sync")),
-                "trim" => return Ok(Step::LeftOut("trim")),
+                "add" | "open" | "close" => return Ok(TraceItem::LeftOut("file opened or closed")),
+                "sync" | "datasync" | "sync_file_range" => return Ok(TraceItem::LeftOut("sync")),
+                "trim" => return Ok(TraceItem::LeftOut("trim")),
                 "wait" if !timed => {
                     *waited = waited.checked_add(micros(fields.next())?).ok_or("a time is too long")?;
-                    return Ok(Step::LeftOut("wait"));
+                    return Ok(TraceItem::LeftOut("wait"));
                 }
                 other => return Err(format!("'{}' is no action", other.chars().take(40).collect::<String>())),
             };

@@ -9,9 +9,9 @@ fn read(format: Format, bytes: &[u8]) -> Result<Whole, String> {
     let mut reader = Reader::new("t".into(), format, false, bytes);
     loop {
         match reader.next(&mut devices).map_err(|error| error.to_string())? {
-            Step::Access(record) => records.push(record),
-            Step::LeftOut(what) => left.push(what),
-            Step::End => return Ok((records, left, devices.names().to_vec())),
+            TraceItem::Access(record) => records.push(record),
+            TraceItem::LeftOut(what) => left.push(what),
+            TraceItem::End => return Ok((records, left, devices.names().to_vec())),
         }
     }
 }
@@ -96,8 +96,8 @@ fn records_of_blktrace_are_read_in_either_order_of_bytes() {
         assert_eq!(left, ["note", "event that begins no access", "flush", "discard"]);
         assert_eq!(devices, ["8:16"]);
         let mut issued = Reader::new("t".into(), Format::Blktrace, true, trace.as_slice());
-        let steps: Vec<Step> = (0..6).map(|_| issued.next(&mut Devices::default()).unwrap()).collect();
-        assert_eq!(steps[2], Step::Access(record(1100, 0, 4096, 4096, false)));
+        let steps: Vec<TraceItem> = (0..6).map(|_| issued.next(&mut Devices::default()).unwrap()).collect();
+        assert_eq!(steps[2], TraceItem::Access(record(1100, 0, 4096, 4096, false)));
         for cut in [1, 20, 47, 48 + 4] {
             let error = read(Format::Blktrace, &trace[..cut]).unwrap_err();
             assert!(error.contains("t: record 1: is cut off"), "{cut}: {error}");

@@ -25,31 +25,31 @@ fn every_kind_has_a_name_of_its_own_and_draws_a_sweep() {
     let again = sweep.cells[0].runs[0].clone();
     sweep.cells[0].runs.push(again);
     for (name, kind, words) in KINDS {
-        assert_eq!(Kind::named(name), Some(*kind));
+        assert_eq!(ChartKind::named(name), Some(*kind));
         assert!(!words.is_empty() && !kind.of(&sweep).is_empty(), "{name}");
         assert!(kind.of(&sweep).characters(80, 20).is_some(), "{name}");
     }
-    assert_eq!(Kind::named("pie"), None);
+    assert_eq!(ChartKind::named("pie"), None);
 }
 
 #[test]
 fn sizes_and_threads_stand_where_their_values_are_and_lines_are_told_apart_by_the_rest() {
-    let Plot::Lines { across, series } = Kind::RateSize.of(&sweep()).plot else { panic!("bars") };
+    let Plot::Lines { across, series } = ChartKind::RateSize.of(&sweep()).plot else { panic!("bars") };
     let names: Vec<&str> = series.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["workers 1", "workers 4"]);
     assert_eq!(series[1].points, [(512.0, 2000.0), (4096.0, 1000.0), (65536.0, 2000.0 / 3.0)]);
     assert_eq!(across.marks.len(), 3);
-    let Plot::Lines { series, .. } = Kind::BytesThreads.of(&sweep()).plot else { panic!("bars") };
+    let Plot::Lines { series, .. } = ChartKind::BytesThreads.of(&sweep()).plot else { panic!("bars") };
     assert_eq!(series[0].points, [(1.0, 4.096), (4.0, 8.192)]);
 }
 
 #[test]
 fn bars_are_grouped_by_what_tells_more_cells_apart() {
-    let Plot::Bars { groups, bars } = Kind::Bars.of(&sweep()).plot else { panic!("lines") };
+    let Plot::Bars { groups, bars } = ChartKind::Bars.of(&sweep()).plot else { panic!("lines") };
     assert_eq!(groups.len(), 3);
     assert_eq!(bars.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["workers 1", "workers 4"]);
     assert_eq!(bars[1].values[0], Some(2000.0));
-    let Plot::Bars { bars, .. } = Kind::Multipliers.of(&sweep()).plot else { panic!("lines") };
+    let Plot::Bars { bars, .. } = ChartKind::Multipliers.of(&sweep()).plot else { panic!("lines") };
     assert_eq!(bars[0].values[1], Some(2.0));
 }
 
@@ -63,10 +63,10 @@ fn a_tail_has_the_share_that_took_longer_down_to_one_access() {
     histogram.record(Duration::from_millis(500));
     run.rounds.truncate(1);
     run.rounds[0].read = crate::record::HistogramRecord::of(&histogram);
-    let Plot::Lines { series, .. } = Kind::Tail.of(&slow).plot else { panic!("bars") };
+    let Plot::Lines { series, .. } = ChartKind::Tail.of(&slow).plot else { panic!("bars") };
     let shares: Vec<f64> = series[0].points.iter().map(|(_, share)| (share * 1000.0).round()).collect();
     assert_eq!(shares, [1000.0, 11.0, 1.0]);
-    let svg = Kind::Tail.of(&slow).svg().unwrap();
+    let svg = ChartKind::Tail.of(&slow).svg().unwrap();
     for mark in [">100 %<", ">10 %<", ">1 %<", ">0.1 %<"] {
         assert!(svg.contains(mark), "{mark}: {svg}");
     }

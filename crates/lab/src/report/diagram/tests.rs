@@ -2,8 +2,15 @@ use super::*;
 
 fn diagram() -> Diagram {
     Diagram::new("Set-up")
-        .row(vec![Part::new("generator").fact("2 processors & 8 GiB of memory")], "io_uring")
-        .row(vec![Part::new("array one").fact("RAID-5"), Part::new("array two"), Part::new("array three")], "")
+        .row(vec![Component::new("generator").fact("2 processors & 8 GiB of memory")], "io_uring")
+        .row(
+            vec![
+                Component::new("array one").fact("RAID-5"),
+                Component::new("array two"),
+                Component::new("array three"),
+            ],
+            "",
+        )
 }
 
 #[test]

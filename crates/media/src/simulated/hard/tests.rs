@@ -12,8 +12,8 @@ fn drive(seed: u64) -> (HardDrive, Dice) {
 fn reads_a_second(outstanding: usize, stroke: f64, count: u64) -> f64 {
     let (mut drive, mut dice) = drive(7);
     let blocks = (CAPACITY as f64 * stroke) as u64 / 8192;
-    let mut draw = || Work::Read { at: dice.below(blocks) * 8192, length: 8192 };
-    let mut waiting: Vec<Work> = (0..outstanding).map(|_| draw()).collect();
+    let mut draw = || CommandWork::Read { at: dice.below(blocks) * 8192, length: 8192 };
+    let mut waiting: Vec<CommandWork> = (0..outstanding).map(|_| draw()).collect();
     let mut now = Instant::default();
     for _ in 0..count {
         let window = drive.window().min(waiting.len());
@@ -76,7 +76,7 @@ fn streams_run_at_the_rate_of_their_zone() {
         let (mut drive, _) = drive(3);
         let (mut now, count, length) = (Instant::default(), 200, 256 << 10);
         for number in 0..count {
-            now = now + drive.service(now, Work::Read { at: start + number * length, length });
+            now = now + drive.service(now, CommandWork::Read { at: start + number * length, length });
         }
         let rate = (count * length) as f64 / now.since(Instant::default()).as_secs_f64();
         let under_the_head = SPEC.outer_rate as f64 * share;
@@ -88,7 +88,7 @@ fn streams_run_at_the_rate_of_their_zone() {
 #[test]
 fn a_sector_comes_by_once_a_revolution() {
     let (mut drive, _) = drive(5);
-    let work = Work::Write { at: 1 << 30, length: 4096, fua: true };
+    let work = CommandWork::Write { at: 1 << 30, length: 4096, fua: true };
     let mut now = Instant::default();
     now = now + drive.service(now, work);
     for _ in 0..5 {

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use stele_lab::modelled::run::{Planned, run};
-use stele_lab::modelled::{Ask, Effort, LogPlace, Maker};
+use stele_lab::modelled::run::{QueryPlan, run};
+use stele_lab::modelled::{Effort, LogPlace, Maker, Query};
 use stele_lab::raid::Level;
 
 use super::*;
@@ -14,12 +14,19 @@ fn array(maker: Maker, level: Level, cached: bool) -> Array {
     Array { maker, level, drives: 20, cached, stroke: 8, log: LogPlace::Memory }
 }
 
-fn planned(array: Array, loads: &[u64]) -> Planned {
+fn planned(array: Array, loads: &[u64]) -> QueryPlan {
     let spec = workload::named("oltp_8k").unwrap();
-    Planned { array, spec, alignment: Alignment::Request, ask: Ask::Loads(loads.to_vec()), effort: TINY, streams: 1 }
+    QueryPlan {
+        array,
+        spec,
+        alignment: Alignment::Request,
+        ask: Query::Loads(loads.to_vec()),
+        effort: TINY,
+        streams: 1,
+    }
 }
 
-fn rates(plan: &[Planned], threads: usize) -> Vec<u64> {
+fn rates(plan: &[QueryPlan], threads: usize) -> Vec<u64> {
     let mut rates = Vec::new();
     let ended = run(plan, &published, threads, &AtomicBool::new(false), &mut |at, answer| {
         assert_eq!(at, rates.len(), "answers come in the order of the plan");
@@ -32,7 +39,7 @@ fn rates(plan: &[Planned], threads: usize) -> Vec<u64> {
 
 #[test]
 fn answers_do_not_depend_on_threads_or_on_what_else_is_asked() {
-    let plan: Vec<Planned> =
+    let plan: Vec<QueryPlan> =
         [(Maker::Stele, false), (Maker::Stele, true), (Maker::Ds4500, false), (Maker::Ds4500, true)]
             .map(|(maker, cached)| planned(array(maker, Level::Raid5, cached), &[16]))
             .to_vec();
@@ -44,7 +51,7 @@ fn answers_do_not_depend_on_threads_or_on_what_else_is_asked() {
 
 #[test]
 fn a_plan_that_is_stopped_hands_over_what_came_first_and_says_so() {
-    let plan: Vec<Planned> =
+    let plan: Vec<QueryPlan> =
         (1..400).map(|load| planned(array(Maker::Ds4500, Level::Raid10, false), &[load])).collect();
     let (stop, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
     let ended = run(&plan, &published, 2, &stop, &mut |at, _| {

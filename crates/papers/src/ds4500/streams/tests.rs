@@ -1,6 +1,6 @@
 use super::super::profile::{Machine, profile};
 use crate::recipe::ds4500::STREAM_DRIVES;
-use stele_lab::modelled::{Array, Ask, Effort, LogPlace, Maker, ask};
+use stele_lab::modelled::{Array, Effort, LogPlace, Maker, Query, ask};
 use stele_lab::raid::Level;
 use stele_lab::workload::{self, Alignment};
 
@@ -16,7 +16,7 @@ fn throughput(level: Level, name: &str, outstanding: u64) -> f64 {
         log: LogPlace::Memory,
     };
     let mut running = profile(&array, Machine::PUBLISHED, &spec, Alignment::Request);
-    let answer = ask(running.as_mut(), &Ask::Loads(vec![outstanding]), Effort::FULL, &|| true).unwrap();
+    let answer = ask(running.as_mut(), &Query::Loads(vec![outstanding]), Effort::FULL, &|| true).unwrap();
     answer.runs[0].probe.rate * spec.mean_length() as f64 / f64::from(1 << 20)
 }
 

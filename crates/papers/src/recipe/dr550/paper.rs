@@ -1,8 +1,8 @@
 //! The paper of the recipe: the peaks beside the published ones, and its sixteen charts with their numbers.
 
-use super::{DRIVES, Found, Highest, Kind, PROCESSORS, SIZES, STROKE, THREADS, kinds, left_out};
+use super::{DRIVES, Found, Highest, PROCESSORS, RunKind, SIZES, STROKE, THREADS, kinds, left_out};
 use crate::published;
-use crate::recipe::page::{self, Curve, Order, Peak, is_virtual, megabytes, rate};
+use crate::recipe::page::{self, Curve, Order, SummaryPeak, is_virtual, megabytes, rate};
 use crate::recipe::set_up;
 use stele_ground::{Bytes, Duration};
 use stele_lab::error::LabError;
@@ -77,14 +77,14 @@ fn subject(recorded: &Recorded) -> String {
     }
 }
 
-fn published_of(kind: Kind) -> Option<published::Peak> {
+fn published_of(kind: RunKind) -> Option<published::Peak> {
     published::archive_peaks().into_iter().find(|peak| {
         (peak.pattern.as_str(), peak.direction.as_str(), peak.cached) == (kind.pattern, kind.direction, kind.cached)
     })
 }
 
 /// The row of a kind in the table of peaks.
-fn row_of(kind: Kind) -> String {
+fn row_of(kind: RunKind) -> String {
     format!("peak-{}-{}-{}", kind.pattern, kind.direction, kind.cache())
 }
 
@@ -103,7 +103,7 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
         ),
     };
     page.paragraph(about);
-    let peak = |kind: Kind| Peak {
+    let peak = |kind: RunKind| SummaryPeak {
         name: kind.title(),
         row: row_of(kind),
         count: ("threads", "thread", found.highest(kind, megabytes).is_some_and(|most| most.threads == 1)),
@@ -279,7 +279,7 @@ fn charged_table(found: Found<'_>, against: bool) -> Option<Table> {
 }
 
 fn conclusion(page: &mut Document, found: Found<'_>, against: bool) {
-    let all: Vec<Kind> = kinds().filter(|kind| found.has(*kind)).collect();
+    let all: Vec<RunKind> = kinds().filter(|kind| found.has(*kind)).collect();
     let most = all.iter().filter_map(|kind| Some((*kind, found.highest(*kind, megabytes)?)));
     let best = most.max_by(|left, right| megabytes(left.1.run).total_cmp(&megabytes(right.1.run)));
     let says = match best {
@@ -308,16 +308,16 @@ fn count(number: u32) -> Entry {
 }
 
 fn bars(found: Found<'_>, against: bool) -> Chart {
-    let shown: Vec<Kind> = kinds().filter(|kind| found.has(*kind)).collect();
+    let shown: Vec<RunKind> = kinds().filter(|kind| found.has(*kind)).collect();
     let ours = shown.iter().map(|kind| found.highest(*kind, megabytes).map(|most| megabytes(most.run))).collect();
     let theirs = against.then(|| ("DR550 as published", shown.iter().map(|kind| published_of(*kind)?.rate).collect()));
-    let group = |kind: &Kind| format!("{} {}s, cache {}", kind.pattern, kind.direction, kind.cache());
+    let group = |kind: &RunKind| format!("{} {}s, cache {}", kind.pattern, kind.direction, kind.cache());
     let groups = shown.iter().map(group).collect();
     page::bars(("The highest rate of each kind of run", MEGABYTES.unit), groups, ("measured here", ours), theirs)
 }
 
 /// `number` is that of the kind's chart in MB/s; the next chart is in accesses a second.
-fn results(page: &mut Document, found: Found<'_>, kind: Kind, number: usize, against: bool) {
+fn results(page: &mut Document, found: Found<'_>, kind: RunKind, number: usize, against: bool) {
     page.section(kind.title());
     for (measure, number) in [(&MEGABYTES, number), (&ACCESSES, number + 1)] {
         page.table(table(found, kind, measure));
@@ -327,7 +327,7 @@ fn results(page: &mut Document, found: Found<'_>, kind: Kind, number: usize, aga
 }
 
 /// Rows are sizes, columns threads.
-fn table(found: Found<'_>, kind: Kind, measure: &Measure) -> Table {
+fn table(found: Found<'_>, kind: RunKind, measure: &Measure) -> Table {
     let caption = format!("{}, {}, by threads", kind.title(), measure.unit);
     let mut table = Table::new(caption).right("access", "access");
     let of_size = |size: u64| found.curve(kind, size);
@@ -357,7 +357,7 @@ fn points(runs: &[(u32, &RunRecord)], of: fn(&RunRecord) -> f64) -> Vec<(f64, f6
     runs.iter().map(|(threads, run)| (f64::from(*threads), of(run))).collect()
 }
 
-fn over_threads(found: Found<'_>, kind: Kind, measure: &Measure, number: usize, against: bool) -> Chart {
+fn over_threads(found: Found<'_>, kind: RunKind, measure: &Measure, number: usize, against: bool) -> Chart {
     let mut series: Vec<Series> = Vec::new();
     for size in SIZES {
         let runs = found.curve(kind, size);
@@ -379,7 +379,7 @@ fn threads(count: u32) -> String {
     if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") }
 }
 
-fn over_size(found: Found<'_>, kind: Kind) -> Chart {
+fn over_size(found: Found<'_>, kind: RunKind) -> Chart {
     let of_count = |count: u32| {
         let at = |size: u64| {
             let runs = found.curve(kind, size);
@@ -417,7 +417,7 @@ fn odd(found: Found<'_>) -> Vec<String> {
     }
     lines.extend(page::falls(&curves));
     for kind in kinds().filter(|kind| kind.cached) {
-        let without = Kind { cached: false, ..kind };
+        let without = RunKind { cached: false, ..kind };
         let (with, without) = (found.highest(kind, megabytes), found.highest(without, megabytes));
         if let (Some(with), Some(without)) = (with, without)
             && page::megabytes_estimated(with.run).is_below(page::megabytes_estimated(without.run))

@@ -84,7 +84,7 @@ fn in_virtual_time_all_kinds_are_asked_and_reads_with_a_cache_of_its_model() {
     let charged = plan.cells.iter().filter(|(_, planned)| planned.array.maker == Maker::SteleOn(1));
     assert!(charged.clone().count() == 30 && charged.clone().all(|(cell, _)| cell.axes.last().unwrap().0 == CHARGED));
     for (cell, planned) in &plan.cells {
-        assert!(matches!(&planned.ask, Ask::Loads(loads) if loads == &[1, 2, 4, 8, 16, 32]), "{}", cell.name());
+        assert!(matches!(&planned.ask, Query::Loads(loads) if loads == &[1, 2, 4, 8, 16, 32]), "{}", cell.name());
         let reads = planned.spec.read == Some(100);
         let is_cached = cell.axes.contains(&("cache".to_owned(), "on".to_owned()));
         assert_eq!(planned.array.maker == Maker::SteleBehindCache, reads && is_cached, "{}", cell.name());

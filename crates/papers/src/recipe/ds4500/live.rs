@@ -11,7 +11,7 @@ use stele_lab::estimate::Estimate;
 use stele_lab::job::{Job, processors};
 use stele_lab::record::{CellRecord, Recorded};
 use stele_lab::report::chart::Chart;
-use stele_lab::report::charts::Kind;
+use stele_lab::report::charts::ChartKind;
 use stele_lab::report::document::{Document, Entry, Place, Table, Text};
 use stele_lab::report::remark;
 use stele_lab::search::{Goal, Statistic};
@@ -95,7 +95,7 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
         }
     }
     page.chart(bars(recorded, against));
-    page.chart(Kind::ResponseRate.of(recorded));
+    page.chart(ChartKind::ResponseRate.of(recorded));
     page::odd(&mut page, odd(recorded), if against { &["Table"] } else { &[] });
     limits(&mut page, page::unmeasured(recorded, asked(part.quick).len()));
     page::conclusion(

@@ -20,7 +20,7 @@ fn the_whole_plan_asks_stele_and_the_model_for_every_printed_cell() {
     names.dedup();
     assert_eq!(names.len(), plan.cells.len(), "every cell has a name of its own");
     let curves =
-        plan.cells.iter().filter(|(_, planned)| matches!(planned.ask, Ask::Highest { curve: true, .. })).count();
+        plan.cells.iter().filter(|(_, planned)| matches!(planned.ask, Query::Highest { curve: true, .. })).count();
     assert_eq!(curves, 2 * 2 * 7, "two levels, two arrays, three workloads with and without the cache and one without");
 }
 
@@ -59,7 +59,7 @@ fn made_up(quick: bool, cells: usize, digest: Option<&str>) -> Recorded {
         let highest = stele_lab::search::highest(goal, |_| Ok(probe.clone())).unwrap();
         stele_lab::modelled::Answer {
             highest: Some(highest),
-            runs: vec![stele_lab::modelled::Measured { probe, rounds: Vec::new() }],
+            runs: vec![stele_lab::modelled::MeasuredProbe { probe, rounds: Vec::new() }],
         }
     };
     let cells = plan.cells.iter().enumerate().take(cells);
@@ -116,7 +116,7 @@ fn a_wider_stroke_lowers_the_models_rate_as_was_published() {
             let cell = cell.unwrap();
             let array = Array { stroke, ..array_of(&cell, Maker::Ds4500) };
             let mut running = profile(&array, Machine::PUBLISHED, &spec_of(&cell).unwrap(), Alignment::Request);
-            let ask = Ask::Highest { goal: goal(40, Effort::SMALL), curve: false };
+            let ask = Query::Highest { goal: goal(40, Effort::SMALL), curve: false };
             let answer = stele_lab::modelled::ask(running.as_mut(), &ask, Effort::SMALL, &|| true).unwrap();
             answer.highest.unwrap().rate
         });

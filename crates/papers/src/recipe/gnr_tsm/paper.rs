@@ -2,7 +2,7 @@
 
 use super::{ACCESS, DIRECTIONS, DRIVES, Found, OBJECT, PROCESSORS, STROKE, highest, left_out, sessions_of};
 use crate::published::{self, Streamed};
-use crate::recipe::page::{self, Curve, Order, Peak, is_virtual, megabytes};
+use crate::recipe::page::{self, Curve, Order, SummaryPeak, is_virtual, megabytes};
 use crate::recipe::set_up;
 use stele_ground::{Bytes, Duration};
 use stele_lab::error::LabError;
@@ -100,7 +100,7 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
             found.recorded.head.reached
         ),
     });
-    let peak = |(direction, servers)| Peak {
+    let peak = |(direction, servers)| SummaryPeak {
         name: name_of(found, direction, servers),
         row: row_of(direction, servers),
         count: ("sessions", "session", found.highest(direction, servers).is_some_and(|(sessions, _)| sessions == 1)),

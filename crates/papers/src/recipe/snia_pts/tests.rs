@@ -9,7 +9,7 @@ fn job(quick: bool) -> Job {
     Job { on: Some("/dev/sdx".into()), recipe: Some(recipe), ..Job::default() }
 }
 
-fn cells(quick: bool) -> Vec<Cell> {
+fn cells(quick: bool) -> Vec<JobCell> {
     live(&job(quick), quick).unwrap().into_iter().map(|asked| asked.cell).collect()
 }
 
@@ -17,7 +17,7 @@ fn cells(quick: bool) -> Vec<Cell> {
 fn the_plan_has_25_rounds_of_each_test_behind_its_preconditioning() {
     let all = cells(false);
     assert_eq!(all.len(), 1 + 25 * (7 * 8 + 2 * 2 + 3 * 3));
-    let written: Vec<String> = all.iter().filter(|cell| cell.precondition == Some(2)).map(Cell::name).collect();
+    let written: Vec<String> = all.iter().filter(|cell| cell.precondition == Some(2)).map(JobCell::name).collect();
     assert_eq!(written.len(), 3, "{written:?}");
     assert!(
         written[0].starts_with("test iops, round 1") && written[2].starts_with("test latency, round 1"),
@@ -30,7 +30,7 @@ fn the_plan_has_25_rounds_of_each_test_behind_its_preconditioning() {
     for cell in all.iter().filter(|cell| cell.name().starts_with("test latency")) {
         assert_eq!((cell.setup.load, cell.setup.workers), (Load::Outstanding(1), 1));
     }
-    let ordered = |cell: &&Cell| cell.setup.spec.random == Some(0);
+    let ordered = |cell: &&JobCell| cell.setup.spec.random == Some(0);
     assert!(all.iter().filter(ordered).all(|cell| cell.name().starts_with("test throughput")));
     assert_eq!(cells(true).len(), 1 + 5 * (2 * 2 + 2 + 3));
 }
@@ -96,7 +96,7 @@ fn rounds_end_with_the_first_window_that_keeps_the_rule() {
 }
 
 /// The last cell of round 11.
-fn eleventh_number(all: &[Cell]) -> usize {
+fn eleventh_number(all: &[JobCell]) -> usize {
     all.iter().rposition(|cell| cell.name().starts_with("test iops, round 11,")).unwrap()
 }
 

@@ -6,7 +6,7 @@ use super::{STREAMS, found, highest};
 use crate::recipe::page::{self, Order, rate};
 use stele_ground::{Bytes, Duration};
 use stele_lab::error::LabError;
-use stele_lab::mix::Course;
+use stele_lab::mix::AccessPattern;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
 use stele_lab::report::chart::{Axis, Chart, Series};
 use stele_lab::report::document::{Document, Entry, Place, Table, Text};
@@ -113,9 +113,9 @@ fn method(page: &mut Document) {
             _ => "other",
         };
         let course = match stream.course {
-            Course::Even => "all equally often",
-            Course::Uneven => "some far more often than others",
-            Course::Ordered => "in order",
+            AccessPattern::Even => "all equally often",
+            AccessPattern::Uneven => "some far more often than others",
+            AccessPattern::Ordered => "in order",
         };
         let sizes: Vec<String> = stream.sizes.iter().map(|(size, _)| Bytes(*size).to_string()).collect();
         let share = f64::from(stream.share) / 10.0;

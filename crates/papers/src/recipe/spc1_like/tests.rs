@@ -8,20 +8,23 @@ fn job() -> Job {
     Job { on: Some("/dev/sdx".into()), recipe: Some(recipe), ..Job::default() }
 }
 
-fn cells() -> Vec<Cell> {
+fn cells() -> Vec<JobCell> {
     live(&job(), true).unwrap().into_iter().map(|asked| asked.cell).collect()
 }
 
 #[test]
 fn streams_make_up_the_published_mix() {
-    let sum =
-        |of: &dyn Fn(&Stream) -> f64| STREAMS.iter().map(|one| f64::from(one.share) / 10.0 * of(one)).sum::<f64>();
+    let sum = |of: &dyn Fn(&AccessStream) -> f64| {
+        STREAMS.iter().map(|one| f64::from(one.share) / 10.0 * of(one)).sum::<f64>()
+    };
     assert!((sum(&|_| 1.0) - 100.0).abs() < 1e-9);
     let spec = spec();
     assert!((sum(&|one| f64::from(one.read) / 100.0) - f64::from(spec.read.unwrap())).abs() < 0.6);
-    assert!((sum(&|one| f64::from(one.course != Course::Ordered)) - f64::from(spec.random.unwrap())).abs() < 0.6);
+    assert!(
+        (sum(&|one| f64::from(one.course != AccessPattern::Ordered)) - f64::from(spec.random.unwrap())).abs() < 0.6
+    );
     for (size, share) in &spec.sizes {
-        let of_size = |one: &Stream| {
+        let of_size = |one: &AccessStream| {
             one.sizes.iter().filter(|(own, _)| own == size).map(|(_, share)| f64::from(*share) / 100.0).sum::<f64>()
         };
         assert!((sum(&of_size) - f64::from(*share)).abs() < 0.7, "{size}");

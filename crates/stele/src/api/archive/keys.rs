@@ -96,7 +96,7 @@ const ROLES: [(Role, &str); 4] = [
 ];
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct KeyCreate {
+pub struct CreateKey {
     pub name: String,
     pub roles: Vec<String>,
     pub buckets: Vec<String>,
@@ -130,7 +130,7 @@ pub struct NewKeyView {
     pub awaits: Option<String>,
 }
 
-impl KeyCreate {
+impl CreateKey {
     fn rights(&self) -> Outcome<Rights> {
         if self.every_role {
             return Ok(Rights::all());
@@ -160,7 +160,7 @@ impl KeyCreate {
     }
 }
 
-impl Call for KeyCreate {
+impl Call for CreateKey {
     const NAME: &'static str = "key/create";
     type Answer = NewKeyView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<NewKeyView> {
@@ -285,7 +285,7 @@ fn life(text: &str) -> Outcome<KeyLife> {
 
 /// The new end or quota of a key; a field that is `None` changes nothing.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct KeySet {
+pub struct SetKey {
     pub id: String,
     /// A date, a moment, a duration from now on, or `never`.
     #[serde(default)]
@@ -298,7 +298,7 @@ pub struct KeySet {
     pub quota_versions: Option<Option<u64>>,
 }
 
-impl Call for KeySet {
+impl Call for SetKey {
     const NAME: &'static str = "key/set";
     type Answer = KeyView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<KeyView> {

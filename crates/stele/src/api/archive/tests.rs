@@ -25,10 +25,10 @@ fn bucket(default: Option<DefaultRetention>) -> BucketInfo {
 fn a_lock_states_no_default_that_it_was_not_told() {
     let year = DefaultRetention { mode: RetentionMode::Compliance, period: Period::Years(1) };
     for default in [None, Some(year)] {
-        let set = BucketSet { name: "records".into(), lock: true, ..BucketSet::default() };
+        let set = SetBucket { name: "records".into(), lock: true, ..SetBucket::default() };
         assert_eq!(set.changes(&bucket(default)).unwrap(), [BucketChange::Lock], "{default:?}");
         for (text, expected) in [("none", None), ("compliance:1y", Some(year))] {
-            let set = BucketSet { retention: Some(text.into()), ..set.clone() };
+            let set = SetBucket { retention: Some(text.into()), ..set.clone() };
             let change = BucketChange::ObjectLock(ObjectLock { default: expected });
             assert_eq!(set.changes(&bucket(default)).unwrap(), [change], "{default:?}, {text}");
         }

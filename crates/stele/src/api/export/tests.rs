@@ -11,8 +11,8 @@ use crate::node::testing::{BLOCK, Scene, VOLUME};
 
 const ACTOR: Actor = Actor { uid: 0 };
 
-fn adding(volume: &str) -> Add {
-    Add {
+fn adding(volume: &str) -> AddExport {
+    AddExport {
         volume: volume.to_owned(),
         name: None,
         protocol: Protocol::Nbd,
@@ -23,8 +23,8 @@ fn adding(volume: &str) -> Add {
 }
 
 /// A change of nothing.
-fn setting(name: &str) -> Set {
-    Set {
+fn setting(name: &str) -> SetExport {
+    SetExport {
         protocol: Protocol::Nbd,
         name: name.to_owned(),
         read_only: None,
@@ -37,7 +37,7 @@ fn setting(name: &str) -> Set {
 }
 
 fn restoring(name: &str) -> RestoreBegin {
-    let create = volume::Create {
+    let create = volume::CreateVolume {
         name: name.to_owned(),
         code: "mirror-2".to_owned(),
         size: VOLUME,
@@ -64,8 +64,8 @@ async fn of_two_changes_of_an_export_at_once_none_is_lost() {
     let node = &*scene.node;
     scene.volume("vm").await;
     adding("vm").perform(node, &ACTOR).await.unwrap();
-    let narrow = Set { networks: Some(vec!["10.0.0.0/8".parse().unwrap()]), ..setting("vm") };
-    let protect = Set { read_only: Some(true), ..setting("vm") };
+    let narrow = SetExport { networks: Some(vec!["10.0.0.0/8".parse().unwrap()]), ..setting("vm") };
+    let protect = SetExport { read_only: Some(true), ..setting("vm") };
     let (narrowed, protected) = tokio::join!(narrow.perform(node, &ACTOR), protect.perform(node, &ACTOR));
     assert_eq!(narrowed.unwrap().export.access.networks.len(), 1);
     protected.unwrap();
@@ -81,8 +81,8 @@ async fn an_export_that_is_removed_during_a_change_stays_removed() {
     let node = &*scene.node;
     scene.volume("vm").await;
     adding("vm").perform(node, &ACTOR).await.unwrap();
-    let change = Set { read_only: Some(true), ..setting("vm") };
-    let remove = Remove { protocol: Protocol::Nbd, name: "vm".to_owned() };
+    let change = SetExport { read_only: Some(true), ..setting("vm") };
+    let remove = RemoveExport { protocol: Protocol::Nbd, name: "vm".to_owned() };
     let (_, removed) = tokio::join!(change.perform(node, &ACTOR), remove.perform(node, &ACTOR));
     removed.unwrap();
     assert!(node.exports.list().is_empty(), "the change brought it back");

@@ -151,12 +151,12 @@ impl Call for Pin {
 
 /// Why a file cannot be removed, and when it could.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Why {
+pub struct ExplainFile {
     pub name: String,
     pub path: String,
 }
 
-impl Call for Why {
+impl Call for ExplainFile {
     const NAME: &'static str = "share/why";
     const READS: bool = true;
     type Answer = stele_archive::Why;

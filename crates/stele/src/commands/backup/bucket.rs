@@ -16,7 +16,7 @@ use stele_backup::store::{Folder, Listed, Name, Store};
 use stele_ground::calendar::{LATEST, moment};
 use stele_lab::live::s3::sign::Keys;
 
-use crate::bucket::{Ask, Bucket, Result, TEXT_MAX, checksum, encoded, judge};
+use crate::bucket::{BucketClient, BucketRequest, Result, TEXT_MAX, checksum, encoded, judge};
 use crate::failure::Outcome;
 
 /// Objects that prune hides if it cannot remove them.
@@ -25,7 +25,7 @@ const HIDDEN: [Folder; 3] = [Folder::Sessions, Folder::Epochs, Folder::Damaged];
 const VERSIONS_MAX: usize = 10_000;
 
 /// A repository in a bucket.
-pub struct Repository(Bucket);
+pub struct Repository(BucketClient);
 
 /// A version of an object, as HEAD shows it.
 struct Shown {
@@ -43,7 +43,7 @@ pub fn is_address(text: &str) -> bool {
 impl Repository {
     /// Keys come from where other S3 clients find them.
     pub fn open(text: &str) -> Outcome<Repository> {
-        Ok(Repository(Bucket::open(text, "place of a repository", Keys::find()?)?))
+        Ok(Repository(BucketClient::open(text, "place of a repository", Keys::find()?)?))
     }
 
     fn path(&self, name: &Name) -> String {
@@ -66,7 +66,7 @@ impl Repository {
 
     fn put(&self, name: &Name, bytes: &[u8], headers: &[(&str, &str)]) -> Result<()> {
         let path = self.path(name);
-        let ask = Ask { method: "PUT", path: &path, query: "", headers, max: TEXT_MAX };
+        let ask = BucketRequest { method: "PUT", path: &path, query: "", headers, max: TEXT_MAX };
         let answer = self.0.send(ask, bytes)?;
         let repeated = answer.repeated;
         match judge(self.0.place(), ask, answer) {
@@ -82,13 +82,14 @@ impl Repository {
     fn read(&self, name: &Name, range: Option<&str>, max: u64) -> Result<Vec<u8>> {
         let path = self.path(name);
         let range = range.map(|range| ("range", range));
-        let answer = self.0.ask(Ask { method: "GET", path: &path, query: "", headers: range.as_slice(), max }, b"")?;
+        let answer =
+            self.0.ask(BucketRequest { method: "GET", path: &path, query: "", headers: range.as_slice(), max }, b"")?;
         Ok(answer.body.into())
     }
 
     fn show(&self, name: &Name) -> Result<Shown> {
         let path = self.path(name);
-        let ask = Ask { method: "HEAD", path: &path, query: "", headers: &[], max: TEXT_MAX };
+        let ask = BucketRequest { method: "HEAD", path: &path, query: "", headers: &[], max: TEXT_MAX };
         let answer = self.0.ask(ask, b"")?;
         Ok(Shown {
             version: answer.header("x-amz-version-id").map(str::to_owned),
@@ -100,7 +101,7 @@ impl Repository {
 
     fn delete(&self, name: &Name, query: &str) -> Result<()> {
         let path = self.path(name);
-        self.0.ask(Ask { method: "DELETE", path: &path, query, headers: &[], max: TEXT_MAX }, b"").map(drop)
+        self.0.ask(BucketRequest { method: "DELETE", path: &path, query, headers: &[], max: TEXT_MAX }, b"").map(drop)
     }
 }
 
@@ -133,13 +134,13 @@ impl Store for Repository {
         let version = is.version.map(|version| format!("&versionId={}", encoded(&version))).unwrap_or_default();
         let query = format!("retention={version}");
         let headers = [("x-amz-checksum-sha256", sum.as_str())];
-        let ask = Ask { method: "PUT", path: &path, query: &query, headers: &headers, max: TEXT_MAX };
+        let ask = BucketRequest { method: "PUT", path: &path, query: &query, headers: &headers, max: TEXT_MAX };
         self.0.ask(ask, document.as_bytes()).map(drop).map_err(|error| self.explained(error))
     }
 
     fn has_locks(&self) -> Result<bool> {
         let path = self.0.path();
-        let ask = Ask { method: "GET", path: &path, query: "object-lock=", headers: &[], max: TEXT_MAX };
+        let ask = BucketRequest { method: "GET", path: &path, query: "object-lock=", headers: &[], max: TEXT_MAX };
         match self.0.ask(ask, b"") {
             Ok(_) => Ok(true),
             Err(BackupError::Missing(_)) => Ok(false),
@@ -187,7 +188,7 @@ impl Store for Repository {
             let mut query =
                 token.as_ref().map(|token| format!("continuation-token={}&", encoded(token))).unwrap_or_default();
             query += &format!("list-type=2&max-keys=1000&prefix={}", encoded(&prefix));
-            let ask = Ask { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX };
+            let ask = BucketRequest { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX };
             let answer = self.0.ask(ask, b"")?;
             let page = Page::parse(&String::from_utf8_lossy(&answer.body), folder, self.0.prefix())?;
             page.listed.into_iter().try_for_each(&mut *each)?;
@@ -224,7 +225,9 @@ impl Store for Repository {
     fn now(&self) -> Result<u64> {
         let path = self.0.path();
         let query = format!("list-type=2&max-keys=1&prefix={}", encoded(self.0.prefix()));
-        let answer = self.0.ask(Ask { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX }, b"")?;
+        let answer = self
+            .0
+            .ask(BucketRequest { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX }, b"")?;
         let date = answer.header("date").and_then(|date| httpdate::parse_http_date(date).ok());
         let since = date.and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok());
         since
@@ -238,7 +241,7 @@ impl Store for Repository {
 
     fn advice(&self) -> Option<String> {
         let path = self.0.path();
-        let ask = Ask { method: "GET", path: &path, query: "versioning=", headers: &[], max: TEXT_MAX };
+        let ask = BucketRequest { method: "GET", path: &path, query: "versioning=", headers: &[], max: TEXT_MAX };
         // A server that does not say, or says it to others alone, is no reason to make no repository.
         let answer = self.0.ask(ask, b"").ok()?;
         let enabled = tag(&String::from_utf8_lossy(&answer.body), "Status").as_deref() == Some("Enabled");

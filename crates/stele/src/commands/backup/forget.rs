@@ -2,16 +2,16 @@
 
 use serde_json::json;
 use stele_backup::BackupError;
-use stele_backup::forget::{self, Candidate, GAP_SECONDS_MAX, Judged, Policy, Timeline, judge_with};
+use stele_backup::forget::{self, Candidate, ForgetPolicy, GAP_SECONDS_MAX, JudgedSnapshot, Timeline, judge_with};
 use stele_backup::repository::{Dated, Repository};
 use stele_backup::snapshot::SnapshotId;
 use stele_backup::store::{Folder, Name};
-use stele_backup::versions::{self, Member};
+use stele_backup::versions::{self, SeriesSnapshot};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
 use super::{open, select, shown_path};
-use crate::cli::backup::Forget;
+use crate::cli::backup::BackupForget;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
@@ -20,8 +20,8 @@ const DAY: u64 = 86_400;
 /// A longer snapshot that is named goes without being read: it may be a planted one that takes all memory.
 const DESCRIBED_BYTES_MAX: u64 = 64 << 20;
 
-fn policy(command: &Forget) -> Policy {
-    Policy {
+fn policy(command: &BackupForget) -> ForgetPolicy {
+    ForgetPolicy {
         last: command.keep_last,
         hourly: command.keep_hourly,
         daily: command.keep_daily,
@@ -51,7 +51,7 @@ fn candidates(repository: &Repository, now: u64) -> Outcome<Vec<Candidate>> {
 }
 
 /// What the rules keep, and what the classes of a policy keep.
-fn by_rules(repository: &Repository, command: &Forget) -> Outcome<Vec<Judged>> {
+fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<JudgedSnapshot>> {
     let now = repository.store.now()?;
     let (candidates, rules) = (candidates(repository, now)?, policy(command));
     let misdated = candidates.iter().filter(|is| is.is_misdated).count();
@@ -73,12 +73,13 @@ fn by_rules(repository: &Repository, command: &Forget) -> Outcome<Vec<Judged>> {
     }
     let Some(file) = &command.policy else { return Ok(judge_with(candidates, &rules, gap_max)?) };
     let classes = super::policy::policy(file)?;
-    let mut judged: Vec<Judged> = match rules == Policy::default() {
+    let mut judged: Vec<JudgedSnapshot> = match rules == ForgetPolicy::default() {
         false => judge_with(candidates, &rules, gap_max)?,
-        true => candidates.into_iter().map(Judged::new).collect(),
+        true => candidates.into_iter().map(JudgedSnapshot::new).collect(),
     };
     judged.sort_by(|a, b| {
-        let newest = |is: &Judged| std::cmp::Reverse((is.candidate.stored, is.candidate.finished, is.candidate.id));
+        let newest =
+            |is: &JudgedSnapshot| std::cmp::Reverse((is.candidate.stored, is.candidate.finished, is.candidate.id));
         a.candidate.series.cmp(&b.candidate.series).then_with(|| newest(a).cmp(&newest(b)))
     });
     let indexed = super::index(repository)?;
@@ -87,9 +88,9 @@ fn by_rules(repository: &Repository, command: &Forget) -> Outcome<Vec<Judged>> {
         let dated = series.iter().rev().filter(|is| !is.candidate.is_misdated);
         let members = dated.map(|is| {
             let Candidate { id, stored, .. } = is.candidate;
-            Ok(Member { id, stored: line.at(stored), description: repository.snapshot(&id)?.description })
+            Ok(SeriesSnapshot { id, stored: line.at(stored), description: repository.snapshot(&id)?.description })
         });
-        let members = members.collect::<Outcome<Vec<Member>>>()?;
+        let members = members.collect::<Outcome<Vec<SeriesSnapshot>>>()?;
         let kept = versions::judge(&indexed, &members, &classes, line.at(now))?;
         if kept.left > 0 {
             eprintln!("stele: {} snapshots are too many for one run, and stay; run it again", kept.left);
@@ -102,9 +103,9 @@ fn by_rules(repository: &Repository, command: &Forget) -> Outcome<Vec<Judged>> {
     Ok(judged)
 }
 
-pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
+pub fn forget(json: bool, command: &BackupForget) -> Outcome<()> {
     let repository = open(&command.place)?;
-    let judged: Vec<Judged> = if command.snapshots.is_empty() {
+    let judged: Vec<JudgedSnapshot> = if command.snapshots.is_empty() {
         by_rules(&repository, command)?
     } else {
         let named = command.snapshots.iter().map(|name| select::to_remove(&repository, name).map(|dated| dated.id));
@@ -119,7 +120,7 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
         };
         forget::named(&repository.snapshots()?, &named, describe)?
     };
-    let locks = judged.iter().map(|Judged { candidate, kept_by }| match kept_by.is_empty() {
+    let locks = judged.iter().map(|JudgedSnapshot { candidate, kept_by }| match kept_by.is_empty() {
         true => Ok(repository.store.locked_until(&Name::of(Folder::Snapshots, &candidate.id.0))?),
         false => Ok(None),
     });
@@ -131,7 +132,7 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
         ("KEPT BY", Align::Left),
         ("PATHS", Align::Left),
     ]);
-    for (Judged { candidate, kept_by }, lock) in judged.iter().zip(&locks) {
+    for (JudgedSnapshot { candidate, kept_by }, lock) in judged.iter().zip(&locks) {
         let goes = kept_by.is_empty() && lock.is_none();
         let paths: Vec<String> = candidate.series.1.iter().map(|path| shown_path(path)).collect();
         let stored = moment(candidate.stored);
@@ -148,7 +149,7 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
         };
         table.row(vec![candidate.id.short(), stored, rules, Shown(&paths.join(" ")).to_string()]);
     }
-    for (Judged { candidate, kept_by }, lock) in judged.iter().zip(&locks) {
+    for (JudgedSnapshot { candidate, kept_by }, lock) in judged.iter().zip(&locks) {
         if kept_by.is_empty() && lock.is_none() && !command.dry_run {
             forget::remove(&repository, &candidate.id)?;
         }
@@ -165,7 +166,7 @@ pub fn forget(json: bool, command: &Forget) -> Outcome<()> {
 }
 
 /// A locked snapshot that was named is refused. One that the rules let go stays, and goes after its date.
-fn refused(command: &Forget, locks: &[Option<u64>]) -> Outcome<()> {
+fn refused(command: &BackupForget, locks: &[Option<u64>]) -> Outcome<()> {
     let locked = locks.iter().flatten().count();
     if command.snapshots.is_empty() || locked == 0 {
         return Ok(());

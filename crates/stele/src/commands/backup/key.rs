@@ -8,15 +8,15 @@ use stele_backup::repository::Repository;
 use stele_ground::Shown;
 
 use super::{check_label, closed, open, password_file};
-use crate::cli::backup::Key;
+use crate::cli::backup::BackupKey;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::files;
 use crate::output::{Align, Table};
 
-pub fn run(json: bool, command: Key) -> Outcome<()> {
+pub fn run(json: bool, command: BackupKey) -> Outcome<()> {
     match command {
-        Key::List { place } => {
+        BackupKey::List { place } => {
             let labels = closed(&place)?.key_labels()?;
             if json {
                 let rows = labels.iter().map(|(key, label)| json!({ "key": key, "label": label }));
@@ -27,7 +27,7 @@ pub fn run(json: bool, command: Key) -> Outcome<()> {
             print!("{}", table.render());
             Ok(())
         }
-        Key::Add { place, new_password_file, label } => {
+        BackupKey::Add { place, new_password_file, label } => {
             check_label(&label)?;
             let new = password_file(&new_password_file)?;
             let key = open(&place)?.add_key(&new, &label, Cost::STANDARD)?;
@@ -37,7 +37,7 @@ pub fn run(json: bool, command: Key) -> Outcome<()> {
             println!("Key {key} added.");
             Ok(())
         }
-        Key::Remove { place, key } => {
+        BackupKey::Remove { place, key } => {
             open(&place)?.remove_key(&key)?;
             if json {
                 return print_json(&json!({ "removed": key }));
@@ -45,8 +45,8 @@ pub fn run(json: bool, command: Key) -> Outcome<()> {
             println!("Key {} removed.", Shown(&key));
             Ok(())
         }
-        Key::Escrow { place, to } => write_escrow(json, &open(&place)?, &to),
-        Key::Check { place, file } => {
+        BackupKey::Escrow { place, to } => write_escrow(json, &open(&place)?, &to),
+        BackupKey::Check { place, file } => {
             let text = std::fs::read_to_string(&file).map_err(|error| io_failure("read", &file, &error))?;
             let (id, secret) = parse_escrow(&text)?;
             let repository = closed(&place)?;

@@ -25,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::run::host;
 use super::{index, select};
-use crate::cli::backup::Latest;
+use crate::cli::backup::LatestArgs;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind as Fault, Outcome};
 
@@ -42,7 +42,7 @@ const LINKLESS: [Fault; 3] = [Fault::Usage, Fault::Missing, Fault::Damaged];
 struct Snapshots(Arc<Browser>);
 
 /// Mounts the snapshots, and serves them until a signal or an unmounting.
-pub fn run(json: bool, repository: &Repository, directory: &Path, which: &Latest) -> Outcome<()> {
+pub fn run(json: bool, repository: &Repository, directory: &Path, which: &LatestArgs) -> Outcome<()> {
     let browser = Browser::new(index(repository)?, latest(repository, which)?)?;
     let options = MountOptions {
         name: "stele-backup".to_owned(),
@@ -85,10 +85,10 @@ pub fn run(json: bool, repository: &Repository, directory: &Path, which: &Latest
 }
 
 /// The snapshot that `latest` links to. Without options a mount does without that link, and says why.
-fn latest(repository: &Repository, which: &Latest) -> Outcome<Option<SnapshotId>> {
+fn latest(repository: &Repository, which: &LatestArgs) -> Outcome<Option<SnapshotId>> {
     match select::latest(repository, which, Some(&host())) {
         Ok((dated, _)) => Ok(Some(dated.id)),
-        Err(failure) if *which == Latest::default() && LINKLESS.contains(&failure.kind) => {
+        Err(failure) if *which == LatestArgs::default() && LINKLESS.contains(&failure.kind) => {
             eprintln!("stele: there is no link `latest`: {failure}");
             Ok(None)
         }
@@ -201,7 +201,7 @@ impl Files for Snapshots {
 
     async fn read_directory(&self, _: &Caller, directory: Inode, cookie: u64, limit: usize) -> Result<Listing> {
         let (members, end) = self.read(move |browser| browser.list(directory.0, cookie, limit)).await?;
-        let entry = |member: &stele_backup::browse::Member| DirectoryEntry {
+        let entry = |member: &stele_backup::browse::ListedFile| DirectoryEntry {
             name: member.seen.entry.name.clone().into(),
             cookie: member.cookie,
             attributes: attributes(&member.seen),

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::json;
 use stele_backup::filter::Filter;
-use stele_backup::versions::{Class, Kept, Policy};
+use stele_backup::versions::{Class, VersionPolicy, VersionRetention};
 use stele_ground::Shown;
 
 use crate::commands::print_json;
@@ -60,19 +60,19 @@ fn least_days(file: &File) -> u64 {
     file.least_days.unwrap_or(LEAST_DAYS)
 }
 
-fn policy_of(file: &File) -> Outcome<Policy> {
+fn policy_of(file: &File) -> Outcome<VersionPolicy> {
     let class = |row: &ClassRow| -> Outcome<Class> {
         let mut include = Filter::default();
         row.include.iter().try_for_each(|pattern| include.add(pattern, false))?;
-        let exists = Kept { versions: row.versions, days: row.days };
-        let deleted = Kept { versions: row.deleted_versions, days: row.deleted_days };
+        let exists = VersionRetention { versions: row.versions, days: row.days };
+        let deleted = VersionRetention { versions: row.deleted_versions, days: row.deleted_days };
         Ok(Class { name: row.name.clone(), include, exists, deleted })
     };
     let classes = file.class.iter().map(class).collect::<Outcome<Vec<Class>>>()?;
-    Ok(Policy::new(classes, least_days(file))?)
+    Ok(VersionPolicy::new(classes, least_days(file))?)
 }
 
-pub fn policy(path: &Path) -> Outcome<Policy> {
+pub fn policy(path: &Path) -> Outcome<VersionPolicy> {
     policy_of(&read(path)?)
 }
 

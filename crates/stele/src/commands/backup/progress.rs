@@ -22,7 +22,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 const SECOND_SIGNAL_AFTER: Duration = Duration::from_secs(1);
 
 /// Files or segments and bytes that are done, and those that are expected. Zero: unknown.
-pub struct Done {
+pub struct WorkDone {
     /// What is counted: `files` or `segments`.
     pub unit: &'static str,
     pub count: u64,
@@ -31,12 +31,12 @@ pub struct Done {
 }
 
 pub trait Shows {
-    fn so_far(&self) -> Done;
+    fn so_far(&self) -> WorkDone;
 }
 
-impl Shows for backup::Progress {
-    fn so_far(&self) -> Done {
-        Done {
+impl Shows for backup::BackupProgress {
+    fn so_far(&self) -> WorkDone {
+        WorkDone {
             unit: "files",
             count: self.files.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
@@ -45,9 +45,9 @@ impl Shows for backup::Progress {
     }
 }
 
-impl Shows for restore::Progress {
-    fn so_far(&self) -> Done {
-        Done {
+impl Shows for restore::RestoreProgress {
+    fn so_far(&self) -> WorkDone {
+        WorkDone {
             unit: "files",
             count: self.files.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
@@ -56,9 +56,9 @@ impl Shows for restore::Progress {
     }
 }
 
-impl Shows for verify::Progress {
-    fn so_far(&self) -> Done {
-        Done {
+impl Shows for verify::VerifyProgress {
+    fn so_far(&self) -> WorkDone {
+        WorkDone {
             unit: "segments",
             count: self.segments.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
@@ -67,9 +67,9 @@ impl Shows for verify::Progress {
     }
 }
 
-impl Shows for prune::Progress {
-    fn so_far(&self) -> Done {
-        Done {
+impl Shows for prune::PruneProgress {
+    fn so_far(&self) -> WorkDone {
+        WorkDone {
             unit: "segments",
             count: self.segments.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
@@ -79,14 +79,14 @@ impl Shows for prune::Progress {
 }
 
 /// Bytes a second, and the seconds left if they are known.
-fn pace(done: &Done, elapsed: Duration) -> (u64, Option<u64>) {
+fn pace(done: &WorkDone, elapsed: Duration) -> (u64, Option<u64>) {
     let rate = (done.bytes as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
     let left = done.bytes_expected.checked_sub(done.bytes).filter(|left| *left > 0);
     (rate, left.and_then(|left| left.checked_div(rate)))
 }
 
 /// The words of one moment.
-pub fn line(done: &Done, elapsed: Duration) -> String {
+pub fn line(done: &WorkDone, elapsed: Duration) -> String {
     let (rate, left) = pace(done, elapsed);
     let mut text = format!("{} {}, {}, {}/s", done.count, done.unit, Bytes(done.bytes), Bytes(rate));
     if let Some(seconds) = left {
@@ -97,7 +97,7 @@ pub fn line(done: &Done, elapsed: Duration) -> String {
 }
 
 /// The same for scripts.
-fn object(done: &Done, elapsed: Duration) -> Value {
+fn object(done: &WorkDone, elapsed: Duration) -> Value {
     let (rate, left) = pace(done, elapsed);
     let expected = (done.bytes_expected > 0).then_some(done.bytes_expected);
     json!({ "progress": {
@@ -134,7 +134,7 @@ impl Watch {
         Watch { json, form }
     }
 
-    fn tell(&self, done: &Done, elapsed: Duration) {
+    fn tell(&self, done: &WorkDone, elapsed: Duration) {
         match self.form {
             Form::Silent => {}
             Form::Terminal => eprint!("\r\x1b[K{}", line(done, elapsed)),
@@ -147,7 +147,7 @@ impl Watch {
     /// Does the work, while another thread draws and hears signals.
     pub fn during<T>(
         &self,
-        done: impl Fn() -> Done + Send,
+        done: impl Fn() -> WorkDone + Send,
         stop: impl Fn() + Send + 'static,
         work: impl FnOnce() -> Result<T, BackupError>,
     ) -> Result<T, Failure> {
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_moment_is_told_with_rate_and_time_left() {
         let check = |bytes, bytes_expected, expected: &str| {
-            let done = Done { unit: "files", count: 3, bytes, bytes_expected };
+            let done = WorkDone { unit: "files", count: 3, bytes, bytes_expected };
             assert_eq!(line(&done, Duration::from_secs(2)), expected);
         };
         check(0, 0, "3 files, 0 B, 0 B/s");
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_moment_for_scripts_has_null_for_what_is_unknown() {
         let check = |bytes, bytes_expected, left: Value| {
-            let done = Done { unit: "segments", count: 3, bytes, bytes_expected };
+            let done = WorkDone { unit: "segments", count: 3, bytes, bytes_expected };
             let is = &object(&done, Duration::from_secs(2))["progress"];
             assert_eq!((&is["unit"], &is["count"], &is["left_seconds"]), (&json!("segments"), &json!(3), &left));
             assert_eq!(is["expected_bytes"].is_null(), bytes_expected == 0);

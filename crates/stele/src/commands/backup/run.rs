@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use stele_backup::BackupError;
-use stele_backup::backup::{self, Options, Source};
+use stele_backup::backup::{self, BackupOptions, Source};
 use stele_backup::filter::Filter;
 use stele_backup::repository::Repository;
 use stele_backup::restore;
@@ -19,7 +19,7 @@ use stele_ground::{Bytes, Shown};
 use super::progress::{Shows, Watch, heard};
 use super::volume::Taken;
 use super::{cache, incomplete, index_for, issues_json, now, open, select};
-use crate::cli::backup::{KeepUntil, Restore, Run};
+use crate::cli::backup::{BackupRun, KeepUntil, Restore};
 use crate::commands::print_json;
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -33,7 +33,7 @@ pub fn workers() -> usize {
     std::thread::available_parallelism().map_or(2, NonZeroUsize::get).min(WORKERS_MAX)
 }
 
-pub fn run(site: &Site, json: bool, command: Run) -> Outcome<()> {
+pub fn run(site: &Site, json: bool, command: BackupRun) -> Outcome<()> {
     // From here on no signal ends this process before `--after`.
     let stop = heard();
     let mut after = After { command: command.after.as_deref(), done: Ok(()) };
@@ -100,7 +100,7 @@ fn after_hook(command: &str, code: u8) -> Outcome<()> {
     }
 }
 
-fn filter(command: &Run) -> Outcome<Filter> {
+fn filter(command: &BackupRun) -> Outcome<Filter> {
     let mut filter = Filter::default();
     command.exclude.iter().try_for_each(|pattern| filter.add(pattern, false))?;
     command.iexclude.iter().try_for_each(|pattern| filter.add(pattern, true))?;
@@ -138,10 +138,10 @@ pub fn locked_until(repository: &Repository, asked: Option<KeepUntil>) -> Outcom
     Ok(Some(repository.store.now()?.saturating_add(seconds)))
 }
 
-fn save(site: &Site, json: bool, command: &Run, after: &mut After<'_>, stopped: &AtomicBool) -> Outcome<()> {
+fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, stopped: &AtomicBool) -> Outcome<()> {
     let repository = open(&command.place)?;
     let locked_until = locked_until(&repository, command.keep_until)?;
-    let options = Options {
+    let options = BackupOptions {
         paths: command.paths.clone(),
         filter: filter(command)?,
         one_file_system: command.one_file_system,
@@ -160,7 +160,7 @@ fn save(site: &Site, json: bool, command: &Run, after: &mut After<'_>, stopped: 
         begun: now(),
         locked_until,
     };
-    let progress = Arc::new(backup::Progress::default());
+    let progress = Arc::new(backup::BackupProgress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let mut input = std::io::stdin();
     let taken = match &command.volume {
@@ -263,7 +263,7 @@ pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outc
     let (mut included, mut excluded) = (Filter::default(), Filter::default());
     include.iter().try_for_each(|pattern| included.add(pattern, false))?;
     exclude.iter().try_for_each(|pattern| excluded.add(pattern, false))?;
-    let options = restore::Options {
+    let options = restore::RestoreOptions {
         target: to.to_owned(),
         within: chosen.within.clone(),
         exclude: excluded,
@@ -272,7 +272,7 @@ pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outc
         workers: command.sessions.unwrap_or_else(workers),
     };
     let indexed = index_for(repository, &chosen.snapshot)?;
-    let progress = Arc::new(restore::Progress::default());
+    let progress = Arc::new(restore::RestoreProgress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let done = watch.during(
         move || shown.so_far(),

@@ -14,7 +14,7 @@ use stele_ground::Shown;
 use stele_ground::calendar::moment;
 
 use super::run::host as this_host;
-use crate::cli::backup::Latest;
+use crate::cli::backup::LatestArgs;
 use crate::failure::{Failure, Kind, Outcome};
 
 const LATEST: &str = "latest";
@@ -41,7 +41,7 @@ impl Chosen {
 }
 
 /// The snapshot that an argument names, SNAPSHOT or SNAPSHOT:PATH.
-pub fn chosen(repository: &Repository, text: &str, which: &Latest) -> Outcome<Chosen> {
+pub fn chosen(repository: &Repository, text: &str, which: &LatestArgs) -> Outcome<Chosen> {
     let (name, path) = text.split_once(':').unwrap_or((text, ""));
     let within = path.trim_matches('/').as_bytes().to_vec();
     let (dated, snapshot) = if name == LATEST {
@@ -58,12 +58,12 @@ pub fn chosen(repository: &Repository, text: &str, which: &Latest) -> Outcome<Ch
 }
 
 /// Two snapshots, of which at least one is `latest` if there are options for it.
-pub fn pair(repository: &Repository, first: &str, second: &str, which: &Latest) -> Outcome<(Chosen, Chosen)> {
+pub fn pair(repository: &Repository, first: &str, second: &str, which: &LatestArgs) -> Outcome<(Chosen, Chosen)> {
     let is_latest = |name: &str| name.split(':').next() == Some(LATEST);
     if !is_latest(first) && !is_latest(second) {
         which.refuse_with(second)?;
     }
-    let none = Latest::default();
+    let none = LatestArgs::default();
     let which_of = |name: &str| if is_latest(name) { which } else { &none };
     Ok((chosen(repository, first, which_of(first))?, chosen(repository, second, which_of(second))?))
 }
@@ -71,7 +71,7 @@ pub fn pair(repository: &Repository, first: &str, second: &str, which: &Latest) 
 /// The snapshot to be removed. There `latest` stands only where it can mean nothing else.
 pub fn to_remove(repository: &Repository, name: &str) -> Outcome<Dated> {
     match name == LATEST {
-        true => latest(repository, &Latest::default(), None).map(|(dated, _)| dated),
+        true => latest(repository, &LatestArgs::default(), None).map(|(dated, _)| dated),
         false => named(repository, name),
     }
 }
@@ -92,10 +92,10 @@ fn missing(text: &str) -> Failure {
     Failure::missing(text).next("`stele backup snapshots` lists them")
 }
 
-impl Latest {
+impl LatestArgs {
     /// Digits name one snapshot. An option beside them means something else than it would do.
     fn refuse_with(&self, name: &str) -> Outcome<()> {
-        match *self == Latest::default() {
+        match *self == LatestArgs::default() {
             true => Ok(()),
             false => Err(Failure::usage(format!("--host and --at choose what `latest` is, and '{name}' is an id"))),
         }
@@ -118,7 +118,7 @@ impl Latest {
 }
 
 /// The latest snapshot of one host; `this` is the host that counts without `--host`.
-pub fn latest(repository: &Repository, which: &Latest, this: Option<&str>) -> Outcome<(Dated, Snapshot)> {
+pub fn latest(repository: &Repository, which: &LatestArgs, this: Option<&str>) -> Outcome<(Dated, Snapshot)> {
     let wanted = which.host.as_deref().or(this);
     let (mut hosts, mut unread) = (BTreeSet::new(), None);
     // The latest snapshot of the only other host, with the newer one that cannot be read.

@@ -15,7 +15,7 @@ use stele_ground::{Bytes, Shown};
 
 use super::select::{self, Chosen};
 use super::{index, index_for, shown_path};
-use crate::cli::backup::Latest;
+use crate::cli::backup::LatestArgs;
 use crate::commands::print_json;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
@@ -133,7 +133,7 @@ fn walk(
     Ok(count)
 }
 
-pub fn ls(json: bool, repository: &Repository, name: &str, latest: &Latest) -> Outcome<()> {
+pub fn ls(json: bool, repository: &Repository, name: &str, latest: &LatestArgs) -> Outcome<()> {
     let Chosen { snapshot: chosen, within, .. } = select::chosen(repository, name, latest)?;
     let count = walk(&index_for(repository, &chosen)?, &chosen.description, &within, &mut |found| match json {
         true => print_json(&entry_json(found)),
@@ -148,7 +148,13 @@ pub fn ls(json: bool, repository: &Repository, name: &str, latest: &Latest) -> O
     Ok(())
 }
 
-pub fn find(json: bool, repository: &Repository, pattern: &str, only: Option<&str>, latest: &Latest) -> Outcome<()> {
+pub fn find(
+    json: bool,
+    repository: &Repository,
+    pattern: &str,
+    only: Option<&str>,
+    latest: &LatestArgs,
+) -> Outcome<()> {
     let mut filter = Filter::default();
     filter.add(pattern, false)?;
     let wanted: Vec<(SnapshotId, Description)> = match only {

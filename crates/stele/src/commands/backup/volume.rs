@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::json;
-use stele_backup::backup::volume::Reader;
+use stele_backup::backup::volume::VolumeReader;
 use stele_backup::repository::Repository;
-use stele_backup::restore::volume::{self as volumes, Writer};
+use stele_backup::restore::volume::{self as volumes, VolumeWriter};
 use stele_backup::tree::Origin;
 use stele_backup::{BackupError, restore};
 use stele_ground::calendar::moment;
@@ -20,7 +20,7 @@ use super::{incomplete, index_for, issues_json, open, select};
 use crate::api::blocks::{
     self, BEFORE, Base, Blocks, RANGE_MAX, Read, RestoreBegin, RestoreEnd, RestoreWrite, WRITE_MAX,
 };
-use crate::api::volume::{Delete, List, Snapshot, View};
+use crate::api::volume::{Delete, ListVolumes, Snapshot, VolumeView};
 use crate::api::{Call, volume as calls};
 use crate::cli::backup::Restore;
 use crate::commands::print_json;
@@ -83,8 +83,8 @@ impl Server {
         serde_json::from_slice(&self.ask(C::NAME, body)?).map_err(wrong)
     }
 
-    fn volumes(&self) -> Outcome<Vec<View>> {
-        self.call(&List {})
+    fn volumes(&self) -> Outcome<Vec<VolumeView>> {
+        self.call(&ListVolumes {})
     }
 
     fn read(&self, volume: &str, at: u64, into: &mut [u8]) -> Outcome<()> {
@@ -116,8 +116,8 @@ fn error(failure: Failure) -> BackupError {
 /// A snapshot of the array that is being saved.
 pub struct Taken {
     server: Server,
-    volume: View,
-    snapshot: View,
+    volume: VolumeView,
+    snapshot: VolumeView,
     /// What the names of this repository's snapshots of the volume begin with.
     prefix: String,
 }
@@ -173,7 +173,7 @@ impl Taken {
         Ok(removed)
     }
 
-    fn delete(&self, snapshot: &View) -> bool {
+    fn delete(&self, snapshot: &VolumeView) -> bool {
         let deleted = self.server.call(&Delete { name: snapshot.name.clone() });
         if let Err(failure) = &deleted {
             eprintln!(
@@ -185,13 +185,13 @@ impl Taken {
         deleted.is_ok()
     }
 
-    fn is_base(&self, view: &View, base: &Origin) -> bool {
+    fn is_base(&self, view: &VolumeView, base: &Origin) -> bool {
         let same = view.name == base.snapshot && view.id == base.number && view.made == Some(base.made);
         same && view.kind == "snapshot" && view.origin.is_some() && view.origin == self.snapshot.origin
     }
 }
 
-impl Reader for Taken {
+impl VolumeReader for Taken {
     fn size(&self) -> u64 {
         self.snapshot.size
     }
@@ -238,7 +238,7 @@ struct Target<'a> {
     token: u64,
 }
 
-impl Writer for Target<'_> {
+impl VolumeWriter for Target<'_> {
     fn write(&self, at: u64, content: &[u8]) -> stele_backup::Result<()> {
         for (number, part) in (0..).zip(content.chunks(WRITE_MAX as usize)) {
             let at = at + number * WRITE_MAX;
@@ -275,7 +275,7 @@ pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcom
     let saved = volumes::select(&indexed, &chosen.snapshot.description, &chosen.within)?;
     let server = Server::find(site)?;
     let origin = &saved.origin;
-    let create = calls::Create {
+    let create = calls::CreateVolume {
         name: name.to_owned(),
         code: command.code.map_or_else(|| origin.code.clone(), |code| code.to_string()),
         size: saved.size,
@@ -288,7 +288,7 @@ pub fn restore(site: &Site, json: bool, command: &Restore, name: &str) -> Outcom
     let begun = server.call(&RestoreBegin { create, overwrite: command.overwrite });
     let begun = begun.map_err(|failure| beginning_failed(name, command.overwrite, failure))?;
     let target = Target { server: &server, name, token: begun.token };
-    let progress = Arc::new(restore::Progress::default());
+    let progress = Arc::new(restore::RestoreProgress::default());
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let workers = command.sessions.unwrap_or_else(super::run::workers);
     let done = watch.during(

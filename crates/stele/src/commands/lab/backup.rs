@@ -10,7 +10,7 @@ use stele_backup::BackupError;
 use stele_backup::backup::streams::{self, Stream, Streams};
 use stele_backup::repository::{Closed, Repository};
 use stele_lab::error::LabError;
-use stele_lab::live::backup::{self, Address, Opener, Place, Session};
+use stele_lab::live::backup::{self, BackupAddress, ObjectId, Opener, Session};
 
 use crate::cli;
 use crate::commands::backup::{machine, password, store};
@@ -28,7 +28,7 @@ pub fn reach() {
 struct Repositories;
 
 impl Opener for Repositories {
-    fn open(&self, address: &Address, takes_over: bool) -> Result<Arc<dyn backup::Repository>, LabError> {
+    fn open(&self, address: &BackupAddress, takes_over: bool) -> Result<Arc<dyn backup::Repository>, LabError> {
         let (repository, is_new) = repository(address, takes_over).map_err(|failure| of_failure(address, failure))?;
         let program = concat!("stele lab ", env!("CARGO_PKG_VERSION"));
         let begun = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -41,8 +41,8 @@ impl Opener for Repositories {
 }
 
 /// Opens the repository, or makes one. Whether it was made.
-fn repository(address: &Address, takes_over: bool) -> Outcome<(Repository, bool)> {
-    let place = cli::backup::Place {
+fn repository(address: &BackupAddress, takes_over: bool) -> Outcome<(Repository, bool)> {
+    let place = cli::backup::RepositoryArgs {
         repository: address.place.clone().into(),
         password_file: address.password_file.clone(),
         password_command: None,
@@ -78,7 +78,7 @@ fn repository(address: &Address, takes_over: bool) -> Outcome<(Repository, bool)
     Ok((streams::make(reached, machine(), &own)?, true))
 }
 
-fn of_failure(address: &Address, failure: Failure) -> LabError {
+fn of_failure(address: &BackupAddress, failure: Failure) -> LabError {
     let next = if failure.next.is_empty() { String::new() } else { format!("; {}", failure.next) };
     let text = format!("{address}: {}{next}", failure.error);
     match failure.kind {
@@ -94,7 +94,7 @@ fn of_failure(address: &Address, failure: Failure) -> LabError {
 /// A repository that is open for a run.
 struct Opened {
     streams: Arc<Streams>,
-    address: Address,
+    address: BackupAddress,
     description: String,
 }
 
@@ -134,12 +134,12 @@ struct Sending {
 }
 
 impl Session for Sending {
-    fn save(&mut self, place: Place, is_kept: bool, content: &[u8]) -> Result<(), String> {
+    fn save(&mut self, place: ObjectId, is_kept: bool, content: &[u8]) -> Result<(), String> {
         let Some(stream) = &mut self.stream else { return Err("the session has ended".into()) };
         self.streams.save(stream, place, is_kept, content).map_err(|error| error.to_string())
     }
 
-    fn restore(&mut self, place: Place, into: &mut [u8]) -> Result<(), String> {
+    fn restore(&mut self, place: ObjectId, into: &mut [u8]) -> Result<(), String> {
         self.streams.restore(place, into).map_err(|error| error.to_string())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 use stele_lab::error::LabError;
-use stele_lab::ffsb::{self, Profile, Ran, Step};
+use stele_lab::ffsb::{self, FfsbProfile, FfsbProgress, GroupResult};
 use stele_lab::job::parse_duration;
 
 use super::stop::until_stopped;
@@ -29,7 +29,7 @@ pub async fn run(json: bool, asked: Ffsb) -> Outcome<()> {
     until_stopped(move |stop| measure(json, &profile, stop)).await
 }
 
-fn measure(json: bool, profile: &Profile, stop: &AtomicBool) -> Outcome<()> {
+fn measure(json: bool, profile: &FfsbProfile, stop: &AtomicBool) -> Outcome<()> {
     let terminal = !json && std::io::stderr().is_terminal();
     let line = |text: &str| {
         if terminal {
@@ -38,8 +38,8 @@ fn measure(json: bool, profile: &Profile, stop: &AtomicBool) -> Outcome<()> {
         }
     };
     let ran = ffsb::run(profile, stop, &|step| match step {
-        Step::Filling { done, all } => line(&format!("making files: {done} of {all}")),
-        Step::Running { seconds, operations } => {
+        FfsbProgress::Filling { done, all } => line(&format!("making files: {done} of {all}")),
+        FfsbProgress::Running { seconds, operations } => {
             line(&format!("{seconds:.0} s, {operations} operations, {:.0}/s", operations as f64 / seconds.max(1e-3)));
         }
     });
@@ -55,7 +55,7 @@ fn measure(json: bool, profile: &Profile, stop: &AtomicBool) -> Outcome<()> {
     }
 }
 
-fn row(ran: &Ran) -> serde_json::Value {
+fn row(ran: &GroupResult) -> serde_json::Value {
     let seconds = ran.span.as_secs_f64().max(1e-9);
     let kinds: Vec<_> = ran
         .kinds
@@ -74,7 +74,7 @@ fn row(ran: &Ran) -> serde_json::Value {
     json!({ "group": ran.group, "seconds": seconds, "operations": kinds })
 }
 
-fn table(all: &[Ran]) -> String {
+fn table(all: &[GroupResult]) -> String {
     let mut table = Table::new(&[
         ("group", Align::Left),
         ("operation", Align::Left),

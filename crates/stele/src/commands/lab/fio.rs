@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::json;
 use stele_ground::{Bytes, Duration};
 use stele_lab::error::LabError;
-use stele_lab::fio::{self, Options, Ran};
+use stele_lab::fio::{self, JobResult, Options};
 use stele_papers::export;
 
 use super::stop::until_stopped;
@@ -119,7 +119,7 @@ fn measure(json: bool, asked: &Fio, jobs: &[Options], stop: &AtomicBool) -> Outc
 }
 
 /// A line for the reads and one for the writes of each copy, and one for its syncs.
-fn table(all: &[Ran]) -> String {
+fn table(all: &[JobResult]) -> String {
     let mut table = Table::new(&[
         ("job", Align::Left),
         ("group", Align::Right),

@@ -1,15 +1,15 @@
 //! `stele lab history`: the trend of the results in a directory.
 
 use stele_lab::baseline::{self, Metric};
-use stele_lab::history::{self, History, Series};
+use stele_lab::history::{self, CellHistory, History};
 
 use super::pages;
-use crate::cli::lab::History as Asked;
+use crate::cli::lab::LabHistory;
 use crate::commands::print_json;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
 
-pub fn run(json: bool, asked: &Asked) -> Outcome<()> {
+pub fn run(json: bool, asked: &LabHistory) -> Outcome<()> {
     let found = History::of(&asked.directory)?;
     if let Some(name) = &asked.cell {
         return trends(&found, name, json);
@@ -34,7 +34,7 @@ pub fn run(json: bool, asked: &Asked) -> Outcome<()> {
     Ok(())
 }
 
-fn row(found: &History, series: &Series) -> serde_json::Value {
+fn row(found: &History, series: &CellHistory) -> serde_json::Value {
     let metric = match series.metric {
         Metric::Rate => "rate",
         Metric::Response => "mean_ns",
@@ -84,8 +84,8 @@ fn table(found: &History) {
 }
 
 fn trends(found: &History, name: &str, json: bool) -> Outcome<()> {
-    let fits = |series: &&Series| series.name == name || found.called(series) == name;
-    let all: Vec<&Series> = found.series.iter().filter(fits).collect();
+    let fits = |series: &&CellHistory| series.name == name || found.called(series) == name;
+    let all: Vec<&CellHistory> = found.series.iter().filter(fits).collect();
     if all.is_empty() {
         return Err(
             Failure::missing(format!("no result has a cell '{name}'")).next("leave out --cell to see which there are")

@@ -8,12 +8,12 @@ use stele_lab::error::LabError;
 use stele_lab::hosts::client::Hosts;
 use stele_lab::hosts::server::{self, Grant};
 use stele_lab::hosts::wire::SECRET_MIN;
-use stele_lab::job::{Cell, Given, Job};
+use stele_lab::job::{Given, Job, JobCell};
 use stele_lab::live::target::Target;
 use stele_lab::record::Recorder;
 
 use super::progress::Progress;
-use super::stop::{Requests, until_stopped};
+use super::stop::{StopRequests, until_stopped};
 use super::{head_of, recorder, show, stopped};
 use crate::cli::lab::{TokenArgs, What};
 use crate::commands::print_json;
@@ -43,7 +43,7 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
         true => print_json(&serde_json::json!({ "listen": address }))?,
         false => println!("serving at {address}"),
     }
-    let mut requests = Requests::new()?;
+    let mut requests = StopRequests::new()?;
     let end = Arc::new(AtomicBool::new(false));
     let grant = Arc::new(Grant { secret, destroy });
     loop {
@@ -126,7 +126,7 @@ pub async fn run(json: bool, what: What, job: Job, names: Vec<String>, secret: V
 fn sweep(
     json: bool,
     what: &What,
-    (job, target, cells): (&Job, &Target, &[Cell]),
+    (job, target, cells): (&Job, &Target, &[JobCell]),
     hosts: &mut Hosts,
     stop: &AtomicBool,
 ) -> Outcome<()> {

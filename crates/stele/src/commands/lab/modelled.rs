@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use stele_ground::Duration;
-use stele_lab::job::{Cell, Job};
-use stele_lab::modelled::run::{Planned, run};
+use stele_lab::job::{Job, JobCell};
+use stele_lab::modelled::run::{QueryPlan, run};
 use stele_lab::modelled::sweep::{VirtualPart, cells, recorded};
 use stele_lab::record::{self, CellRecord, Head};
 use stele_papers::ds4500::profile::published;
@@ -83,7 +83,7 @@ pub fn measure(
     json: bool,
     job: &Job,
     target: &str,
-    plan: &[(Cell, Planned)],
+    plan: &[(JobCell, QueryPlan)],
     out: Option<&Path>,
     resume: bool,
     stop: &AtomicBool,
@@ -91,7 +91,7 @@ pub fn measure(
     let head = head_of(job, target);
     let (mut recorder, before) = super::recorder(out, resume, &head)?;
     let mut cells = before;
-    let questions: Vec<Planned> = plan.iter().skip(cells.len()).map(|(_, planned)| planned.clone()).collect();
+    let questions: Vec<QueryPlan> = plan.iter().skip(cells.len()).map(|(_, planned)| planned.clone()).collect();
     let costs: Vec<f64> = questions.iter().map(cost).collect();
     let mut progress = Progress {
         json,
@@ -135,7 +135,7 @@ impl From<&Came> for stele_lab::record::Recorded {
 /// `run` and `search` on modelled arrays.
 pub async fn job(json: bool, what: What, job: Job, part: &VirtualPart) -> Outcome<()> {
     let plan = cells(&job, part)?;
-    let names: Vec<Cell> = plan.iter().map(|(cell, _)| cell.clone()).collect();
+    let names: Vec<JobCell> = plan.iter().map(|(cell, _)| cell.clone()).collect();
     if what.plan {
         return super::show::plan(&job, &names, json);
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use stele_lab::error::LabError;
 use stele_lab::record::{self, Recorded};
 use stele_lab::report::chart;
-use stele_lab::report::charts::{KINDS, Kind as ChartKind};
+use stele_lab::report::charts::{ChartKind, KINDS};
 use stele_lab::report::document::Document;
 use stele_lab::report::html;
 use stele_papers::export;

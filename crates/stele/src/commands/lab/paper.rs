@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use stele_lab::error::LabError;
-use stele_lab::job::{Cell, Job, RecipePart, TimePart};
+use stele_lab::job::{Job, JobCell, RecipePart, TimePart};
 use stele_lab::live::target::Target;
-use stele_lab::modelled::run::Planned;
+use stele_lab::modelled::run::QueryPlan;
 use stele_lab::record::{self, Recorded};
 use stele_lab::report;
 use stele_lab::report::document::Document;
@@ -45,12 +45,12 @@ fn document_of(recorded: &Recorded, title: Option<&str>, against: bool) -> Outco
 
 /// The work of a recipe.
 enum Work {
-    Modelled(Vec<(Cell, Planned)>),
+    Modelled(Vec<(JobCell, QueryPlan)>),
     Live { asked: Vec<Asked>, targets: Vec<Target> },
 }
 
 impl Work {
-    fn cells(&self) -> Vec<Cell> {
+    fn cells(&self) -> Vec<JobCell> {
         match self {
             Work::Modelled(plan) => plan.iter().map(|(cell, _)| cell.clone()).collect(),
             Work::Live { asked, .. } => asked.iter().map(|asked| asked.cell.clone()).collect(),

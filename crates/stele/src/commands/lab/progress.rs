@@ -4,9 +4,9 @@ use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
 use stele_ground::{Bytes, Duration};
-use stele_lab::job::Cell;
+use stele_lab::job::JobCell;
 use stele_lab::record::{CellRecord, Head};
-use stele_lab::replay::Planned;
+use stele_lab::replay::ReplayPlan;
 use stele_lab::report;
 use stele_lab::sweep::Step;
 
@@ -15,13 +15,13 @@ use super::live::Live;
 pub struct Progress<'a> {
     json: bool,
     terminal: bool,
-    cells: &'a [Cell],
+    cells: &'a [JobCell],
     begun: Instant,
     live: Option<Live>,
 }
 
 impl<'a> Progress<'a> {
-    pub fn new(json: bool, cells: &'a [Cell]) -> Progress<'a> {
+    pub fn new(json: bool, cells: &'a [JobCell]) -> Progress<'a> {
         let terminal = !json && std::io::stderr().is_terminal();
         Progress { json, terminal, cells, begun: Instant::now(), live: None }
     }
@@ -59,7 +59,7 @@ impl<'a> Progress<'a> {
         eprintln!("{} to go: {least} at least, {most} at most", cells(self.cells.len() - done));
     }
 
-    pub fn begin_replay(&self, head: &Head, planned: &Planned) {
+    pub fn begin_replay(&self, head: &Head, planned: &ReplayPlan) {
         self.clear();
         if self.json {
             return;
@@ -79,7 +79,7 @@ impl<'a> Progress<'a> {
 
     pub fn round(&self, step: &Step<'_>) {
         if let Some(live) = &self.live {
-            live.see(step, &self.cells.get(step.cell).map_or_else(|| "replay".to_owned(), Cell::name));
+            live.see(step, &self.cells.get(step.cell).map_or_else(|| "replay".to_owned(), JobCell::name));
         }
         if !self.json && self.live.as_ref().is_some_and(Live::draws) {
             return;
@@ -96,7 +96,7 @@ impl<'a> Progress<'a> {
             println!("{line}");
             return;
         }
-        let name = self.cells.get(step.cell).map_or(String::new(), Cell::name);
+        let name = self.cells.get(step.cell).map_or(String::new(), JobCell::name);
         let round = match step {
             _ if step.preconditions => "preconditioning".to_owned(),
             _ if step.number < 0 => "warming up".to_owned(),

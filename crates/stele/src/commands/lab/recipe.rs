@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stele_lab::hosts::of_targets;
-use stele_lab::job::{Cell, Job};
+use stele_lab::job::{Job, JobCell};
 use stele_lab::live::purge::purge;
 use stele_lab::live::target::{Ready, Target};
 use stele_lab::record::CellRecord;
@@ -65,7 +65,7 @@ impl Measured<'_> {
         stop: &AtomicBool,
         open: &mut Option<Open>,
     ) -> Outcome<Came> {
-        let all: Vec<Cell> = self.asked.iter().map(|asked| asked.cell.clone()).collect();
+        let all: Vec<JobCell> = self.asked.iter().map(|asked| asked.cell.clone()).collect();
         let filling = Progress::new(json, &all);
         let mut fitting: Vec<&Asked> = Vec::new();
         let mut reached: Vec<String> = Vec::new();
@@ -99,7 +99,7 @@ impl Measured<'_> {
         let (recorder, mut cells) = super::recorder(Some(out), resume, &head)?;
         let mut recorder = recorder;
         let mut before = cells.clone();
-        let in_order: Vec<Cell> = fitting.iter().map(|asked| asked.cell.clone()).collect();
+        let in_order: Vec<JobCell> = fitting.iter().map(|asked| asked.cell.clone()).collect();
         let progress = Progress::new(json, &in_order);
         progress.begin(&head, cells.len());
         let ended =
@@ -152,14 +152,14 @@ fn together(
     readies: &[Ready],
     targets: &[Target],
     number: usize,
-    cell: &Cell,
+    cell: &JobCell,
     stop: &AtomicBool,
-    watch: sweep::Watch<'_>,
+    watch: sweep::SweepWatch<'_>,
 ) -> Outcome<Option<CellRecord>> {
     if let [ready] = readies {
         return Ok(sweep::cell(ready, number, cell, stop, watch)?);
     }
-    let pairs: Vec<(&Ready, &Cell)> = readies.iter().map(|ready| (ready, cell)).collect();
+    let pairs: Vec<(&Ready, &JobCell)> = readies.iter().map(|ready| (ready, cell)).collect();
     // The progress shows the first target.
     let ran = sweep::together(&pairs, stop, &mut |step| match step.cell {
         0 => watch(Step { cell: number, ..step }),

@@ -7,7 +7,7 @@ use stele_ground::{Bytes, Duration};
 use stele_lab::environment;
 use stele_lab::job::{Given, Job, LoadPart, TimePart};
 use stele_lab::live::target::{Ready, Target};
-use stele_lab::replay::{self, Planned, ReplayPart};
+use stele_lab::replay::{self, ReplayPart, ReplayPlan};
 
 use super::asked::in_directory;
 use super::live::Live;
@@ -94,7 +94,7 @@ fn job_of(asked: &Replay, target: &Target) -> Outcome<Job> {
 }
 
 /// Shows the accesses that a trace demands.
-fn said(planned: &Planned, json: bool) -> Outcome<()> {
+fn said(planned: &ReplayPlan, json: bool) -> Outcome<()> {
     let survey = &planned.survey;
     if json {
         let devices: Vec<_> = survey
@@ -139,7 +139,7 @@ fn measure(
     json: bool,
     job: &Job,
     target: &Target,
-    planned: &Planned,
+    planned: &ReplayPlan,
     asked: &Asked<'_>,
     stop: &AtomicBool,
 ) -> Outcome<()> {
@@ -161,7 +161,7 @@ fn measure_ready(
     json: bool,
     job: &Job,
     target: &Target,
-    planned: &Planned,
+    planned: &ReplayPlan,
     out: Option<&Path>,
     stop: &AtomicBool,
     (progress, ready): (&Progress<'_>, &Ready),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use stele_ground::{Bytes, Duration};
 use stele_lab::ab_test::{self, Judged, Ratio};
-use stele_lab::job::{Cell, Job};
+use stele_lab::job::{Job, JobCell};
 use stele_lab::objective;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
 
@@ -13,7 +13,7 @@ use crate::commands::print_json;
 use crate::failure::Outcome;
 use crate::output::{Align, Table};
 
-pub fn plan(job: &Job, cells: &[Cell], json: bool) -> Outcome<()> {
+pub fn plan(job: &Job, cells: &[JobCell], json: bool) -> Outcome<()> {
     let sum = |part: fn((Duration, Duration)) -> Duration| {
         Duration(cells.iter().map(|cell| part(cell.expected()).0).fold(0, u64::saturating_add))
     };

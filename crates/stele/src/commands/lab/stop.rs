@@ -9,15 +9,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::failure::{Failure, Outcome};
 
 /// Listens for both signals from its creation.
-pub struct Requests {
+pub struct StopRequests {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Requests {
-    pub fn new() -> Outcome<Requests> {
+impl StopRequests {
+    pub fn new() -> Outcome<StopRequests> {
         let hear = |kind| signal(kind).map_err(|error| Failure::failed(format!("signals cannot be heard: {error}")));
-        Ok(Requests { interrupt: hear(SignalKind::interrupt())?, terminate: hear(SignalKind::terminate())? })
+        Ok(StopRequests { interrupt: hear(SignalKind::interrupt())?, terminate: hear(SignalKind::terminate())? })
     }
 
     /// Returns at the next signal.
@@ -49,7 +49,7 @@ pub async fn until_stopped<T: Send + 'static>(
 ) -> Outcome<T> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
-    let mut requests = Requests::new()?;
+    let mut requests = StopRequests::new()?;
     let listener = tokio::spawn(async move {
         requests.next().await;
         eprintln!("\nstele: stopping; the results so far are kept. A second signal ends it at once.");

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stele_lab::error::LabError;
-use stele_lab::job::{Cell, Job};
+use stele_lab::job::{Job, JobCell};
 use stele_lab::live::target::{Ready, Target};
 use stele_lab::record::CellRecord;
 use stele_lab::{environment, sweep};
@@ -15,7 +15,7 @@ use super::{head_of, no_target, recorder, show, stopped, verdict};
 use crate::cli::lab::What;
 use crate::failure::{Failure, Outcome};
 
-pub async fn run(json: bool, what: What, job: Job, cells: Vec<Cell>) -> Outcome<()> {
+pub async fn run(json: bool, what: What, job: Job, cells: Vec<JobCell>) -> Outcome<()> {
     if what.resume {
         return Err(Failure::usage("tenants are measured all at once: there is no half of them to go on with")
             .next("leave out --resume"));
@@ -37,7 +37,14 @@ struct Opened<'a> {
     ready: Ready,
 }
 
-fn measure(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
+fn measure(
+    json: bool,
+    what: &What,
+    job: &Job,
+    targets: &[Target],
+    cells: &[JobCell],
+    stop: &AtomicBool,
+) -> Outcome<()> {
     let shown = targets.first().map_or_else(String::new, Target::to_string);
     let progress = Progress::new(json, cells).showing(Live::begin(&what.live, &shown, cells.len())?);
     let mut opened: Vec<Opened<'_>> = Vec::new();
@@ -53,7 +60,7 @@ fn open<'a>(
     what: &What,
     job: &Job,
     targets: &'a [Target],
-    cells: &[Cell],
+    cells: &[JobCell],
     (progress, stop): (&Progress<'_>, &AtomicBool),
     opened: &mut Vec<Opened<'a>>,
 ) -> Outcome<()> {
@@ -61,8 +68,8 @@ fn open<'a>(
         if opened.iter().any(|one| one.target == target) {
             continue;
         }
-        let own = |(_, other): &(&Cell, &Target)| *other == target;
-        let on_it: Vec<Cell> = cells.iter().zip(targets).filter(own).map(|(cell, _)| cell.clone()).collect();
+        let own = |(_, other): &(&JobCell, &Target)| *other == target;
+        let on_it: Vec<JobCell> = cells.iter().zip(targets).filter(own).map(|(cell, _)| cell.clone()).collect();
         let ready = target.open(job.opening(&on_it, what.destroy)?, &mut |done, all| {
             progress.filling(done, all);
             !stop.load(Ordering::Relaxed)
@@ -77,7 +84,7 @@ fn measure_opened(
     what: &What,
     job: &Job,
     targets: &[Target],
-    cells: &[Cell],
+    cells: &[JobCell],
     stop: &AtomicBool,
     (progress, opened): (&Progress<'_>, &[Opened<'_>]),
 ) -> Outcome<()> {
@@ -88,12 +95,12 @@ fn measure_opened(
     let head = head_of(job, first, (reached.join("; "), bytes, environment::capture(first.path())));
     let (mut recorder, _) = recorder(what.out.as_deref(), false, &head)?;
     progress.begin(&head, 0);
-    let find = |(cell, target): (&'_ Cell, &Target)| {
+    let find = |(cell, target): (&'_ JobCell, &Target)| {
         let found = opened.iter().find(|one| one.target == target);
         found.map(|one| (one.ready.clone(), cell.clone()))
     };
-    let pairs: Vec<(Ready, Cell)> = cells.iter().zip(targets).filter_map(find).collect();
-    let pairs: Vec<(&Ready, &Cell)> = pairs.iter().map(|(ready, cell)| (ready, cell)).collect();
+    let pairs: Vec<(Ready, JobCell)> = cells.iter().zip(targets).filter_map(find).collect();
+    let pairs: Vec<(&Ready, &JobCell)> = pairs.iter().map(|(ready, cell)| (ready, cell)).collect();
     let found = sweep::together(&pairs, stop, &mut |step| {
         progress.round(&step);
         !stop.load(Ordering::Relaxed)

@@ -5,7 +5,7 @@ use std::path::Path;
 use stele_ground::Bytes;
 
 use super::follow;
-use crate::api::pool::{Add, DriveView, Forget, Keep, Remove, Status, StatusView};
+use crate::api::pool::{AddDrives, DriveView, ForgetDrives, Keep, RemoveDrive, ShowPool, StatusView};
 use crate::cli::pool as arguments;
 use crate::commands::print_json;
 use crate::config::{Config, Site};
@@ -15,14 +15,14 @@ use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::named;
 use crate::node::membership::forget;
 
-pub async fn add(site: &Site, json: bool, add: arguments::Add) -> Outcome<()> {
+pub async fn add(site: &Site, json: bool, add: arguments::PoolAdd) -> Outcome<()> {
     let connection = Connection::find(site).await?;
     let added = add_at(&connection, site, json, add).await;
     connection.leave().await?;
     added
 }
 
-async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments::Add) -> Outcome<()> {
+async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments::PoolAdd) -> Outcome<()> {
     let drives = absolute(add.drives)?;
     let config = Config::read(&site.config_path)?;
     let enclosures = config.pool.drives.first().is_some_and(|drive| drive.0.enclosure.is_some());
@@ -41,9 +41,9 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
             return Err(Failure::usage(format!("{} is named twice; name each drive once", path.display())));
         }
     }
-    let before = connection.call(Status {}).await?;
+    let before = connection.call(ShowPool {}).await?;
     drives.iter().try_for_each(|drive| named::refuse_member(&drive.0.path, &before))?;
-    connection.call(Forget {}).await?;
+    connection.call(ForgetDrives {}).await?;
     let config = Config::read(&site.config_path)?;
     // A command that was cut off has named drives that the pool did not take.
     let is_named = |drive: &&DriveArgument| {
@@ -58,7 +58,7 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
         drive.0.enclosure = Some(drive.0.enclosure.unwrap_or(own));
         drive
     });
-    let call = Add { drives: placed.collect(), size: add.size.map(|size| size.0), grow_later: add.grow_later };
+    let call = AddDrives { drives: placed.collect(), size: add.size.map(|size| size.0), grow_later: add.grow_later };
     if let Err(failure) = connection.call(call).await {
         let entries = if written { unnamed.as_slice() } else { &[] };
         return Err(withdraw(connection, site, entries, failure).await);
@@ -69,7 +69,7 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
     let moving = |status: &StatusView| (status.moving.is_none(), status.moving);
     let room = |status: &StatusView| status.space.objects.map(|objects| objects.size);
     let (had, waits) = (room(&before), add.wait || !connection.is_server());
-    let after = if waits { follow(connection, json, moving).await? } else { connection.call(Status {}).await? };
+    let after = if waits { follow(connection, json, moving).await? } else { connection.call(ShowPool {}).await? };
     if json {
         return match waits {
             true => print_json(&after),
@@ -121,7 +121,7 @@ pub(super) async fn withdraw(
     if entries.is_empty() {
         return failure;
     }
-    let Ok(status) = connection.call(Status {}).await else { return stays(failure) };
+    let Ok(status) = connection.call(ShowPool {}).await else { return stays(failure) };
     let mut all = true;
     for entry in entries {
         let path = entry.placed(site).path;
@@ -140,14 +140,14 @@ fn absolute(drives: Vec<DriveArgument>) -> Outcome<Vec<DriveArgument>> {
     drives.into_iter().map(whole).collect()
 }
 
-pub async fn remove(site: &Site, json: bool, remove: arguments::Remove) -> Outcome<()> {
+pub async fn remove(site: &Site, json: bool, remove: arguments::PoolRemove) -> Outcome<()> {
     let connection = Connection::find(site).await?;
     let removed = remove_at(&connection, site, json, remove).await;
     connection.leave().await?;
     removed
 }
 
-async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arguments::Remove) -> Outcome<()> {
+async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arguments::PoolRemove) -> Outcome<()> {
     if remove.cancel {
         connection.call(Keep { drive: remove.drive }).await?;
         if json {
@@ -156,9 +156,9 @@ async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arg
         println!("Drive {} stays in the pool; stripes move onto it again.", remove.drive);
         return Ok(());
     }
-    let drives = connection.call(Status {}).await?.drives;
+    let drives = connection.call(ShowPool {}).await?.drives;
     let drive: Option<DriveView> = drives.into_iter().find(|drive| drive.drive == remove.drive);
-    connection.call(Remove { drive: remove.drive }).await?;
+    connection.call(RemoveDrive { drive: remove.drive }).await?;
     if remove.wait || !connection.is_server() {
         let gone =
             |status: &StatusView| (!status.drives.iter().any(|drive| drive.drive == remove.drive), status.moving);

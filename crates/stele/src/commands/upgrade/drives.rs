@@ -10,7 +10,7 @@ use stele_array::label::codec::{self, Label, Stamp};
 use stele_array::label::{ANCHOR_AT, LABEL_SIZE, places};
 use stele_array::reactor::DrivePlace;
 
-use super::{Finding, Verdict, label, own_label, own_tables};
+use super::{FormatFinding, FormatVerdict, label, own_label, own_tables};
 use crate::commands::dump::{Reader, walk};
 use crate::failure::Outcome;
 
@@ -34,7 +34,7 @@ const REWRITES: &str = "back up what you would not lose before the first start: 
 /// Drives by version.
 type Said<T> = BTreeMap<T, Vec<String>>;
 
-pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
+pub fn look(places: &[DrivePlace]) -> Vec<FormatFinding> {
     let (mut labels, mut checkpoints, mut tables, mut logs) =
         (Said::<Stamp>::new(), Said::<u32>::new(), Said::<u32>::new(), Said::<bool>::new());
     let (mut findings, mut later) = (Vec::new(), 0);
@@ -44,7 +44,9 @@ pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
             Ok(drive) => drive,
             Err(failure) => {
                 let next = "return the drive, or look again without it if it is gone for good";
-                findings.push(Finding::new("label", name, failure.error, own_label()).is(Verdict::Unknown, next));
+                findings.push(
+                    FormatFinding::new("label", name, failure.error, own_label()).is(FormatVerdict::Unknown, next),
+                );
                 continue;
             }
         };
@@ -52,7 +54,8 @@ pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
             let next =
                 "`stele drive dump` shows the rest of its contents; a pool with enough other drives does without it";
             findings.push(
-                Finding::new("label", name.clone(), "none that is whole", own_label()).is(Verdict::Unknown, next),
+                FormatFinding::new("label", name.clone(), "none that is whole", own_label())
+                    .is(FormatVerdict::Unknown, next),
             );
         }
         let note = |said: &mut Said<u32>, versions: &[u32]| {
@@ -70,15 +73,15 @@ pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
     findings.extend(labels.into_iter().map(|(stamp, drives)| of_label(stamp, &drives)));
     let numbered = |format, word: &str, own: u32, writes: String, said: Said<u32>| {
         let one = |(version, drives): (u32, Vec<String>)| {
-            let finding = Finding::new(format, named(&drives), format!("{word} {version}"), writes.clone());
+            let finding = FormatFinding::new(format, named(&drives), format!("{word} {version}"), writes.clone());
             match version {
                 _ if version > own => finding.newer(),
                 // Where one of this version is beside it, it is only left over.
-                _ if version < own && !said.contains_key(&own) => finding.is(Verdict::Rewrites, REWRITES),
+                _ if version < own && !said.contains_key(&own) => finding.is(FormatVerdict::Rewrites, REWRITES),
                 _ => finding,
             }
         };
-        said.clone().into_iter().map(one).collect::<Vec<Finding>>()
+        said.clone().into_iter().map(one).collect::<Vec<FormatFinding>>()
     };
     let own = format!("format {}", anchor::FORMAT);
     findings.extend(numbered("checkpoint", "format", anchor::FORMAT, own, checkpoints));
@@ -86,7 +89,7 @@ pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
     findings.extend(logs.into_iter().map(|(known, drives)| {
         let found =
             if known { "only records that this binary knows" } else { "a record that this binary does not know" };
-        let finding = Finding::new("log", named(&drives), found, "");
+        let finding = FormatFinding::new("log", named(&drives), found, "");
         if known { finding } else { finding.newer() }
     }));
     findings
@@ -100,8 +103,8 @@ fn named(drives: &[String]) -> String {
     }
 }
 
-fn of_label(stamp: Stamp, drives: &[String]) -> Finding {
-    let finding = Finding::new("label", named(drives), label(stamp), own_label());
+fn of_label(stamp: Stamp, drives: &[String]) -> FormatFinding {
+    let finding = FormatFinding::new("label", named(drives), label(stamp), own_label());
     let unknown = stamp.incompatible & !codec::KNOWN.incompatible;
     if stamp.format > codec::FORMAT
         || unknown != 0
@@ -112,7 +115,7 @@ fn of_label(stamp: Stamp, drives: &[String]) -> Finding {
     match codec::WRITTEN & !stamp.incompatible {
         0 => finding,
         more => finding.is(
-            Verdict::Rewrites,
+            FormatVerdict::Rewrites,
             format!(
                 "back up what you would not lose before the first start: it adds features {more:#x} to every label, and a \
                  version that does not know them refuses the pool from then on"

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Finding, Verdict};
+use super::{FormatFinding, FormatVerdict};
 use crate::config::{Config, Site};
 use crate::exports;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -13,16 +13,16 @@ use crate::node::heads;
 const RESERVATIONS: &[u8; 8] = b"STELEPR1";
 
 /// Also returns the configuration, if it can be parsed.
-pub fn look(site: &Site) -> Outcome<(Vec<Finding>, Option<Config>)> {
+pub fn look(site: &Site) -> Outcome<(Vec<FormatFinding>, Option<Config>)> {
     let place = site.config_path.display().to_string();
     let config = match Config::read(&site.config_path) {
         Err(failure) if failure.kind == Kind::Missing => return Err(failure),
         read => read,
     };
     let mut findings = vec![match &config {
-        Ok(_) => Finding::new("configuration", place, "every key is known", ""),
-        Err(Failure { error, .. }) => Finding::new("configuration", place, error.clone(), "").is(
-            Verdict::Unknown,
+        Ok(_) => FormatFinding::new("configuration", place, "every key is known", ""),
+        Err(Failure { error, .. }) => FormatFinding::new("configuration", place, error.clone(), "").is(
+            FormatVerdict::Unknown,
             "take out what only another version knows, and check again: the drives are not looked at",
         ),
     }];
@@ -35,32 +35,33 @@ pub fn look(site: &Site) -> Outcome<(Vec<Finding>, Option<Config>)> {
 }
 
 /// Heads have one version so far.
-fn signed_heads(places: &[PathBuf]) -> Vec<Finding> {
+fn signed_heads(places: &[PathBuf]) -> Vec<FormatFinding> {
     let found = heads::all(places).into_iter().zip(places).filter_map(|(heads, place)| {
-        let finding = |found| Finding::new("heads", place.display().to_string(), found, "version 1");
+        let finding = |found| FormatFinding::new("heads", place.display().to_string(), found, "version 1");
         match heads {
             Ok(heads) if heads.is_empty() => None,
             Ok(heads) => Some(finding(format!("{} signed heads of version 1", heads.len()))),
-            Err(failure) => Some(finding(failure.error).is(Verdict::Unknown, failure.next)),
+            Err(failure) => Some(finding(failure.error).is(FormatVerdict::Unknown, failure.next)),
         }
     });
     found.collect()
 }
 
-fn exports(site: &Site) -> Option<Finding> {
+fn exports(site: &Site) -> Option<FormatFinding> {
     let path = site.dir.join("exports.json");
     let text = fs::read(&path).ok()?;
     let version = serde_json::from_slice::<serde_json::Value>(&text).ok().and_then(|value| value["version"].as_u64());
     let found = version.map_or("nothing that is understood".to_owned(), |version| format!("version {version}"));
-    let finding = Finding::new("exports", path.display().to_string(), found, format!("version {}", exports::VERSION));
+    let finding =
+        FormatFinding::new("exports", path.display().to_string(), found, format!("version {}", exports::VERSION));
     Some(match version {
         Some(version) if version > u64::from(exports::VERSION) => finding.newer(),
         Some(_) => finding,
-        None => finding.is(Verdict::Damaged, "remove the file and export the volumes anew"),
+        None => finding.is(FormatVerdict::Damaged, "remove the file and export the volumes anew"),
     })
 }
 
-fn reservations(site: &Site) -> Outcome<Vec<Finding>> {
+fn reservations(site: &Site) -> Outcome<Vec<FormatFinding>> {
     let folder = site.dir.join("reservations");
     let entries = match fs::read_dir(&folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -70,16 +71,16 @@ fn reservations(site: &Site) -> Outcome<Vec<Finding>> {
     Ok(files.map(|path| of_reservations(&path)).collect())
 }
 
-fn of_reservations(path: &Path) -> Finding {
+fn of_reservations(path: &Path) -> FormatFinding {
     let bytes = fs::read(path).unwrap_or_default();
     let (head, own) = (bytes.get(..8).unwrap_or_default(), String::from("version 1"));
     let version = head.strip_prefix(&RESERVATIONS[..7]).and_then(|digit| digit.first());
     let found =
         version.map_or("nothing that is understood".to_owned(), |digit| format!("version {}", char::from(*digit)));
-    let finding = Finding::new("reservations", path.display().to_string(), found, own);
+    let finding = FormatFinding::new("reservations", path.display().to_string(), found, own);
     match version {
         Some(digit) if *digit > RESERVATIONS[7] => finding.newer(),
         Some(_) => finding,
-        None => finding.is(Verdict::Damaged, "stop all initiators, remove the file, and log in again"),
+        None => finding.is(FormatVerdict::Damaged, "stop all initiators, remove the file, and log in again"),
     }
 }

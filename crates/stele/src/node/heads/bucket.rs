@@ -17,7 +17,7 @@ use stele_lab::live::s3::sign::Keys;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Found, HEAD_BYTES_MAX, HEADS_MAX, Keeper, countersigned_file, in_order, is_same, names, text};
-use crate::bucket::{Ask, Bucket, Result, TEXT_MAX, checksum, encoded, judge};
+use crate::bucket::{BucketClient, BucketRequest, Result, TEXT_MAX, checksum, encoded, judge};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::witness::Countersigned;
@@ -29,7 +29,7 @@ const DAY: u64 = 86_400;
 const ATTEMPTS: u32 = 2;
 
 pub struct HeadBucket {
-    bucket: Bucket,
+    bucket: BucketClient,
     /// Where its requests run. They may outlast the server's own runtime: a thread whose request hangs is left behind.
     _runtime: Apart,
     days: Option<u32>,
@@ -106,7 +106,7 @@ impl HeadBucket {
             }
         };
         let runtime = Apart::start()?;
-        let bucket = runtime.within(|| Bucket::open(address, "place in [archive] heads_bucket", keys))?;
+        let bucket = runtime.within(|| BucketClient::open(address, "place in [archive] heads_bucket", keys))?;
         let bucket = bucket.with_attempts(ATTEMPTS);
         Ok(Some(Arc::new(HeadBucket { bucket, _runtime: runtime, days: archive.heads_bucket_days })))
     }
@@ -124,7 +124,7 @@ impl HeadBucket {
             headers.push(("x-amz-object-lock-mode", "COMPLIANCE"));
             headers.push(("x-amz-object-lock-retain-until-date", until));
         }
-        let ask = Ask { method: "PUT", path: &path, query: "", headers: &headers, max: TEXT_MAX };
+        let ask = BucketRequest { method: "PUT", path: &path, query: "", headers: &headers, max: TEXT_MAX };
         judge(self.bucket.place(), ask, self.bucket.send(ask, bytes)?).map(drop)
     }
 
@@ -141,7 +141,7 @@ impl HeadBucket {
         // One byte more than a head may have shows that the object is longer.
         let range = format!("bytes=0-{HEAD_BYTES_MAX}");
         let headers = [("range", range.as_str())];
-        let ask = Ask { method: "GET", path: &path, query: "", headers: &headers, max: HEAD_BYTES_MAX + 1 };
+        let ask = BucketRequest { method: "GET", path: &path, query: "", headers: &headers, max: HEAD_BYTES_MAX + 1 };
         match self.bucket.ask(ask, b"") {
             Ok(answer) if answer.body.len() as u64 > HEAD_BYTES_MAX => Ok(None),
             Ok(answer) => Ok(String::from_utf8(answer.body.to_vec()).ok()),
@@ -159,7 +159,7 @@ impl HeadBucket {
             let mut query =
                 token.as_ref().map(|token| format!("continuation-token={}&", encoded(token))).unwrap_or_default();
             query += &format!("list-type=2&max-keys=1000&prefix={}", encoded(prefix));
-            let ask = Ask { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX };
+            let ask = BucketRequest { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX };
             let answer = self.bucket.ask(ask, b"")?;
             let (entries, next) = s3::entries(&String::from_utf8_lossy(&answer.body), "signed heads")?;
             let inside = entries.iter().filter_map(|entry| entry.key.strip_prefix(prefix));

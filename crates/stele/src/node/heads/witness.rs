@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// Bytes of an answer.
 const ANSWER_MAX: usize = 64 << 10;
 
-pub struct Witness {
+pub struct WitnessClient {
     service: Webhook,
     key: [u8; 32],
 }
@@ -39,9 +39,9 @@ pub enum Unsigned {
     Refused(String),
 }
 
-impl Witness {
+impl WitnessClient {
     /// Reads the configuration. Nothing is asked yet.
-    pub fn of(site: &Site, config: &Config) -> Outcome<Option<Witness>> {
+    pub fn of(site: &Site, config: &Config) -> Outcome<Option<WitnessClient>> {
         let archive = &config.archive;
         let (url, path) = match (&archive.heads_witness, &archive.heads_witness_key) {
             (None, None) => return Ok(None),
@@ -54,7 +54,7 @@ impl Witness {
         let service = Webhook::new(url, "[archive] heads_witness")?;
         let key = crate::commands::evidence::public_key(&path)
             .map_err(|failure| failure.next("copy witness.pub from the directory of the witness"))?;
-        Ok(Some(Witness { service, key }))
+        Ok(Some(WitnessClient { service, key }))
     }
 
     pub fn name(&self) -> String {

@@ -18,8 +18,8 @@ impl Tree {
         std::fs::write(path, content).unwrap();
     }
 
-    fn system(&self) -> System {
-        System { sys: self.0.join("sys"), by_id: self.0.join("by-id") }
+    fn system(&self) -> SystemDirectories {
+        SystemDirectories { sys: self.0.join("sys"), by_id: self.0.join("by-id") }
     }
 }
 

@@ -4,7 +4,7 @@ use stele_ground::{MIB, PoolId};
 use stele_media::Access;
 
 use super::*;
-use crate::api::pool::Forget;
+use crate::api::pool::ForgetDrives;
 use crate::drives::DriveArgument;
 
 const SIZE: Bytes = Bytes(64 * MIB);
@@ -63,7 +63,7 @@ async fn the_entry_of_a_new_drive_is_not_taken_for_that_of_a_drive_that_left() {
         tokio::task::yield_now().await;
     }
     name();
-    Forget {}.perform(&node, &Actor { uid: 0 }).await.unwrap();
+    ForgetDrives {}.perform(&node, &Actor { uid: 0 }).await.unwrap();
     assert!(!is_named(), "the former drive is forgotten");
     name();
     node.departures.forget(&node.pool).await.unwrap();

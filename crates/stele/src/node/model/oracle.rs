@@ -7,7 +7,7 @@ use stele_archive::{Archive, ArchiveError, DeleteRequest, GetRequest, RetentionM
 use super::{BUCKET, Checked, Record, Violation, World, content, root};
 use crate::failure::Kind;
 use crate::node::Opening;
-use crate::node::rebuild::Ask;
+use crate::node::rebuild::RebuildOptions;
 
 impl Record {
     fn id(&self) -> VersionId {
@@ -124,7 +124,7 @@ impl World {
         self.restore_names();
         self.disturbed.names = false;
         if self.disturbed.old_catalog || self.disturbed.in_doubt {
-            let ask = Ask { force: self.disturbed.in_doubt, accept_losses: false };
+            let ask = RebuildOptions { force: self.disturbed.in_doubt, accept_losses: false };
             let mut rebuilt = self.rebuild_now(ask).await;
             if rebuilt.as_ref().is_err_and(|failure| failure.kind == Kind::Full) {
                 self.tell("there is no room for another catalog: drives are added, as the refusal says");

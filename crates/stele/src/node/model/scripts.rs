@@ -5,10 +5,10 @@
 use stele_archive::mutation::Mutation;
 
 use super::{Checked, DRIVES, World};
-use crate::node::rebuild::Ask;
+use crate::node::rebuild::RebuildOptions;
 
-const FORCE: Ask = Ask { force: true, accept_losses: false };
-const LOSSES: Ask = Ask { force: true, accept_losses: true };
+const FORCE: RebuildOptions = RebuildOptions { force: true, accept_losses: false };
+const LOSSES: RebuildOptions = RebuildOptions { force: true, accept_losses: true };
 
 /// Pairs of drives that are detached together.
 pub const PAIRS: u64 = (DRIVES * (DRIVES - 1) / 2) as u64;

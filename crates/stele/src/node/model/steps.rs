@@ -14,7 +14,7 @@ use crate::api::{Actor, Call, archive as calls, export, pool};
 use crate::drives::DriveArgument;
 use crate::failure::Outcome;
 use crate::node::Opening;
-use crate::node::rebuild::{Ask, BROKEN_OFF};
+use crate::node::rebuild::{BROKEN_OFF, RebuildOptions};
 
 /// Number of kinds of steps. A step that the pool's state does not allow is an attempt that must be refused.
 const STEPS: u64 = 27;
@@ -136,7 +136,7 @@ impl World {
     pub async fn break_off_at(&mut self, stage: u64) -> Checked {
         self.close().await;
         self.tell(format!("a rebuild is broken off at stage {stage}"));
-        let ask = Ask { force: true, accept_losses: false };
+        let ask = RebuildOptions { force: true, accept_losses: false };
         let Ok(mut node) = self.pool(Opening::for_server()).await else { return Ok(()) };
         node.breaks_off = Some(stage);
         match node.rebuild_here(&self.site, ask).await {
@@ -209,11 +209,11 @@ impl World {
         self.tell(format!("keys and levels {what}"));
         let Some(node) = &self.node else { return Ok(()) };
         let Ok(archive) = node.archive() else { return Ok(()) };
-        let create = calls::KeyCreate {
+        let create = calls::CreateKey {
             name: "someone".into(),
             roles: vec!["retention-officer".into()],
             every_role: false,
-            ..calls::KeyCreate::default()
+            ..calls::CreateKey::default()
         };
         match what {
             0 => {
@@ -350,7 +350,7 @@ impl World {
         self.open().await?;
         crate::config::add_drives(&self.site.config_path, &drives)?;
         if let Some(node) = &self.node {
-            pool::Add { drives, size: Some(size), grow_later: true }.perform(node, &Actor { uid: 0 }).await?;
+            pool::AddDrives { drives, size: Some(size), grow_later: true }.perform(node, &Actor { uid: 0 }).await?;
         }
         self.close().await;
         Ok(())
@@ -456,7 +456,7 @@ impl World {
         if self.disturbed.set_back {
             return Ok(());
         }
-        let ask = Ask { force: self.dice.below(2) == 0, accept_losses: self.dice.below(2) == 0 };
+        let ask = RebuildOptions { force: self.dice.below(2) == 0, accept_losses: self.dice.below(2) == 0 };
         let killed = self.dice.below(3) == 0;
         self.rebuild_asking(ask, killed).await
     }
@@ -471,7 +471,7 @@ impl World {
     }
 
     /// After an orderly stop or a kill. After a kill the data volume lacks the end of the log.
-    pub async fn rebuild_asking(&mut self, ask: Ask, killed: bool) -> Checked {
+    pub async fn rebuild_asking(&mut self, ask: RebuildOptions, killed: bool) -> Checked {
         match self.node.take_if(|_| killed) {
             Some(node) => node.kill().await,
             None => self.close().await,
@@ -497,7 +497,7 @@ impl World {
     }
 
     /// Leaves the server running if it succeeds.
-    pub async fn rebuild_now(&mut self, ask: Ask) -> Outcome<()> {
+    pub async fn rebuild_now(&mut self, ask: RebuildOptions) -> Outcome<()> {
         let node = self.pool(Opening::for_server()).await?;
         let (node, rebuilt) = node.rebuild_here(&self.site, ask).await?;
         self.names.0.clone_from(&rebuilt.volume);
@@ -529,7 +529,7 @@ async fn command(node: &crate::node::Node, what: u64, volume: String, other: Str
         3 => volumes::CloneSnapshot { snapshot: volume, name: "copy".into() }.perform(node, &actor).await.map(drop),
         4 => volumes::Rollback { volume, snapshot: other, force: false }.perform(node, &actor).await.map(drop),
         5 => {
-            let add = export::Add {
+            let add = export::AddExport {
                 volume,
                 name: None,
                 protocol: Protocol::Nbd,
@@ -539,9 +539,9 @@ async fn command(node: &crate::node::Node, what: u64, volume: String, other: Str
             };
             add.perform(node, &actor).await.map(drop)
         }
-        6 => pool::Remove { drive: 0 }.perform(node, &actor).await.map(drop),
+        6 => pool::RemoveDrive { drive: 0 }.perform(node, &actor).await.map(drop),
         _ => {
-            let create = volumes::Create {
+            let create = volumes::CreateVolume {
                 name: volume,
                 code: "mirror-2".into(),
                 size: 8 << 20,

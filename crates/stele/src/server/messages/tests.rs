@@ -29,7 +29,7 @@ fn of(count: u64, kinds: &[&str]) -> (u64, Vec<AlarmView>) {
     (count, kinds.iter().map(one).collect())
 }
 
-fn told(messages: &Messages) -> Vec<(u64, &'static str, String)> {
+fn told(messages: &MessageQueues) -> Vec<(u64, &'static str, String)> {
     let queue = &messages.queues[0];
     let waiting = std::mem::take(&mut queue.lock().messages);
     waiting
@@ -38,8 +38,8 @@ fn told(messages: &Messages) -> Vec<(u64, &'static str, String)> {
         .collect()
 }
 
-fn one_queue() -> Messages {
-    Messages { queues: vec![Arc::default()], ..Messages::default() }
+fn one_queue() -> MessageQueues {
+    MessageQueues { queues: vec![Arc::default()], ..MessageQueues::default() }
 }
 
 #[test]

@@ -32,15 +32,15 @@ pub struct Webhook {
 
 /// Why a message was not taken.
 #[derive(Debug)]
-pub struct NotTaken {
+pub struct WebhookError {
     pub why: String,
     /// The server answered that it does not want this very message.
     pub is_refused: bool,
 }
 
-impl From<String> for NotTaken {
-    fn from(why: String) -> NotTaken {
-        NotTaken { why, is_refused: false }
+impl From<String> for WebhookError {
+    fn from(why: String) -> WebhookError {
+        WebhookError { why, is_refused: false }
     }
 }
 
@@ -67,7 +67,7 @@ impl Webhook {
     }
 
     /// Posts a JSON document. The head of the answer has this time to arrive.
-    pub async fn post_json(&self, body: String, patience: Duration) -> Result<(), NotTaken> {
+    pub async fn post_json(&self, body: String, patience: Duration) -> Result<(), WebhookError> {
         let late = |_| format!("no answer within {} s", patience.as_secs());
         let exchange = self.exchange("application/json", body.into());
         let (answer, driver) = tokio::time::timeout(patience, exchange).await.map_err(late)??;
@@ -79,7 +79,7 @@ impl Webhook {
             return Ok(());
         }
         let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
-        Err(NotTaken { why: format!("it answers {status}"), is_refused: status.is_client_error() && !later })
+        Err(WebhookError { why: format!("it answers {status}"), is_refused: status.is_client_error() && !later })
     }
 
     /// Posts a document, and returns the document that answers it, of at most `answer_max` bytes. The patience is for

@@ -41,7 +41,7 @@ pub enum NotTaken {
 }
 
 /// A place that takes events.
-pub trait Place: Send {
+pub trait EventPlace: Send {
     /// Hands these events over. Returns the number of the last event that the place has taken.
     fn take(&mut self, events: Vec<Numbered>) -> impl Future<Output = Result<u64, NotTaken>> + Send;
 }
@@ -66,7 +66,7 @@ impl Waiting for OfTarget {
     }
 }
 
-pub struct Sender<W, P> {
+pub struct EventSender<W, P> {
     waiting: W,
     place: P,
     /// The place took the events up to this number, and they are not deleted yet.
@@ -75,9 +75,9 @@ pub struct Sender<W, P> {
     batch: usize,
 }
 
-impl<W: Waiting, P: Place> Sender<W, P> {
-    pub fn new(waiting: W, place: P) -> Sender<W, P> {
-        Sender { waiting, place, taken: None, batch: BATCH_MAX }
+impl<W: Waiting, P: EventPlace> EventSender<W, P> {
+    pub fn new(waiting: W, place: P) -> EventSender<W, P> {
+        EventSender { waiting, place, taken: None, batch: BATCH_MAX }
     }
 
     /// Runs until the task is dropped. `name` is that of the target.

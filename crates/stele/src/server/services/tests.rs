@@ -49,7 +49,7 @@ async fn a_stop_ends_in_its_time_though_no_drive_answers() {
     let services = Services {
         site: Site::find(Some(Path::new("/nonexistent")), None),
         node: Arc::clone(&node),
-        places: Places::default(),
+        places: ServerAddresses::default(),
         latest: snapshot::Latest::default(),
         head_places: Arc::default(),
         unattended: JoinSet::new(),

@@ -3,7 +3,7 @@
 //! `.` and `..` are not listed. Cookies are the gateway's and stay valid, so the cookie verifier is always 0. In the
 //! directories above the exports, a cookie counts the names.
 
-use crate::nfs::v4::attributes::{self, Shown};
+use crate::nfs::v4::attributes::{self, FileAttributes};
 use crate::nfs::v4::bitmap::Bitmap;
 use crate::nfs::v4::compound::{At, Compound, Target};
 use crate::nfs::v4::{Outcome, pseudo, status};
@@ -31,7 +31,7 @@ struct List {
 
 impl List {
     /// Says whether there was room.
-    fn add(&mut self, name: &[u8], cookie: u64, wanted: &Bitmap, shown: &Shown) -> bool {
+    fn add(&mut self, name: &[u8], cookie: u64, wanted: &Bitmap, shown: &FileAttributes) -> bool {
         let before = self.out.len();
         self.out.put_bool(true);
         self.out.put_u64(cookie);
@@ -91,7 +91,7 @@ impl<F: Files> Compound<F> {
         };
         let all = listing.entries.len();
         for entry in listing.entries {
-            let shown = Shown { space, ..self.show_file(target, entry.attributes) };
+            let shown = FileAttributes { space, ..self.show_file(target, entry.attributes) };
             if !list.add(&entry.name, entry.cookie, wanted, &shown) {
                 break;
             }
@@ -104,8 +104,8 @@ impl<F: Files> Compound<F> {
         let behind = (FIRST..).zip(names).filter(|(own, _)| *own > cookie || cookie == 0);
         for (own, name) in behind {
             let at = match pseudo::lookup(&self.exports, self.peer.address.ip(), directory, name.as_bytes()) {
-                Some(pseudo::Found::Directory(directory)) => At::Pseudo(directory),
-                Some(pseudo::Found::Export(export)) => self.enter_export(&export, None)?,
+                Some(pseudo::PseudoNode::Directory(directory)) => At::Pseudo(directory),
+                Some(pseudo::PseudoNode::Export(export)) => self.enter_export(&export, None)?,
                 None => continue,
             };
             let shown = self.show(&at, wanted).await?;

@@ -31,8 +31,8 @@ impl<F: Files> Compound<F> {
     pub(super) async fn child(&self, name: &[u8]) -> Outcome<At<F>> {
         match self.at()? {
             At::Pseudo(directory) => match pseudo::lookup(&self.exports, self.peer.address.ip(), *directory, name) {
-                Some(pseudo::Found::Directory(directory)) => Ok(At::Pseudo(directory)),
-                Some(pseudo::Found::Export(export)) => self.enter_export(&export, None),
+                Some(pseudo::PseudoNode::Directory(directory)) => Ok(At::Pseudo(directory)),
+                Some(pseudo::PseudoNode::Export(export)) => self.enter_export(&export, None),
                 None => Err(status::NOENT.into()),
             },
             At::File(target) => {

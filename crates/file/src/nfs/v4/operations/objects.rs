@@ -35,8 +35,8 @@ impl<F: Files> Compound<F> {
 
     pub(super) fn put_root(&mut self) -> Outcome {
         let at = match pseudo::top(&self.exports, self.peer.address.ip()) {
-            pseudo::Found::Directory(directory) => At::Pseudo(directory),
-            pseudo::Found::Export(export) => self.enter_export(&export, None)?,
+            pseudo::PseudoNode::Directory(directory) => At::Pseudo(directory),
+            pseudo::PseudoNode::Export(export) => self.enter_export(&export, None)?,
         };
         self.go(at);
         Ok(())

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::objects::kind_failure;
 use crate::nfs::v4::bitmap::Bitmap;
-use crate::nfs::v4::clients::Ended;
+use crate::nfs::v4::clients::ClosedFile;
 use crate::nfs::v4::compound::{At, Compound, Target};
 use crate::nfs::v4::opens::{BOTH, Opened, READ, WRITE};
 use crate::nfs::v4::stateid::Stateid;
@@ -162,7 +162,7 @@ impl<F: Files> Compound<F> {
                 return Err(failure.into());
             }
         }
-        if let Some(Ended { writes, .. }) = extra {
+        if let Some(ClosedFile { writes, .. }) = extra {
             target.files().closed(target.inode, writes).await;
         }
         stateid.put(&mut self.out);
@@ -228,7 +228,7 @@ impl<F: Files> Compound<F> {
         let _sequence = self.arguments.u32()?;
         let stateid = self.read_stateid()?;
         let target = self.target()?;
-        let Ended { writes, .. } = self.server.clients.close(self.client()?, target.locked(), stateid)?;
+        let ClosedFile { writes, .. } = self.server.clients.close(self.client()?, target.locked(), stateid)?;
         target.files().closed(target.inode, writes).await;
         Stateid::INVALID.put(&mut self.out);
         self.stateid = Stateid::INVALID;

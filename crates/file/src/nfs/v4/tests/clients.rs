@@ -63,7 +63,7 @@ async fn updates_need_the_same_client() {
 async fn a_restarted_client_loses_what_it_had() {
     let (server, mut session, root) = begin().await;
     let (file, _) = session.open(&root, "a", "owner", WRITE_ACCESS, BOTH_ACCESS).await;
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     assert_eq!(other.try_open(&root, "a", "o", READ_ACCESS, 0).await.unwrap_err(), status::SHARE_DENIED);
     let mut again = Client::new(&server);
     let (client, next, flags) = again.exchange("client", 2, 0).await.unwrap();

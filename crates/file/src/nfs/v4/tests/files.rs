@@ -9,7 +9,7 @@ use crate::nfs::v4::{LEASE, status};
 use crate::nfs::{Options, Rule};
 use crate::{MemoryFiles, nfs};
 
-fn set(file: &[u8], attributes: &[u32], list: Arguments) -> Call {
+fn set(file: &[u8], attributes: &[u32], list: Arguments) -> OperationCall {
     call().at(file).op(SETATTR, args().u64(0).u64(0).set(attributes, list))
 }
 
@@ -218,7 +218,7 @@ async fn a_read_only_export_refuses_changes() {
     let read_only = Rule { read_only: true, ..rule() };
     let options = Options { grace: std::time::Duration::ZERO, ..Options::default() };
     let server = server_with(MemoryFiles::new(nfs::testing::clock), read_only, options);
-    let mut session = Session::new(&server, "client").await;
+    let mut session = ClientSession::new(&server, "client").await;
     let root = session.root().await;
     for (name, wanted) in [
         ("CREATE", call().at(&root).op(CREATE, args().u32(2).opaque(b"x").set(&[], args()))),

@@ -21,7 +21,7 @@ fn denied<T: std::fmt::Debug>(result: Result<T, LockFailure>) -> (u64, u64, byte
 async fn ranges_conflict_where_they_overlap() {
     let (server, mut session, root) = begin().await;
     let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     let (_, others) = other.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
     session.lock(&file, open, "l", true, (100, 50)).await.unwrap();
     let owner = bytes::Bytes::from("l");
@@ -58,7 +58,7 @@ async fn ranges_conflict_where_they_overlap() {
 async fn locks_are_strengthened_weakened_and_split() {
     let (server, mut session, root) = begin().await;
     let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     let first = session.lock(&file, open, "l", false, (0, 100)).await.unwrap();
     assert!(other.lock_test(&file, "x", false, (0, 1)).await.is_ok());
     let second = session.lock_again(&file, first, true, (0, 100)).await.unwrap();
@@ -140,7 +140,7 @@ async fn closing_ends_the_locks_of_the_open() {
     assert_eq!(session.write(&file, stateid, 0, b"under the lock").await, status::OK);
     assert_eq!(session.close(&file, open).await, status::OK);
     assert_eq!(session.unlock(&file, stateid, (0, 1)).await, Err(status::BAD_STATEID));
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     assert!(other.lock_test(&file, "x", true, (0, 10)).await.is_ok());
     assert!(other.lock_test(&file, "x", true, (20, 10)).await.is_err());
 }
@@ -202,7 +202,7 @@ async fn reservations_of_nlm_deny_opens() {
 async fn lock_owners_of_all_clients_are_bounded() {
     let (server, mut session, root) = begin().await;
     let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     let (_, others) = other.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
     server.clients.table().states_max = 20;
     // A lock owner stays known when it has unlocked everything.

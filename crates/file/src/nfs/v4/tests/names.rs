@@ -13,7 +13,7 @@ use crate::{MemoryFiles, nfs};
 
 /// READDIR from a cookie: names with cookies, and whether the end was reached.
 async fn list(
-    session: &mut Session,
+    session: &mut ClientSession,
     directory: &[u8],
     cookie: u64,
     most: u32,
@@ -306,7 +306,7 @@ async fn directories_above_the_shares_differ_after_a_restart() {
     for instance in [7, 8] {
         let options = Options { grace: std::time::Duration::ZERO, instance, ..Options::default() };
         let server = server_with(MemoryFiles::new(clock), rule(), options);
-        let mut session = Session::new(&server, "client").await;
+        let mut session = ClientSession::new(&server, "client").await;
         for _ in 0..2 {
             let mut answer = session.run(call().then(PUTROOTFH).get(&[attributes::CHANGE])).await;
             answer.done(PUTROOTFH);

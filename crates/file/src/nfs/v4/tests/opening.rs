@@ -25,7 +25,7 @@ fn creating(access: u32, how: u32) -> Arguments {
     args().open(access, 0, "owner").u32(1).u32(how)
 }
 
-async fn size(session: &mut Session, file: &[u8]) -> u64 {
+async fn size(session: &mut ClientSession, file: &[u8]) -> u64 {
     let mut answer = session.run(call().at(file).get(&[SIZE])).await;
     answer.done(PUTFH);
     answer.attributes(&[SIZE]).u64().unwrap()
@@ -75,7 +75,7 @@ async fn truncation_waits_for_the_reservation() {
     let (server, mut session, root) = begin().await;
     let (file, stateid) = session.open(&root, "a", "owner", WRITE_ACCESS, WRITE_ACCESS).await;
     session.write(&file, stateid, 0, b"content").await;
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     let cut = || named(creating(2, UNCHECKED).set(&[SIZE], args().u64(0)), "a");
     assert_eq!(other.status(call().at(&root).op(OPEN, cut())).await, status::SHARE_DENIED);
     assert_eq!(size(&mut session, &file).await, 7);
@@ -156,7 +156,7 @@ async fn permission_counts_at_the_opening() {
 #[tokio::test(start_paused = true)]
 async fn reservations_deny_and_end() {
     let (server, mut session, root) = begin().await;
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     // First: access and deny; second: access and deny; whether both can be.
     for (first, second, fits) in [
         ((1, 0), (1, 0), true),
@@ -221,7 +221,7 @@ async fn an_owner_adds_to_its_open_and_gives_back() {
     assert_eq!((third.other, third.sequence), (first.other, second.sequence + 1));
     assert_eq!(session.write(&file, third, 0, b"x").await, status::OPENMODE);
     assert_eq!(session.status(downgrade(third, 2, 0)).await, status::INVAL, "what was given back");
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     other.open(&root, "a", "owner", WRITE_ACCESS, 0).await;
     assert_eq!(session.close(&file, second).await, status::OLD_STATEID);
     assert_eq!(session.close(&file, third).await, status::OK);
@@ -233,7 +233,7 @@ async fn stateids_that_are_none() {
     let (server, mut session, root) = begin().await;
     let (file, good) = session.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
     let (beside, other_file) = session.open(&root, "b", "owner", BOTH_ACCESS, 0).await;
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     let (_, others) = other.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
     let table = [
         ("of another client", others, status::BAD_STATEID),
@@ -307,7 +307,7 @@ async fn an_open_whose_truncation_fails_is_undone() {
     let server = server_with(Gate::new(MemoryFiles::new(clock)), rule(), options);
     let gate = server.exports().get(SHARE).unwrap().files.clone();
     let users = || gate.users.load(std::sync::atomic::Ordering::Relaxed);
-    let mut session = Session::new(&server, "client").await;
+    let mut session = ClientSession::new(&server, "client").await;
     let root = session.root().await;
     let (file, open) = session.open(&root, "a", "reader", READ_ACCESS, 0).await;
     gate.no_size.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -321,7 +321,7 @@ async fn an_open_whose_truncation_fails_is_undone() {
     assert_eq!(session.status(call().at(&root).op(OPEN, cut("reader", BOTH_ACCESS))).await, status::NOSPC);
     assert_eq!((server.clients().opens(), users()), (1, 1));
     assert_eq!(session.write(&file, Stateid { sequence: 0, ..open }, 0, b"x").await, status::OPENMODE);
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     other.open(&root, "a", "o", BOTH_ACCESS, 0).await;
     assert_eq!(session.close(&file, Stateid { sequence: 0, ..open }).await, status::OK);
     assert_eq!((server.clients().opens(), users()), (1, 1));

@@ -17,16 +17,16 @@ fn after_a_start() -> Arc<Server<MemoryFiles>> {
 }
 
 /// A claim of an open that the client had before.
-fn claim(file: &[u8], access: u32, deny: u32) -> Call {
+fn claim(file: &[u8], access: u32, deny: u32) -> OperationCall {
     call().at(file).op(OPEN, args().open(access, deny, "owner").u32(0).u32(1).u32(0))
 }
 
-fn complete() -> Call {
+fn complete() -> OperationCall {
     call().op(RECLAIM_COMPLETE, args().u32(0))
 }
 
 /// A file that is there already: clients make none during grace.
-async fn file_of(server: &Arc<Server<MemoryFiles>>, session: &mut Session, name: &str) -> bytes::Bytes {
+async fn file_of(server: &Arc<Server<MemoryFiles>>, session: &mut ClientSession, name: &str) -> bytes::Bytes {
     let mut older = crate::nfs::testing::Client::new(server);
     let root = session.root().await;
     older.create(&root, name).await
@@ -35,7 +35,7 @@ async fn file_of(server: &Arc<Server<MemoryFiles>>, session: &mut Session, name:
 #[tokio::test(start_paused = true)]
 async fn grace_is_for_claims_alone() {
     let server = after_a_start();
-    let mut session = Session::before_reclaim(&server, "client").await;
+    let mut session = ClientSession::before_reclaim(&server, "client").await;
     let file = file_of(&server, &mut session, "a").await;
     let root = session.root().await;
     assert_eq!(session.try_open(&root, "a", "owner", READ_ACCESS, 0).await.unwrap_err(), status::GRACE);
@@ -51,7 +51,7 @@ async fn grace_is_for_claims_alone() {
     assert_eq!(session.lock_test(&file, "l", true, (0, 1)).await, Err((status::GRACE, None)));
     assert_eq!(session.write(&file, open, 0, b"x").await, status::OK);
     // Another client claims what cannot be.
-    let mut other = Session::before_reclaim(&server, "other").await;
+    let mut other = ClientSession::before_reclaim(&server, "other").await;
     assert_eq!(other.status(claim(&file, WRITE_ACCESS, 0)).await, status::RECLAIM_CONFLICT);
     let mut answer = other.run(claim(&file, READ_ACCESS, 0)).await;
     answer.done(PUTFH);
@@ -72,7 +72,7 @@ async fn grace_is_for_claims_alone() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_claimed_or_opened_out_of_turn() {
     let server = crate::nfs::testing::server();
-    let mut session = Session::before_reclaim(&server, "client").await;
+    let mut session = ClientSession::before_reclaim(&server, "client").await;
     let file = file_of(&server, &mut session, "a").await;
     let root = session.root().await;
     // Without a grace period there is nothing to claim; yet a client says first that it has nothing to claim.
@@ -89,7 +89,7 @@ async fn a_silent_client_loses_its_lease() {
     let (server, mut session, root) = begin().await;
     let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, BOTH_ACCESS).await;
     session.lock(&file, open, "l", true, (0, 10)).await.unwrap();
-    let mut other = Session::new(&server, "other").await;
+    let mut other = ClientSession::new(&server, "other").await;
     for _ in 0..3 {
         // SEQUENCE alone renews it.
         tokio::time::advance(LEASE - Duration::from_secs(2)).await;
@@ -109,10 +109,10 @@ async fn a_silent_client_loses_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn names_of_an_earlier_start_are_unknown() {
     let before = after_a_start();
-    let former = Session::before_reclaim(&before, "client").await;
+    let former = ClientSession::before_reclaim(&before, "client").await;
     let options = Options { grace: GRACE, instance: 9, ..Options::default() };
     let server = server_with(MemoryFiles::new(clock), rule(), options);
-    let mut session = Session::before_reclaim(&server, "client").await;
+    let mut session = ClientSession::before_reclaim(&server, "client").await;
     assert_ne!(session.client, former.client);
     assert_eq!(session.wire.session(former.client, 2, CHANNEL).await, Err(status::STALE_CLIENTID));
     let own = std::mem::replace(&mut session.id, former.id);
@@ -123,7 +123,7 @@ async fn names_of_an_earlier_start_are_unknown() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_needs_the_right_to_use_the_content() {
     let server = after_a_start();
-    let mut session = Session::before_reclaim(&server, "client").await;
+    let mut session = ClientSession::before_reclaim(&server, "client").await;
     let file = file_of(&server, &mut session, "a").await;
     let files = server.exports().get(crate::nfs::testing::SHARE).unwrap().files.clone();
     let inode = server.handles.decode(&file).unwrap().inode;

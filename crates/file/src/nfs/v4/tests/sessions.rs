@@ -10,7 +10,7 @@ use crate::nfs::v4::number::*;
 use crate::nfs::v4::testing::*;
 use crate::nfs::v4::{LEASE, attributes, status};
 
-fn remove(root: &[u8], name: &str) -> Call {
+fn remove(root: &[u8], name: &str) -> OperationCall {
     call().at(root).op(REMOVE, args().opaque(name.as_bytes()))
 }
 
@@ -113,7 +113,7 @@ async fn channels_bound_calls_and_answers() {
     let mut wire = Client::new(&server);
     let (client, next, _) = wire.exchange("small", 1, 0).await.unwrap();
     let id = wire.session(client, next, [600, 600, 300, 5, 4]).await.unwrap();
-    let mut session = Session { wire, id, client, sequences: [0; 64] };
+    let mut session = ClientSession { wire, id, client, sequences: [0; 64] };
     session.run(call().op(RECLAIM_COMPLETE, args().u32(0))).await;
     let root = session.root().await;
     let many = (0..5).fold(call(), |to, _| to.at(&root));
@@ -136,7 +136,7 @@ async fn channels_bound_calls_and_answers() {
 async fn a_call_under_way_holds_its_slot() {
     let options = Options { grace: Duration::ZERO, ..Options::default() };
     let server = server_with(Gate::new(MemoryFiles::new(clock)), rule(), options);
-    let mut session = Session::new(&server, "client").await;
+    let mut session = ClientSession::new(&server, "client").await;
     let root = session.root().await;
     let (file, open) = session.open(&root, "a", "owner", BOTH_ACCESS, 0).await;
     session.write(&file, open, 0, b"content").await;
@@ -183,7 +183,7 @@ async fn a_kept_answer_fits_what_its_session_reserved() {
     holder.lock(&file, open, &"l".repeat(1000), true, (0, 10)).await.unwrap();
     let (client, next, _) = wire.exchange("little kept", 1, 0).await.unwrap();
     let id = wire.session(client, next, [1 << 20, 1 << 20, 300, 8, 4]).await.unwrap();
-    let mut session = Session { wire, id, client, sequences: [0; 64] };
+    let mut session = ClientSession { wire, id, client, sequences: [0; 64] };
     session.run(call().op(RECLAIM_COMPLETE, args().u32(0))).await;
     let (status, held) = session.lock_test(&file, "x", true, (0, 1)).await.unwrap_err();
     let owner = held.unwrap().3;

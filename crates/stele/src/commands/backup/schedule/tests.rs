@@ -1,6 +1,6 @@
 use super::scheduler::Looks;
 use super::*;
-use crate::cli::backup::{Place, Schedule};
+use crate::cli::backup::{RepositoryArgs, Schedule};
 
 const HOUR: u64 = 3600;
 /// Monday, 5 January 2026, 00:00.
@@ -157,7 +157,7 @@ fn each_look_of_a_scheduler_opens_its_place_anew() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("password"), "correct horse\n").unwrap();
     let command = |place: &str| Schedule {
-        place: Place {
+        place: RepositoryArgs {
             repository: folder.join(place),
             password_file: Some(folder.join("password")),
             password_command: None,

@@ -41,7 +41,7 @@ impl Stage {
     }
 
     fn latest(&self, host: Option<&str>, at: Option<u64>, this: &str) -> Outcome<SnapshotId> {
-        let which = Latest { host: host.map(str::to_owned), at };
+        let which = LatestArgs { host: host.map(str::to_owned), at };
         latest(&self.repository, &which, Some(this)).map(|(dated, _)| dated.id)
     }
 
@@ -114,8 +114,8 @@ fn latest_is_that_of_one_host() {
 fn options_for_latest_are_refused_beside_an_id() {
     let stage = Stage::new("latest-options");
     let id = stage.save("a", 1, 1_000_000).to_string();
-    let which = Latest { host: Some("a".to_owned()), at: None };
-    assert_eq!(chosen(&stage.repository, &format!("{id}:/etc/"), &Latest::default()).unwrap().within, b"etc");
+    let which = LatestArgs { host: Some("a".to_owned()), at: None };
+    assert_eq!(chosen(&stage.repository, &format!("{id}:/etc/"), &LatestArgs::default()).unwrap().within, b"etc");
     assert_eq!(chosen(&stage.repository, "latest:/etc", &which).unwrap().host(), "a");
     let refused = |name: &str| chosen(&stage.repository, name, &which).map(|_| ());
     assert_eq!(kind(refused(&id)), Kind::Usage);

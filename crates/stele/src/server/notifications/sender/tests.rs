@@ -43,7 +43,7 @@ struct Noted {
     most: Option<usize>,
 }
 
-impl Place for Noted {
+impl EventPlace for Noted {
     async fn take(&mut self, events: Vec<Numbered>) -> Result<u64, NotTaken> {
         let numbers: Vec<u64> = events.iter().map(|(number, _)| *number).collect();
         let refused = numbers.iter().any(|number| self.refuses.contains(number));
@@ -75,7 +75,7 @@ fn event(name: &str) -> ObjectEvent {
 #[tokio::test]
 async fn nothing_is_sent_twice_while_nothing_can_be_deleted() {
     let fake = Mutex::new(Fake { names: vec!["a", "b"], read_only: true, ..Fake::default() });
-    let mut sender = Sender::new(&fake, Noted::default());
+    let mut sender = EventSender::new(&fake, Noted::default());
     for _ in 0..3 {
         assert!(sender.step().await.is_err());
     }
@@ -96,7 +96,7 @@ async fn nothing_is_sent_twice_while_nothing_can_be_deleted() {
 #[tokio::test]
 async fn a_test_event_is_a_message_of_its_own() {
     let fake = Mutex::new(Fake { names: vec!["a", "b", TEST_EVENT, "c"], ..Fake::default() });
-    let mut sender = Sender::new(&fake, Noted::default());
+    let mut sender = EventSender::new(&fake, Noted::default());
     while sender.step().await == Ok(true) {}
     assert_eq!(sender.place.taken, [vec![1, 2], vec![3], vec![4]]);
 }
@@ -104,7 +104,7 @@ async fn a_test_event_is_a_message_of_its_own() {
 #[tokio::test]
 async fn a_message_that_is_refused_is_halved() {
     let fake = Mutex::new(Fake { names: vec!["a"; 250], ..Fake::default() });
-    let mut sender = Sender::new(&fake, Noted { most: Some(30), ..Noted::default() });
+    let mut sender = EventSender::new(&fake, Noted { most: Some(30), ..Noted::default() });
     let mut refusals = 0;
     while fake.lock().unwrap().deleted < 250 {
         refusals += u32::from(sender.step().await.is_err());
@@ -117,7 +117,7 @@ async fn a_message_that_is_refused_is_halved() {
 #[tokio::test]
 async fn one_refused_event_lets_the_earlier_ones_pass() {
     let fake = Mutex::new(Fake { names: vec!["a"; 100], ..Fake::default() });
-    let mut sender = Sender::new(&fake, Noted { refuses: vec![40], ..Noted::default() });
+    let mut sender = EventSender::new(&fake, Noted { refuses: vec![40], ..Noted::default() });
     for _ in 0..50 {
         let _ = sender.step().await;
     }
@@ -130,7 +130,7 @@ async fn one_refused_event_lets_the_earlier_ones_pass() {
 #[tokio::test]
 async fn a_test_event_that_is_refused_holds_up_nothing() {
     let fake = Mutex::new(Fake { names: vec![TEST_EVENT, "a"], ..Fake::default() });
-    let mut sender = Sender::new(&fake, Noted { refuses: vec![1], ..Noted::default() });
+    let mut sender = EventSender::new(&fake, Noted { refuses: vec![1], ..Noted::default() });
     while sender.step().await == Ok(true) {}
     assert_eq!(sender.place.taken, [[2]]);
 }
