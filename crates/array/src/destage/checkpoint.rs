@@ -372,3 +372,6 @@ pub fn read_lost(bytes: &[u8]) -> Vec<Option<StripeKey>> {
     };
     bytes.chunks_exact(LOST_ENTRY).map(entry).collect()
 }
+
+#[cfg(test)]
+mod tests;

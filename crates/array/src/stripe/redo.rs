@@ -239,3 +239,6 @@ fn repeated(key: StripeKey, redo: &Redo) -> Vec<Record> {
     };
     groups.into_iter().map(record).collect()
 }
+
+#[cfg(test)]
+mod tests;

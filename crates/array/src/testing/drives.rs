@@ -33,6 +33,8 @@ pub struct TestDrive {
     pub refuses: u32,
     /// Answers so many writes with errors that it may not make again.
     pub retries: u32,
+    /// Of writes to these places, if any are named.
+    pub retries_at: std::ops::Range<u64>,
     /// Its controller hangs: every read fails, also of its labels.
     pub is_cut: bool,
     /// It ends to hang when its label is read.
@@ -348,7 +350,8 @@ impl TestDrive {
         if matches!(op, Op::Write { at, .. } if self.fails_at.contains(at)) {
             return Err(MediaError::new(MediaFault::Damaged, "the drive cannot write here"));
         }
-        if self.retries > 0 && matches!(op, Op::Write { .. }) {
+        let is_there = |at: &u64| self.retries_at.is_empty() || self.retries_at.contains(at);
+        if self.retries > 0 && matches!(op, Op::Write { at, .. } if is_there(at)) {
             self.retries -= 1;
             return Err(MediaError::new(MediaFault::Retry, "the drive is busy"));
         }

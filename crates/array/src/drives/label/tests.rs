@@ -574,3 +574,24 @@ fn a_drive_that_leaves_counts_among_those_that_agree_to_it() {
     assert_eq!(test_drives.finish(&tasks, &io, leave), Some(Ok(())));
     assert_eq!(labels.usable(), [DriveNumber(0), DriveNumber(1)]);
 }
+
+#[test]
+fn a_configuration_larger_than_a_label_is_refused_and_changes_nothing() {
+    let mut test_drives = created(3, 91);
+    let discovery = found(&mut test_drives).expect("a pool is there");
+    let (tasks, io) = test_drives.start();
+    let large = |configuration: &mut Configuration| configuration.name = "x".repeat(LABEL_SIZE as usize);
+    let (labels, mut new) = (Labels::resume(&io, &discovery, false), configuration(&test_drives));
+    large(&mut new);
+    let (own, fresh) = (labels.clone(), Labels::new(&io, new, (0..3).collect()));
+    let ended = test_drives.finish(&tasks, &io, async move {
+        own.promise(&discovery).await.expect("a majority");
+        (own.commit(large).await, own.commit(|c| c.spare_drives = 1).await, fresh.publish().await)
+    });
+    let (changed, small, published) = ended.expect("no cut");
+    assert!(matches!(changed, Err(ArrayError::Full(_))) && matches!(published, Err(ArrayError::Full(_))));
+    assert_eq!(
+        (small, labels.configuration().name.as_str(), labels.configuration().spare_drives),
+        (Ok(()), "stone", 1)
+    );
+}

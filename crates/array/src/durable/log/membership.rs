@@ -308,13 +308,13 @@ impl Log {
 
     /// Whether the newcomers answer at all; the others count as lost.
     async fn answer(&self, newcomers: &[DriveNumber]) -> bool {
-        let flush = |drive: DriveNumber| async move {
+        let ask = |drive: DriveNumber| async move {
             match self.0.labels.index(drive) {
-                Some(index) => self.0.io.flush(index).await.is_ok(),
+                Some(index) => self.0.io.answers(index).await,
                 None => false,
             }
         };
-        let answers = join_all(newcomers.iter().map(|drive| flush(*drive))).await;
+        let answers = join_all(newcomers.iter().map(|drive| ask(*drive))).await;
         let silent = newcomers.iter().zip(&answers).filter(|(_, answers)| !**answers).map(|(drive, _)| *drive);
         self.change().lost.extend(silent);
         !answers.contains(&false)

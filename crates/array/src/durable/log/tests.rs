@@ -10,6 +10,8 @@ use stele_ground::{Bytes, Dice, DriveId, MIB, PoolId, VolumeId};
 mod faults;
 mod flow;
 mod linger;
+mod members;
+mod recovery;
 mod relief;
 
 const SIZE: Bytes = Bytes(64 * MIB);

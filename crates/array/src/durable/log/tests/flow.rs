@@ -284,3 +284,71 @@ fn a_trim_frees_what_lies_before_its_group() {
     let last = live[live.len() - 1];
     assert_eq!(opened.log.behind(Lsn(opened.log.next_lsn().0 - 1)), before(live.len() - 1), "{last:?}");
 }
+
+#[test]
+fn a_wait_for_room_ends_with_the_trim_that_makes_it() {
+    let mut bench = Bench::new(4, MIB, 8);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 12);
+    let live: Vec<Live> = opened.log.state().live.iter().copied().collect();
+    let (log, io) = (opened.log.clone(), opened.io.clone());
+    let _held = log.try_reserve(log.free().0, Purpose::Host).expect("it is free");
+    opened.tasks.spawn(async move {
+        io.sleep(Duration::from_secs(5)).await;
+        log.trim(log.position(live[2].first));
+    });
+    let (log, io) = (opened.log.clone(), opened.io.clone());
+    let begun = io.now();
+    let waiting = async move {
+        let reservation = log.reserve(4096, Purpose::Host).await;
+        reservation.map(|_| io.now())
+    };
+    let waited = bench.test_drives.finish(&opened.tasks, &opened.io, waiting).expect("no cut").expect("room");
+    let took = waited.since(begun);
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
+}
+
+#[test]
+fn a_log_that_is_half_full_asks_for_a_checkpoint_although_nobody_waits() {
+    let mut bench = Bench::new(4, MIB, 9);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let asked = Rc::new(Cell::new(false));
+    let (log, noted) = (opened.log.clone(), Rc::clone(&asked));
+    opened.tasks.spawn(async move {
+        log.pressure().await;
+        noted.set(true);
+    });
+    opened.tasks.run_ready();
+    let log = opened.log.clone();
+    let record = Record::Write { volume: VolumeId(1), at: 0, data: vec![vec![3; 16_000].into()] };
+    while !log.wants_checkpoint() {
+        assert!(!asked.get());
+        let mut paid = log.try_reserve(log.cost(&record), Purpose::Host).expect("half of the log is free");
+        let lsn = log.append(&record, &mut paid);
+        let log = log.clone();
+        let durable = async move { log.durable(lsn).await };
+        bench.test_drives.finish(&opened.tasks, &opened.io, durable).expect("no cut").expect("durable");
+    }
+    opened.tasks.run_ready();
+    assert!(asked.get());
+}
+
+#[test]
+fn a_new_log_needs_enough_drives_that_take_it() {
+    let create = |away: usize, failing: bool| {
+        let mut test_drives = TestDrives::new(5, SIZE, 10);
+        for drive in test_drives.drives.iter_mut().filter(|_| failing) {
+            drive.fails_at = crate::drives::label::LOG_AT..SIZE.0;
+        }
+        let (tasks, io) = test_drives.start();
+        let labels = Labels::new(&io, configuration(5, MIB, 2), (0..5).collect());
+        (0..away as u16).for_each(|drive| labels.detach(DriveNumber(drive)));
+        let own = io.clone();
+        let created = async move { Log::create(&own, &labels).await.map(drop) };
+        test_drives.finish(&tasks, &io, created).expect("no cut")
+    };
+    assert_eq!(create(2, false), Ok(()));
+    assert!(matches!(create(3, false), Err(ArrayError::Degraded(text)) if text.contains("2 of the 3 drives")));
+    // The first group is durable, or there is no log.
+    assert!(matches!(create(0, true), Err(ArrayError::Degraded(_))));
+}

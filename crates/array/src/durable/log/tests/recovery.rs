@@ -1,0 +1,93 @@
+//! What an opening finds of the log, mends of it, and says about it.
+
+use super::*;
+use crate::drives::label::LOG_AT;
+
+/// A bench whose log holds some groups, with its members and live groups.
+fn filled(drives: usize, seed: u64) -> (Bench, Vec<DriveNumber>, Vec<Live>) {
+    let mut bench = Bench::new(drives, MIB, seed);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 30);
+    let (members, _) = opened.log.members();
+    let live = opened.log.state().live.iter().copied().collect();
+    (bench, members, live)
+}
+
+fn damage(bench: &mut Bench, drive: DriveNumber, live: &Live) {
+    bench.test_drives.damage(usize::from(drive.0), LOG_AT + live.offset + 200, 16);
+}
+
+#[test]
+fn an_opening_counts_what_it_read_and_mended() {
+    let (mut bench, members, live) = filled(5, 71);
+    for group in &live[2..4] {
+        damage(&mut bench, members[1], group);
+    }
+    let opened = bench.open().expect("no cut").expect("opens");
+    let Recovery { groups, records, repaired, damaged } = &opened.recovery;
+    assert_eq!((*groups, *repaired), (live.len() as u64, 2));
+    assert_eq!(*records, bench.twin.len() as u64 - (live[0].first.0 - 1));
+    assert_eq!(damaged, &[members[1]]);
+    drop(opened);
+    let opened = bench.open().expect("no cut").expect("opens");
+    assert_eq!((opened.recovery.repaired, &opened.recovery.damaged[..]), (0, &[][..]));
+}
+
+#[test]
+fn an_opening_is_refused_where_too_few_drives_take_the_log() {
+    let (mut bench, members, live) = filled(5, 72);
+    // Two members lack a group and cannot take it, nor can the drive beside them.
+    for member in &members[2..] {
+        damage(&mut bench, *member, &live[2]);
+    }
+    for drive in (0..5).filter(|drive| !members[..2].contains(&DriveNumber(*drive))) {
+        bench.test_drives.drives[usize::from(drive)].fails_at = LOG_AT..LOG_AT + MIB;
+    }
+    let refused = bench.open().expect("no cut").map(|opened| opened.log.members());
+    assert!(matches!(&refused, Err(ArrayError::Degraded(text)) if text.contains("2 of the 3 drives")), "{refused:?}");
+}
+
+#[test]
+fn a_member_that_is_busy_once_while_it_gets_a_group_stays_a_member() {
+    for (busy, stays) in [(1, true), (2, false)] {
+        let (mut bench, members, live) = filled(5, 73);
+        damage(&mut bench, members[1], &live[2]);
+        let drive = &mut bench.test_drives.drives[usize::from(members[1].0)];
+        (drive.retries, drive.retries_at) = (busy, LOG_AT..LOG_AT + MIB);
+        let opened = bench.open().expect("no cut").expect("opens");
+        assert_eq!(opened.log.members().0.contains(&members[1]), stays);
+    }
+}
+
+#[test]
+fn an_anchor_that_names_another_record_than_the_log_is_refused() {
+    let (mut bench, _, live) = filled(5, 74);
+    assert_eq!(bench.anchor.lsn, live[0].first);
+    bench.anchor.lsn = bench.anchor.lsn.next();
+    let refused = bench.open().expect("no cut").map(|opened| opened.recovery.groups);
+    assert!(matches!(&refused, Err(ArrayError::Damaged(_))), "{refused:?}");
+}
+
+#[test]
+fn a_hole_behind_the_end_of_the_ring_is_refused() {
+    let mut bench = Bench::new(5, MIB, 75);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let around = |live: &VecDeque<Live>| {
+        let first = live.front().map_or(0, |live| live.offset);
+        live.iter().position(|live| live.offset < first).filter(|at| live.len() >= at + 4)
+    };
+    let (victim, member) = loop {
+        bench.work(&opened, 5);
+        let state = opened.log.state();
+        if let Some(at) = around(&state.live) {
+            break (state.live[at + 1], state.members.clone());
+        }
+    };
+    drop(opened);
+    assert!(victim.offset < bench.anchor.offset, "the log went on at the start of the ring");
+    member.iter().for_each(|member| damage(&mut bench, *member, &victim));
+    // As far as the comparison knows, nothing after the victim was acknowledged.
+    bench.acknowledged = victim.first.0 - 1;
+    let refused = bench.open().expect("no cut").map(|opened| opened.recovery.groups);
+    assert!(matches!(&refused, Err(ArrayError::Damaged(text)) if text.contains("acknowledged")), "{refused:?}");
+}
