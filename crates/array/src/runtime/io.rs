@@ -266,14 +266,6 @@ impl Io {
         .await
     }
 
-    /// Whether the drive takes a flush, which is sent to it even if nothing is left to flush.
-    pub async fn answers(&self, drive: usize) -> bool {
-        if let Some(state) = self.0.drives.borrow_mut().get_mut(drive) {
-            state.unflushed = true;
-        }
-        self.flush(drive).await.is_ok()
-    }
-
     async fn run(&self, drive: usize, op: Op, priority: Priority) -> Completion {
         match self.start(drive, op, priority) {
             Ok(pending) => pending.await,

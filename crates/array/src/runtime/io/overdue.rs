@@ -12,6 +12,14 @@ use super::{Io, IoState, NEVER, SlotState, gone};
 pub type Out = (Instant, usize, u32);
 
 impl Io {
+    /// Whether the drive takes a flush, which is sent to it even if nothing is left to flush.
+    pub async fn answers(&self, drive: usize) -> bool {
+        if let Some(state) = self.0.drives.borrow_mut().get_mut(drive) {
+            state.unflushed = true;
+        }
+        self.flush(drive).await.is_ok()
+    }
+
     /// The request that has been out on the drive for the longest.
     pub fn oldest_out(&self, drive: usize) -> Option<Out> {
         let drives = self.0.drives.borrow();
